@@ -1,0 +1,1 @@
+"""Click logs to a trained recommender at full pressure."""

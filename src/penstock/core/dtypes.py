@@ -1,0 +1,122 @@
+"""One spelling for every dtype: the names that schemas store and artefacts carry.
+
+>>> canonical("int32"), canonical(np.float32), canonical(pl.String), canonical(str)
+('int32', 'float32', 'string', 'string')
+>>> to_polars("uint16")
+UInt16
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.core.errors import SchemaError, suggest
+
+_POLARS: dict[str, pl.DataType] = {
+    "bool": pl.Boolean(),
+    "int8": pl.Int8(),
+    "int16": pl.Int16(),
+    "int32": pl.Int32(),
+    "int64": pl.Int64(),
+    "uint8": pl.UInt8(),
+    "uint16": pl.UInt16(),
+    "uint32": pl.UInt32(),
+    "uint64": pl.UInt64(),
+    "float32": pl.Float32(),
+    "float64": pl.Float64(),
+    "string": pl.String(),
+    "binary": pl.Binary(),
+    "date": pl.Date(),
+    "time": pl.Time(),
+    "datetime[ms]": pl.Datetime("ms"),
+    "datetime[us]": pl.Datetime("us"),
+    "datetime[ns]": pl.Datetime("ns"),
+    "null": pl.Null(),
+}
+_NAMES = {dtype: name for name, dtype in _POLARS.items()}
+_ALIASES = {
+    "str": "string", "object": "string", "utf8": "string", "large_string": "string", "category": "string",
+    "int": "int64", "float": "float64", "boolean": "bool", "double": "float64", "datetime": "datetime[us]",
+    "datetime64[ns]": "datetime[ns]", "datetime64[us]": "datetime[us]", "datetime64[ms]": "datetime[ms]",
+    # Hexadecimal text ("68fd1e64") that readers turn into the integer it spells.
+    "hex32": "uint32", "hex64": "uint64",
+}  # fmt: skip
+
+INTEGERS = tuple(n for n in _POLARS if n.startswith(("int", "uint")))
+FLOATS = ("float32", "float64")
+NUMERIC = (*INTEGERS, *FLOATS, "bool")
+HEX = {"hex32": "uint32", "hex64": "uint64"}
+
+
+def canonical(dtype: Any) -> str:
+    """The schema's name for a polars, numpy, pandas or Python dtype (or the name itself)."""
+    if isinstance(dtype, str):
+        name = _ALIASES.get(dtype.lower(), dtype.lower())
+        if name in _POLARS:
+            return name
+        raise SchemaError(f"unknown dtype {dtype!r}{suggest(dtype, [*_POLARS, *_ALIASES], 'dtypes')}")
+    if isinstance(dtype, type) and not issubclass(dtype, (pl.DataType, np.generic)):
+        python = {str: "string", int: "int64", float: "float64", bool: "bool", bytes: "binary"}
+        if dtype in python:
+            return python[dtype]
+    if isinstance(dtype, pl.DataType) or (isinstance(dtype, type) and issubclass(dtype, pl.DataType)):
+        return _from_polars(dtype)
+    try:
+        return canonical(np.dtype(dtype).name)
+    except TypeError as error:
+        raise SchemaError(f"unknown dtype {dtype!r}") from error
+
+
+def _from_polars(dtype: Any) -> str:
+    dtype = dtype() if isinstance(dtype, type) else dtype
+    if isinstance(dtype, (pl.Categorical, pl.Enum)):
+        return "string"
+    if isinstance(dtype, pl.Datetime):
+        return f"datetime[{dtype.time_unit}]"
+    if isinstance(dtype, pl.Duration):
+        return "int64"
+    if isinstance(dtype, pl.Decimal):
+        return "float64"
+    if dtype in _NAMES:
+        return _NAMES[dtype]
+    raise SchemaError(f"columns of type {dtype} are not supported; cast them first or leave them out")
+
+
+def split_list(dtype: pl.DataType) -> tuple[pl.DataType, bool]:
+    """`(element dtype, is_list)` of a polars dtype; nested lists are refused."""
+    if isinstance(dtype, (pl.List, pl.Array)):
+        inner = dtype.inner
+        inner = inner() if isinstance(inner, type) else inner
+        if isinstance(inner, (pl.List, pl.Array)):
+            raise SchemaError(f"lists of lists ({dtype}) are not supported; flatten the column first")
+        return inner, True
+    return dtype, False
+
+
+def to_polars(name: str, is_list: bool = False) -> pl.DataType:
+    """The polars dtype of a canonical name."""
+    dtype = _POLARS[canonical(name)]
+    return pl.List(dtype) if is_list else dtype
+
+
+def to_numpy(name: str) -> np.dtype:
+    """The NumPy dtype of a canonical name (numbers and booleans only)."""
+    name = canonical(name)
+    if name not in NUMERIC:
+        raise SchemaError(f"dtype {name} has no numeric NumPy equivalent")
+    return np.dtype(name)
+
+
+def narrowest_int(cardinality: int) -> str:
+    """The narrowest signed integer that holds codes in `[0, cardinality)`.
+
+    >>> narrowest_int(100), narrowest_int(40_000), narrowest_int(3_000_000_000)
+    ('int8', 'int32', 'int64')
+    """
+    for name in ("int8", "int16", "int32"):
+        if cardinality - 1 <= np.iinfo(name).max:
+            return name
+    return "int64"

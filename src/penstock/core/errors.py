@@ -1,0 +1,82 @@
+"""Every error Penstock raises on purpose. Each names the file, column, row or setting at fault and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PenstockError(Exception):
+    """Base class: catch this to catch everything Penstock raises on purpose.
+
+    >>> issubclass(SchemaError, PenstockError)
+    True
+    """
+
+
+class ParameterError(PenstockError, ValueError):
+    """A constructor argument or setting is out of its domain."""
+
+
+class SchemaError(PenstockError, ValueError):
+    """Columns, dtypes or roles do not fit what was declared."""
+
+
+class ColumnNotFoundError(SchemaError, KeyError):
+    """A column name is not there; the message lists the names that are.
+
+    >>> raise ColumnNotFoundError("C27", ["C1", "C2", "C26"], where="train.tsv")
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.ColumnNotFoundError: column 'C27' is not in train.tsv; did you mean 'C2' or 'C26'? columns: C1, C2, C26
+    """
+
+    def __init__(self, name: str, known: Iterable[str], where: str = "the data") -> None:
+        self.name, self.known, self.where = name, list(known), where
+        super().__init__(f"column {name!r} is not in {where}{suggest(name, self.known, 'columns')}")
+
+    def __str__(self) -> str:  # KeyError would print the repr of the message
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple:  # crosses process boundaries with its parts
+        return type(self), (self.name, self.known, self.where)
+
+
+class DataError(PenstockError, ValueError):
+    """Input data is malformed: a ragged line, a truncated file, a wrong dtype."""
+
+
+class ArtefactError(PenstockError, ValueError):
+    """A saved artefact is truncated, altered, foreign or of another version."""
+
+
+class OutputExistsError(PenstockError, FileExistsError):
+    """The output is there already and `overwrite` was not given."""
+
+
+class NotFittedError(PenstockError, RuntimeError):
+    """Something that must be fitted first was used before."""
+
+
+class GraphError(PenstockError, ValueError):
+    """A workflow graph that cannot mean anything: rows that do not line up, a name twice, a cycle."""
+
+
+class MissingExtraError(PenstockError, ImportError):
+    """An optional dependency is not installed; the message carries the pip command."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        self.module, self.extra = module, extra
+        super().__init__(f"{module} is not installed; run: pip install 'penstock[{extra}]'")
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.module, self.extra)
+
+
+def suggest(name: str, known: Iterable[str], what: str, most: int = 40) -> str:
+    """The tail of a "not found" message: near misses first, then the names there are."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ";"
+    listed = ", ".join(known[:most]) + (f", … ({len(known)} in all)" if len(known) > most else "")
+    return f"{hint} {what}: {listed or 'none'}"
