@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -54,12 +53,12 @@ def replace(staging: Path, place: Path) -> None:
     """Rename `staging` to `place`; what was there stays until the rename has happened."""
     old = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.old"
     if place.exists():
-        os.replace(place, old)
+        place.replace(old)
     try:
-        os.replace(staging, place)
+        staging.replace(place)
     except OSError:
         if old.exists():
-            os.replace(old, place)
+            old.replace(place)
         raise
     if old.is_dir():
         shutil.rmtree(old, ignore_errors=True)

@@ -28,7 +28,7 @@ class ColumnNotFoundError(SchemaError, KeyError):
     >>> raise ColumnNotFoundError("C27", ["C1", "C2", "C26"], where="train.tsv")
     Traceback (most recent call last):
     ...
-    penstock.core.errors.ColumnNotFoundError: column 'C27' is not in train.tsv; did you mean 'C2' or 'C26'? columns: C1, C2, C26
+    penstock.core.errors.ColumnNotFoundError: column 'C27' is not in train.tsv; did you mean 'C2' or 'C26'? ...
     """
 
     def __init__(self, name: str, known: Iterable[str], where: str = "the data") -> None:

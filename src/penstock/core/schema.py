@@ -97,10 +97,10 @@ class Schema:
     ['label', 'I1']
     >>> schema.select(roles="label").names
     ['label']
-    >>> schema["I2"]
+    >>> schema["labels"]
     Traceback (most recent call last):
     ...
-    penstock.core.errors.ColumnNotFoundError: column 'I2' is not in the schema; did you mean 'I1'? columns: label, I1
+    penstock.core.errors.ColumnNotFoundError: column 'labels' is not in the schema; did you mean 'label'? ...
     """
 
     def __init__(self, columns: Iterable[ColumnSchema] = ()) -> None:
