@@ -1,0 +1,114 @@
+"""Where work runs. An engine has two verbs: map items, and reduce items to one state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from penstock.core.errors import ParameterError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+State = TypeVar("State")
+
+
+class Engine(Protocol):
+    """The contract: results come in the order of the items, and a reduction whose merge is associative and
+    commutative gives the same bytes on every engine. `on_done(i)` is called here, once item `i` is finished."""
+
+    @property
+    def num_workers(self) -> int: ...
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        on_done: Callable[[int], Any] | None = None,
+    ) -> Iterator[Result]: ...
+
+    def reduce(
+        self,
+        fold: Callable[[State | None, Item], State],
+        merge: Callable[[State, State], State],
+        items: Sequence[Item],
+        on_done: Callable[[int], Any] | None = None,
+    ) -> State | None: ...
+
+
+def resolve(engine: Any = None) -> Engine:
+    """The engine that a setting means.
+
+    `None` or `"local"`: threads of this process; `"local:4"`: four of them. `"dask"`, a Dask client or a scheduler
+    address (`tcp://…`): Dask. `"ray"` or a Ray address (`ray://…`, `ray:host:port`): Ray.
+
+    >>> resolve("local:4").num_workers
+    4
+    """
+    if engine is None or engine == "local":
+        from penstock.engine.local import LocalEngine
+
+        return LocalEngine(available_cores())
+    if isinstance(engine, str):
+        return _from_name(engine)
+    if hasattr(engine, "map") and hasattr(engine, "reduce") and hasattr(engine, "num_workers"):
+        return engine
+    if type(engine).__module__.split(".")[0] == "distributed":
+        from penstock.engine.dask import DaskEngine
+
+        return DaskEngine(engine)
+    raise ParameterError(f"engine must be 'local', 'dask', 'ray', an address, a Dask client or an Engine, got {engine!r}")
+
+
+def _from_name(name: str) -> Engine:
+    if name.startswith("local:"):
+        from penstock.engine.local import LocalEngine
+
+        try:
+            workers = int(name.removeprefix("local:"))
+        except ValueError:
+            workers = 0
+        if workers < 1:
+            raise ParameterError(f"engine {name!r}: the number of threads must be an int ≥ 1")
+        return LocalEngine(workers)
+    if name == "dask" or name.startswith(("tcp://", "tls://", "ucx://", "inproc://")):
+        from penstock.engine.dask import DaskEngine
+
+        return DaskEngine(None if name == "dask" else name)
+    if name == "ray" or name.startswith(("ray://", "ray:")):
+        from penstock.engine.ray import RayEngine
+
+        if name == "ray":
+            return RayEngine(None)
+        return RayEngine(name if name.startswith("ray://") else name.removeprefix("ray:"))
+    raise ParameterError(f"unknown engine {name!r}; known: local, local:N, dask, tcp://… (Dask), ray, ray://…, ray:HOST:PORT")
+
+
+def available_cores() -> int:
+    """The cores this process may use, which containers and schedulers often limit."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return os.cpu_count() or 1
+
+
+def fold_group(fold: Callable, items: Sequence) -> Any:
+    """Fold a group of items into one state: what a remote task does."""
+    state = None
+    for item in items:
+        state = fold(state, item)
+    return state
+
+
+def groups(num_items: int, num_groups: int) -> list[range]:
+    """`num_items` positions in at most `num_groups` runs of nearly equal length.
+
+    >>> groups(5, 2)
+    [range(0, 3), range(3, 5)]
+    """
+    num_groups = max(1, min(num_items, num_groups))
+    size, rest = divmod(num_items, num_groups)
+    bounds = [0]
+    for group in range(num_groups):
+        bounds.append(bounds[-1] + size + (group < rest))
+    return [range(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True) if b > a]

@@ -1,0 +1,99 @@
+"""Threads of this process: the kernels and polars release the GIL, so threads are enough and nothing is copied."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from typing import Any
+
+
+class LocalEngine:
+    """Runs on `num_workers` threads; at most two items a worker are in flight, so memory stays bounded.
+
+    >>> engine = LocalEngine(2)
+    >>> list(engine.map(lambda x: x * x, range(4)))
+    [0, 1, 4, 9]
+    >>> engine.reduce(lambda total, x: (total or 0) + x, lambda a, b: a + b, range(10))
+    45
+    """
+
+    def __init__(self, num_workers: int) -> None:
+        self.num_workers = num_workers
+
+    def map(
+        self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None
+    ) -> Iterator[Any]:
+        if self.num_workers == 1 or len(items) <= 1:
+            for index, item in enumerate(items):
+                result = function(item)
+                if on_done:
+                    on_done(index)
+                yield result
+            return
+        pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="penstock")
+        pending: deque[tuple[int, Future]] = deque()
+        try:
+            for index, item in enumerate(items):
+                pending.append((index, pool.submit(function, item)))
+                if len(pending) >= 2 * self.num_workers:
+                    yield self._next(pending, on_done)
+            while pending:
+                yield self._next(pending, on_done)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    @staticmethod
+    def _next(pending: deque[tuple[int, Future]], on_done: Callable[[int], Any] | None) -> Any:
+        index, future = pending.popleft()
+        result = future.result()
+        if on_done:
+            on_done(index)
+        return result
+
+    def reduce(
+        self,
+        fold: Callable,
+        merge: Callable,
+        items: Sequence,
+        on_done: Callable[[int], Any] | None = None,
+    ) -> Any:
+        """Each thread folds whatever item comes next into a state of its own; the states are merged at the end."""
+        todo = iter(range(len(items)))
+        lock, stop = threading.Lock(), threading.Event()
+
+        def work() -> Any:
+            state = None
+            while not stop.is_set():
+                with lock:
+                    index = next(todo, None)
+                if index is None:
+                    break
+                state = fold(state, items[index])
+                if on_done:
+                    with lock:
+                        on_done(index)
+            return state
+
+        num_threads = max(1, min(self.num_workers, len(items)))
+        if num_threads == 1:
+            return work()
+        with ThreadPoolExecutor(num_threads, thread_name_prefix="penstock") as pool:
+            futures = [pool.submit(work) for _ in range(num_threads)]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            finally:  # after an error or Ctrl-C the other threads end with the item they hold
+                stop.set()
+        states = [state for future in futures if (state := future.result()) is not None]
+        return _merge_all(merge, states)
+
+
+def _merge_all(merge: Callable, states: list) -> Any:
+    if not states:
+        return None
+    total = states[0]
+    for state in states[1:]:
+        total = merge(total, state)
+    return total

@@ -1,0 +1,97 @@
+"""Ray: the same cluster that holds embedding shards and trainers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from penstock.core.errors import PenstockError
+from penstock.core.extras import require
+from penstock.engine.base import fold_group, groups
+
+
+class RayEngine:
+    """Runs as Ray tasks, on the running Ray, on the cluster at `address`, or on a local one that it starts."""
+
+    def __init__(self, address: str | None = None) -> None:
+        self.ray = require("ray", "ray")
+        if not self.ray.is_initialized():
+            try:
+                self.ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
+            except ConnectionError as error:
+                raise PenstockError(f"no Ray cluster answers at {address}: {error}") from error
+
+    @property
+    def num_workers(self) -> int:
+        return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+
+    def map(
+        self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None
+    ) -> Iterator[Any]:
+        shared = self.ray.put(function)
+        task = self.ray.remote(_call)
+        pending: deque = deque()
+        limit = 2 * self.num_workers
+
+        def take() -> Any:
+            index, reference = pending.popleft()
+            result = self._get(reference)
+            if on_done:
+                on_done(index)
+            return result
+
+        try:
+            for index, item in enumerate(items):
+                pending.append((index, task.remote(shared, item)))
+                if len(pending) >= limit:
+                    yield take()
+            while pending:
+                yield take()
+        finally:
+            for _, reference in pending:
+                self.ray.cancel(reference)
+
+    def reduce(
+        self,
+        fold: Callable,
+        merge: Callable,
+        items: Sequence,
+        on_done: Callable[[int], Any] | None = None,
+    ) -> Any:
+        if not items:
+            return None
+        runs = groups(len(items), 2 * self.num_workers)
+        shared_fold, fold_task, merge_task = self.ray.put(fold), self.ray.remote(fold_group), self.ray.remote(merge)
+        running = {fold_task.remote(shared_fold, [items[i] for i in run]): run for run in runs}
+        layer = list(running)
+        try:
+            while running:
+                done, _ = self.ray.wait(list(running), num_returns=1)
+                self._get(done[0])
+                for index in running.pop(done[0]):
+                    if on_done:
+                        on_done(index)
+        finally:
+            for reference in running:
+                self.ray.cancel(reference)
+        while len(layer) > 1:
+            pairs = [layer[i : i + 2] for i in range(0, len(layer), 2)]
+            layer = [merge_task.remote(*p) if len(p) == 2 else p[0] for p in pairs]
+        return self._get(layer[0])
+
+    def _get(self, reference: Any) -> Any:
+        from ray.exceptions import RayTaskError, WorkerCrashedError
+
+        try:
+            return self.ray.get(reference)
+        except RayTaskError as error:
+            # The error as the task raised it (naming file and column), not Ray's wrapper around it.
+            cause = error.cause
+            raise cause if isinstance(cause, PenstockError) else error from None
+        except WorkerCrashedError as error:
+            raise PenstockError(f"a Ray worker died while it worked on a partition: {error}") from error
+
+
+def _call(function: Callable, item: Any) -> Any:
+    return function(item)
