@@ -1,0 +1,23 @@
+"""Click logs of any size with a planted teacher: a model can learn them, and the best reachable AUC is known."""
+
+from penstock.data.synthetic.click_log import (
+    CARDINALITIES,
+    CRITEO_DTYPES,
+    CRITEO_NAMES,
+    criteo,
+    criteo_schema,
+    teacher_probability,
+)
+from penstock.data.synthetic.output import Summary
+from penstock.data.synthetic.teacher import Teacher
+
+__all__ = [
+    "CARDINALITIES",
+    "CRITEO_DTYPES",
+    "CRITEO_NAMES",
+    "Summary",
+    "Teacher",
+    "criteo",
+    "criteo_schema",
+    "teacher_probability",
+]
