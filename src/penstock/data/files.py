@@ -117,7 +117,9 @@ def infer_format(files: list[str]) -> str:
     kinds = {FORMATS.get(suffixes(f)[0]) for f in files}
     if kinds == {None} or None in kinds:
         odd = next(f for f in files if suffixes(f)[0] not in FORMATS)
-        raise ParameterError(f"cannot tell the format of {odd} from its name; pass format='parquet', 'csv', 'tsv' or 'ipc'")
+        raise ParameterError(
+            f"cannot tell the format of {odd} from its name; pass format='parquet', 'csv', 'tsv' or 'ipc'"
+        )
     if len(kinds) > 1:
         raise DataError(f"the files mix formats ({', '.join(sorted(map(str, kinds)))}); open one format at a time")
     return kinds.pop()  # type: ignore[return-value]

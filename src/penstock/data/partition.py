@@ -17,9 +17,10 @@ from penstock.data.files import filesystem, is_remote
 class Partition:
     """One piece of a data set. `read` gives its rows; `num_rows` is None where only reading can tell."""
 
-    path: str | None = None
-    num_rows: int | None = None
-    num_bytes: int = 0
+    # Plain annotations: a value here would become a default in the dataclasses below.
+    path: str | None
+    num_rows: int | None
+    num_bytes: int
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         raise TypeError(f"{type(self).__name__} cannot be read")
@@ -34,6 +35,10 @@ class FramePartition(Partition):
     """Rows of a frame in memory."""
 
     frame: pl.DataFrame
+
+    @property
+    def path(self) -> None:  # type: ignore[override]
+        return None
 
     @property
     def num_rows(self) -> int:  # type: ignore[override]
@@ -76,8 +81,8 @@ class ParquetPartition(Partition):
             raise self._damaged(error) from error
         if frame.height != self.num_rows:
             raise DataError(
-                f"{self.path}: row groups {list(self.row_groups)} held {self.num_rows} rows when the data set was opened "
-                f"and {frame.height} now; the file was changed, open the data set again"
+                f"{self.path}: row groups {list(self.row_groups)} held {self.num_rows} rows when the data set was "
+                f"opened and {frame.height} now; the file was changed, open the data set again"
             )
         return cast_frame(frame, self.dtypes, self.path)
 

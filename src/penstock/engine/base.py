@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.errors import ParameterError
@@ -57,7 +58,9 @@ def resolve(engine: Any = None) -> Engine:
         from penstock.engine.dask import DaskEngine
 
         return DaskEngine(engine)
-    raise ParameterError(f"engine must be 'local', 'dask', 'ray', an address, a Dask client or an Engine, got {engine!r}")
+    raise ParameterError(
+        f"engine must be 'local', 'dask', 'ray', an address, a Dask client or an Engine, got {engine!r}"
+    )
 
 
 def _from_name(name: str) -> Engine:
@@ -81,7 +84,9 @@ def _from_name(name: str) -> Engine:
         if name == "ray":
             return RayEngine(None)
         return RayEngine(name if name.startswith("ray://") else name.removeprefix("ray:"))
-    raise ParameterError(f"unknown engine {name!r}; known: local, local:N, dask, tcp://… (Dask), ray, ray://…, ray:HOST:PORT")
+    raise ParameterError(
+        f"unknown engine {name!r}; known: local, local:N, dask, tcp://… (Dask), ray, ray://…, ray:HOST:PORT"
+    )
 
 
 def available_cores() -> int:
@@ -111,4 +116,4 @@ def groups(num_items: int, num_groups: int) -> list[range]:
     bounds = [0]
     for group in range(num_groups):
         bounds.append(bounds[-1] + size + (group < rest))
-    return [range(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True) if b > a]
+    return [range(a, b) for a, b in pairwise(bounds) if b > a]

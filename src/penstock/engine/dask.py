@@ -40,9 +40,7 @@ class DaskEngine:
     def num_workers(self) -> int:
         return max(1, sum(self.client.nthreads().values()))
 
-    def map(
-        self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None
-    ) -> Iterator[Any]:
+    def map(self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None) -> Iterator[Any]:
         pending: deque = deque()
         shared = self.client.scatter(function, hash=False, broadcast=True)
         limit = 2 * self.num_workers
@@ -77,9 +75,7 @@ class DaskEngine:
 
         # A few groups a worker: enough to even out their lengths, few enough to keep the merges cheap.
         runs = groups(len(items), 2 * self.num_workers)
-        futures = {
-            self.client.submit(fold_group, fold, [items[i] for i in run], pure=False): run for run in runs
-        }
+        futures = {self.client.submit(fold_group, fold, [items[i] for i in run], pure=False): run for run in runs}
         try:
             for future in as_completed(list(futures)):
                 if future.status == "error":

@@ -22,9 +22,7 @@ class LocalEngine:
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers
 
-    def map(
-        self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None
-    ) -> Iterator[Any]:
+    def map(self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None) -> Iterator[Any]:
         if self.num_workers == 1 or len(items) <= 1:
             for index, item in enumerate(items):
                 result = function(item)

@@ -26,9 +26,7 @@ class RayEngine:
     def num_workers(self) -> int:
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
-    def map(
-        self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None
-    ) -> Iterator[Any]:
+    def map(self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None) -> Iterator[Any]:
         shared = self.ray.put(function)
         task = self.ray.remote(_call)
         pending: deque = deque()

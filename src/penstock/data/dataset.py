@@ -1,0 +1,468 @@
+"""Dataset: rows in files or in memory, in partitions that stream, with a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from penstock.core import progress
+from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
+from penstock.core.params import Int, OneOf, Real, check
+from penstock.core.schema import Schema
+from penstock.data import exchange, sources, split, writer
+from penstock.data.bad_lines import BadLines, collecting
+from penstock.data.files import filesystem, find, infer_format, is_remote, parse_bytes
+from penstock.data.partition import FramePartition, MappedPartition, Partition, SlicedPartition
+from penstock.engine import Engine, resolve
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+DEFAULT_PART_SIZE = "64MB"
+
+
+class Dataset:
+    """Rows from files (parquet, CSV/TSV, Arrow IPC; paths, globs, folders, lists, fsspec URLs) or from memory.
+
+    Nothing is read before it is needed; `partitions` are row groups or byte ranges of about `part_size`.
+
+    Args:
+        source: paths or URLs, or a polars, pandas or Arrow frame, or a dict of arrays.
+        format: `"parquet"`, `"csv"`, `"tsv"` or `"ipc"`; told from the file names when left out.
+        schema: roles, tags and cardinalities; read from beside the data when left out.
+        part_size: bytes a partition aims at (`64_000_000`, `"64MB"`).
+        dtypes: `{column: dtype}` for text, or to settle files that disagree; `"hex32"` reads hexadecimal ids.
+        names: column names of text files without a header.
+        separator, header: of text files; a header is expected when no names are given.
+        on_error: what a malformed text line does: `"raise"`, `"skip"` or `"null"`.
+        storage_options: passed to fsspec.
+
+    >>> data = Dataset({"user": [1, 2, 3], "click": [0, 1, 0]})
+    >>> data.num_rows, data.schema.names
+    (3, ['user', 'click'])
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        format: str | None = None,
+        schema: Schema | None = None,
+        part_size: int | str = DEFAULT_PART_SIZE,
+        dtypes: Mapping[str, Any] | None = None,
+        names: Sequence[str] | None = None,
+        separator: str | None = None,
+        header: bool | None = None,
+        on_error: str = "raise",
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        size = parse_bytes(part_size)
+        beside: Schema | None = None
+        if _is_path(source):
+            files = find(source, storage_options)
+            options = sources.OpenOptions(size, dtypes, names, separator, header, on_error, storage_options)
+            parts, found = sources.open_files(files, format or infer_format(files), options)
+            beside = _schema_beside(source, files, storage_options)
+        else:
+            parts, found = sources.open_frame(source, size)
+        self._set(parts, _merged(found, schema or beside, strict=schema is not None))
+
+    def _set(self, parts: Sequence[Partition], schema: Schema) -> None:
+        self._schema = schema
+        self._parts = list(parts) or [FramePartition(pl.DataFrame(schema=schema.polars_schema))]
+
+    @classmethod
+    def from_partitions(cls, parts: Sequence[Partition], schema: Schema) -> Dataset:
+        """A data set from partitions and the schema of what they read."""
+        dataset = cls.__new__(cls)
+        dataset._set(parts, schema)
+        return dataset
+
+    # Looking at it.
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return list(self._parts)
+
+    @property
+    def num_partitions(self) -> int:
+        return len(self._parts)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in all; text and filtered data are counted by reading, once."""
+        return sum(self._row_counts())
+
+    def _row_counts(self, engine: Engine | None = None) -> list[int]:
+        if not hasattr(self, "_counts"):
+            known = [p.num_rows for p in self._parts]
+            if None in known:
+                known = list((engine or resolve()).map(_count, self._parts))
+            self._counts: list[int] = [int(n) for n in known if n is not None]
+        return self._counts
+
+    def iter_frames(self, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
+        """The partitions one by one, as polars frames."""
+        for part in self._parts:
+            yield part.read(columns or self._schema.names)
+
+    def to_polars(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """Everything in memory."""
+        wanted = list(columns or self._schema.names)
+        frames = resolve().map(partial(_read, columns=wanted), self._parts)
+        return pl.concat(frames)
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        return self.to_polars(columns).to_pandas()
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        return self.to_polars(columns).to_arrow(compat_level=pl.CompatLevel.oldest())
+
+    def head(self, num_rows: int = 5) -> pl.DataFrame:
+        """The first rows."""
+        frames, missing = [], num_rows
+        for frame in self.iter_frames():
+            frames.append(frame.head(missing))
+            missing -= frames[-1].height
+            if missing <= 0:
+                break
+        return pl.concat(frames)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.num_partitions} partitions, {len(self._schema)} columns)"
+
+    # Lazy changes.
+
+    def with_schema(self, schema: Schema) -> Dataset:
+        """The same rows under another description (roles, tags, cardinalities) of the same columns."""
+        return Dataset.from_partitions(self._parts, _merged(self._schema, schema, strict=True))
+
+    def with_roles(self, **roles: Sequence[str]) -> Dataset:
+        """`data.with_roles(label=["click"], categorical=["user"])`."""
+        return self.with_schema(self._schema.with_roles(**roles))
+
+    def select(self, columns: Sequence[str]) -> Dataset:
+        """Only some columns."""
+        schema = self._schema.select(columns)
+        return self.map(_identity, schema, inputs=schema.names)
+
+    def map(
+        self,
+        function: Callable[[pl.DataFrame], pl.DataFrame],
+        schema: Schema,
+        inputs: Sequence[str] | None = None,
+        keeps_rows: bool = True,
+    ) -> Dataset:
+        """Run `function` on each partition when it is read; `schema` describes the result."""
+        wanted = tuple(inputs if inputs is not None else self._schema.names)
+        parts = [MappedPartition(p, function, wanted, keeps_rows) for p in self._parts]
+        return Dataset.from_partitions(parts, schema)
+
+    def filter(self, predicate: pl.Expr) -> Dataset:
+        """Only the rows for which a polars expression holds."""
+        return self.map(partial(_filter, predicate=predicate), self._schema, keeps_rows=False)
+
+    def repartition(self, num_partitions: int | None = None, *, part_size: int | str | None = None) -> Dataset:
+        """The same rows in the same order, in another number of partitions of equal length."""
+        if (num_partitions is None) == (part_size is None):
+            raise ParameterError("repartition takes either num_partitions or part_size")
+        counts = self._row_counts()
+        total = sum(counts)
+        if num_partitions is None:
+            num_bytes = sum(p.num_bytes for p in self._parts)
+            num_partitions = max(1, -(-num_bytes // parse_bytes(part_size)))  # type: ignore[arg-type]
+        check("num_partitions", num_partitions, Int(min=1))
+        bounds = [total * i // num_partitions for i in range(num_partitions + 1)]
+        parts = [self._rows(a, b, counts) for a, b in pairwise(bounds)]
+        return Dataset.from_partitions(parts, self._schema)
+
+    def _rows(self, start: int, stop: int, counts: list[int]) -> Partition:
+        chosen, offset, seen = [], 0, 0
+        for part, count in zip(self._parts, counts, strict=True):
+            if seen < stop and seen + count > start:
+                if not chosen:
+                    offset = start - seen
+                chosen.append(part)
+            seen += count
+        if not chosen:
+            return FramePartition(pl.DataFrame(schema=self._schema.polars_schema))
+        return SlicedPartition(tuple(chosen), offset, stop - start)
+
+    def split(
+        self,
+        fractions: Sequence[float],
+        *,
+        seed: int = 0,
+        by: str | Sequence[str] | None = None,
+        time: str | None = None,
+        stratify: str | None = None,
+    ) -> list[Dataset]:
+        """Disjoint data sets that together hold every row.
+
+        At random with exact proportions (inside each value of `stratify`, when given); or `by` the hash of some
+        columns, so that all rows of a user stay together; or by `time`: the earliest rows first.
+
+        >>> train, valid = Dataset({"x": list(range(10))}).split([0.8, 0.2])
+        >>> train.num_rows, valid.num_rows
+        (8, 2)
+        """
+        for fraction in fractions:
+            check("fractions", fraction, Real(min=0))
+        if len(fractions) < 2 or sum(fractions) <= 0:
+            raise ParameterError(f"fractions must be two or more numbers with a sum above 0, got {list(fractions)}")
+        if sum(x is not None for x in (by, time, stratify)) > 1:
+            raise ParameterError("split takes at most one of by, time and stratify")
+        shares = tuple(float(f) for f in fractions)
+        if by is not None:
+            keys = (by,) if isinstance(by, str) else tuple(by)
+            self._schema.select(keys)
+            return [self._kept(split.HashSplit(shares, i, seed, keys)) for i in range(len(shares))]
+        if time is not None:
+            return self._split_by_time(shares, time)
+        return self._split_at_random(shares, seed, stratify)
+
+    def _kept(self, function: Callable[[pl.DataFrame], pl.DataFrame]) -> Dataset:
+        return self.map(function, self._schema, keeps_rows=False)
+
+    def _split_by_time(self, shares: tuple[float, ...], column: str) -> list[Dataset]:
+        self._schema.select([column])
+        values = self.to_polars([column])[column].drop_nulls().sort()
+        bounds = [values[int(c)] if c < len(values) else None for c in split.cuts(shares, len(values))[:-1]]
+        lows, highs = [None, *bounds], [*bounds, None]
+        return [self._kept(split.TimeSplit(column, lo, hi)) for lo, hi in zip(lows, highs, strict=True)]
+
+    def _split_at_random(self, shares: tuple[float, ...], seed: int, stratify: str | None) -> list[Dataset]:
+        if stratify is not None:
+            self._schema.select([stratify])
+        count = partial(_strata, column=stratify)
+        per_part = list(resolve().map(count, self._parts))
+        total: dict[object, int] = {}
+        firsts = []
+        for counts in per_part:
+            firsts.append({value: total.get(value, 0) for value in counts})
+            for value, n in counts.items():
+                total[value] = total.get(value, 0) + n
+        names = tuple(self._schema.names)
+        return [
+            Dataset.from_partitions(
+                [
+                    MappedPartition(p, split.RowSplit(shares, i, seed, f, total, stratify), names, False)
+                    for p, f in zip(self._parts, firsts, strict=True)
+                ],
+                self._schema,
+            )
+            for i in range(len(shares))
+        ]
+
+    def sample(
+        self, fraction: float | None = None, *, num_rows: int | None = None, seed: int = 0, stratify: str | None = None
+    ) -> Dataset:
+        """A random subset without replacement, of exactly the size asked for."""
+        if (fraction is None) == (num_rows is None):
+            raise ParameterError("sample takes either fraction or num_rows")
+        if num_rows is not None:
+            check("num_rows", num_rows, Int(min=0, max=self.num_rows))
+            fraction = num_rows / max(1, self.num_rows)
+        check("fraction", fraction, Real(min=0, max=1))
+        return self._split_at_random((float(fraction), 1.0 - float(fraction)), seed, stratify)[0]  # type: ignore[arg-type]
+
+    # Changes that move rows between partitions.
+
+    def shuffle_by_keys(self, keys: Sequence[str], num_partitions: int | None = None, engine: Any = None) -> Dataset:
+        """Equal keys into equal partitions (out of core; the order inside a key stays)."""
+        self._schema.select(keys)
+        assign = partial(exchange.by_key, keys=tuple(keys), num_buckets=num_partitions or self.num_partitions)
+        return self._exchanged(assign, num_partitions or self.num_partitions, engine)
+
+    def _exchanged(self, assign: exchange.Assign, num_buckets: int, engine: Any) -> Dataset:
+        parts = exchange.exchange(self._parts, assign, num_buckets, resolve(engine), self._schema.names)
+        return Dataset.from_partitions(parts, self._schema)
+
+    def shuffle(self, seed: int = 0, num_partitions: int | None = None, engine: Any = None) -> Dataset:
+        """A uniform random permutation of all rows, out of core."""
+        buckets = num_partitions or self.num_partitions
+        assign = partial(exchange.by_random, seed=seed, num_buckets=buckets)
+        moved = self._exchanged(assign, buckets, engine)
+        parts = [MappedPartition(p, partial(_permute, seed=seed, index=i)) for i, p in enumerate(moved.partitions)]
+        return Dataset.from_partitions(parts, self._schema)
+
+    def merge(
+        self, other: Any, on: str | Sequence[str], how: str = "inner", suffix: str = "_right", engine: Any = None
+    ) -> Dataset:
+        """Join with another data set or frame by key columns; both may exceed memory."""
+        check("how", how, OneOf(("inner", "left", "full", "semi", "anti")))
+        right = other if isinstance(other, Dataset) else Dataset(other)
+        keys = [on] if isinstance(on, str) else list(on)
+        for name in keys:
+            if name not in right.schema:
+                raise ColumnNotFoundError(name, right.schema.names, "the right-hand data")
+            if self._schema[name].dtype != right.schema[name].dtype:
+                raise SchemaError(
+                    f"column {name!r} is {self._schema[name].dtype} on the left and {right.schema[name].dtype} on the "
+                    f"right of merge; cast one of them"
+                )
+        join = partial(_join, on=keys, how=how, suffix=suffix)
+        empty = join(_empty(self._schema), _empty(right.schema))
+        schema = _merged(_merged(Schema.from_polars(empty.schema), right.schema), self._schema)
+        if right.num_partitions == 1 and how != "full":
+            table = right.to_polars()
+            return self.map(partial(_join_with, right=table, join=join), schema, keeps_rows=False)
+        num = max(self.num_partitions, right.num_partitions)
+        lefts = self.shuffle_by_keys(keys, num, engine).partitions
+        rights = right.shuffle_by_keys(keys, num, engine).partitions
+        parts = [
+            MappedPartition(left, partial(_join_part, right=part, join=join), None, False)
+            for left, part in zip(lefts, rights, strict=True)
+        ]
+        return Dataset.from_partitions(parts, schema)
+
+    # Writing.
+
+    def to_parquet(
+        self,
+        path: str | Path,
+        *,
+        shuffle: str | bool | None = None,
+        seed: int = 0,
+        row_group_size: int = 250_000,
+        num_files: int | None = None,
+        partition_by: str | Sequence[str] | None = None,
+        compression: str = "snappy",
+        overwrite: bool = False,
+        engine: Any = None,
+        show_progress: bool | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ) -> writer.WriteReport:
+        """Write parquet files and the schema to a folder, which appears whole or not at all.
+
+        `shuffle`: None keeps the order; `"partition"` (or True) permutes rows inside each partition; `"full"` writes
+        a uniform permutation of all rows. `partition_by` makes hive folders.
+        """
+        check("shuffle", shuffle, OneOf((None, False, True, "partition", "full")))
+        check("row_group_size", row_group_size, Int(min=1))
+        if num_files is not None:
+            check("num_files", num_files, Int(min=1))
+        engine = resolve(engine)
+        source = self.shuffle(seed, engine=engine) if shuffle == "full" else self
+        if num_files is not None and num_files > source.num_partitions:
+            source = source.repartition(num_files)
+        hive = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
+        inside = seed if shuffle in (True, "partition") else None
+        options = writer.ParquetOptions(row_group_size, compression, hive, inside)
+        parts = source.partitions
+        with progress.bar("write", _work(parts), unit="B", show=show_progress) as bar:
+            return writer.write_parquet(
+                parts, source.schema, str(path), options, num_files, engine, overwrite,
+                lambda i: bar.advance(parts[i].num_bytes), storage_options,
+            )  # fmt: skip
+
+
+def _is_path(source: Any) -> bool:
+    if isinstance(source, (str, Path)):
+        return True
+    return isinstance(source, (list, tuple, set, frozenset)) and all(isinstance(s, (str, Path)) for s in source)
+
+
+def _schema_beside(source: Any, files: list[str], storage_options: dict[str, Any] | None) -> Schema | None:
+    """The schema written with the data: in the folder, or beside a single file."""
+    folders = {f.rsplit("/", 1)[0] if "/" in f else "." for f in files}
+    places = [f"{folder}/{writer.SCHEMA_FILE}" for folder in folders] if len(folders) == 1 else []
+    if isinstance(source, (str, Path)):
+        places.append(f"{str(source).rstrip('/')}/{writer.SCHEMA_FILE}")
+        places.append(f"{source}.schema.json")
+    for place in places:
+        if is_remote(place):
+            remote = filesystem(place, storage_options)
+            if remote.exists(place):
+                return Schema.from_json(remote.cat_file(place).decode())
+        elif Path(place).is_file():
+            return Schema.from_json(Path(place).read_text())
+    return None
+
+
+def _merged(found: Schema, described: Schema | None, strict: bool = False) -> Schema:
+    """The columns found, with roles, tags, cardinality and properties as described."""
+    if described is None:
+        return found
+    if strict:
+        for column in described:
+            if column.name not in found:
+                raise ColumnNotFoundError(column.name, found.names, "the data (named in the schema)")
+    return Schema(
+        column
+        if (said := described.get(column.name)) is None
+        else said.with_(dtype=column.dtype, is_list=column.is_list, properties={**said.properties, **column.properties})
+        for column in found
+    )
+
+
+def _work(parts: Sequence[Partition]) -> int:
+    return sum(p.num_bytes for p in parts)
+
+
+def _identity(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame
+
+
+def _empty(schema: Schema) -> pl.DataFrame:
+    return pl.DataFrame(schema=schema.polars_schema)
+
+
+def _count(part: Partition) -> int:
+    with collecting():  # counting is not the place to report bad lines; reading is
+        return part.count()
+
+
+def _read(part: Partition, columns: list[str]) -> pl.DataFrame:
+    return part.read(columns)
+
+
+def _filter(frame: pl.DataFrame, predicate: pl.Expr) -> pl.DataFrame:
+    return frame.filter(predicate)
+
+
+def _permute(frame: pl.DataFrame, seed: int, index: int) -> pl.DataFrame:
+    import numpy as np
+
+    return frame[np.random.default_rng([seed, 2, index]).permutation(frame.height)]
+
+
+def _strata(part: Partition, column: str | None) -> dict[object, int]:
+    if column is None:
+        return {None: part.count()}
+    counts = part.read([column])[column].value_counts(name="rows")
+    return dict(zip(counts[column].to_list(), counts["rows"].to_list(), strict=True))
+
+
+def _join(left: pl.DataFrame, right: pl.DataFrame, on: list[str], how: str, suffix: str) -> pl.DataFrame:
+    order = "left_right" if how == "full" else "left"
+    return left.join(
+        right,
+        on=on,
+        how=how,
+        suffix=suffix,
+        nulls_equal=False,
+        coalesce=True,
+        maintain_order=order,  # type: ignore[arg-type]
+    )
+
+
+def _join_with(frame: pl.DataFrame, right: pl.DataFrame, join: Callable) -> pl.DataFrame:
+    return join(frame, right)
+
+
+def _join_part(frame: pl.DataFrame, right: Partition, join: Callable) -> pl.DataFrame:
+    return join(frame, right.read())
+
+
+__all__ = ["BadLines", "Dataset"]

@@ -1,0 +1,64 @@
+"""Records in delimited text: safe places to cut a file, and records with the wrong number of fields."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+_JIT = {"nogil": True, "cache": True}
+NEWLINE = 10
+
+
+@nb.njit(**_JIT)
+def record_cuts(buffer: np.ndarray, start: int, quote: int, step: int) -> np.ndarray:
+    """Offsets after a record's end, at least `step` bytes apart; newlines inside quotes do not end a record."""
+    cuts = []
+    inside = False
+    last = start
+    for i in range(start, buffer.shape[0]):
+        byte = buffer[i]
+        if byte == quote:
+            inside = not inside
+        elif byte == NEWLINE and not inside and i + 1 - last >= step:
+            last = i + 1
+            cuts.append(last)
+    out = np.empty(len(cuts), np.int64)
+    for i in range(len(cuts)):
+        out[i] = cuts[i]
+    return out
+
+
+@nb.njit(**_JIT)
+def ragged_records(
+    buffer: np.ndarray, separator: int, quote: int, expected: int, most: int
+) -> tuple[int, np.ndarray, int]:
+    """`(records, bad, number of bad)`: records counted, and for up to `most` bad ones (record, offset, end, fields).
+
+    `quote` is -1 where the format has none. Blank lines are records of one empty field, so they are bad
+    unless one field is expected; a final newline ends the last record and starts none.
+    """
+    bad = np.empty((most, 4), np.int64)
+    num_bad = 0
+    record = 0
+    fields = 1
+    inside = False
+    start = 0
+    size = buffer.shape[0]
+    for i in range(size + 1):
+        at_end = i == size
+        if at_end and start == size:
+            break
+        byte = NEWLINE if at_end else buffer[i]
+        if byte == quote:
+            inside = not inside
+        elif byte == separator and not inside:
+            fields += 1
+        elif byte == NEWLINE and (not inside or at_end):
+            if fields != expected or inside:
+                if num_bad < most:
+                    bad[num_bad, 0], bad[num_bad, 1], bad[num_bad, 2], bad[num_bad, 3] = record, start, i, fields
+                num_bad += 1
+            record += 1
+            fields = 1
+            start = i + 1
+    return record, bad[: min(num_bad, most)], num_bad
