@@ -1,0 +1,209 @@
+"""Read-only look-ups in the tables of `cpu_table`: a whole column at a time, or one key at the lowest latency.
+
+For 32-bit keys the slot holds the code itself (one memory access a row); for 64-bit keys and byte strings it holds the
+key's number, and `codes[number]` the code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from penstock.kernels.cpu_hash import splitmix64, xxh64
+from penstock.kernels.cpu_intrinsics import KERNEL, bytes_address, bytes_equal, load64
+from penstock.kernels.cpu_table import BLOCK, LOW, U64, prefetch_entries, prefetch_slots, tag32, tag_of_hash
+
+NOT_FOUND = np.int64(-1)
+
+
+@numba.njit(inline="always", **KERNEL)
+def _bucket(hashed: Any, num_buckets: Any) -> Any:
+    return np.int64(hashed % U64(num_buckets))
+
+
+@numba.njit(**KERNEL)
+def build32(keys: np.ndarray, codes: np.ndarray, slots: np.ndarray, shift: int) -> int:
+    """Fill zeroed `slots` with `tag << 32 | code + 1`; the row of a key that was there before, or -1."""
+    mask = U64(slots.shape[0] - 1)
+    for row in range(keys.shape[0]):
+        tag = tag32(keys[row])
+        position = tag >> U64(shift)
+        while slots[position] != U64(0):
+            if slots[position] >> U64(32) == tag:
+                return row
+            position = (position + U64(1)) & mask
+        slots[position] = (tag << U64(32)) | (U64(codes[row]) + U64(1))
+    return -1
+
+
+@numba.njit(inline="always", **KERNEL)
+def _find32(slots: Any, shift: Any, mask: Any, tag: Any) -> Any:
+    position = tag >> U64(shift)
+    while True:
+        slot = load64(U64(slots) + (position << U64(3)))
+        number = (slot ^ (tag << U64(32))) - U64(1)
+        if number < LOW:
+            return np.int64(number)
+        if slot == U64(0):
+            return NOT_FOUND
+        position = (position + U64(1)) & U64(mask)
+
+
+@numba.njit(inline="always", **KERNEL)
+def _find64(slots: Any, shift: Any, mask: Any, keys: Any, tag: Any, key: Any) -> Any:
+    position = tag >> U64(shift)
+    while True:
+        slot = load64(U64(slots) + (position << U64(3)))
+        number = (slot ^ (tag << U64(32))) - U64(1)
+        if number < LOW and load64(U64(keys) + (number << U64(3))) == key:
+            return np.int64(number)
+        if slot == U64(0):
+            return NOT_FOUND
+        position = (position + U64(1)) & U64(mask)
+
+
+@numba.njit(inline="always", **KERNEL)
+def _find_bytes(slots: Any, shift: Any, mask: Any, arena: Any, offsets: Any, tag: Any, text: Any, length: Any) -> Any:
+    position = tag >> U64(shift)
+    while True:
+        slot = load64(U64(slots) + (position << U64(3)))
+        number = (slot ^ (tag << U64(32))) - U64(1)
+        if number < LOW:
+            start = load64(U64(offsets) + (number << U64(3)))
+            size = load64(U64(offsets) + ((number + U64(1)) << U64(3))) - start
+            if size == U64(length) and bytes_equal(U64(arena) + start, U64(text), length):
+                return np.int64(number)
+        if slot == U64(0):
+            return NOT_FOUND
+        position = (position + U64(1)) & U64(mask)
+
+
+@numba.njit(**KERNEL)
+def build64(keys: np.ndarray, slots: np.ndarray, shift: int) -> int:
+    """Number the keys by row in zeroed `slots`; the row of a key that was there before, or -1."""
+    mask, base = U64(slots.shape[0] - 1), U64(slots.ctypes.data)
+    for row in range(keys.shape[0]):
+        tag = tag_of_hash(splitmix64(keys[row]))
+        if _find64(base, shift, mask, keys.ctypes.data, tag, keys[row]) != NOT_FOUND:
+            return row
+        _insert(slots, shift, mask, tag, row)
+    return -1
+
+
+@numba.njit(**KERNEL)
+def build_bytes(data: np.ndarray, offsets: np.ndarray, slots: np.ndarray, shift: int) -> int:
+    """`build64` for byte strings."""
+    mask, base = U64(slots.shape[0] - 1), U64(slots.ctypes.data)
+    arena, bounds = U64(data.ctypes.data), U64(offsets.ctypes.data)
+    for row in range(offsets.shape[0] - 1):
+        text, length = arena + U64(offsets[row]), offsets[row + 1] - offsets[row]
+        tag = tag_of_hash(xxh64(text, length))
+        if _find_bytes(base, shift, mask, arena, bounds, tag, text, length) != NOT_FOUND:
+            return row
+        _insert(slots, shift, mask, tag, row)
+    return -1
+
+
+@numba.njit(**KERNEL)
+def _insert(slots: np.ndarray, shift: int, mask: Any, tag: Any, number: int) -> None:
+    position = tag >> U64(shift)
+    while slots[position] != U64(0):
+        position = (position + U64(1)) & mask
+    slots[position] = (tag << U64(32)) | U64(number + 1)
+
+
+@numba.njit(**KERNEL)
+def encode32(
+    keys: np.ndarray, valid: np.ndarray, slots: np.ndarray, shift: int, null_code: int, oov_code: int,
+    num_buckets: int, out: np.ndarray,
+) -> None:  # fmt: skip
+    """`out[row]` = the key's code; unknown keys `oov_code + hash64(key) % num_buckets`, null rows `null_code`."""
+    tags, home = np.empty(BLOCK, np.uint64), U64(shift)
+    mask, base = U64(slots.shape[0] - 1), U64(slots.ctypes.data)
+    for first in range(0, keys.shape[0], BLOCK):
+        filled = min(BLOCK, keys.shape[0] - first)
+        for index in range(filled):
+            tags[index] = tag32(keys[first + index])
+        prefetch_slots(slots, tags, filled, home)
+        for index in range(filled):
+            code = _find32(base, home, mask, tags[index])
+            if code == NOT_FOUND:
+                code = oov_code
+                if num_buckets > 1:
+                    code += _bucket(splitmix64(keys[first + index]), num_buckets)
+            out[first + index] = code if valid.shape[0] == 0 or valid[first + index] != 0 else null_code
+
+
+@numba.njit(**KERNEL)
+def encode64(
+    keys: np.ndarray, valid: np.ndarray, slots: np.ndarray, shift: int, known: np.ndarray, codes: np.ndarray,
+    null_code: int, oov_code: int, num_buckets: int, out: np.ndarray,
+) -> None:  # fmt: skip
+    """`encode32` for 64-bit keys."""
+    tags, home = np.empty(BLOCK, np.uint64), U64(shift)
+    mask, base, known_base = U64(slots.shape[0] - 1), U64(slots.ctypes.data), U64(known.ctypes.data)
+    for first in range(0, keys.shape[0], BLOCK):
+        filled = min(BLOCK, keys.shape[0] - first)
+        for index in range(filled):
+            tags[index] = tag_of_hash(splitmix64(keys[first + index]))
+        prefetch_slots(slots, tags, filled, home)
+        prefetch_entries(slots, tags, filled, home, known_base, 3)
+        prefetch_entries(slots, tags, filled, home, codes.ctypes.data, 3)
+        for index in range(filled):
+            row = first + index
+            number = _find64(base, home, mask, known_base, tags[index], keys[row])
+            code = codes[U64(number)] if number != NOT_FOUND else np.int64(oov_code)
+            if number == NOT_FOUND and num_buckets > 1:
+                code += _bucket(splitmix64(keys[row]), num_buckets)
+            out[row] = code if valid.shape[0] == 0 or valid[row] != 0 else null_code
+
+
+@numba.njit(**KERNEL)
+def encode_bytes(
+    data: np.ndarray, offsets: np.ndarray, valid: np.ndarray, slots: np.ndarray, shift: int, arena: np.ndarray,
+    bounds: np.ndarray, codes: np.ndarray, null_code: int, oov_code: int, num_buckets: int, out: np.ndarray,
+) -> None:  # fmt: skip
+    """`encode32` for byte strings."""
+    hashes, tags, home = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64), U64(shift)
+    mask, base, text_base = U64(slots.shape[0] - 1), U64(slots.ctypes.data), U64(data.ctypes.data)
+    arena_base, bounds_base = U64(arena.ctypes.data), U64(bounds.ctypes.data)
+    for first in range(0, out.shape[0], BLOCK):
+        filled = min(BLOCK, out.shape[0] - first)
+        for index in range(filled):
+            start, stop = offsets[first + index], offsets[first + index + 1]
+            hashes[index] = xxh64(text_base + U64(start), stop - start)
+            tags[index] = tag_of_hash(hashes[index])
+        prefetch_slots(slots, tags, filled, home)
+        prefetch_entries(slots, tags, filled, home, bounds_base, 3)
+        for index in range(filled):
+            row = first + index
+            text, length = text_base + U64(offsets[row]), offsets[row + 1] - offsets[row]
+            number = _find_bytes(base, home, mask, arena_base, bounds_base, tags[index], text, length)
+            code = codes[U64(number)] if number != NOT_FOUND else np.int64(oov_code)
+            if number == NOT_FOUND and num_buckets > 1:
+                code += _bucket(hashes[index], num_buckets)
+            out[row] = code if valid.shape[0] == 0 or valid[row] != 0 else null_code
+
+
+@numba.njit(**KERNEL)
+def get32(slots: int, shift: int, mask: int, key: int) -> Any:
+    """The code of one 32-bit key, or -1. Plain integers come in: array arguments would cost more than the look-up."""
+    return _find32(slots, shift, mask, tag32(key))
+
+
+@numba.njit(**KERNEL)
+def get64(slots: int, shift: int, mask: int, keys: int, codes: int, key: int) -> Any:
+    """The code of one 64-bit key, or -1."""
+    unsigned = U64(key)
+    number = _find64(slots, shift, mask, keys, tag_of_hash(splitmix64(unsigned)), unsigned)
+    return np.int64(load64(U64(codes) + (U64(number) << U64(3)))) if number != NOT_FOUND else number
+
+
+@numba.njit(**KERNEL)
+def get_bytes(slots: int, shift: int, mask: int, arena: int, offsets: int, codes: int, text: bytes) -> Any:
+    """The code of one byte string, or -1."""
+    address, length = bytes_address(text), len(text)
+    number = _find_bytes(slots, shift, mask, arena, offsets, tag_of_hash(xxh64(address, length)), address, length)
+    return np.int64(load64(U64(codes) + (U64(number) << U64(3)))) if number != NOT_FOUND else number

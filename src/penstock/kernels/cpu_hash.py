@@ -1,0 +1,162 @@
+"""Stable 64-bit hashes: the same on every machine, release and thread; they may be written into artefacts.
+
+integers   SplitMix64's output function of the key widened to 64 bits (signed keys by two's complement):
+           `x += 0x9E3779B97F4A7C15; x = (x ^ x>>30) * 0xBF58476D1CE4E5B9; x = (x ^ x>>27) * 0x94D049BB133111EB;
+           x ^= x>>31`, all modulo 2**64.
+bytes      XXH64 with seed 0 (the published specification of xxHash).
+combined   `combine(a, b) = splitmix64(a * 0x9FB21C651E98DF25 + b)`: depends on the order.
+bucket     `hash % num_buckets`.
+
+>>> [hex(int(h)) for h in hash64(np.array([0, 1], np.uint64))]
+['0xe220a8397b1dcdaf', '0x910a2dec89025cc1']
+>>> hex(hash64_one(b"abc"))
+'0x44bc2cf5ad770999'
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from penstock.kernels.cpu_intrinsics import KERNEL, address_of, kernel_input, load8, load32, load64
+
+U64 = np.uint64
+GOLDEN = U64(0x9E3779B97F4A7C15)
+COMBINE = U64(0x9FB21C651E98DF25)
+P1, P2, P3 = U64(0x9E3779B185EBCA87), U64(0xC2B2AE3D27D4EB4F), U64(0x165667B19E3779F9)
+P4, P5 = U64(0x85EBCA77C2B2AE63), U64(0x27D4EB2F165667C5)
+
+BytesColumn = tuple[np.ndarray, np.ndarray]  # (data uint8[], offsets int64[n + 1])
+
+
+@numba.njit(inline="always", **KERNEL)
+def splitmix64(key: Any) -> Any:
+    """SplitMix64's output function: a bijection of 64 bits."""
+    mixed = U64(key) + GOLDEN
+    mixed = (mixed ^ (mixed >> U64(30))) * U64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> U64(27))) * U64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> U64(31))
+
+
+@numba.njit(inline="always", **KERNEL)
+def _rotate(value: Any, by: int) -> Any:
+    return (value << U64(by)) | (value >> U64(64 - by))
+
+
+@numba.njit(inline="always", **KERNEL)
+def _round(lane: Any, value: Any) -> Any:
+    return _rotate(lane + value * P2, 31) * P1
+
+
+@numba.njit(**KERNEL)
+def _stripes(address: Any, end: Any) -> Any:
+    """XXH64's main loop over the 32-byte stripes of `[address, end)`."""
+    zero, eight = U64(0), U64(8)
+    one, two, three, four = P1 + P2, P2, zero, zero - P1
+    while address + U64(32) <= end:
+        one = _round(one, load64(address))
+        two = _round(two, load64(address + eight))
+        three = _round(three, load64(address + U64(16)))
+        four = _round(four, load64(address + U64(24)))
+        address += U64(32)
+    result = _rotate(one, 1) + _rotate(two, 7) + _rotate(three, 12) + _rotate(four, 18)
+    for lane in (one, two, three, four):
+        result = (result ^ _round(zero, lane)) * P1 + P4
+    return result
+
+
+@numba.njit(**KERNEL)
+def xxh64(address: Any, length: Any) -> Any:
+    """XXH64 (seed 0) of `length` bytes at `address`."""
+    address, length = U64(address), U64(length)
+    end = address + length
+    if length >= U64(32):
+        result = _stripes(address, end) + length
+        address += length & ~U64(31)
+    else:
+        result = P5 + length
+    while address + U64(8) <= end:
+        result = _rotate(result ^ _round(U64(0), load64(address)), 27) * P1 + P4
+        address += U64(8)
+    if address + U64(4) <= end:
+        result = _rotate(result ^ (load32(address) * P1), 23) * P2 + P3
+        address += U64(4)
+    while address < end:
+        result = _rotate(result ^ (load8(address) * P5), 11) * P1
+        address += U64(1)
+    result = (result ^ (result >> U64(33))) * P2
+    result = (result ^ (result >> U64(29))) * P3
+    return result ^ (result >> U64(32))
+
+
+@numba.njit(**KERNEL)
+def _hash_integers(keys: np.ndarray, out: np.ndarray) -> None:
+    for row in range(keys.shape[0]):
+        out[row] = splitmix64(keys[row])
+
+
+@numba.njit(**KERNEL)
+def _hash_bytes(base: Any, offsets: np.ndarray, out: np.ndarray) -> None:
+    base = U64(base)
+    for row in range(out.shape[0]):
+        start = offsets[row]
+        out[row] = xxh64(base + U64(start), U64(offsets[row + 1] - start))
+
+
+@numba.njit(**KERNEL)
+def _combine_into(left: np.ndarray, right: np.ndarray) -> None:
+    for row in range(left.shape[0]):
+        left[row] = splitmix64(left[row] * COMBINE + right[row])
+
+
+def bytes_column(keys: Any) -> BytesColumn:
+    """`(data, offsets)` as contiguous uint8 and int64 arrays."""
+    data, offsets = keys
+    return kernel_input(data, np.uint8), kernel_input(offsets, np.int64)
+
+
+def as_uint64(keys: np.ndarray) -> np.ndarray:
+    """Integer keys widened to 64 bits, signed ones by two's complement, and viewed as uint64."""
+    keys = np.asarray(keys)
+    if keys.dtype.kind not in "iub":
+        raise TypeError(f"hash64 takes integers or (data, offsets) of bytes, not {keys.dtype}")
+    return kernel_input(keys, np.int64 if keys.dtype.kind == "i" else np.uint64).view(np.uint64)
+
+
+def hash64(keys: np.ndarray | BytesColumn, out: np.ndarray | None = None) -> np.ndarray:
+    """The stable hash of every key: an integer array, or `(data, offsets)` of byte strings."""
+    if isinstance(keys, tuple):
+        data, offsets = bytes_column(keys)
+        out = np.empty(len(offsets) - 1, np.uint64) if out is None else out
+        _hash_bytes(address_of(data), offsets, out)
+        return out
+    integers = as_uint64(keys)
+    out = np.empty(len(integers), np.uint64) if out is None else out
+    _hash_integers(integers, out)
+    return out
+
+
+def hash64_one(key: int | bytes) -> int:
+    """The stable hash of one Python int or byte string."""
+    if isinstance(key, int):
+        mixed = (key + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+        mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        return mixed ^ (mixed >> 31)
+    view = np.frombuffer(key, np.uint8) if key else np.zeros(1, np.uint8)
+    return int(xxh64(address_of(view), len(key)))
+
+
+def combine_hashes(*hashes: np.ndarray) -> np.ndarray:
+    """One hash per row from several columns' hashes; the order of the columns matters.
+
+    >>> a, b = hash64(np.array([1], np.uint64)), hash64(np.array([2], np.uint64))
+    >>> bool(combine_hashes(a, b)[0] == combine_hashes(b, a)[0])
+    False
+    """
+    combined = np.array(hashes[0], np.uint64, copy=True)
+    for column in hashes[1:]:
+        _combine_into(combined, kernel_input(column, np.uint64))
+    return combined

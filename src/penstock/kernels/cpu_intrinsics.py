@@ -1,0 +1,185 @@
+"""Machine-level helpers that the CPU kernels share: loads and stores by address, prefetch, bit counts, array hand-over.
+
+Kernels index by `uint64` or by address, because a signed index makes numba test for negative (wrap-around) indices at
+every access. Addresses are plain `uint64`; the caller keeps the array alive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic as _intrinsic
+
+ALIGNMENT = 64  # bytes; one cache line, and the alignment that TensorFlow and Arrow recommend
+
+# Every kernel is compiled with these: callers run them from several threads at once, and only once per machine.
+KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False}
+
+intrinsic: Any = _intrinsic  # its stated type still has the typing context that callers never pass
+
+
+def _pointer(builder: Any, address: Any, bits: int) -> Any:
+    return builder.inttoptr(address, ir.IntType(bits).as_pointer())
+
+
+@intrinsic
+def load8(typingctx: Any, address: Any) -> Any:
+    """The byte at `address`, widened to uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.zext(builder.load(_pointer(builder, args[0], 8), align=1), ir.IntType(64))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def load32(typingctx: Any, address: Any) -> Any:
+    """The four bytes at `address` (any alignment), widened to uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.zext(builder.load(_pointer(builder, args[0], 32), align=1), ir.IntType(64))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def load64(typingctx: Any, address: Any) -> Any:
+    """The eight bytes at `address` (any alignment) as uint64; little-endian machines only."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_pointer(builder, args[0], 64), align=1)
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def store_low(typingctx: Any, address: Any, value: Any, log2_bytes: Any) -> Any:
+    """Write the low 1, 2, 4 or 8 bytes (`1 << log2_bytes`) of `value` at `address`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        done = builder.append_basic_block("stored")
+        switch = builder.switch(args[2], done)
+        for log2_bytes in range(4):
+            bits = 8 << log2_bytes
+            block = builder.append_basic_block(f"store{bits}")
+            switch.add_case(ir.Constant(ir.IntType(64), log2_bytes), block)
+            with builder.goto_block(block):
+                low = builder.trunc(args[1], ir.IntType(bits)) if bits < 64 else args[1]
+                builder.store(low, _pointer(builder, args[0], bits), align=1)
+                builder.branch(done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64, types.uint64), generate
+
+
+@intrinsic
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for the cache line of `address`; never faults, so any address will do."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte_pointer, int32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function_type = ir.FunctionType(ir.VoidType(), [byte_pointer, int32, int32, int32])
+        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0i8")
+        builder.call(function, [builder.inttoptr(args[0], byte_pointer), int32(0), int32(3), int32(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), generate
+
+
+@intrinsic
+def trailing_zeros(typingctx: Any, value: Any) -> Any:
+    """Number of zero bits below the lowest set bit; 64 for zero."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def population_count(typingctx: Any, value: Any) -> Any:
+    """Number of set bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def multiply_high(typingctx: Any, left: Any, right: Any) -> Any:
+    """The upper 64 bits of the 128-bit product."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+@intrinsic
+def bytes_address(typingctx: Any, text: Any) -> Any:
+    """Where a Python `bytes` argument keeps its characters."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        buffer = context.make_array(signature.args[0])(context, builder, args[0])
+        return builder.ptrtoint(buffer.data, ir.IntType(64))
+
+    return types.uint64(text), generate
+
+
+class _Alias:
+    """Carries an array interface, and the owner of its memory, into `np.asarray`."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__, self._owner = interface, array
+
+
+def kernel_input(array: Any, dtype: Any = None) -> np.ndarray:
+    """`array` as kernels want it: C-contiguous, aligned, and typed as writable even where it is read-only.
+
+    numba compiles another copy of a kernel for read-only arrays (zero-copy Arrow and polars columns are); kernels
+    never write to their inputs, so the flag is dropped instead.
+    """
+    array = np.asarray(array)
+    if array.dtype == np.bool_ and (dtype is None or np.dtype(dtype) == np.uint8):
+        array = array.view(np.uint8)
+    array = np.require(array, dtype=dtype, requirements=["C", "A"])
+    return array if array.flags.writeable or array.size == 0 else np.asarray(_Alias(array))
+
+
+def aligned_empty(count: int, dtype: Any) -> np.ndarray:
+    """An uninitialised 1-D array whose first byte is 64-byte aligned."""
+    dtype = np.dtype(dtype)
+    raw = np.empty(count * dtype.itemsize + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + count * dtype.itemsize].view(dtype)
+
+
+def address_of(array: np.ndarray) -> int:
+    """Where the array's memory starts, for kernels that take addresses."""
+    return array.__array_interface__["data"][0]
+
+
+@numba.njit(**KERNEL)
+def bytes_equal(left: Any, right: Any, length: Any) -> bool:
+    """Whether `length` bytes at two addresses are the same; reads nothing beyond them."""
+    left, right = np.uint64(left), np.uint64(right)
+    position, end = np.uint64(0), np.uint64(length)
+    while position + np.uint64(8) <= end:
+        if load64(left + position) != load64(right + position):
+            return False
+        position += np.uint64(8)
+    while position < end:
+        if load8(left + position) != load8(right + position):
+            return False
+        position += np.uint64(1)
+    return True

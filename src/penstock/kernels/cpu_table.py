@@ -1,0 +1,231 @@
+"""Open-addressing hash tables: the compiled loops under `cpu_vocab.Counter` and `cpu_vocab.Lookup`.
+
+One slot is a uint64, `tag << 32 | number + 1`; zero is empty. The tag is 32 bits of hash, its upper bits are the home
+position, so a table doubles by copying its slots in order, without the keys and almost without cache misses. For 32-bit
+keys the tag is a bijection of the key: equal tags are equal keys, and no key array exists. For 64-bit keys and byte
+strings a tag match is confirmed on the key itself.
+
+Loops work in blocks: hash a block of keys, prefetch their slots, then probe, so that the cache misses of a table larger
+than the cache overlap. A kernel never grows a table: it returns the row it stopped at; the caller grows it and resumes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from penstock.kernels.cpu_hash import splitmix64, xxh64
+from penstock.kernels.cpu_intrinsics import KERNEL, bytes_equal, prefetch
+
+U64, U32 = np.uint64, np.uint32
+BLOCK = 64  # keys hashed and prefetched before they are probed
+LOW = U64(0xFFFFFFFF)
+CACHED_SLOTS = 1 << 15  # a table of up to 256 KiB sits in the second-level cache: prefetching it only costs
+TAG_MULTIPLIER = U64(0xD6E8FEB86659FD93)
+
+
+@numba.njit(inline="always", **KERNEL)
+def tag32(key: Any) -> Any:
+    """A bijection of 32 bits (Wellons' "lowbias32"), as uint64."""
+    mixed = U32(key)
+    mixed = U32(U32(mixed ^ U32(mixed >> U32(16))) * U32(0x7FEB352D))
+    mixed = U32(U32(mixed ^ U32(mixed >> U32(15))) * U32(0x846CA68B))
+    return U64(mixed ^ U32(mixed >> U32(16)))
+
+
+@numba.njit(inline="always", **KERNEL)
+def key32(tag: Any) -> Any:
+    """The key whose `tag32` is `tag`."""
+    mixed = U32(tag)
+    mixed = U32(mixed ^ U32(mixed >> U32(16)))
+    mixed = U32(mixed * U32(0x43021123))
+    mixed = U32(mixed ^ U32(mixed >> U32(15)) ^ U32(mixed >> U32(30)))
+    mixed = U32(mixed * U32(0x1D69E2A5))
+    return U32(mixed ^ U32(mixed >> U32(16)))
+
+
+@numba.njit(inline="always", **KERNEL)
+def tag_of_hash(hashed: Any) -> Any:
+    """The tag of a 64-bit hash. Multiplied again: keys partitioned by their hash must still spread over the table."""
+    return (hashed * TAG_MULTIPLIER) >> U64(32)
+
+
+@numba.njit(**KERNEL)
+def rehash(old: np.ndarray, new: np.ndarray, shift: int) -> None:
+    """Copy every slot of `old` into the larger, zeroed `new`, whose home position is `tag >> shift`."""
+    mask = U64(new.shape[0] - 1)
+    for index in range(old.shape[0]):
+        slot = old[index]
+        if slot != U64(0):
+            position = slot >> U64(32) >> U64(shift)
+            while new[position] != U64(0):
+                position = (position + U64(1)) & mask
+            new[position] = slot
+
+
+@numba.njit(**KERNEL)
+def keys_in_order(slots: np.ndarray, keys: np.ndarray) -> None:
+    """Recover the 32-bit keys from their tags: `keys[number]` for every slot."""
+    for index in range(slots.shape[0]):
+        slot = slots[index]
+        if slot != U64(0):
+            keys[(slot & LOW) - U64(1)] = key32(slot >> U64(32))
+
+
+@numba.njit(inline="always", **KERNEL)
+def prefetch_slots(slots: np.ndarray, tags: np.ndarray, filled: int, shift: Any) -> None:
+    if slots.shape[0] > CACHED_SLOTS:
+        base = U64(slots.ctypes.data)
+        for index in range(filled):
+            prefetch(base + ((tags[index] >> shift) << U64(3)))
+
+
+@numba.njit(inline="always", **KERNEL)
+def prefetch_entries(slots: np.ndarray, tags: np.ndarray, filled: int, shift: Any, entries: Any, log2: int) -> None:
+    """Prefetch the entries (of `1 << log2` bytes) that the home slots point to: most keys are found there."""
+    if slots.shape[0] > CACHED_SLOTS:
+        base = U64(entries)
+        for index in range(filled):
+            number = (slots[tags[index] >> shift] & LOW) - U64(1)
+            prefetch(base + (number << U64(log2)))
+
+
+@numba.njit(**KERNEL)
+def count32(
+    keys: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray, shift: int,
+    counts: np.ndarray, size: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Count 32-bit keys from `row` on until done or until `counts` might overflow; `(next row, size)`.
+
+    Empty `valid` and `weights` mean none given. Null rows are squeezed out while hashing, without a branch.
+    """
+    tags, amounts = np.empty(BLOCK, np.uint64), np.ones(BLOCK, np.int64)
+    home, mask, num_rows = U64(shift), U64(slots.shape[0] - 1), keys.shape[0]
+    while row < num_rows and size + BLOCK <= counts.shape[0]:
+        stop = min(row + BLOCK, num_rows)
+        filled = U64(0)
+        if valid.shape[0] == 0:
+            for index in range(stop - row):
+                tags[index] = tag32(keys[row + index])
+            filled = U64(stop - row)
+        else:
+            for source in range(row, stop):
+                tags[filled] = tag32(keys[source])
+                filled += U64(valid[source] != 0)
+        if weights.shape[0]:
+            _gather_weights(weights, valid, row, stop, amounts)
+        row = stop
+        prefetch_slots(slots, tags, filled, home)
+        for index in range(filled):
+            tag = tags[index]
+            position = tag >> home
+            while True:
+                number = (slots[position] ^ (tag << U64(32))) - U64(1)
+                if number < LOW:
+                    break
+                if slots[position] == U64(0):
+                    number = U64(size)
+                    slots[position] = (tag << U64(32)) | (number + U64(1))
+                    counts[number] = 0
+                    size += 1
+                    break
+                position = (position + U64(1)) & mask
+            counts[number] += amounts[index]
+    return row, size
+
+
+@numba.njit(**KERNEL)
+def _gather_weights(weights: np.ndarray, valid: np.ndarray, row: int, stop: int, amounts: np.ndarray) -> None:
+    filled = U64(0)
+    for source in range(row, stop):
+        amounts[filled] = weights[source]
+        filled += U64(valid.shape[0] == 0 or valid[source] != 0)
+
+
+@numba.njit(**KERNEL)
+def count64(
+    keys: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray, shift: int,
+    entries: np.ndarray, size: int,
+) -> tuple[int, int]:  # fmt: skip
+    """`count32` for 64-bit keys; `entries[number] = (key, count)` side by side, in one cache line."""
+    tags, amounts, block_keys = np.empty(BLOCK, np.uint64), np.ones(BLOCK, np.int64), np.empty(BLOCK, np.uint64)
+    home, mask, num_rows, base = U64(shift), U64(slots.shape[0] - 1), keys.shape[0], entries.ctypes.data
+    while row < num_rows and size + BLOCK <= entries.shape[0]:
+        stop = min(row + BLOCK, num_rows)
+        filled = U64(0)
+        for source in range(row, stop):
+            block_keys[filled] = keys[source]
+            tags[filled] = tag_of_hash(splitmix64(keys[source]))
+            filled += U64(valid.shape[0] == 0 or valid[source] != 0)
+        if weights.shape[0]:
+            _gather_weights(weights, valid, row, stop, amounts)
+        row = stop
+        prefetch_slots(slots, tags, filled, home)
+        prefetch_entries(slots, tags, filled, home, base, 4)
+        for index in range(filled):
+            tag = tags[index]
+            position = tag >> home
+            while True:
+                number = (slots[position] ^ (tag << U64(32))) - U64(1)
+                if number < LOW and entries[number, 0] == block_keys[index]:
+                    break
+                if slots[position] == U64(0):
+                    number = U64(size)
+                    slots[position] = (tag << U64(32)) | (number + U64(1))
+                    entries[number, 0] = block_keys[index]
+                    entries[number, 1] = U64(0)
+                    size += 1
+                    break
+                position = (position + U64(1)) & mask
+            entries[number, 1] += U64(amounts[index])
+    return row, size
+
+
+@numba.njit(**KERNEL)
+def count_bytes(
+    data: np.ndarray, offsets: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray,
+    shift: int, arena: np.ndarray, entries: np.ndarray, size: int,
+) -> tuple[int, int]:  # fmt: skip
+    """`count32` for byte strings; key `number` is `arena[entries[number, 0] : entries[number + 1, 0]]`."""
+    tags, amounts, rows = np.empty(BLOCK, np.uint64), np.ones(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    home, mask, num_rows = U64(shift), U64(slots.shape[0] - 1), offsets.shape[0] - 1
+    source_base, arena_base = U64(data.ctypes.data), U64(arena.ctypes.data)
+    while row < num_rows and size + BLOCK < entries.shape[0]:
+        stop = min(row + BLOCK, num_rows)
+        if entries[size, 0] + (offsets[stop] - offsets[row]) > arena.shape[0]:
+            break
+        filled = U64(0)
+        for source in range(row, stop):
+            if valid.shape[0] == 0 or valid[source] != 0:
+                hashed = xxh64(source_base + U64(offsets[source]), U64(offsets[source + 1] - offsets[source]))
+                tags[filled], rows[filled] = tag_of_hash(hashed), source
+                filled += U64(1)
+        if weights.shape[0]:
+            _gather_weights(weights, valid, row, stop, amounts)
+        row = stop
+        prefetch_slots(slots, tags, filled, home)
+        prefetch_entries(slots, tags, filled, home, entries.ctypes.data, 4)
+        for index in range(filled):
+            tag, start = tags[index], offsets[rows[index]]
+            length = offsets[rows[index] + 1] - start
+            position = tag >> home
+            while True:
+                number = (slots[position] ^ (tag << U64(32))) - U64(1)
+                if number < LOW and entries[number + U64(1), 0] - entries[number, 0] == length:
+                    where = arena_base + U64(entries[number, 0])
+                    if bytes_equal(where, source_base + U64(start), length):
+                        break
+                if slots[position] == U64(0):
+                    number = U64(size)
+                    slots[position] = (tag << U64(32)) | (number + U64(1))
+                    where_to = entries[number, 0]
+                    arena[where_to : where_to + length] = data[start : start + length]
+                    entries[number + U64(1), 0] = where_to + length
+                    entries[number, 1] = 0
+                    size += 1
+                    break
+                position = (position + U64(1)) & mask
+            entries[number, 1] += amounts[index]
+    return row, size
