@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -28,11 +27,6 @@ def is_remote(path: str) -> bool:
 
 def local_path(path: str | os.PathLike) -> str:
     return os.fspath(path).removeprefix("file://")
-
-
-@lru_cache(maxsize=32)
-def _filesystem(protocol_url: str, options: tuple) -> fsspec.AbstractFileSystem:
-    return url_to_fs(protocol_url, **dict(options))[0]
 
 
 def filesystem(path: str, storage_options: dict[str, Any] | None = None) -> fsspec.AbstractFileSystem:

@@ -117,7 +117,6 @@ class TextPartition(Partition):
             schema=schema,
             separator=self.format.separator,
             quote_char=self.format.quote,
-            missing_utf8_is_empty_string=False,
             truncate_ragged_lines=self.format.on_error == "null",
             raise_if_empty=False,
         ).select(wanted)
