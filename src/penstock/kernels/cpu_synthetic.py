@@ -186,7 +186,7 @@ def _put_integer(out, at, value):
 
 @njit(nogil=True, cache=True)
 def format_lines(labels, integers, ranks, masks, out):
-    """Write `label \\t integers \\t 8-digit hex ids \\n` per row into `out`; nulls are empty. Returns the bytes used."""
+    """Write each row as `label \\t integers \\t 8-digit hex ids \\n`, nulls empty; returns the bytes used of `out`."""
     at = 0
     for i in range(labels.size):
         out[at] = _DIGIT_ZERO + labels[i]

@@ -8,16 +8,22 @@ from penstock.data.synthetic.click_log import (
     criteo_schema,
     teacher_probability,
 )
+from penstock.data.synthetic.multi_hot import MultiHotTeacher, multihot
 from penstock.data.synthetic.output import Summary
+from penstock.data.synthetic.ratings import RatingTeacher, movielens
 from penstock.data.synthetic.teacher import Teacher
 
 __all__ = [
     "CARDINALITIES",
     "CRITEO_DTYPES",
     "CRITEO_NAMES",
+    "MultiHotTeacher",
+    "RatingTeacher",
     "Summary",
     "Teacher",
     "criteo",
     "criteo_schema",
+    "movielens",
+    "multihot",
     "teacher_probability",
 ]

@@ -34,7 +34,7 @@ CARDINALITIES = {
 }  # fmt: skip
 # Mean and deviation of the logarithm, and the lowest value, of I1 to I13.
 _LOG_NORMAL = (
-    (0.8, 1.4, 0), (1.6, 1.9, -3), (2.0, 1.5, 0), (1.6, 1.1, 0), (7.9, 1.9, 0), (3.4, 1.6, 0), (1.3, 1.6, 0),
+    (0.8, 1.4, 0), (2.4, 1.6, -3), (2.0, 1.5, 0), (1.6, 1.1, 0), (7.9, 1.9, 0), (3.4, 1.6, 0), (1.3, 1.6, 0),
     (2.0, 1.1, 0), (3.6, 1.4, 0), (-0.6, 0.8, 0), (0.6, 1.0, 0), (-0.8, 1.1, 0), (1.5, 1.2, 0),
 )  # fmt: skip
 _MISSING = {
@@ -183,8 +183,8 @@ def _cardinalities(given: Cardinalities) -> dict[str, int]:
     values = dict(zip(CATEGORIES, CARDINALITIES["kaggle"], strict=True))
     if isinstance(given, str):
         params.check("cardinalities", given, params.OneOf(tuple(CARDINALITIES)))
-        return dict(zip(CATEGORIES, CARDINALITIES[given], strict=True))
-    if isinstance(given, Mapping):
+        values = dict(zip(CATEGORIES, CARDINALITIES[given], strict=True))
+    elif isinstance(given, Mapping):
         _known(given, CATEGORIES, "cardinalities")
         values.update(given)
     elif isinstance(given, Sequence):
@@ -227,13 +227,13 @@ def _log_moments(integers: NDArray[np.int32]) -> tuple[float, float]:
     return float(logs.mean()), float(logs.std()) or 1.0
 
 
-def _tsv(labels: NDArray[np.int32], integers: NDArray[np.int32], ranks: NDArray[np.int32]) -> memoryview:
+def _tsv(labels: NDArray[np.int32], integers: NDArray[np.int32], ranks: NDArray[np.int32]) -> NDArray[np.uint8]:
     from penstock.kernels import cpu_synthetic as kernels
 
     longest = kernels.BYTES_PER_LABEL + len(integers) * kernels.BYTES_PER_INTEGER + len(ranks) * kernels.BYTES_PER_ID
     out = np.empty(labels.size * longest, np.uint8)
     masks = np.array([id_mask(name) for name in CATEGORIES], np.uint32)
-    return memoryview(out[: kernels.format_lines(labels, integers, ranks, masks, out)])
+    return out[: kernels.format_lines(labels, integers, ranks, masks, out)]
 
 
 def _table(labels: NDArray, integers: NDArray, ranks: NDArray, arrow: pa.Schema) -> pa.Table:

@@ -8,6 +8,7 @@ True
 from __future__ import annotations
 
 import hashlib
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +50,28 @@ def zipf(key: np.uint64, counters: NDArray, cardinality: int, exponent: float) -
     return np.clip(ranks, 0, cardinality - 1)
 
 
-def scatter(key: np.uint64, ranks: NDArray[np.int64], cardinality: int) -> NDArray[np.int64]:
+def scatter(key: np.uint64, ranks: NDArray, cardinality: int) -> NDArray[np.int64]:
     """A permutation of [0, cardinality), so that frequent ids are not the small ones."""
-    step = int(key % np.uint64(1 << 31)) | 1
-    while np.gcd(step, cardinality) != 1:
-        step += 2 if cardinality % 2 == 0 else 1
-    return (ranks * (step % cardinality if cardinality > 1 else 1) + int(key >> np.uint64(33))) % cardinality
+    step, offset = _affine(key, cardinality)
+    return (np.asarray(ranks, np.int64) * step + offset) % cardinality
+
+
+def gather(key: np.uint64, ids: NDArray, cardinality: int) -> NDArray[np.int64]:
+    """The inverse of `scatter`.
+
+    >>> key, ranks = stream_key(0, "user"), np.arange(10)
+    >>> gather(key, scatter(key, ranks, 10), 10).tolist() == ranks.tolist()
+    True
+    """
+    step, offset = _affine(key, cardinality)
+    return (np.asarray(ids, np.int64) - offset) % cardinality * pow(step, -1, cardinality) % cardinality
+
+
+def _affine(key: np.uint64, cardinality: int) -> tuple[int, int]:
+    step = int(key & np.uint64(0x7FFFFFFF)) % cardinality
+    while math.gcd(step, cardinality) != 1:
+        step += 1
+    return step, int(key >> np.uint64(33)) % cardinality
 
 
 def mix32(ranks: NDArray, mask: int) -> NDArray[np.uint32]:

@@ -1,4 +1,4 @@
-"""Streaming generated rows to disk: made in threads a chunk at a time, written beside the target, renamed into place."""
+"""Generated rows to disk: made in threads a chunk at a time, written beside the target, renamed into place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core import artefact, params
-from penstock.core.errors import ArtefactError, OutputExistsError
+from penstock.core.errors import ArtefactError, OutputExistsError, PenstockError
 from penstock.core.progress import Bar, bar
 from penstock.core.schema import Schema
 
@@ -92,13 +92,23 @@ class Job:
 
     def run(self, produce: Callable[[int, int], tuple[Any, int]], schema: Schema, arrow: pa.Schema | None) -> dict:
         """Write everything; returns the fields of a `Summary` that the writing determines."""
+        try:
+            return self._run(produce, schema, arrow)
+        except OSError as error:
+            if isinstance(error, PenstockError):
+                raise
+            reason = error.strerror or str(error)
+            raise ArtefactError(f"cannot write {self.path}: {reason}; choose a writable folder with room") from error
+
+    def _run(self, produce: Callable[[int, int], tuple[Any, int]], schema: Schema, arrow: pa.Schema | None) -> dict:
         positives = 0
+        num_threads = self.num_threads or min(4, os.cpu_count() or 1)
         with self._staging() as folder, bar("writing rows", total=self.num_rows, show=self.progress) as drawn:
             names = self._file_names()
-            with ThreadPoolExecutor(self.num_threads or min(4, os.cpu_count() or 1)) as pool:
+            with ThreadPoolExecutor(num_threads) as pool:
                 for number, name in enumerate(names):
-                    chunks = self._chunks(number)
-                    positives += _write_file(folder / name, pool, produce, chunks, arrow, drawn)
+                    results = _ordered(pool, num_threads + 1, produce, self._chunks(number))
+                    positives += _write_file(folder / name, results, arrow, drawn)
             num_bytes = sum((folder / name).stat().st_size for name in names)
             if arrow is not None:
                 _write_schema(folder, schema, None if self.num_files > 1 else names[0])
@@ -129,9 +139,6 @@ class Job:
         folder = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.partial"
         try:
             folder.mkdir(parents=True)
-        except OSError as error:
-            raise ArtefactError(f"cannot write to {place.parent}: {error.strerror}; choose a writable folder") from error
-        try:
             yield folder
             for file in sorted(folder.iterdir(), key=lambda f: f.name == place.name):  # the data last: it means "whole"
                 artefact.replace(file, place.parent / file.name)
@@ -153,38 +160,33 @@ def _refuse_existing(place: Path, overwrite: bool, folder: bool) -> None:
         raise OutputExistsError(f"{place} exists already; pass overwrite=True to replace it, or choose another path")
 
 
-def _write_file(
-    path: Path,
-    pool: ThreadPoolExecutor,
-    produce: Callable[[int, int], tuple[Any, int]],
-    chunks: Iterator[tuple[int, int]],
-    arrow: pa.Schema | None,
-    drawn: Bar,
-) -> int:
+def _write_file(path: Path, results: Iterator[tuple[int, tuple[Any, int]]], arrow: pa.Schema | None, drawn: Bar) -> int:
     positives = 0
-    with path.open("wb") as file:
-        parquet = pq.ParquetWriter(file, arrow, compression="snappy") if arrow is not None else None
-        for rows, (payload, positive) in _ordered(pool, produce, chunks):
+    with ExitStack() as stack:
+        file = stack.enter_context(path.open("wb"))
+        parquet = stack.enter_context(pq.ParquetWriter(file, arrow)) if arrow is not None else None
+        for rows, (payload, positive) in results:
             if parquet is not None:
                 parquet.write_table(payload, row_group_size=max(1, rows))
             else:
                 file.write(payload)
             positives += positive
             drawn.advance(rows)
-        if parquet is not None:
-            parquet.close()
     return positives
 
 
 def _ordered(
-    pool: ThreadPoolExecutor, produce: Callable[[int, int], tuple[Any, int]], chunks: Iterator[tuple[int, int]]
+    pool: ThreadPoolExecutor,
+    most: int,
+    produce: Callable[[int, int], tuple[Any, int]],
+    chunks: Iterator[tuple[int, int]],
 ) -> Iterator[tuple[int, tuple[Any, int]]]:
-    """Results in the order of the chunks, with few in flight: memory stays bounded by the chunk."""
+    """Results in the order of the chunks, at most `most` of them under way: memory stays bounded by the chunk."""
     waiting: deque[tuple[int, Future]] = deque()
     try:
         for start, stop in chunks:
             waiting.append((stop - start, pool.submit(produce, start, stop)))
-            if len(waiting) > pool._max_workers:
+            if len(waiting) >= most:
                 rows, future = waiting.popleft()
                 yield rows, future.result()
         while waiting:

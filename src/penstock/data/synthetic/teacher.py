@@ -122,7 +122,7 @@ def _ranks(column: pl.Series, cardinality: int) -> NDArray[np.int32]:
     strange = np.flatnonzero((ranks >= cardinality) & ~missing)
     if strange.size:
         raise DataError(
-            f"column {column.name!r}, row {strange[0]}: id {ids[int(strange[0])]:08x} is not one of the {cardinality} ids "
-            "of this generator; pass the cardinalities that the data were made with"
+            f"column {column.name!r}, row {strange[0]}: {ids[int(strange[0])]:08x} is not one of this generator's "
+            f"{cardinality} ids; pass the cardinalities that the data were made with"
         )
     return np.where(missing, -1, ranks).astype(np.int32)
