@@ -187,7 +187,7 @@ def _cardinalities(given: Cardinalities) -> dict[str, int]:
     elif isinstance(given, Mapping):
         _known(given, CATEGORIES, "cardinalities")
         values.update(given)
-    elif isinstance(given, Sequence):
+    elif isinstance(given, Sequence) and not isinstance(given, str):
         if len(given) != len(CATEGORIES):
             raise ParameterError(f"cardinalities must have one entry for each of C1 to C26, got {len(given)}")
         values = dict(zip(CATEGORIES, given, strict=True))
