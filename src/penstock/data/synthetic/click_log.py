@@ -193,7 +193,8 @@ def _cardinalities(given: Cardinalities) -> dict[str, int]:
         values = dict(zip(CATEGORIES, given, strict=True))
     elif given is not None:
         params.check("cardinalities", given, size)
-        values = {name: min(value, given) for name, value in values.items()}
+        cap = int(given)
+        values = {name: min(value, cap) for name, value in values.items()}
     for name, value in values.items():
         params.check(f"cardinalities[{name!r}]", value, size)
     return values
