@@ -1,0 +1,267 @@
+"""Sparse optimizers: settings only; the arithmetic is in the kernels.
+
+A row is updated in the steps whose batch contains it, with torch's arithmetic (`Adagrad`, `SGD`, `LazyAdam` are
+`torch.optim.Adagrad`, `SGD`, `SparseAdam` on those rows). `Adam` alone also moves absent rows, as a dense Adam does:
+the steps a row has missed are replayed when it is next read. Weight decay (L2, added to the gradient) acts on the rows
+of the batch. Steps are counted per table: a table whose slots got no gradient has taken no step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from penstock.core.errors import ArtefactError, suggest
+from penstock.core.params import BOOL, CALLABLE, NONE, Constraint, Real, Satisfies, check_all
+from penstock.embedding.schedules import from_data, rate_at, to_data
+
+Rate = float | Callable[[int], float]
+_RATE = Real(min=0) | CALLABLE
+_NOT_NEGATIVE, _UNIT = Real(min=0), Satisfies(lambda v: Real(min=0).accepts(v) and v < 1, "a number in [0, 1)")
+_BOUND = NONE | Satisfies(lambda v: Real(min=0).accepts(v) and v > 0, "a number > 0")
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """What every optimizer says to the kernels; use one of the classes below.
+
+    `lr` is a number or a callable `step → rate` (see `penstock.embedding.schedules`). With `weight_bound` weights are
+    clipped to ±bound after each update.
+    """
+
+    lr: Rate = 0.01
+    weight_decay: float = 0.0
+    weight_bound: float | None = None
+
+    kernel: ClassVar[str] = ""
+    num_states: ClassVar[int] = 0
+    constraints: ClassVar[Mapping[str, Constraint]] = {}
+
+    def __post_init__(self) -> None:
+        common = {"lr": _RATE, "weight_decay": _NOT_NEGATIVE, "weight_bound": _BOUND}
+        check_all(vars(self), {**common, **self.constraints}, type(self).__name__)
+
+    @property
+    def kernel_name(self) -> str:
+        """The formula to run."""
+        return self.kernel
+
+    @property
+    def states(self) -> int:
+        """State vectors a row needs, each as long as the row."""
+        return self.num_states
+
+    @property
+    def has_scalar(self) -> bool:
+        """Whether a row needs one number beside its vectors."""
+        return False
+
+    @property
+    def initial_state(self) -> tuple[float, float, float]:
+        """Where the two state vectors and the scalar start."""
+        return 0.0, 0.0, 0.0
+
+    def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
+        """The formula's own numbers (P0, P1, …) for the step numbered `step`, counted from 1."""
+        return ()
+
+    def hyper(self, step: int, scale: float = 1.0) -> list[float]:
+        """All numbers a kernel needs for the step numbered `step` (from 1); gradients are divided by `scale`."""
+        rate = rate_at(self.lr, step - 1)
+        own = self.own_hyper(rate, step)
+        return [rate, self.weight_decay, self.weight_bound or 0.0, 1.0 / scale, *own, *[0.0] * (6 - len(own))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for the checkpoint."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {"name": type(self).__name__, **fields, "lr": to_data(self.lr)}
+
+    def layout(self) -> dict[str, Any]:
+        """What must agree for saved state to be usable: the formula and its shape, not the learning rate."""
+        return {"kernel": self.kernel_name, "states": self.states, "scalar": self.has_scalar}
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """`w -= lr (g + weight_decay w)`, with optional (Nesterov) momentum.
+
+    >>> SGD(lr=0.1, momentum=0.9).states
+    1
+    """
+
+    momentum: float = 0.0
+    nesterov: bool = False
+    kernel = "sgd"
+    constraints: ClassVar[Mapping[str, Constraint]] = {"momentum": _UNIT, "nesterov": BOOL}
+
+    @property
+    def states(self) -> int:
+        return 1 if self.momentum else 0
+
+    def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
+        return self.momentum, float(self.nesterov)
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """`s += g²; w -= lr g / (√s + eps)`; `row_wise` keeps one s a row, fed with the mean of g².
+
+    `form="persia"` divides by `√(s + eps)` with s before this gradient, then sets `s = s · g_square_momentum + g²`.
+
+    >>> Adagrad(row_wise=True).has_scalar
+    True
+    >>> Adagrad(lr=-1)
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.ParameterError: Adagrad.lr must be a finite number ≥ 0, or callable, got -1
+    """
+
+    initial_accumulator: float = 0.0
+    eps: float = 1e-10
+    row_wise: bool = False
+    form: str = "usual"
+    g_square_momentum: float = 1.0
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "initial_accumulator": _NOT_NEGATIVE,
+        "eps": _NOT_NEGATIVE,
+        "row_wise": BOOL,
+        "form": Satisfies(lambda v: v in ("usual", "persia"), "'usual' or 'persia'"),
+        "g_square_momentum": Real(min=0, max=1),
+    }
+
+    @property
+    def kernel_name(self) -> str:
+        return {"usual": "adagrad", "persia": "persia"}[self.form] + ("_row" if self.row_wise else "")
+
+    @property
+    def states(self) -> int:
+        return 0 if self.row_wise else 1
+
+    @property
+    def has_scalar(self) -> bool:
+        return self.row_wise
+
+    @property
+    def initial_state(self) -> tuple[float, float, float]:
+        return self.initial_accumulator, 0.0, self.initial_accumulator
+
+    def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
+        return self.eps, self.g_square_momentum
+
+
+@dataclass(frozen=True)
+class _AdamFamily(Optimizer):
+    lr: Rate = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    num_states = 2
+    constraints: ClassVar[Mapping[str, Constraint]] = {"beta1": _UNIT, "beta2": _UNIT, "eps": _NOT_NEGATIVE}
+
+    def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
+        first, second = 1 - self.beta1**step, 1 - self.beta2**step
+        # The number of replayed steps after which β₁ to that power is below float32's resolution.
+        steps = math.ceil(math.log(1e-10) / math.log(self.beta1)) if self.beta1 > 0 else 1
+        return self.beta1, self.beta2, self.eps, rate / first, 1 / math.sqrt(second), float(steps)
+
+
+@dataclass(frozen=True)
+class Adam(_AdamFamily):
+    """Dense Adam: equals `torch.optim.Adam` on the whole table, rows absent from a batch included.
+
+    >>> Adam(lr=0.01).keeps_history
+    True
+    """
+
+    kernel = "adam"
+    keeps_history: ClassVar[bool] = True
+
+    @property
+    def has_scalar(self) -> bool:
+        return True  # the step up to which the row has been brought
+
+
+@dataclass(frozen=True)
+class LazyAdam(_AdamFamily):
+    """Adam on the rows of the batch only, the step counted for the whole table: `torch.optim.SparseAdam`.
+
+    >>> LazyAdam().states
+    2
+    """
+
+    kernel = "lazy_adam"
+
+    def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
+        # SparseAdam folds both corrections into the step size and leaves eps alone.
+        first, second = 1 - self.beta1**step, 1 - self.beta2**step
+        return self.beta1, self.beta2, self.eps, rate * math.sqrt(second) / first, 1.0
+
+
+@dataclass(frozen=True)
+class RowWiseAdam(_AdamFamily):
+    """Adam on the rows of the batch with one second moment a row, fed with the mean of g².
+
+    >>> RowWiseAdam().states, RowWiseAdam().has_scalar
+    (1, True)
+    """
+
+    kernel = "row_adam"
+    num_states = 1
+
+    @property
+    def has_scalar(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class FTRL(Optimizer):
+    """FTRL-Proximal (McMahan et al. 2013): `lr` is α, with β, λ₁ and λ₂.
+
+    A new row starts with the z for which the closed form gives its initial weights, so they are not forgotten.
+
+    >>> FTRL(lr=0.05, l1=1.0).states
+    2
+    """
+
+    beta: float = 1.0
+    l1: float = 0.0
+    l2: float = 0.0
+    initial_accumulator: float = 0.0
+    kernel = "ftrl"
+    num_states = 2
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "lr": Satisfies(lambda v: callable(v) or (Real(min=0).accepts(v) and v > 0), "a number > 0, or callable"),
+        "beta": _NOT_NEGATIVE,
+        "l1": _NOT_NEGATIVE,
+        "l2": _NOT_NEGATIVE,
+        "initial_accumulator": _NOT_NEGATIVE,
+    }
+
+    @property
+    def initial_state(self) -> tuple[float, float, float]:
+        return self.initial_accumulator, 0.0, 0.0
+
+    def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
+        return self.beta, self.l1, self.l2
+
+    def initial_divisor(self) -> float:
+        """`(β + √n₀)/α + λ₂`: what a new row's z is worked out with."""
+        return (self.beta + math.sqrt(self.initial_accumulator)) / rate_at(self.lr, 0) + self.l2
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {c.__name__: c for c in (SGD, Adagrad, Adam, LazyAdam, RowWiseAdam, FTRL)}
+
+
+def optimizer_from_dict(data: Mapping[str, Any]) -> Optimizer:
+    """The optimizer that `to_dict` described."""
+    name = data.get("name")
+    if name not in OPTIMIZERS:
+        raise ArtefactError(f"unknown optimizer {name!r}{suggest(str(name), OPTIMIZERS, 'optimizers')}")
+    fields = {k: v for k, v in data.items() if k != "name"}
+    try:
+        return OPTIMIZERS[name](**{**fields, "lr": from_data(fields["lr"])})
+    except (TypeError, KeyError) as error:
+        raise ArtefactError(f"the checkpoint's optimizer {name} cannot be read: {error}") from error

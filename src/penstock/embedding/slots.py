@@ -1,0 +1,220 @@
+"""Slots: which columns have embeddings, how wide, how pooled, and which share rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.errors import ArtefactError, ColumnNotFoundError, ParameterError
+from penstock.core.params import NONE, STR, Int, OneOf, Real, Satisfies, check_all
+
+POOLINGS = ("sum", "mean", "sqrt_n", "raw")
+
+
+@dataclass(frozen=True)
+class HashStack:
+    """Ids hashed `rounds` times into `rounds · size` rows, whose embeddings are summed: a small table for any id.
+
+    >>> HashStack(rounds=2, size=1000)
+    HashStack(rounds=2, size=1000)
+    """
+
+    rounds: int
+    size: int
+
+    def __post_init__(self) -> None:
+        check_all(vars(self), {"rounds": Int(1, 64), "size": Int(1, 2**48)}, "HashStack")
+
+
+@dataclass(frozen=True)
+class Init:
+    """How new rows start: a pure function of the row's sign, so neither arrival order nor sharding matters.
+
+    `Init("uniform", -0.01, 0.01)`, `Init("normal", mean, deviation)` or `Init("zeros")`.
+
+    >>> Init("uniform", 0.1, -0.1)
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.ParameterError: Init.b, the upper end, must be ≥ a = 0.1, got -0.1
+    """
+
+    kind: str = "uniform"
+    a: float = -0.01
+    b: float = 0.01
+
+    def __post_init__(self) -> None:
+        kinds = OneOf(("uniform", "normal", "zeros"))
+        check_all(vars(self), {"kind": kinds, "a": Real(), "b": Real()}, "Init")
+        if self.kind == "uniform" and self.b < self.a:
+            raise ParameterError(f"Init.b, the upper end, must be ≥ a = {self.a}, got {self.b}")
+        if self.kind == "normal" and self.b < 0:
+            raise ParameterError(f"Init.b, the standard deviation, must be ≥ 0, got {self.b}")
+
+
+@dataclass(frozen=True)
+class SlotConfig:
+    """One column with embeddings.
+
+    `pooling` says what happens to a sample's rows: `sum`, `mean`, `sqrt_n` (the sum divided by √n), or `raw`: the first
+    `length` rows, padded with zeros, and a mask. n counts the ids of the sample. Slots with the same `group` share rows
+    (an id means the same in each); by default a slot has its own.
+
+    >>> SlotConfig("user", dim=16)
+    SlotConfig(name='user', dim=16, pooling='sum', length=None, hash_stack=None, group='user', init=Init(...))
+    >>> SlotConfig("history", dim=16, pooling="raw")
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.ParameterError: slot 'history': pooling='raw' needs length, the number of positions to keep
+    """
+
+    name: str
+    dim: int
+    pooling: str = "sum"
+    length: int | None = None
+    hash_stack: HashStack | None = None
+    group: str = ""
+    init: Init = Init()
+
+    def __post_init__(self) -> None:
+        constraints = {
+            "name": Satisfies(lambda v: isinstance(v, str) and bool(v), "a non-empty string"),
+            "dim": Int(1, 65536),
+            "pooling": OneOf(POOLINGS),
+            "length": NONE | Int(1),
+            "hash_stack": NONE | Satisfies(lambda v: isinstance(v, HashStack), "a HashStack"),
+            "group": STR,
+            "init": Satisfies(lambda v: isinstance(v, Init), "an Init"),
+        }
+        check_all(vars(self), constraints, f"slot {self.name!r}")
+        if self.pooling == "raw" and self.length is None:
+            raise ParameterError(f"slot {self.name!r}: pooling='raw' needs length, the number of positions to keep")
+        if self.pooling != "raw" and self.length is not None:
+            raise ParameterError(f"slot {self.name!r}: length is for pooling='raw', not {self.pooling!r}")
+        if not self.group:
+            object.__setattr__(self, "group", self.name)
+
+    @property
+    def width(self) -> int:
+        """Floats a sample takes in the output."""
+        return self.dim * (self.length or 1)
+
+
+class EmbeddingConfig:
+    """All slots of a store, and how many bits of a sign name the group.
+
+    A sign is `(number of the group + 1)` in the top `prefix_bits` bits and the id modulo `2^(64 - prefix_bits) - 1`
+    below. More groups than the bits can name are refused rather than wrapped around.
+
+    >>> config = EmbeddingConfig([SlotConfig("user", 16), SlotConfig("item", 8), SlotConfig("seen", 8, group="item")])
+    >>> config.groups
+    ['user', 'item']
+    >>> config["seen"].dim
+    8
+    >>> EmbeddingConfig([SlotConfig("user", 16), SlotConfig("ad", 16, group="user"), SlotConfig("ad", 8)])
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.ParameterError: slot 'ad' is configured twice
+    """
+
+    def __init__(self, slots: Iterable[SlotConfig], prefix_bits: int = 8) -> None:
+        self.slots = tuple(slots)
+        self.prefix_bits = prefix_bits
+        check_all({"prefix_bits": prefix_bits}, {"prefix_bits": Int(1, 32)}, "EmbeddingConfig")
+        self._by_name: dict[str, SlotConfig] = {}
+        self._groups: dict[str, list[SlotConfig]] = {}
+        for slot in self.slots:
+            if slot.name in self._by_name:
+                raise ParameterError(f"slot {slot.name!r} is configured twice")
+            self._by_name[slot.name] = slot
+            self._groups.setdefault(slot.group, []).append(slot)
+        if not self.slots:
+            raise ParameterError("an EmbeddingConfig needs at least one slot")
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        most = 2**self.prefix_bits - 1
+        if len(self._groups) > most:
+            need = len(self._groups).bit_length()
+            raise ParameterError(
+                f"{len(self._groups)} groups do not fit in prefix_bits={self.prefix_bits} (at most {most}); "
+                f"use prefix_bits={need} or more, or let slots share groups"
+            )
+        for name, slots in self._groups.items():
+            for slot in slots[1:]:
+                if (slot.dim, slot.init) != (slots[0].dim, slots[0].init):
+                    raise ParameterError(
+                        f"slots {slots[0].name!r} and {slot.name!r} share group {name!r} and so must have the same dim "
+                        f"and init, got {slots[0].dim}, {slots[0].init} and {slot.dim}, {slot.init}"
+                    )
+        for slot in self.slots:
+            stack = slot.hash_stack
+            if stack and stack.rounds * stack.size >= 2 ** (64 - self.prefix_bits) - 1:
+                raise ParameterError(f"slot {slot.name!r}: its hash stack has more rows than a sign can name")
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._by_name)
+
+    @property
+    def groups(self) -> list[str]:
+        return list(self._groups)
+
+    def members(self, group: str) -> list[SlotConfig]:
+        """The slots that share a group's rows."""
+        return self._groups[group]
+
+    @property
+    def modulus(self) -> int:
+        return 2 ** (64 - self.prefix_bits) - 1
+
+    def prefix(self, group: str) -> int:
+        """What a group adds to the ids: its number plus one, in the top bits."""
+        return (self.groups.index(group) + 1) << (64 - self.prefix_bits)
+
+    def sign(self, slot: str, identity: int) -> int:
+        """The sign of an id of a slot without a hash stack.
+
+        >>> hex(EmbeddingConfig([SlotConfig("user", 4)]).sign("user", 255))
+        '0x1000000000000ff'
+        """
+        return self.prefix(self[slot].group) | identity % self.modulus
+
+    def __getitem__(self, name: str) -> SlotConfig:
+        if name not in self._by_name:
+            raise ColumnNotFoundError(name, self._by_name, "the slots of the store")
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[SlotConfig]:
+        return iter(self.slots)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EmbeddingConfig) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for the checkpoint."""
+        return {"prefix_bits": self.prefix_bits, "slots": [dataclasses.asdict(slot) for slot in self.slots]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> EmbeddingConfig:
+        """The configuration that `to_dict` described."""
+        try:
+            slots = [
+                SlotConfig(
+                    **{
+                        **slot,
+                        "init": Init(**slot["init"]),
+                        "hash_stack": HashStack(**slot["hash_stack"]) if slot["hash_stack"] else None,
+                    }
+                )
+                for slot in data["slots"]
+            ]
+            return cls(slots, data["prefix_bits"])
+        except (TypeError, KeyError) as error:
+            raise ArtefactError(f"the saved embedding configuration cannot be read: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"EmbeddingConfig({len(self.slots)} slots in {len(self._groups)} groups, prefix_bits={self.prefix_bits})"

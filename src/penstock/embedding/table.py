@@ -1,0 +1,391 @@
+"""One table: the rows of one group of slots, their optimizer state, and the index that finds them.
+
+The kernels read the table through its header (see `penstock.kernels.cpu_embedding_index`); this class owns the memory
+behind it: segments of the index, chunks of rows, the list of free rows. Memory is added in pieces, so nothing is ever
+copied to grow except one segment of the index at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.embedding.optimizers import FTRL, Optimizer
+from penstock.embedding.policies import Admission, Eviction
+from penstock.embedding.slots import Init
+from penstock.kernels import cpu_embedding_index as index
+from penstock.kernels import cpu_embedding_upkeep as upkeep
+from penstock.kernels.cpu_half import BFLOAT16, FLOAT16, FLOAT32
+from penstock.kernels.cpu_intrinsics import address_of, aligned_empty
+
+STORAGES = {"float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
+_CHUNK_BYTES = 1 << 18
+_LARGEST_BLOCK = 1 << 26
+_FIRST_SEGMENT = 64
+_NOTHING = np.empty(0, np.uint64)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Bytes of one row: weights, then state vectors, with a scalar and a count kept apart.
+
+    >>> Layout(16, "float32", states=1, scalar=False, count=False).stride
+    128
+    """
+
+    dim: int
+    storage: str
+    states: int
+    scalar: bool
+    count: bool
+
+    @property
+    def item(self) -> int:
+        return 4 if self.storage == "float32" else 2
+
+    @property
+    def state_offset(self) -> int:
+        return -(-self.dim * self.item // 4) * 4
+
+    @property
+    def stride(self) -> int:
+        return self.state_offset + 4 * self.dim * self.states
+
+    @property
+    def payload(self) -> int:
+        """What the row and its state need, without index or slack."""
+        return self.dim * self.item + 4 * self.dim * self.states + 4 * self.scalar
+
+    @property
+    def shift(self) -> int:
+        """log2 of the rows in a chunk: about 256 KiB, at least 64 rows."""
+        return max(6, (_CHUNK_BYTES // self.stride).bit_length() - 1)
+
+    @property
+    def chunk_bytes(self) -> int:
+        rows = 1 << self.shift
+        return -(-(rows * (self.stride + 4 * self.scalar + 4 * self.count)) // 64) * 64
+
+
+@dataclass
+class Columns:
+    """Rows in bulk, as a checkpoint holds them."""
+
+    signs: np.ndarray
+    stamps: np.ndarray
+    weights: np.ndarray
+    states: np.ndarray
+    scalars: np.ndarray
+    counts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.signs)
+
+    def addresses(self) -> tuple[np.uint64, ...]:
+        return tuple(np.uint64(address_of(a)) for a in (self.weights, self.states, self.scalars, self.counts))
+
+
+class Table:
+    """The rows of one group. `header` and `settings` are its lines in the arrays that the kernels read.
+
+    >>> header, settings = np.zeros(index.NUM_FIELDS, np.uint64), np.zeros(index.NUM_SETTINGS, np.float32)
+    >>> table = Table("user", header, settings, dim=4)
+    >>> table.rows, table.bytes > 0
+    (0, True)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        header: np.ndarray,
+        settings: np.ndarray,
+        dim: int,
+        init: Init = Init(),  # noqa: B008 - frozen
+        optimizer: Optimizer | None = None,
+        storage: str = "float32",
+        admission: Admission | None = None,
+        eviction: Eviction | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.name, self.header, self.settings = name, header, settings
+        self.optimizer, self.admission, self.eviction = optimizer, admission or Admission(), eviction
+        self.layout = Layout(
+            dim,
+            storage,
+            optimizer.states if optimizer else 0,
+            bool(optimizer and optimizer.has_scalar),
+            bool(eviction and eviction.policy == "lfu"),
+        )
+        self._init, self._seed = init, seed
+        self._describe()
+        self.reset()
+
+    def _describe(self) -> None:
+        """The fields of the header that never change."""
+        header, layout, optimizer = self.header, self.layout, self.optimizer
+        rows = 1 << layout.shift
+        header[index.SHIFT], header[index.STRIDE] = layout.shift, layout.stride
+        header[index.STATE_OFFSET], header[index.DIM] = layout.state_offset, layout.dim
+        header[index.SCALAR_OFFSET] = rows * layout.stride if layout.scalar else 0
+        header[index.COUNT_OFFSET] = rows * (layout.stride + 4 * layout.scalar) if layout.count else 0
+        header[index.NUM_STATES], header[index.STORAGE] = layout.states, STORAGES[layout.storage]
+        header[index.INIT] = {"uniform": index.UNIFORM, "normal": index.NORMAL, "zeros": index.ZEROS}[self._init.kind]
+        header[index.SEED] = (self._seed * 0x9E3779B97F4A7C15) % 2**64
+        header[index.MIN_COUNT], header[index.ADMIT_BELOW] = self.admission.min_count, self.admission.below
+        header[index.TIME_TO_LIVE] = (self.eviction.steps or 0) if self.eviction else 0
+        first, second, scalar = optimizer.initial_state if optimizer else (0.0, 0.0, 0.0)
+        ftrl = (optimizer.initial_divisor(), optimizer.l1) if isinstance(optimizer, FTRL) else (0.0, 0.0)
+        self.settings[:] = (self._init.a, self._init.b, first, second, scalar, *ftrl)
+
+    def reset(self) -> None:
+        """Empty the table and give its memory back."""
+        self._blocks: list[tuple[np.ndarray, int]] = []  # memory and the number of chunks carved from it
+        self._chunks = np.zeros(16, np.uint64)
+        self._free = np.empty(0, np.uint32)
+        self._arenas: list[np.ndarray] = [_zeros(_segment_bytes(_FIRST_SEGMENT))]
+        self._spare: list[int] = []
+        self._segments = np.array([address_of(self._arenas[0])], np.uint64)
+        self._depths = [0]
+        self._directory = self._segments.copy()
+        for field in (index.ROWS, index.PENDING, index.NEXT_ROW, index.CAPACITY, index.FREE_COUNT, index.DEPTH):
+            self.header[field] = 0
+        self.header[index.CROWDED] = self.header[index.FREE] = 0
+        self.header[index.MASK] = _FIRST_SEGMENT - 1
+        self.header[index.GENERATION] += np.uint64(1)
+        self._point()
+
+    def _point(self) -> None:
+        self.header[index.DIRECTORY] = address_of(self._directory)
+        self.header[index.CHUNKS] = address_of(self._chunks)
+        self.header[index.FREE] = address_of(self._free)
+
+    @property
+    def rows(self) -> int:
+        return int(self.header[index.ROWS])
+
+    @property
+    def pending(self) -> int:
+        return int(self.header[index.PENDING])
+
+    @property
+    def capacity(self) -> int:
+        return int(self.header[index.CAPACITY])
+
+    @property
+    def bytes(self) -> int:
+        """All memory this table has allocated."""
+        blocks = sum(block.nbytes for block, _ in self._blocks) + sum(arena.nbytes for arena in self._arenas)
+        return blocks + self._chunks.nbytes + self._directory.nbytes + self._segments.nbytes + self._free.nbytes
+
+    # Growing
+
+    def grow(self, status: int, rows: int) -> None:
+        """Make room after a kernel stopped with `status`, for up to `rows` more rows."""
+        if status == index.NEED_ROWS:
+            self.add_rows(rows)
+        else:
+            self.split_crowded()
+
+    def add_rows(self, rows: int) -> None:
+        """Memory for at least `rows` more rows: an eighth of the table at a time, so little of it lies idle."""
+        layout, per_chunk = self.layout, 1 << self.layout.shift
+        biggest = max(1, _LARGEST_BLOCK // layout.chunk_bytes)
+        while rows > 0:
+            used = self.capacity // per_chunk
+            chunks = min(max(1, used // 8, -(-rows // per_chunk)), biggest)
+            block = aligned_empty(chunks * layout.chunk_bytes, np.uint8)
+            if used + chunks > len(self._chunks):
+                self._chunks = np.concatenate([self._chunks, np.zeros(max(chunks, used), np.uint64)])
+            first = np.uint64(address_of(block))
+            self._chunks[used : used + chunks] = first + np.arange(chunks, dtype=np.uint64) * np.uint64(
+                layout.chunk_bytes
+            )
+            self._blocks.append((block, chunks))
+            self.header[index.CAPACITY] += np.uint64(chunks * per_chunk)
+            rows -= chunks * per_chunk
+        self._point()
+
+    def split_crowded(self, fraction: float = 0.6, most: int | None = None) -> None:
+        """Split the segments that are fuller than `fraction`, `most` of them at a time."""
+        mask = int(self.header[index.MASK])
+        if mask + 1 < index.MAX_SEGMENT:
+            self._widen_only_segment()
+            return
+        counts = _counts(self._segments)
+        crowded = np.flatnonzero(counts > fraction * (mask + 1))
+        self.header[index.CROWDED] = int(most is not None and len(crowded) > most)
+        crowded = crowded[np.argsort(-counts[crowded], kind="stable")][:most]
+        for number in crowded:
+            self._split(int(number))
+        self._point()
+
+    def _widen_only_segment(self) -> None:
+        """A small table has one segment, which doubles (four times over while it is tiny) until it is full-sized."""
+        size = int(self.header[index.MASK]) + 1
+        grown = min(size * 4, index.MAX_SEGMENT)
+        arena = _zeros(_segment_bytes(grown))
+        entries = self._entries(0)
+        address = np.uint64(address_of(arena))
+        index.redistribute(entries, np.uint64(grown - 1), address, address, np.uint64(0))
+        self._arenas, self._segments = [arena], np.array([address])
+        self._directory = self._segments.copy()
+        self.header[index.MASK], self.header[index.CROWDED] = grown - 1, 0
+        self._point()
+
+    def _split(self, number: int) -> None:
+        depth, old = self._depths[number], self._segments[number]
+        if depth == int(self.header[index.DEPTH]):
+            self._directory = np.repeat(self._directory, 2)
+            self.header[index.DEPTH] += np.uint64(1)
+        entries = self._entries(number).copy()
+        new = np.uint64(self._take_segment())
+        self._raw(number)[:] = 0
+        mask = self.header[index.MASK]
+        index.redistribute(entries, mask, old, new, np.uint64(63 - depth))
+        owned = np.flatnonzero(self._directory == old)
+        self._directory[owned[len(owned) // 2 :]] = new
+        self._segments = np.append(self._segments, new)
+        self._depths[number] = depth + 1
+        self._depths.append(depth + 1)
+
+    def _take_segment(self) -> int:
+        if not self._spare:
+            count = min(64, max(1, len(self._segments) // 8))
+            size = _segment_bytes(index.MAX_SEGMENT)
+            arena = _zeros(count * size)
+            self._arenas.append(arena)
+            self._spare = [address_of(arena) + i * size for i in range(count)]
+        return self._spare.pop()
+
+    def _raw(self, number: int) -> np.ndarray:
+        return _memory(int(self._segments[number]), _segment_bytes(int(self.header[index.MASK]) + 1))
+
+    def _entries(self, number: int) -> np.ndarray:
+        return self._raw(number)[index.SEGMENT_HEADER :].view(np.uint64).reshape(-1, 2)
+
+    # Evicting
+
+    def histogram(self, by_count: bool, clock: int, upper: int, bins: np.ndarray) -> None:
+        upkeep.histogram(self.header, self._segments, by_count, clock, upper, bins)
+
+    def ties(self, by_count: bool, clock: int, priority: int, most: int) -> np.ndarray:
+        out = np.empty(most, np.uint64)
+        return out[: upkeep.ties(self.header, self._segments, by_count, clock, priority, out)]
+
+    def remove(
+        self, what: int, by_count: bool, clock: int, limit: int, tie: int = 0, listed: np.ndarray = _NOTHING
+    ) -> np.ndarray:
+        """Take out entries (see the kernel); the signs of the rows that went."""
+        if len(self._free) < self.capacity:
+            free = np.empty(self.capacity, np.uint32)
+            free[: len(self._free)] = self._free
+            self._free = free
+            self._point()
+        scratch = np.empty((int(self.header[index.MASK]) + 1, 2), np.uint64)
+        removed = np.empty(max(self.rows, 1), np.uint64)
+        gone = upkeep.remove(
+            self.header, self._segments, what, by_count, clock, limit, np.uint64(tie), listed, scratch, removed
+        )
+        if gone:
+            self.header[index.GENERATION] += np.uint64(1)
+        return removed[:gone].copy()
+
+    def shrink(self) -> None:
+        """Give memory back when a quarter of the rows is free and a whole block can go."""
+        per_chunk, spare = 1 << self.layout.shift, self.capacity - self.rows
+        if spare * 4 < self.capacity:
+            return
+        keep = len(self._blocks)
+        while keep and (room := self._blocks[keep - 1][1] * per_chunk) <= spare:
+            spare -= room
+            keep -= 1
+        if keep == len(self._blocks):
+            return
+        capacity = sum(chunks for _, chunks in self._blocks[:keep]) * per_chunk
+        # Rows between NEXT_ROW and the new capacity were never given out; the kernel finds room in the free list only.
+        if (unused := capacity - int(self.header[index.NEXT_ROW])) > 0:
+            self._offer(range(int(self.header[index.NEXT_ROW]), capacity), unused)
+        upkeep.compact(self.header, self._segments, capacity)
+        self.header[index.GENERATION] += np.uint64(1)
+        self._blocks = self._blocks[:keep]
+        self._free = self._free[: max(int(self.header[index.FREE_COUNT]), 1)].copy()
+        self._point()
+
+    def _offer(self, rows: range, count: int) -> None:
+        given = int(self.header[index.FREE_COUNT])
+        free = np.empty(max(given + count, len(self._free)), np.uint32)
+        free[:given] = self._free[:given]
+        free[given : given + count] = np.arange(rows.start, rows.stop, dtype=np.uint32)
+        self._free = free
+        self.header[index.FREE_COUNT] = given + count
+        self.header[index.NEXT_ROW] = rows.stop
+        self._point()
+
+    # Rows in bulk
+
+    def num_segments(self) -> int:
+        return len(self._segments)
+
+    def read(self, first: int, last: int, since: int = -1) -> Columns:
+        """The rows of segments `first` to `last` that were touched after step `since`."""
+        segments = self._segments[first:last]
+        most = int(_counts(segments).sum())
+        signs, values = np.empty(most, np.uint64), np.empty(most, np.uint64)
+        found = upkeep.list_entries(self.header, segments, since, False, signs, values)
+        columns = self.empty_columns(found)
+        columns.signs[:], columns.stamps[:] = signs[:found], values[:found] >> np.uint64(32)
+        upkeep.read_rows(self.header, values[:found], *columns.addresses())
+        return columns
+
+    def read_pending(self) -> tuple[np.ndarray, np.ndarray]:
+        """Signs that wait for admission, and how often each was seen."""
+        signs, values = np.empty(self.pending, np.uint64), np.empty(self.pending, np.uint64)
+        upkeep.list_entries(self.header, self._segments, -1, True, signs, values)
+        return signs, (values >> np.uint64(32)).astype(np.uint32)
+
+    def empty_columns(self, rows: int) -> Columns:
+        """Columns of this table's layout, uninitialised."""
+        layout = self.layout
+        item = np.dtype(np.float32 if layout.storage == "float32" else np.uint16)
+        return Columns(
+            np.empty(rows, np.uint64),
+            np.empty(rows, np.uint32),
+            np.empty((rows, layout.dim), item),
+            np.empty((rows, layout.states * layout.dim), np.float32),
+            np.zeros(rows if layout.scalar else 0, np.float32),
+            np.zeros(rows if layout.count else 0, np.uint32),
+        )
+
+    def write(self, columns: Columns, pending: bool = False) -> None:
+        """Insert rows, or overwrite those that are there."""
+        start = 0
+        while start < len(columns):
+            start, status = upkeep.write_rows(
+                self.header, columns.signs, columns.stamps, start, pending, *columns.addresses()
+            )
+            if status:
+                self.grow(status, len(columns) - start)
+
+
+def _segment_bytes(entries: int) -> int:
+    return index.SEGMENT_HEADER + entries * index.ENTRY_BYTES
+
+
+def _zeros(count: int) -> np.ndarray:
+    """Zeroed bytes (untouched pages cost nothing), 16-byte aligned so that no entry straddles two cache lines."""
+    raw = np.zeros(count + 16, np.uint8)
+    start = -address_of(raw) % 16
+    return raw[start : start + count]
+
+
+def _memory(address: int, count: int) -> np.ndarray:
+    """A view of memory that a table owns."""
+    return np.frombuffer((ctypes.c_uint8 * count).from_address(address), np.uint8)
+
+
+def _counts(segments: np.ndarray) -> np.ndarray:
+    counts = np.empty(len(segments), np.int64)
+    index.segment_counts(segments, counts)
+    return counts

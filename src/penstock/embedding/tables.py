@@ -1,0 +1,298 @@
+"""All tables of one shard: look-up and update over many groups, by threads that share nothing.
+
+Every store works on this class: the in-process store directly, a sharded one through its actors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.core.errors import PenstockError
+from penstock.embedding.buffers import BufferPool
+from penstock.embedding.evicting import make_room
+from penstock.embedding.optimizers import Optimizer
+from penstock.embedding.policies import Admission, Eviction
+from penstock.embedding.slots import EmbeddingConfig
+from penstock.embedding.table import Table
+from penstock.kernels import cpu_embedding as kernel
+from penstock.kernels import cpu_embedding_batch as layout
+from penstock.kernels import cpu_embedding_index as index
+from penstock.kernels import cpu_embedding_optim as formulas
+from penstock.kernels.cpu_intrinsics import address_of
+
+_KINDS = {
+    "sgd": formulas.SGD,
+    "adagrad": formulas.ADAGRAD,
+    "adagrad_row": formulas.ADAGRAD_ROW,
+    "persia": formulas.PERSIA,
+    "persia_row": formulas.PERSIA_ROW,
+    "adam": formulas.ADAM,
+    "lazy_adam": formulas.LAZY_ADAM,
+    "row_adam": formulas.ROW_ADAM,
+    "ftrl": formulas.FTRL,
+}
+_SMALL = 4096  # positions below which waking other threads costs more than it saves
+
+
+@dataclass
+class Work:
+    """What a look-up leaves for its update: the numbering of the batch's distinct signs, and their rows."""
+
+    inputs: np.ndarray
+    groups: np.ndarray
+    inverse: np.ndarray
+    signs: np.ndarray
+    rows: np.ndarray
+    positions: np.ndarray  # per group
+    keep: list = field(default_factory=list)  # the batch's own arrays, whose addresses `inputs` holds
+
+
+@dataclass
+class UpdateCounts:
+    """What an update did."""
+
+    dropped: np.ndarray  # per slot: gradients that were not finite
+    evicted: int  # rows that were gone
+
+
+class SlotLayout:
+    """The configuration as the kernels read it.
+
+    >>> from penstock.embedding.slots import EmbeddingConfig, SlotConfig
+    >>> SlotLayout(EmbeddingConfig([SlotConfig("user", 4), SlotConfig("ad", 4)])).group_starts
+    array([0, 1, 2])
+    """
+
+    def __init__(self, config: EmbeddingConfig, signs_given: bool = False) -> None:
+        self.config = config
+        names = config.names
+        self.slots = np.zeros((len(names), layout.NUM_SLOT_FIELDS), np.uint64)
+        poolings = {"sum": layout.SUM, "mean": layout.MEAN, "sqrt_n": layout.SQRT_N, "raw": layout.RAW}
+        for i, slot in enumerate(config):
+            stack = slot.hash_stack
+            self.slots[i] = (
+                poolings[slot.pooling],
+                slot.dim,
+                slot.length or 0,
+                stack.rounds if stack else 0,
+                stack.size if stack else 0,
+                0 if signs_given else config.prefix(slot.group),
+                0 if signs_given else config.modulus,
+            )
+        self.turns = np.maximum(self.slots[:, layout.ROUNDS].astype(np.int64), 1)
+        self.members = np.array([names.index(s.name) for g in config.groups for s in config.members(g)], np.int64)
+        self.group_starts = np.cumsum([0] + [len(config.members(g)) for g in config.groups])
+
+    def number(self, inputs: np.ndarray, pool: BufferPool) -> Work:
+        """Lay out the positions of a batch, group after group, and take the memory its work needs."""
+        positions = inputs[:, layout.COUNT].astype(np.int64) * self.turns
+        ordered = positions[self.members]
+        ends = np.cumsum(ordered)
+        inputs[self.members, layout.FIRST] = ends - ordered
+        starts = np.concatenate([[0], ends])[self.group_starts]
+        total = int(starts[-1])
+        groups = np.zeros((len(starts) - 1, layout.NUM_GROUP_FIELDS), np.int64)
+        groups[:, layout.START] = starts[:-1]
+        return Work(
+            inputs,
+            groups,
+            pool.take((total,), np.uint32),
+            pool.take((total,), np.uint64),
+            pool.take((total,), np.uint32),
+            np.diff(starts),
+        )
+
+
+class TableSet:
+    """The tables of one shard.
+
+    >>> from penstock.embedding.slots import EmbeddingConfig, SlotConfig
+    >>> tables = TableSet(EmbeddingConfig([SlotConfig("user", 4)]), None, num_threads=1)
+    >>> tables.rows
+    0
+    """
+
+    def __init__(
+        self,
+        config: EmbeddingConfig,
+        optimizer: Optimizer | None,
+        storage: str = "float32",
+        admission: Admission | None = None,
+        eviction: Eviction | None = None,
+        num_threads: int | None = None,
+        seed: int = 0,
+        signs_given: bool = False,
+    ) -> None:
+        self.config, self.optimizer, self.storage = config, optimizer, storage
+        self.admission, self.eviction = admission or Admission(), eviction
+        self.layout = SlotLayout(config, signs_given)
+        self.headers = np.zeros((len(config.groups), index.NUM_FIELDS), np.uint64)
+        self.settings = np.zeros((len(config.groups), index.NUM_SETTINGS), np.float32)
+        self.tables = []
+        for i, group in enumerate(config.groups):
+            slot = config.members(group)[0]
+            self.tables.append(
+                Table(
+                    group,
+                    self.headers[i],
+                    self.settings[i],
+                    slot.dim,
+                    slot.init,
+                    optimizer,
+                    storage,
+                    self.admission,
+                    eviction,
+                    seed,
+                )
+            )
+        self.clock = 0  # training look-ups so far; what rows are stamped with
+        self.evicted = 0
+        self.removed: list[tuple[int, int, np.ndarray]] = []  # (clock, group, signs) for incremental checkpoints
+        self.watched_from: int | None = None  # the clock from which `removed` must be kept
+        self.pool = BufferPool()
+        self.num_threads = num_threads or len(os.sched_getaffinity(0))
+        self._threads = ThreadPoolExecutor(self.num_threads - 1, "penstock-store") if self.num_threads > 1 else None
+        self._counter = np.zeros(8, np.int64)
+        self._kind = _KINDS[optimizer.kernel_name] if optimizer else formulas.NO_OPTIMIZER
+        self._hyper = np.zeros((len(self.tables), formulas.NUM_HYPER), np.float32)
+        self._history = [np.zeros((0, 2), np.float32) for _ in self.tables]
+        self._widest = max(slot.dim for slot in config)
+        self.set_steps([0] * len(self.tables))
+
+    @property
+    def rows(self) -> int:
+        return int(self.headers[:, index.ROWS].sum())
+
+    @property
+    def bytes(self) -> int:
+        return sum(table.bytes for table in self.tables)
+
+    @property
+    def steps(self) -> list[int]:
+        """Optimizer steps each table has taken."""
+        return [int(step) for step in self.headers[:, index.STEP]]
+
+    def set_steps(self, steps: Sequence[int], history: Sequence[np.ndarray] | None = None) -> None:
+        """Set the steps taken (on load), with the record of past steps where the optimizer keeps one."""
+        self.headers[:, index.STEP] = steps
+        for i, table_history in enumerate(history or []):
+            self._history[i] = np.ascontiguousarray(table_history, np.float32)
+        if self.keeps_history and self.optimizer is not None:
+            for i, step in enumerate(steps):
+                self._hyper[i, : formulas.NUM_HYPER] = self.optimizer.hyper(int(step) + 1)
+                self._remember(i, int(step))
+
+    @property
+    def keeps_history(self) -> bool:
+        return bool(getattr(self.optimizer, "keeps_history", False))
+
+    def history(self, group: int) -> np.ndarray:
+        """For every step so far, the two numbers that replaying it needs."""
+        return self._history[group][: int(self.headers[group, index.STEP])]
+
+    def _remember(self, group: int, step: int) -> None:
+        """Room in the history for the next step, and where the kernels find it."""
+        if len(self._history[group]) <= step:
+            longer = np.zeros((max(64, 2 * step), 2), np.float32)
+            longer[: len(self._history[group])] = self._history[group]
+            self._history[group] = longer
+        self.headers[group, index.HISTORY] = address_of(self._history[group])
+
+    # Look-up
+
+    def lookup(self, inputs: np.ndarray, train: bool, keep: list | None = None) -> Work:
+        """Fill the outputs that `inputs` names. Training touches and inserts rows, then evicts to the budget."""
+        work = self.layout.number(inputs, self.pool)
+        work.keep = keep or []
+        if train:
+            self.clock += 1
+        clock = self.clock if train else self.clock + 1
+        order = self._order(work)
+        self._run_lookup(order, work, clock, train, False)
+        while (waiting := np.flatnonzero(work.groups[:, layout.STATUS] != layout.DONE)).size:
+            for group in waiting:
+                info = work.groups[group]
+                missing = int(info[layout.UNIQUE] - info[layout.PROGRESS])
+                self.tables[group].grow(-int(info[layout.STATUS]), missing)
+            self._run_lookup(waiting, work, clock, train, True)
+        if train:
+            for group in np.flatnonzero(self.headers[:, index.CROWDED]):
+                self.tables[group].split_crowded(most=32)
+            make_room(self)
+        return work
+
+    def _order(self, work: Work) -> np.ndarray:
+        # The largest tables first: their groups take longest, and a long one begun last leaves threads idle.
+        cost = work.positions * (1 + (self.headers[:, index.ROWS] > 10_000))
+        return np.argsort(-cost.astype(np.int64), kind="stable")
+
+    def _run_lookup(self, order: np.ndarray, work: Work, clock: int, train: bool, again: bool) -> None:
+        most = int(work.positions.max(initial=0))
+        wide_rows = 2 + (most if self.storage != "float32" else 0)
+
+        def run() -> None:
+            wide = self.pool.take((wide_rows, self._widest), np.float32)
+            wide[:2] = 0
+            kernel.lookup_groups(
+                self._counter, order, self.layout.group_starts, self.layout.members, self.headers, self.settings,
+                self._hyper, self.layout.slots, work.inputs, work.groups, work.inverse, work.signs, work.rows,
+                self.pool.take((max(16, 1 << (2 * most - 1).bit_length()),), np.uint32),
+                self.pool.take((most,), np.uint64), wide, np.uint64(clock), train, again,
+            )  # fmt: skip
+
+        self._parallel(run, len(order), int(work.positions.sum()))
+
+    def _parallel(self, run: Callable[[], None], tasks: int, positions: int) -> None:
+        self._counter[0] = 0
+        helpers = min(self.num_threads, tasks) - 1 if positions >= _SMALL else 0
+        futures = [self._threads.submit(run) for _ in range(helpers)] if self._threads else []
+        try:
+            run()
+        finally:
+            for future in futures:
+                future.result()
+
+    # Update
+
+    def update(self, work: Work, scale: float = 1.0) -> UpdateCounts:
+        """Apply the gradients that `work.inputs` names, divided by `scale`."""
+        if self.optimizer is None:
+            raise PenstockError("this store was opened without an optimizer (for serving); it cannot be updated")
+        before = self.headers[:, index.STEP].copy()
+        for i in range(len(self.tables)):
+            self._hyper[i] = self.optimizer.hyper(int(before[i]) + 1, scale)
+        counts = np.zeros((len(self.layout.slots), layout.NUM_COUNTS), np.int64)
+        most, order = int(work.groups[:, layout.UNIQUE].max(initial=0)), self._order(work)
+
+        def run() -> None:
+            kernel.update_groups(
+                self._counter, order, self.layout.group_starts, self.layout.members, self.headers, self._hyper,
+                self._kind, self.layout.slots, work.inputs, work.groups, work.inverse, work.signs, work.rows,
+                self.pool.take((most, self._widest), np.float32), self.pool.take((self._widest,), np.float32), counts,
+            )  # fmt: skip
+
+        self._parallel(run, len(order), int(work.positions.sum()))
+        firsts = self.layout.members[self.layout.group_starts[:-1]]
+        for group in np.flatnonzero(counts[firsts, layout.UPDATED]):
+            if self.keeps_history:
+                self._history[group][int(before[group])] = self._hyper[group, formulas.P3 : formulas.P4 + 1]
+                self._remember(int(group), int(before[group]) + 1)
+            self.headers[group, index.STEP] += np.uint64(1)
+        return UpdateCounts(counts[:, layout.DROPPED], int(counts[:, layout.EVICTED].sum()))
+
+    def clear(self) -> None:
+        """Forget every row and all optimizer state."""
+        for table in self.tables:
+            table.reset()
+        self.clock, self.evicted, self.removed = 0, 0, []
+        self.set_steps([0] * len(self.tables))
+
+    def close(self) -> None:
+        """Stop the threads."""
+        if self._threads:
+            self._threads.shutdown(wait=True)

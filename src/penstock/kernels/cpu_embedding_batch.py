@@ -1,0 +1,355 @@
+"""What a batch means, apart from any table: numbering its distinct signs, pooling their rows, summing their gradients.
+
+Slots are described by one line of `slots` (fixed by the configuration) and one of `inputs` (filled in for each batch:
+addresses of ids, outputs and gradients). The same functions serve the fused in-process kernels and the client of a
+sharded store, whose rows come over the network.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+from penstock.kernels.cpu_half import mix
+from penstock.kernels.cpu_intrinsics import KERNEL, load8, load32, load64, multiply_high, prefetch
+from penstock.kernels.cpu_vector import (
+    add_row,
+    copy_row,
+    fence,
+    load_u16,
+    load_u32,
+    row_is_finite,
+    store_u8,
+    store_u32,
+    store_u64,
+    stream_row,
+    zero_row,
+)
+
+# Columns of `slots`, fixed by the configuration.
+POOLING, SLOT_DIM, LENGTH, ROUNDS, SIZE, PREFIX, MODULUS, NUM_SLOT_FIELDS = range(8)
+SUM, MEAN, SQRT_N, RAW = range(4)
+# Columns of `inputs`, filled in for each batch.
+VALUES, LOG2_BYTES, COUNT, OFFSETS, SAMPLES, FIRST, TOP, OUTPUT, OUTPUT_STRIDE, MASK_OUT = range(10)
+GRADIENT, GRADIENT_STRIDE, STREAM, NUM_INPUT_FIELDS = 10, 11, 12, 13
+# Columns of `groups`: what the batch means for each group.
+START, UNIQUE, SEEN_GENERATION, STATUS, PROGRESS, NUM_GROUP_FIELDS = range(6)
+DONE, REDO = 0, 1
+# Columns of `counts`: what an update did, per slot (dropped) and per group (the rest).
+DROPPED, EVICTED, UPDATED, NUM_COUNTS = range(4)
+
+AHEAD = 16  # how far prefetches run before their use
+NO_ROW = np.uint32(0xFFFFFFFF)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@numba.njit(**KERNEL)
+def load_id(values: int, log2_bytes: int, i: int) -> int:
+    """The i-th integer of an array of 1, 2, 4 or 8-byte integers, all of them non-negative."""
+    if log2_bytes == 3:
+        return load64(values + (i << np.uint64(3)))
+    if log2_bytes == 2:
+        return load32(values + (i << np.uint64(2)))
+    if log2_bytes == 1:
+        return np.uint64(load_u16(values + (i << np.uint64(1))))
+    return load8(values + i)
+
+
+@numba.njit(**KERNEL)
+def scan_ids(inputs: np.ndarray, signed: np.ndarray) -> int:
+    """Fill in each slot's largest id; the first slot with a negative one, or -1."""
+    for slot in range(inputs.shape[0]):
+        values, log2_bytes = inputs[slot, VALUES], np.int64(inputs[slot, LOG2_BYTES])
+        top = np.uint64(0)
+        count = inputs[slot, COUNT]
+        if log2_bytes == 3:
+            for i in range(count):
+                top = max(top, load64(values + (np.uint64(i) << np.uint64(3))))
+        elif log2_bytes == 2:
+            for i in range(count):
+                top = max(top, load32(values + (np.uint64(i) << np.uint64(2))))
+        else:
+            for i in range(count):
+                top = max(top, load_id(values, log2_bytes, np.uint64(i)))
+        inputs[slot, TOP] = top
+        # Read as unsigned, a negative number is one with the highest bit of its width.
+        if signed[slot] and top >> np.uint64((8 << log2_bytes) - 1):
+            return slot
+    return -1
+
+
+@numba.njit(**KERNEL)
+def sign_of(identity: int, slot: np.ndarray, turn: int) -> int:
+    """The sign of an id: its group's prefix above, the id (or its hash of this turn) below."""
+    if slot[ROUNDS] > 0:
+        hashed = mix(identity + np.uint64(turn + 1) * _GOLDEN)
+        return slot[PREFIX] | (multiply_high(hashed, slot[SIZE]) + np.uint64(turn) * slot[SIZE])
+    if slot[MODULUS] > 0 and identity >= slot[MODULUS]:
+        identity %= slot[MODULUS]
+    return slot[PREFIX] | identity
+
+
+@numba.njit(**KERNEL)
+def _number_direct(row: np.ndarray, slot: np.ndarray, local: int, inverse: int, signs: int, unique: int) -> int:
+    """Distinct ids of a slot whose ids are all small: they index the local table themselves."""
+    values, log2_bytes = row[VALUES], np.int64(row[LOG2_BYTES])
+    four, prefix = np.uint64(2), slot[PREFIX]
+    for i in range(row[COUNT]):
+        identity = load_id(values, log2_bytes, np.uint64(i))
+        place = local + (identity << four)
+        number = load_u32(place)
+        if number == NO_ROW:
+            number = np.uint32(unique)
+            store_u32(place, number)
+            store_u64(signs + (np.uint64(unique) << np.uint64(3)), prefix | identity)
+            unique += 1
+        store_u32(inverse + (np.uint64(i) << four), number)
+    return unique
+
+
+@numba.njit(**KERNEL)
+def _number_hashed(
+    row: np.ndarray, slot: np.ndarray, local: int, shift: int, inverse: int, signs: int, unique: int
+) -> int:
+    """Distinct signs of a slot, numbered through an open-addressed local table."""
+    values, log2_bytes = row[VALUES], np.int64(row[LOG2_BYTES])
+    turns = max(np.int64(slot[ROUNDS]), 1)
+    mask = (np.uint64(1) << (np.uint64(64) - shift)) - np.uint64(1)
+    four, at = np.uint64(2), np.uint64(0)
+    for i in range(row[COUNT]):
+        identity = load_id(values, log2_bytes, np.uint64(i))
+        for turn in range(turns):
+            sign = sign_of(identity, slot, turn)
+            place = (sign * _GOLDEN) >> shift
+            while True:
+                number = load_u32(local + (place << four))
+                if number == NO_ROW:
+                    number = np.uint32(unique)
+                    store_u32(local + (place << four), number)
+                    store_u64(signs + (np.uint64(unique) << np.uint64(3)), sign)
+                    unique += 1
+                    break
+                if load64(signs + (np.uint64(number) << np.uint64(3))) == sign:
+                    break
+                place = (place + np.uint64(1)) & mask
+            store_u32(inverse + (at << four), number)
+            at += np.uint64(1)
+    return unique
+
+
+@numba.njit(**KERNEL)
+def deduplicate(
+    members: np.ndarray, slots: np.ndarray, inputs: np.ndarray, local: np.ndarray, inverse: int, signs: int
+) -> int:
+    """Number the distinct signs of a group; how many there are."""
+    top, hashed, positions = np.uint64(0), False, np.uint64(0)
+    for slot in members:
+        top = max(top, inputs[slot, TOP])
+        hashed |= slots[slot, ROUNDS] > 0
+        positions += inputs[slot, COUNT] * max(slots[slot, ROUNDS], np.uint64(1))
+    address, unique = np.uint64(local.ctypes.data), 0
+    direct = not hashed and top < np.uint64(local.shape[0]) and top < np.uint64(4) * positions + np.uint64(64)
+    bits = np.uint64(4)
+    while (np.uint64(1) << bits) < np.uint64(2) * positions:
+        bits += np.uint64(1)
+    used = np.int64(top) + 1 if direct else np.int64(1) << np.int64(bits)
+    local[:used] = NO_ROW
+    for slot in members:
+        first = inverse + (inputs[slot, FIRST] << np.uint64(2))
+        if direct:
+            unique = _number_direct(inputs[slot], slots[slot], address, first, signs, unique)
+        else:
+            unique = _number_hashed(inputs[slot], slots[slot], address, np.uint64(64) - bits, first, signs, unique)
+    return unique
+
+
+@numba.njit(**KERNEL)
+def _pool_single(row: np.ndarray, slot: np.ndarray, places: int, inverse: int) -> None:
+    """One id a sample, one row an id: output[b] = row."""
+    dim, out, stride = np.int64(slot[SLOT_DIM]), row[OUTPUT], row[OUTPUT_STRIDE]
+    count, stream = np.int64(row[COUNT]), row[STREAM] > 0
+    four, eight = np.uint64(2), np.uint64(3)
+    for b in range(count):
+        ahead = np.uint64(min(b + AHEAD, count - 1))
+        prefetch(load64(places + (np.uint64(load_u32(inverse + (ahead << four))) << eight)))
+        source = load64(places + (np.uint64(load_u32(inverse + (np.uint64(b) << four))) << eight))
+        if stream:
+            stream_row(out + np.uint64(b) * stride, source, dim)
+        else:
+            copy_row(out + np.uint64(b) * stride, source, dim)
+    fence()
+
+
+@numba.njit(**KERNEL)
+def sample_bounds(row: np.ndarray, sample: int) -> tuple[int, int]:
+    """Where a sample's ids begin and end."""
+    if row[OFFSETS] == 0:
+        return sample, sample + 1
+    place = row[OFFSETS] + (np.uint64(sample) << np.uint64(3))
+    return np.int64(load64(place)), np.int64(load64(place + np.uint64(8)))
+
+
+@numba.njit(**KERNEL)
+def pooling_factor(pooling: int, count: int) -> float:
+    """What a sample's sum is multiplied by."""
+    if count == 0 or pooling in (SUM, RAW):
+        return np.float32(1)
+    return np.float32(1) / np.float32(count) if pooling == MEAN else np.float32(1) / np.float32(math.sqrt(count))
+
+
+@numba.njit(**KERNEL)
+def _pool_lists(row: np.ndarray, slot: np.ndarray, places: int, inverse: int) -> None:
+    """output[b] = factor · Σ rows of the sample's ids; raw slots keep one row a position and a mask."""
+    dim, length, raw = np.int64(slot[SLOT_DIM]), np.int64(slot[LENGTH]), np.int64(slot[POOLING]) == RAW
+    turns, four = max(np.int64(slot[ROUNDS]), 1), np.uint64(2)
+    last = np.int64(row[COUNT]) * turns - 1
+    for b in range(row[SAMPLES]):
+        begin, end = sample_bounds(row, np.int64(b))
+        target = row[OUTPUT] + np.uint64(b) * row[OUTPUT_STRIDE]
+        zero_row(target, dim * length if raw else dim)
+        factor = pooling_factor(np.int64(slot[POOLING]), end - begin)
+        for i in range(begin, end):
+            place = target + (np.uint64((i - begin) * dim) << four) if raw else target
+            for turn in range(turns):
+                at = i * turns + turn
+                ahead = load_u32(inverse + (np.uint64(min(at + AHEAD, last)) << four))
+                prefetch(load64(places + (np.uint64(ahead) << np.uint64(3))))
+                number = load_u32(inverse + (np.uint64(at) << four))
+                add_row(place, load64(places + (np.uint64(number) << np.uint64(3))), dim, factor)
+        if raw:
+            for i in range(length):
+                store_u8(row[MASK_OUT] + np.uint64(np.int64(b) * length + i), np.uint8(i < end - begin))
+
+
+@numba.njit(**KERNEL)
+def pool_slot(row: np.ndarray, slot: np.ndarray, places: int, inverse: int) -> None:
+    """Fill one slot's output from the addresses of its distinct rows."""
+    if row[OFFSETS] == 0 and slot[ROUNDS] == 0 and slot[POOLING] != RAW:
+        _pool_single(row, slot, places, inverse)
+    else:
+        _pool_lists(row, slot, places, inverse)
+
+
+@numba.njit(**KERNEL)
+def gradient_is_finite(row: np.ndarray, slot: np.ndarray) -> bool:
+    """Whether a slot's whole gradient is finite."""
+    width = np.int64(slot[SLOT_DIM]) * (np.int64(slot[LENGTH]) if np.int64(slot[POOLING]) == RAW else 1)
+    return all(row_is_finite(row[GRADIENT] + np.uint64(b) * row[GRADIENT_STRIDE], width) for b in range(row[SAMPLES]))
+
+
+@numba.njit(**KERNEL)
+def _sum_single(row: np.ndarray, slot: np.ndarray, sums: int, inverse: int) -> None:
+    dim, gradient, stride = np.int64(slot[SLOT_DIM]), row[GRADIENT], row[GRADIENT_STRIDE]
+    count, four = np.int64(row[COUNT]), np.uint64(2)
+    width = np.uint64(dim) << four
+    for b in range(count):
+        prefetch(gradient + np.uint64(b + AHEAD) * stride)
+        number = np.uint64(load_u32(inverse + (np.uint64(b) << four)))
+        add_row(sums + number * width, gradient + np.uint64(b) * stride, dim, np.float32(1))
+
+
+@numba.njit(**KERNEL)
+def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: int, inverse: int) -> None:
+    dim, raw, four = np.int64(slot[SLOT_DIM]), np.int64(slot[POOLING]) == RAW, np.uint64(2)
+    turns, width = max(np.int64(slot[ROUNDS]), 1), np.uint64(dim) << four
+    for b in range(row[SAMPLES]):
+        begin, end = sample_bounds(row, np.int64(b))
+        gradient = row[GRADIENT] + np.uint64(b) * row[GRADIENT_STRIDE]
+        factor = pooling_factor(np.int64(slot[POOLING]), end - begin)
+        for i in range(begin, end):
+            source = gradient + np.uint64(i - begin) * width if raw else gradient
+            for turn in range(turns):
+                number = np.uint64(load_u32(inverse + (np.uint64(i * turns + turn) << four)))
+                add_row(sums + number * width, source, dim, factor)
+
+
+@numba.njit(**KERNEL)
+def sum_group(
+    members: np.ndarray, slots: np.ndarray, inputs: np.ndarray, unique: int, sums: int, inverse: int, counts: np.ndarray
+) -> bool:
+    """Sum the gradients of a group per distinct sign; False where none of its slots has a finite one.
+
+    A slot whose gradient is not finite anywhere is left out as a whole and counted. A group of one slot is checked on
+    its sums, which are in cache, rather than on its gradients.
+    """
+    dim, alone, any_summed = np.int64(slots[members[0], SLOT_DIM]), members.shape[0] == 1, False
+    zero_row(sums, unique * dim)
+    for slot in members:
+        row = inputs[slot]
+        if row[GRADIENT] == 0:
+            continue
+        if not alone and not gradient_is_finite(row, slots[slot]):
+            counts[slot, DROPPED] += 1
+            continue
+        first = inverse + (row[FIRST] << np.uint64(2))
+        if row[OFFSETS] == 0 and slots[slot, ROUNDS] == 0 and slots[slot, POOLING] != RAW:
+            _sum_single(row, slots[slot], sums, first)
+        else:
+            _sum_lists(row, slots[slot], sums, first)
+        if alone and not row_is_finite(sums, unique * dim):
+            counts[slot, DROPPED] += 1
+            continue
+        any_summed = True
+    return any_summed
+
+
+@numba.njit(**KERNEL)
+def number_groups(
+    group_starts: np.ndarray,
+    members: np.ndarray,
+    slots: np.ndarray,
+    inputs: np.ndarray,
+    groups: np.ndarray,
+    inverse: np.ndarray,
+    signs: np.ndarray,
+    local: np.ndarray,
+) -> None:
+    """`deduplicate` for every group: what the client of a sharded store asks its shards for."""
+    for group in range(groups.shape[0]):
+        mine = members[group_starts[group] : group_starts[group + 1]]
+        begin = np.uint64(signs.ctypes.data) + (np.uint64(groups[group, START]) << np.uint64(3))
+        groups[group, UNIQUE] = deduplicate(mine, slots, inputs, local, np.uint64(inverse.ctypes.data), begin)
+
+
+@numba.njit(**KERNEL)
+def pool_groups(
+    group_starts: np.ndarray,
+    members: np.ndarray,
+    slots: np.ndarray,
+    inputs: np.ndarray,
+    groups: np.ndarray,
+    inverse: np.ndarray,
+    rows: np.ndarray,
+    places: np.ndarray,
+) -> None:
+    """Fill every output from `rows`: the address of each group's distinct rows, in the order of their numbers."""
+    for group in range(groups.shape[0]):
+        mine = members[group_starts[group] : group_starts[group + 1]]
+        width = slots[mine[0], SLOT_DIM] << np.uint64(2)
+        for u in range(groups[group, UNIQUE]):
+            places[u] = rows[group] + np.uint64(u) * width
+        for slot in mine:
+            first = np.uint64(inverse.ctypes.data) + (inputs[slot, FIRST] << np.uint64(2))
+            pool_slot(inputs[slot], slots[slot], np.uint64(places.ctypes.data), first)
+
+
+@numba.njit(**KERNEL)
+def sum_groups(
+    group_starts: np.ndarray,
+    members: np.ndarray,
+    slots: np.ndarray,
+    inputs: np.ndarray,
+    groups: np.ndarray,
+    inverse: np.ndarray,
+    sums: np.ndarray,
+    counts: np.ndarray,
+) -> None:
+    """`sum_group` for every group into the addresses `sums`; STATUS says which have a gradient."""
+    for group in range(groups.shape[0]):
+        mine = members[group_starts[group] : group_starts[group + 1]]
+        found = sum_group(
+            mine, slots, inputs, groups[group, UNIQUE], sums[group], np.uint64(inverse.ctypes.data), counts
+        )
+        groups[group, STATUS] = 1 if found else 0

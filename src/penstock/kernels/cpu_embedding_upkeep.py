@@ -1,0 +1,279 @@
+"""Upkeep of one embedding table: choosing and evicting rows, closing gaps, reading and writing rows in bulk.
+
+`segments` lists the address of every segment once (the directory may name one several times).
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from penstock.kernels.cpu_embedding_index import (
+    CAPACITY,
+    COUNT_OFFSET,
+    DIM,
+    FREE,
+    FREE_COUNT,
+    MASK,
+    NEED_ROWS,
+    NEED_SPLIT,
+    NEXT_ROW,
+    NUM_STATES,
+    PENDING,
+    PENDING_ROW,
+    ROWS,
+    SCALAR_OFFSET,
+    SEGMENT_HEADER,
+    STATE_OFFSET,
+    STORAGE,
+    STRIDE,
+    find_entry,
+    place_entry,
+    row_address,
+    segment_of,
+    side_address,
+    take_row,
+)
+from penstock.kernels.cpu_half import FLOAT32, mix
+from penstock.kernels.cpu_intrinsics import KERNEL, load8, load64
+from penstock.kernels.cpu_vector import load_u16, load_u32, store_u8, store_u16, store_u32, store_u64
+
+BY_PRIORITY, BY_PENDING, BY_SIGN = range(3)  # what `remove` removes
+_LOW32, _SHIFT32 = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+@numba.njit(**KERNEL)
+def _entry(segment: int, place: int) -> int:
+    return segment + np.uint64(SEGMENT_HEADER) + (np.uint64(place) << np.uint64(4))
+
+
+@numba.njit(**KERNEL)
+def _priority(header: np.ndarray, value: int, by_count: bool) -> int:
+    """What eviction ranks rows by: the count, or the step that touched the row last."""
+    if by_count:
+        return np.int64(load_u32(side_address(header, value & _LOW32, header[COUNT_OFFSET])))
+    return np.int64(value >> _SHIFT32)
+
+
+@numba.njit(**KERNEL)
+def histogram(
+    header: np.ndarray, segments: np.ndarray, by_count: bool, clock: int, upper: int, bins: np.ndarray
+) -> None:
+    """Count rows by the upper 16 bits of their priority, or by the lower 16 of those whose upper are `upper`.
+
+    Rows of the current step are left out: the batch that is being looked up is never evicted.
+    """
+    for segment in segments:
+        for place in range(np.int64(header[MASK]) + 1):
+            entry = _entry(segment, place)
+            value = load64(entry + np.uint64(8))
+            if load64(entry) == 0 or value & _LOW32 == PENDING_ROW or np.int64(value >> _SHIFT32) >= clock:
+                continue
+            priority = _priority(header, value, by_count)
+            if upper < 0:
+                bins[priority >> 16] += 1
+            elif priority >> 16 == upper:
+                bins[priority & 0xFFFF] += 1
+
+
+@numba.njit(**KERNEL)
+def ties(header: np.ndarray, segments: np.ndarray, by_count: bool, clock: int, priority: int, out: np.ndarray) -> int:
+    """The hashes of the rows with exactly this priority; how many."""
+    found = 0
+    for segment in segments:
+        for place in range(np.int64(header[MASK]) + 1):
+            entry = _entry(segment, place)
+            value = load64(entry + np.uint64(8))
+            if load64(entry) == 0 or value & _LOW32 == PENDING_ROW or np.int64(value >> _SHIFT32) >= clock:
+                continue
+            if _priority(header, value, by_count) == priority:
+                out[found] = mix(load64(entry))
+                found += 1
+    return found
+
+
+@numba.njit(**KERNEL)
+def _doomed(
+    header: np.ndarray, key: int, value: int, what: int, by_count: bool, clock: int, limit: int, tie: int,
+    listed: np.ndarray,
+) -> bool:  # fmt: skip
+    pending = value & _LOW32 == PENDING_ROW
+    if what == BY_SIGN:
+        at = np.searchsorted(listed, key)
+        return at < listed.shape[0] and listed[at] == key
+    if what == BY_PENDING:
+        return pending and np.int64(value >> _SHIFT32) <= limit
+    if pending or np.int64(value >> _SHIFT32) >= clock:
+        return False
+    priority = _priority(header, value, by_count)
+    return priority < limit or (priority == limit and mix(key) < tie)
+
+
+@numba.njit(**KERNEL)
+def remove(
+    header: np.ndarray, segments: np.ndarray, what: int, by_count: bool, clock: int, limit: int, tie: int,
+    listed: np.ndarray, scratch: np.ndarray, removed: np.ndarray,
+) -> int:  # fmt: skip
+    """Rebuild every segment without the entries that go; their rows join the free list. How many rows went.
+
+    BY_PRIORITY: priority below `limit`, or equal to it with a hash below `tie`. BY_PENDING: entries that only count,
+    up to `limit`. BY_SIGN: the signs in `listed`, which is sorted. `removed` takes the signs of the rows (it may be
+    empty: then they are not kept).
+    """
+    gone = 0
+    for segment in segments:
+        kept, touched = 0, False
+        for place in range(np.int64(header[MASK]) + 1):
+            entry = _entry(segment, place)
+            key, value = load64(entry), load64(entry + np.uint64(8))
+            if key == 0:
+                continue
+            if _doomed(header, key, value, what, by_count, clock, limit, tie, listed):
+                touched = True
+                if value & _LOW32 == PENDING_ROW:
+                    header[PENDING] -= np.uint64(1)
+                    continue
+                store_u32(header[FREE] + (header[FREE_COUNT] << np.uint64(2)), np.uint32(value & _LOW32))
+                header[FREE_COUNT] += np.uint64(1)
+                header[ROWS] -= np.uint64(1)
+                if removed.shape[0] > 0:
+                    removed[gone] = key
+                gone += 1
+            else:
+                scratch[kept, 0], scratch[kept, 1] = key, value
+                kept += 1
+        if touched:
+            store_u64(segment, np.uint64(0))
+            for place in range(np.int64(header[MASK]) + 1):
+                store_u64(_entry(segment, place), np.uint64(0))
+            for i in range(kept):
+                place_entry(segment, header[MASK], scratch[i, 0], scratch[i, 1])
+    return gone
+
+
+@numba.njit(**KERNEL)
+def _move_row(header: np.ndarray, source: int, target: int) -> None:
+    here, there = row_address(header, source), row_address(header, target)
+    for i in range(header[STRIDE]):
+        store_u8(there + np.uint64(i), np.uint8(load8(here + np.uint64(i))))
+    for offset in (header[SCALAR_OFFSET], header[COUNT_OFFSET]):
+        if offset > 0:
+            store_u32(side_address(header, target, offset), load_u32(side_address(header, source, offset)))
+
+
+@numba.njit(**KERNEL)
+def compact(header: np.ndarray, segments: np.ndarray, capacity: int) -> None:
+    """Move rows at or above `capacity` into free rows below it, so that the memory above can be given back."""
+    kept = np.uint64(0)
+    for i in range(header[FREE_COUNT]):
+        row = load_u32(header[FREE] + (np.uint64(i) << np.uint64(2)))
+        if row < capacity:
+            store_u32(header[FREE] + (kept << np.uint64(2)), row)
+            kept += np.uint64(1)
+    header[FREE_COUNT] = kept
+    for segment in segments:
+        for place in range(np.int64(header[MASK]) + 1):
+            entry = _entry(segment, place)
+            value = load64(entry + np.uint64(8))
+            row = value & _LOW32
+            if load64(entry) == 0 or row == PENDING_ROW or row < np.uint64(capacity):
+                continue
+            header[FREE_COUNT] -= np.uint64(1)
+            target = np.uint64(load_u32(header[FREE] + (header[FREE_COUNT] << np.uint64(2))))
+            _move_row(header, row, target)
+            store_u64(entry + np.uint64(8), (value & ~_LOW32) | target)
+    header[NEXT_ROW] = min(header[NEXT_ROW], np.uint64(capacity))
+    header[CAPACITY] = np.uint64(capacity)
+
+
+@numba.njit(**KERNEL)
+def list_entries(
+    header: np.ndarray, segments: np.ndarray, since: int, pending: bool, signs: np.ndarray, values: np.ndarray
+) -> int:
+    """Signs and values (row, stamp) of the rows touched after step `since` (or of the entries that only count)."""
+    found = 0
+    for segment in segments:
+        for place in range(np.int64(header[MASK]) + 1):
+            entry = _entry(segment, place)
+            key, value = load64(entry), load64(entry + np.uint64(8))
+            if key == 0 or (value & _LOW32 == PENDING_ROW) != pending:
+                continue
+            if pending or np.int64(value >> _SHIFT32) > since:
+                signs[found], values[found] = key, value
+                found += 1
+    return found
+
+
+@numba.njit(**KERNEL)
+def _copy_row(
+    header: np.ndarray, row: int, i: int, weights: int, states: int, scalars: int, counts: int, out: bool
+) -> None:
+    dim, at = header[DIM], np.uint64(i)
+    address, item = row_address(header, row), np.uint64(4) if header[STORAGE] == FLOAT32 else np.uint64(2)
+    for j in range(dim):
+        inside, outside = address + np.uint64(j) * item, weights + (at * dim + np.uint64(j)) * item
+        if item == np.uint64(2):
+            if out:
+                store_u16(outside, load_u16(inside))
+            else:
+                store_u16(inside, load_u16(outside))
+        elif out:
+            store_u32(outside, load_u32(inside))
+        else:
+            store_u32(inside, load_u32(outside))
+    width = dim * header[NUM_STATES]
+    for j in range(width):
+        inside = address + header[STATE_OFFSET] + (np.uint64(j) << np.uint64(2))
+        outside = states + ((at * width + np.uint64(j)) << np.uint64(2))
+        if out:
+            store_u32(outside, load_u32(inside))
+        else:
+            store_u32(inside, load_u32(outside))
+    for offset, column in ((header[SCALAR_OFFSET], scalars), (header[COUNT_OFFSET], counts)):
+        if offset > 0:
+            inside, outside = side_address(header, row, offset), column + (at << np.uint64(2))
+            if out:
+                store_u32(outside, load_u32(inside))
+            else:
+                store_u32(inside, load_u32(outside))
+
+
+@numba.njit(**KERNEL)
+def read_rows(header: np.ndarray, values: np.ndarray, weights: int, states: int, scalars: int, counts: int) -> None:
+    """Copy the rows of some entries into columns at the given addresses."""
+    for i in range(values.shape[0]):
+        _copy_row(header, values[i] & _LOW32, i, weights, states, scalars, counts, True)
+
+
+@numba.njit(**KERNEL)
+def write_rows(
+    header: np.ndarray, signs: np.ndarray, stamps: np.ndarray, start: int, pending: bool,
+    weights: int, states: int, scalars: int, counts: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Insert or overwrite rows from columns; (index, 0) at the end, or (where it stopped, why) when room is needed."""
+    for i in range(start, signs.shape[0]):
+        entry = find_entry(header, signs[i])
+        new = load64(entry) != signs[i]
+        row = load64(entry + np.uint64(8)) & _LOW32
+        if new:
+            segment = segment_of(header, mix(signs[i]))
+            if load64(segment) * np.uint64(4) >= (header[MASK] + np.uint64(1)) * np.uint64(3):
+                return i, NEED_SPLIT
+        if (new or row == PENDING_ROW) and not pending:
+            taken = take_row(header)
+            if taken < 0:
+                return i, NEED_ROWS
+            if not new:
+                header[PENDING] -= np.uint64(1)
+            row = np.uint64(taken)
+            header[ROWS] += np.uint64(1)
+        elif new:
+            row = PENDING_ROW
+            header[PENDING] += np.uint64(1)
+        if new:
+            store_u64(segment, load64(segment) + np.uint64(1))
+            store_u64(entry, signs[i])
+        store_u64(entry + np.uint64(8), row | (np.uint64(stamps[i]) << _SHIFT32))
+        if row != PENDING_ROW:
+            _copy_row(header, row, i, weights, states, scalars, counts, False)
+    return signs.shape[0], 0
