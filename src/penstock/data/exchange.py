@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.data.keys import stable_hashes
 from penstock.data.partition import Partition
 from penstock.data.scratch import Scratch
 from penstock.engine import Engine
@@ -108,8 +109,11 @@ def by_key(index: int, frame: pl.DataFrame, keys: tuple[str, ...], num_buckets: 
 
 
 def row_hashes(frame: pl.DataFrame, keys: Sequence[str], seed: int = 0) -> np.ndarray:
-    """A 64-bit hash of some columns of each row that is the same in every process of one run of one release."""
+    """A 64-bit hash of some columns of each row: the same in every process, on every machine and release."""
+    from penstock.kernels.cpu_hash import combine_hashes
+
     for name in keys:
         if name not in frame.columns:
             raise ColumnNotFoundError(name, frame.columns, "the data")
-    return frame.select(pl.struct(pl.col(list(keys))).hash(seed=seed)).to_series().to_numpy()
+    start = np.full(frame.height, seed, np.uint64)
+    return combine_hashes(start, *(stable_hashes(frame[name]) for name in keys))

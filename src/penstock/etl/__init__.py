@@ -1,0 +1,6 @@
+"""From raw rows to features: selectors, graph, operators, workflow."""
+
+from penstock.etl.graph import ColumnSelector
+from penstock.etl.workflow import Workflow
+
+__all__ = ["ColumnSelector", "Workflow"]

@@ -1,0 +1,108 @@
+"""Columns as keys: every dtype reduced to 32-bit, 64-bit or byte-string keys that hash tables and hashes take.
+
+Null slots come as a mask. NaN counts as missing; -0.0 and 0.0 are one value.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+_OLDEST = pl.CompatLevel.oldest()
+
+
+class Keys(NamedTuple):
+    """`kind` is `uint32`, `uint64` or `bytes`; byte strings come as `(data, offsets)`; `valid` None: no nulls."""
+
+    kind: str
+    values: np.ndarray | tuple[np.ndarray, np.ndarray]
+    valid: np.ndarray | None
+
+
+def key_kind(dtype: pl.DataType) -> str:
+    """The kind of key that columns of a dtype become.
+
+    >>> key_kind(pl.Int8()), key_kind(pl.Datetime()), key_kind(pl.String())
+    ('uint32', 'uint64', 'bytes')
+    """
+    if isinstance(dtype, (pl.String, pl.Binary, pl.Categorical, pl.Enum)):
+        return "bytes"
+    narrow = (pl.Boolean, pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32, pl.Null, pl.Date)
+    return "uint32" if isinstance(dtype, narrow) else "uint64"
+
+
+def to_keys(series: pl.Series) -> Keys:
+    """The keys of a column."""
+    if series.dtype.is_float():
+        series = series.cast(pl.Float64).fill_nan(None) + 0.0  # adding zero turns -0.0 into 0.0
+    valid = None if series.null_count() == 0 else series.is_not_null().to_numpy()
+    kind = key_kind(series.dtype)
+    if kind == "bytes":
+        return Keys(kind, _byte_strings(series), valid)
+    if series.dtype == pl.Null:
+        return Keys(kind, np.zeros(len(series), np.uint32), valid)
+    return Keys(kind, integers(series, kind), valid)
+
+
+def integers(series: pl.Series, kind: str) -> np.ndarray:
+    """The integers behind a column (whatever stands in null slots) as `uint32` or `uint64`, signs extended."""
+    physical = series.to_physical()
+    if physical.dtype.is_float():
+        return raw_values(physical).view(np.uint64)
+    width, signed = kind.removeprefix("uint"), physical.dtype.is_signed_integer()
+    wanted = {"32": (pl.UInt32, pl.Int32), "64": (pl.UInt64, pl.Int64)}[width][signed]
+    if physical.dtype != wanted:
+        physical = physical.cast(wanted)
+    return raw_values(physical).view(kind)
+
+
+def raw_values(series: pl.Series) -> np.ndarray:
+    """The buffer of a numeric column without a copy; null slots hold anything."""
+    array = series.rechunk().to_arrow()
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return np.empty(0, _numpy_dtype(series))
+    return np.frombuffer(buffer, _numpy_dtype(series))[array.offset : array.offset + len(array)]
+
+
+def _numpy_dtype(series: pl.Series) -> np.dtype:
+    return np.dtype(str(series.dtype).lower())
+
+
+def _byte_strings(series: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+    if not isinstance(series.dtype, (pl.String, pl.Binary)):
+        series = series.cast(pl.String)
+    array = series.rechunk().to_arrow(compat_level=_OLDEST)
+    _, offsets, data = array.buffers()
+    starts = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    if not len(starts):
+        starts = np.zeros(1, np.int64)
+    return np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8), starts
+
+
+def from_keys(keys: np.ndarray | tuple[np.ndarray, np.ndarray], dtype: pl.DataType) -> pl.Series:
+    """The column that distinct keys came from."""
+    if isinstance(keys, tuple):
+        data, offsets = keys
+        buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets, np.int64)), pa.py_buffer(data)]
+        kind = pa.large_binary() if dtype == pl.Binary else pa.large_string()
+        series = pl.Series(pa.Array.from_buffers(kind, len(offsets) - 1, buffers))
+        return series if series.dtype == dtype else series.cast(dtype)
+    if dtype.is_float():
+        return pl.Series(keys.view(np.float64)).cast(dtype)
+    signed = dtype.is_signed_integer() or dtype.is_temporal()
+    return pl.Series(keys.view(np.dtype(f"int{8 * keys.itemsize}")) if signed else keys).cast(dtype)
+
+
+def stable_hashes(series: pl.Series) -> np.ndarray:
+    """A 64-bit hash of each value: the same on every machine and release; null hashes as a value of its own."""
+    from penstock.kernels.cpu_hash import hash64
+
+    keys = to_keys(series)
+    hashes = hash64(keys.values)
+    if keys.valid is not None:
+        hashes = np.where(keys.valid, hashes, np.uint64(0x9E3779B97F4A7C15))
+    return hashes

@@ -1,0 +1,293 @@
+"""The graph a workflow runs: `["a", "b"] >> Op() >> Op()`, `+` joins branches, `-` and `[…]` choose columns."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from penstock.core.errors import GraphError, ParameterError
+from penstock.core.schema import ColumnSchema, Role, Schema  # noqa: F401 (the doctest's)
+from penstock.etl.operator import Columns, FittedOperator, Operator
+
+
+class ColumnSelector:
+    """Columns by name (nested lists make groups), by tag, by role, or all of them.
+
+    >>> schema = Schema(ColumnSchema(name, "int8") for name in "abc")
+    >>> ColumnSelector(["a", ["b", "c"]]).resolve(schema).groups
+    (('a',), ('b', 'c'))
+    """
+
+    def __init__(
+        self,
+        names: str | Sequence[Any] = (),
+        *,
+        tags: str | Iterable[str] | None = None,
+        roles: Role | str | Iterable[Role | str] | None = None,
+        everything: bool = False,
+    ) -> None:
+        self.groups = tuple(_group(n) for n in ([names] if isinstance(names, str) else names))
+        self.tags = _listed(tags)
+        self.roles = _listed(roles)
+        self.everything = everything
+        if not (self.groups or self.tags or self.roles or everything):
+            raise ParameterError("a ColumnSelector needs names, tags, roles or everything=True")
+
+    def resolve(self, schema: Schema) -> Columns:
+        """The columns meant, once the schema is known."""
+        groups = list(self.groups)
+        taken = {schema[name].name for group in groups for name in group}
+        if self.everything:
+            matched = schema.names
+        else:
+            matched = []
+            if self.tags:
+                matched += schema.select(tags=self.tags).names
+            if self.roles:
+                matched += schema.select(roles=self.roles).names
+        groups += [(name,) for name in dict.fromkeys(matched) if name not in taken]
+        return Columns(tuple(groups))
+
+    def __rshift__(self, op: Any) -> Node:
+        return Node.source(self) >> op
+
+    def __add__(self, other: Any) -> Node:
+        return Node.source(self) + other
+
+    def __radd__(self, other: Any) -> Node:
+        return as_node(other) + self
+
+    def __sub__(self, names: Any) -> Node:
+        return Node.source(self) - names
+
+    def to_recipe(self) -> Any:
+        """The short form (a list) where only names are given."""
+        names = [group[0] if len(group) == 1 else list(group) for group in self.groups]
+        if not (self.tags or self.roles or self.everything):
+            return names
+        out: dict[str, Any] = {}
+        if names:
+            out["names"] = names
+        if self.tags:
+            out["tags"] = list(self.tags)
+        if self.roles:
+            out["roles"] = list(self.roles)
+        if self.everything:
+            out["everything"] = True
+        return out
+
+    @classmethod
+    def from_recipe(cls, data: Any) -> ColumnSelector:
+        if isinstance(data, dict):
+            return cls(**data)
+        return cls(data)
+
+    def __repr__(self) -> str:
+        return f"ColumnSelector({self.to_recipe()!r})"
+
+
+class Node:
+    """One step of the graph; made by the operators `>>`, `+`, `-` and `[…]`, not by hand.
+
+    `kind` is `source` (columns of the raw data), `apply` (an operator), `join` (branches side by side), `pick` or
+    `drop` (a choice of the parent's columns).
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        parents: Sequence[Node] = (),
+        *,
+        op: Operator | None = None,
+        selector: ColumnSelector | None = None,
+        dependencies: Sequence[Node] = (),
+        name: str | None = None,
+    ) -> None:
+        self.kind, self.parents, self.op, self.selector = kind, tuple(parents), op, selector
+        self.dependencies = tuple(dependencies)
+        self.name = name
+        self.domain = self._row_domain()
+
+    def _row_domain(self) -> Any:
+        """Which rows this node's columns have: nodes of different domains cannot stand side by side."""
+        if self.op is not None and self.op.changes_rows:
+            self._same_rows()
+            return self
+        return self._same_rows()
+
+    def _same_rows(self) -> Any:
+        domains = {id(p.domain): p.domain for p in (*self.parents, *self.dependencies)}
+        if len(domains) > 1:
+            changing = [d for d in domains.values() if isinstance(d, Node)]
+            names = " and ".join(repr(d.op) for d in changing)
+            raise GraphError(
+                f"{names} changes the rows, so its columns cannot be joined with columns from before it; "
+                f"put every column that is needed later through it: (all_columns >> {names})[...]"
+            )
+        return next(iter(domains.values()), None)
+
+    @staticmethod
+    def source(selector: ColumnSelector) -> Node:
+        return Node("source", selector=selector)
+
+    @property
+    def fitted_op(self) -> FittedOperator | None:
+        return self.op if isinstance(self.op, FittedOperator) else None
+
+    # Building.
+
+    def __rshift__(self, op: Any) -> Node:
+        if isinstance(op, type) and issubclass(op, Operator):
+            op = op()
+        if not isinstance(op, Operator):
+            if not callable(op):
+                raise GraphError(f"the right side of >> must be an operator or a function, got {op!r}")
+            from penstock.etl.ops.custom import LambdaOp
+
+            op = LambdaOp(op)
+        if getattr(op, "_in_graph", False):
+            op = copy.copy(op)  # one operator in two places learns two things
+        op._in_graph = True
+        dependencies = [as_node(d) for d in op.dependencies()]
+        return Node("apply", [self], op=op, dependencies=dependencies)
+
+    def __add__(self, other: Any) -> Node:
+        mine = self.parents if self.kind == "join" and self.name is None else (self,)
+        other = as_node(other)
+        theirs = other.parents if other.kind == "join" and other.name is None else (other,)
+        return Node("join", [*mine, *theirs])
+
+    def __radd__(self, other: Any) -> Node:
+        return as_node(other) + self
+
+    def __sub__(self, names: Any) -> Node:
+        return Node("drop", [self], selector=_selector(names))
+
+    def __getitem__(self, names: Any) -> Node:
+        return Node("pick", [self], selector=_selector(list(names) if isinstance(names, tuple) else names))
+
+    def named(self, name: str) -> Node:
+        """Give this node a name, for recipes and `workflow.get_subworkflow(name)`."""
+        self.name = name
+        return self
+
+    # What it will deliver.
+
+    def columns(self, inputs: Schema) -> Columns:
+        """The columns that the operator, choice or source of this node works on; `inputs` is the parents' schema."""
+        if self.kind in ("source", "pick", "drop"):
+            assert self.selector is not None
+            return self.selector.resolve(inputs)
+        return Columns(_groups_of(self, inputs))
+
+    def output_schema(self, inputs: Schema, dependencies: Schema) -> Schema:
+        """The schema of this node's columns."""
+        columns = self.columns(inputs)
+        if self.kind in ("source", "pick"):
+            return inputs.select(columns.names)
+        if self.kind == "drop":
+            return inputs.without(columns.names)
+        if self.kind == "join":
+            return inputs
+        assert self.op is not None
+        extra = [c for c in dependencies if c.name not in inputs]
+        return self.op.output_schema(inputs + Schema(extra), columns)
+
+    def __repr__(self) -> str:
+        label = f" {self.name!r}" if self.name else ""
+        return f"<Node{label} {self.op if self.op is not None else self.kind}>"
+
+
+def _groups_of(node: Node, inputs: Schema) -> tuple[tuple[str, ...], ...]:
+    """Groups survive operators that keep names, so `[["a", "b"]] >> FillMissing() >> Categorify()` works."""
+    groups: list[tuple[str, ...]] = []
+    taken: set[str] = set()
+    pending = list(node.parents)
+    while pending:
+        parent = pending.pop(0)
+        if parent.selector is not None and parent.kind != "drop":
+            for group in parent.selector.groups:
+                if len(group) > 1 and all(n in inputs and n not in taken for n in group):
+                    groups.append(group)
+                    taken.update(group)
+        pending += parent.parents
+    heads = {group[0]: group for group in groups}
+    out = []
+    for name in inputs.names:
+        if name in heads:
+            out.append(heads[name])
+        elif name not in taken:
+            out.append((name,))
+    return tuple(out)
+
+
+def as_node(value: Any) -> Node:
+    """A node from whatever may stand in a graph: a node, a selector, a name, or a list of names, nodes and groups."""
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, ColumnSelector):
+        return Node.source(value)
+    if isinstance(value, str):
+        return Node.source(ColumnSelector([value]))
+    if isinstance(value, (list, tuple)):
+        if any(isinstance(v, (Node, ColumnSelector)) for v in value):
+            nodes = [as_node(v) for v in value]
+            return nodes[0] if len(nodes) == 1 else Node("join", nodes)
+        if value:
+            return Node.source(ColumnSelector(value))
+    raise GraphError(f"expected column names, a ColumnSelector or a node, got {value!r}")
+
+
+def ancestors(outputs: Sequence[Node]) -> list[Node]:
+    """Every node that `outputs` need, parents first, each once."""
+    order: list[Node] = []
+    seen: set[int] = set()
+
+    def visit(node: Node) -> Iterator[Node]:
+        stack: list[tuple[Node, bool]] = [(node, False)]
+        while stack:
+            current, ready = stack.pop()
+            if ready:
+                yield current
+            elif id(current) not in seen:
+                seen.add(id(current))
+                stack.append((current, True))
+                stack.extend((p, False) for p in reversed((*current.parents, *current.dependencies)))
+
+    for output in outputs:
+        order.extend(visit(output))
+    return order
+
+
+def rebuilt(output: Node, change: Callable[[Node, list[Node], list[Node]], Node | None]) -> Node | None:
+    """A copy of the graph in which `change(node, parents, dependencies)` gives each node anew; None removes it."""
+    done: dict[int, Node | None] = {}
+    for node in ancestors([output]):
+        parents = [done[id(p)] for p in node.parents]
+        dependencies = [done[id(d)] for d in node.dependencies]
+        kept = [p for p in parents if p is not None]
+        lost = len(kept) < len(parents) if node.kind != "join" else not kept
+        if lost or None in dependencies:
+            done[id(node)] = None
+        else:
+            done[id(node)] = change(node, kept, [d for d in dependencies if d is not None])
+    return done[id(output)]
+
+
+def _selector(names: Any) -> ColumnSelector:
+    return names if isinstance(names, ColumnSelector) else ColumnSelector(names)
+
+
+def _group(item: Any) -> tuple[str, ...]:
+    if isinstance(item, str):
+        return (item,)
+    if isinstance(item, (list, tuple)) and item and all(isinstance(n, str) for n in item):
+        return tuple(item)
+    raise ParameterError(f"column names must be strings or lists of strings, got {item!r}")
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return (str(value),) if isinstance(value, str) else tuple(str(v) for v in value)

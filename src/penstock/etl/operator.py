@@ -1,0 +1,227 @@
+"""The operator contract.
+
+A stateless operator maps columns to columns. A fitted one also learns by a mergeable reduction:
+`partial(frame) → state`, `merge(state, state) → state`, `finish(state)`. One partition or many, in any order, on any
+engine, give the same state; that is what lets one pass fit every operator whose inputs are ready, and lets a fitted
+workflow be updated with more data.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import polars as pl
+
+from penstock.core.errors import NotFittedError, ParameterError, suggest
+from penstock.core.params import Constraint, check_all
+from penstock.core.schema import ColumnSchema, Schema
+
+if TYPE_CHECKING:
+    from penstock.etl.graph import Node
+
+RowFunction = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns an operator works on: flat `names`, and `groups` as nested lists gave them."""
+
+    groups: tuple[tuple[str, ...], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for group in self.groups for name in group)
+
+
+class Operator:
+    """A pure function from columns to columns.
+
+    Subclasses store their constructor's arguments under the same names, list `constraints` for them, and define
+    `transform`; `output_schema` defaults to the inputs' schema.
+
+    >>> class Double(Operator):
+    ...     def transform(self, frame, columns):
+    ...         return frame.select(pl.col(columns.names) * 2)
+    >>> (["x"] >> Double()).op
+    Double()
+    """
+
+    constraints: ClassVar[Mapping[str, Constraint]] = {}
+    changes_rows: ClassVar[bool] = False  # fewer, more or other rows than came in
+    needs_row_numbers: ClassVar[bool] = False  # `frame` carries ROW_NUMBER
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        original = cls.__init__
+
+        # Arguments are checked once, after the outermost constructor, from the class's table of constraints.
+        if "__init__" in cls.__dict__:
+
+            def __init__(self, *args: Any, **kw: Any) -> None:
+                original(self, *args, **kw)
+                if type(self) is cls:
+                    self.check_params()
+
+            __init__.__wrapped__ = original  # type: ignore[attr-defined]
+            __init__.__doc__ = original.__doc__
+            cls.__init__ = __init__  # type: ignore[method-assign]
+
+    def check_params(self) -> None:
+        check_all(self.params(), self.constraints, type(self).__name__)
+
+    # What a subclass defines.
+
+    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        """The output columns for the input columns (and dependencies) in `frame`."""
+        raise TypeError(f"{type(self).__name__} does not define transform")
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        """The schema of `transform`'s result, declared without reading a row."""
+        return inputs.select(columns.names)
+
+    def dependencies(self) -> Sequence[Any]:
+        """Further inputs: column names of the raw data, or nodes."""
+        return ()
+
+    def exchange_keys(self, columns: Columns) -> tuple[str, ...] | None:
+        """Columns whose equal values must meet in one partition before `transform`; None for row-wise work."""
+        return None
+
+    def row_function(self, columns: Columns) -> RowFunction | None:
+        """A function from one row's values to one row's values, for low latency; None falls back to a frame."""
+        return None
+
+    # What every operator has.
+
+    def params(self) -> dict[str, Any]:
+        """The constructor's arguments as given."""
+        return {name: getattr(self, name) for name in parameter_names(type(self))}
+
+    def recipe_params(self) -> dict[str, Any]:
+        """The arguments that differ from their defaults, as plain data for a recipe."""
+        out = {}
+        for name, parameter in _parameters(type(self)).items():
+            value = getattr(self, name)
+            default = parameter.default
+            if default is inspect.Parameter.empty or type(value) is not type(default) or value != default:
+                out[name] = plain(value, f"{type(self).__name__}.{name}")
+        return out
+
+    @classmethod
+    def from_recipe(cls, params: Mapping[str, Any]) -> Operator:
+        known = parameter_names(cls)
+        for name in params:
+            if name not in known:
+                raise ParameterError(f"{cls.__name__} has no argument {name!r}{suggest(name, known, 'arguments')}")
+        return cls(**params)
+
+    def __rrshift__(self, left: Any) -> Node:
+        from penstock.etl.graph import as_node
+
+        return as_node(left) >> self
+
+    def __repr__(self) -> str:
+        shown = {}
+        for name, parameter in _parameters(type(self)).items():
+            value = getattr(self, name, None)
+            if parameter.default is inspect.Parameter.empty or value is not parameter.default:
+                shown[name] = value
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+
+
+ROW_NUMBER = "__row__"
+
+
+class FittedOperator(Operator):
+    """An operator that learns from the data first. `state_` is what it learned, in mergeable form."""
+
+    state_: Any = None
+
+    def partial(self, frame: pl.DataFrame, columns: Columns) -> Any:
+        """The state of these rows alone."""
+        raise TypeError(f"{type(self).__name__} does not define partial")
+
+    def accumulate(self, state: Any, frame: pl.DataFrame, columns: Columns) -> Any:
+        """`state` with these rows added; override where adding in place is cheaper than merging."""
+        part = self.partial(frame, columns)
+        return part if state is None else self.merge(state, part)
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """Both states as one; must not depend on the order. May reuse `left`."""
+        raise TypeError(f"{type(self).__name__} does not define merge")
+
+    def finish(self, state: Any, columns: Columns) -> None:
+        """Store `state` as `state_` and derive what `transform` needs. Called again when more data has come."""
+        self.state_ = state
+
+    def save_state(self, folder: Path) -> None:
+        """Write `state_` as JSON and parquet files; the default suits plain data."""
+        (folder / "state.json").write_text(json.dumps(self.state_))
+
+    def load_state(self, folder: Path, columns: Columns) -> None:
+        self.finish(json.loads((folder / "state.json").read_text()), columns)
+
+    def transform_training(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        """`transform` for the very rows that were fitted on, where that differs (out-of-fold statistics)."""
+        return self.transform(frame, columns)
+
+    def clear(self) -> None:
+        """Forget what was learned."""
+        for name in [n for n in self.__dict__ if n.endswith("_") and not n.startswith("_")]:
+            delattr(self, name)
+
+    @property
+    def is_fitted(self) -> bool:
+        return self.state_ is not None
+
+    def check_fitted(self) -> None:
+        if not self.is_fitted:
+            raise NotFittedError(f"{self!r} is not fitted; call workflow.fit(data) first")
+
+
+class Invertible:
+    """Mixin for operators whose output columns can be turned back."""
+
+    def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        raise TypeError(f"{type(self).__name__} does not define inverse")
+
+
+def per_column(inputs: Schema, columns: Columns, change: Callable[[ColumnSchema], ColumnSchema]) -> Schema:
+    """An output schema with one output for each input."""
+    return Schema(change(inputs[name]) for name in columns.names)
+
+
+def plain(value: Any, where: str) -> Any:
+    """`value` as JSON and YAML can hold it, or an error that says which argument cannot be written."""
+    import numpy as np
+
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, (np.generic, pl.DataType))):
+        from penstock.core.dtypes import canonical
+
+        return canonical(value)
+    if isinstance(value, (list, tuple)):
+        return [plain(v, where) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): plain(v, where) for k, v in value.items()}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise ParameterError(f"{where} cannot be written into a recipe: {type(value).__name__} is not plain data")
+
+
+def _parameters(cls: type) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    return {n: p for n, p in parameters.items() if n != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+
+
+def parameter_names(cls: type) -> list[str]:
+    """The names of a class's constructor arguments."""
+    return list(_parameters(cls))

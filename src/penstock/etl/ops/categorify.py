@@ -1,0 +1,401 @@
+"""Categorify: values to codes by frequency, and the embedding sizes that follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.core.dtypes import INTEGERS, canonical, to_numpy
+from penstock.core.errors import DataError, ParameterError
+from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColumn, Satisfies
+from penstock.core.schema import ColumnSchema, Role, Schema
+from penstock.data.files import parse_bytes
+from penstock.data.lists import flatten
+from penstock.etl.operator import Columns, FittedOperator, Invertible, RowFunction
+from penstock.etl.vocabulary import CODE, COUNT, VALUE, ValueCounts, Vocabulary
+
+INTEGER_DTYPE = Satisfies(lambda d: canonical(d) in INTEGERS, "an integer dtype")
+
+
+@dataclass(frozen=True)
+class Codes:
+    """How one vocabulary's codes are laid out: null, out of vocabulary (one or more), then the vocabulary."""
+
+    null: int
+    oov: int
+    num_buckets: int
+
+    @property
+    def first(self) -> int:
+        return self.oov + self.num_buckets
+
+    def shifted(self, by: int) -> Codes:
+        return Codes(self.null + by, self.oov + by, self.num_buckets)
+
+
+class Categorify(FittedOperator, Invertible):
+    """Encode categories as integers, frequent ones first, ties by value.
+
+    Codes: 0 padding, 1 null, then `num_buckets` codes (one by default) for values out of the vocabulary, then the
+    vocabulary. With `start_index` the older layout is used: null and unknown share `start_index`, the vocabulary
+    follows. List columns are encoded element by element; nested names (`[["a", "b"]]`) share one vocabulary.
+
+    Args:
+        freq_threshold: values seen less often are out of vocabulary; an int, or `{column: int}`.
+        max_size: at most this many codes, reserved ones included; excludes `freq_threshold`; int or `{column: int}`.
+        num_buckets: spread values out of vocabulary over this many codes by hash; int or `{column: int}`.
+        vocabs: `{column: values}` (or a parquet path) fixes vocabularies instead of learning them.
+        encode_type: `"joint"`: the columns of a group share a vocabulary; `"combo"`: a group becomes one column.
+        name_sep: joins the names of a combination.
+        dtype: of the codes; a vocabulary that does not fit is an error.
+        out_path: also write `categories/unique.<column>.parquet` and `meta.<column>.parquet` there.
+        single_table: shift each column's codes so that all columns index one table.
+        start_index: use the older layout, from this code on.
+        cardinality_memory_limit: spill counts to disk beyond this much memory a column and worker (`"1GB"`).
+        split_out: finish spilled counts in this many pieces.
+
+    >>> from penstock import Workflow
+    >>> frame = pl.DataFrame({"city": ["Rome", "Oslo", "Rome", None]})
+    >>> workflow = Workflow(["city"] >> Categorify())
+    >>> workflow.fit_transform(frame)["city"].to_list()
+    [3, 4, 3, 1]
+    >>> workflow.transform(pl.DataFrame({"city": ["Lima"]}))["city"].to_list()
+    [2]
+    """
+
+    constraints = {
+        "freq_threshold": PerColumn(Int(min=0)),
+        "max_size": PerColumn(Int(min=0)),
+        "num_buckets": PerColumn(Int(min=1)) | NONE,
+        "vocabs": Instance(Mapping, "a mapping of column to values") | NONE,
+        "encode_type": OneOf(("joint", "combo")),
+        "name_sep": STR,
+        "dtype": INTEGER_DTYPE,
+        "single_table": BOOL,
+        "start_index": Int(min=0) | NONE,
+        "split_out": PerColumn(Int(min=1)),
+    }
+
+    def __init__(
+        self,
+        freq_threshold: int | Mapping[str, int] = 0,
+        max_size: int | Mapping[str, int] = 0,
+        num_buckets: int | Mapping[str, int] | None = None,
+        vocabs: Mapping[str, Any] | None = None,
+        encode_type: str = "joint",
+        name_sep: str = "_",
+        dtype: Any = "int32",
+        out_path: str | Path | None = None,
+        single_table: bool = False,
+        start_index: int | None = None,
+        cardinality_memory_limit: int | str | None = None,
+        split_out: int | Mapping[str, int] = 1,
+    ) -> None:
+        self.freq_threshold = freq_threshold
+        self.max_size = max_size
+        self.num_buckets = num_buckets
+        self.vocabs = vocabs
+        self.encode_type = encode_type
+        self.name_sep = name_sep
+        self.dtype = dtype
+        self.out_path = out_path
+        self.single_table = single_table
+        self.start_index = start_index
+        self.cardinality_memory_limit = cardinality_memory_limit
+        self.split_out = split_out
+
+    def check_params(self) -> None:
+        super().check_params()
+        if self.cardinality_memory_limit is not None:
+            parse_bytes(self.cardinality_memory_limit)
+        names = {n for p in (self.freq_threshold, self.max_size) if isinstance(p, Mapping) for n in p} | {""}
+        for name in names:
+            size, threshold = _of(self.max_size, name, 0), _of(self.freq_threshold, name, 0)
+            where = f" for column {name!r}" if name else ""
+            if size and threshold:
+                raise ParameterError(f"Categorify takes freq_threshold or max_size, not both{where}")
+            least = _of(self.num_buckets, name, 1) + 2
+            if size and size < least:
+                raise ParameterError(f"Categorify.max_size must be ≥ num_buckets + 2 = {least}{where}, got {size}")
+
+    def recipe_params(self) -> dict[str, Any]:
+        params = super().recipe_params() if self.vocabs is None else _without_vocabs(self).recipe_params()
+        if self.vocabs is not None:
+            params["vocabs"] = {n: str(v) if isinstance(v, Path) else _listed(v) for n, v in self.vocabs.items()}
+        if self.out_path is not None:
+            params["out_path"] = str(self.out_path)
+        return params
+
+    # Which vocabularies there are.
+
+    def vocabulary_name(self, group: tuple[str, ...]) -> str:
+        return group[0] if len(group) == 1 else self.name_sep.join(group)
+
+    def _outputs(self, columns: Columns) -> list[tuple[str, str, tuple[str, ...]]]:
+        """`(output column, vocabulary, input columns)` for every output."""
+        out = []
+        for group in columns.groups:
+            vocabulary = self.vocabulary_name(group)
+            if self.encode_type == "combo" and len(group) > 1:
+                out.append((vocabulary, vocabulary, group))
+            else:
+                out += [(name, vocabulary, (name,)) for name in group]
+        return out
+
+    def codes(self, vocabulary: str) -> Codes:
+        """The layout of a vocabulary's codes, before any shift into a single table."""
+        buckets = _of(self.num_buckets, vocabulary, 1)
+        if self.start_index is not None:
+            return Codes(self.start_index, self.start_index, buckets)
+        return Codes(1, 2, buckets)
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        out = []
+        for output, vocabulary, names in self._outputs(columns):
+            like = inputs[names[0]]
+            properties = {k: v for k, v in like.properties.items() if k not in ("text", "num_values")}
+            if self.is_fitted:
+                properties["vocabulary"] = vocabulary
+            size = self._cardinality(vocabulary) if self.is_fitted else None
+            role = like.role if like.role is Role.LABEL else Role.CATEGORICAL
+            out.append(
+                ColumnSchema(
+                    output, canonical(self.dtype), role, like.is_list, False, size,
+                    like.tags, properties,
+                )
+            )  # fmt: skip
+        return Schema(out)
+
+    # Fitting.
+
+    def partial(self, frame: pl.DataFrame, columns: Columns) -> dict[str, ValueCounts]:
+        return self.accumulate(None, frame, columns)
+
+    def accumulate(
+        self, state: dict[str, ValueCounts] | None, frame: pl.DataFrame, columns: Columns
+    ) -> dict[str, ValueCounts]:
+        state = {} if state is None else state
+        for _, vocabulary, names in self._outputs(columns):
+            if self.vocabs is not None and vocabulary in self.vocabs:
+                continue
+            values = self._values(frame, names)
+            if vocabulary not in state:
+                limit = self.cardinality_memory_limit
+                state[vocabulary] = ValueCounts(
+                    values.dtype, None if limit is None else parse_bytes(limit), _of(self.split_out, vocabulary, 1)
+                )
+            state[vocabulary].add(values.cast(state[vocabulary].dtype))
+        return state
+
+    def merge(self, left: dict[str, ValueCounts], right: dict[str, ValueCounts]) -> dict[str, ValueCounts]:
+        return {name: left[name].merge(right[name]) for name in left}
+
+    def _values(self, frame: pl.DataFrame, names: tuple[str, ...]) -> pl.Series:
+        """The values to encode: flat for lists, one JSON text a row for combinations."""
+        if len(names) > 1:
+            return _combined(frame, names)
+        series = frame[names[0]]
+        if isinstance(series.dtype, (pl.List, pl.Array)):
+            series = flatten(series)[0]
+        if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
+            series = series.cast(pl.String)
+        return series
+
+    def finish(self, state: dict[str, ValueCounts], columns: Columns) -> None:
+        known = getattr(self, "vocabularies_", {})
+        vocabularies: dict[str, Vocabulary] = {}
+        for _, name, _ in self._outputs(columns):
+            if name in vocabularies:
+                continue
+            if self.vocabs is not None and name in self.vocabs:
+                vocabularies[name] = _given(self.vocabs[name], name)
+                continue
+            size = _of(self.max_size, name, 0)
+            most = size - self._reserved(name) if size else None
+            threshold = _of(self.freq_threshold, name, 0)
+            vocabularies[name] = Vocabulary.chosen(state[name], threshold, most, known.get(name))
+            self._check_size(name, len(vocabularies[name]))
+        self.state_ = state
+        self.vocabularies_ = vocabularies
+        self._set_shifts(columns)
+        if self.out_path is not None:
+            self.write_categories(Path(self.out_path) / "categories")
+
+    def _reserved(self, vocabulary: str) -> int:
+        return self.codes(vocabulary).first
+
+    def _check_size(self, name: str, size: int) -> None:
+        limit = np.iinfo(to_numpy(canonical(self.dtype))).max
+        if size + self._reserved(name) - 1 > limit:
+            raise DataError(
+                f"column {name!r} has {size:,} categories, more than {canonical(self.dtype)} can hold; "
+                f"pass dtype='int64', a freq_threshold, or hash it (ops.HashBucket)"
+            )
+
+    def _set_shifts(self, columns: Columns) -> None:
+        self.shifts_: dict[str, int] = dict.fromkeys(self.vocabularies_, 0)
+        self.total_ = 0
+        for name in self.vocabularies_:
+            if self.single_table:
+                self.shifts_[name] = self.total_
+            self.total_ += self._reserved(name) + len(self.vocabularies_[name])
+
+    def _cardinality(self, vocabulary: str) -> int:
+        if self.single_table:
+            return self.total_
+        return self._reserved(vocabulary) + len(self.vocabularies_[vocabulary])
+
+    # Transforming.
+
+    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        dtype = to_numpy(canonical(self.dtype))
+        out = []
+        for output, name, names in self._outputs(columns):
+            codes = self.codes(name).shifted(self.shifts_[name])
+            series = frame[names[0]]
+            vocabulary = self.vocabularies_[name]
+            if len(names) == 1 and isinstance(series.dtype, (pl.List, pl.Array)):
+                values, lists = flatten(series)
+                encoded = vocabulary.encode(values, codes.first, codes.null, codes.oov, codes.num_buckets, dtype)
+                out.append(lists.rebuild(pl.Series(encoded)).fill_null([]).alias(output))
+                continue
+            values = self._values(frame, names)
+            encoded = vocabulary.encode(values, codes.first, codes.null, codes.oov, codes.num_buckets, dtype)
+            out.append(pl.Series(output, encoded))
+        return pl.DataFrame(out)
+
+    def row_function(self, columns: Columns) -> RowFunction | None:
+        if any(len(names) > 1 for _, _, names in self._outputs(columns)):
+            return None
+        steps = []
+        for output, name, (column,) in self._outputs(columns):
+            codes = self.codes(name).shifted(self.shifts_[name])
+            layout = (codes.first, codes.null, codes.oov, codes.num_buckets)
+            steps.append((output, column, self.vocabularies_[name].code_of, layout))
+
+        def run(values: dict[str, Any]) -> dict[str, Any]:
+            out = {}
+            for output, column, code_of, layout in steps:
+                value = values[column]
+                if isinstance(value, (list, tuple, np.ndarray)):
+                    out[output] = [code_of(v, *layout) for v in value]
+                else:
+                    out[output] = code_of(value, *layout)
+            return out
+
+        return run
+
+    def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        out = []
+        for output, name, names in self._outputs(columns):
+            if output not in frame.columns:
+                continue
+            first = self.codes(name).shifted(self.shifts_[name]).first
+            series, vocabulary = frame[output], self.vocabularies_[name]
+            if isinstance(series.dtype, pl.List):
+                values, lists = flatten(series)
+                out.append(lists.rebuild(vocabulary.decode(values.to_numpy(), first)).alias(output))
+            else:
+                decoded = vocabulary.decode(series.to_numpy(), first).alias(output)
+                out.append(decoded)
+        return pl.DataFrame(out)
+
+    # Saving.
+
+    def save_state(self, folder: Path) -> None:
+        meta: dict[str, Any] = {}
+        for number, (name, vocabulary) in enumerate(self.vocabularies_.items()):
+            counts = self.state_.get(name)
+            meta[name] = {"file": number}
+            if counts is not None:
+                meta[name] |= {"num_rows": counts.num_rows, "num_null": counts.num_null}
+                _write_rare(counts, vocabulary, folder / f"rare.{number}.parquet")
+            _unique_frame(vocabulary, self._reserved(name)).write_parquet(folder / f"unique.{number}.parquet")
+        (folder / "vocabularies.json").write_text(json.dumps(meta))
+
+    def load_state(self, folder: Path, columns: Columns) -> None:
+        meta = json.loads((folder / "vocabularies.json").read_text())
+        self.state_, self.vocabularies_ = {}, {}
+        for name, entry in meta.items():
+            frame = pl.read_parquet(folder / f"unique.{entry['file']}.parquet")
+            self.vocabularies_[name] = Vocabulary(frame[VALUE], frame[COUNT].to_numpy())
+            if "num_rows" in entry:
+                counts = ValueCounts(frame[VALUE].dtype)
+                counts.num_rows, counts.num_null = entry["num_rows"], entry["num_null"]
+                counts.hold(frame, folder / f"rare.{entry['file']}.parquet")
+                self.state_[name] = counts
+        self._set_shifts(columns)
+
+    def write_categories(self, folder: Path) -> None:
+        """`unique.<column>.parquet` (code, value, count) and `meta.<column>.parquet` for each vocabulary."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, vocabulary in self.vocabularies_.items():
+            codes = self.codes(name)
+            _unique_frame(vocabulary, codes.first).write_parquet(folder / f"unique.{name}.parquet")
+            counts = self.state_.get(name)
+            seen = 0 if counts is None else counts.num_rows - counts.num_null
+            known = int(vocabulary.counts.sum())
+            rows = [
+                ("oov", codes.oov, codes.num_buckets, seen - known if counts is not None else 0),
+                ("unique", codes.first, len(vocabulary), known),
+            ]
+            if self.start_index is None:
+                rows = [("pad", 0, 1, 0), ("null", codes.null, 1, 0 if counts is None else counts.num_null), *rows]
+            names = ("kind", "offset", "num_indices", "num_observed")
+            pl.DataFrame(rows, schema=list(names), orient="row").write_parquet(folder / f"meta.{name}.parquet")
+
+
+def _unique_frame(vocabulary: Vocabulary, first: int) -> pl.DataFrame:
+    codes = np.arange(first, first + len(vocabulary), dtype=np.int64)
+    return pl.DataFrame({CODE: codes, VALUE: vocabulary.values, COUNT: vocabulary.counts})
+
+
+def _write_rare(counts: ValueCounts, vocabulary: Vocabulary, path: Path) -> None:
+    """Counts of values that have no code: an update may lift them over the threshold."""
+    known = vocabulary.values.implode()
+    rare = [f.filter(~pl.col(VALUE).is_in(known)) if len(vocabulary) else f for f in counts.frames()]
+    pl.concat(rare).write_parquet(path)
+
+
+def _combined(frame: pl.DataFrame, names: tuple[str, ...]) -> pl.Series:
+    """One text a row for a combination of columns; rows where all of them are null are null."""
+    text = pl.struct(pl.col(list(names))).struct.json_encode()
+    empty = pl.all_horizontal(pl.col(n).is_null() for n in names)
+    return frame.select(pl.when(empty).then(None).otherwise(text).alias(names[0])).to_series()
+
+
+def _given(source: Any, name: str) -> Vocabulary:
+    """A vocabulary that the user fixed: values in order, or a parquet file with a column of them."""
+    if isinstance(source, (str, Path)):
+        frame = pl.read_parquet(source)
+        column = next((c for c in (VALUE, name) if c in frame.columns), frame.columns[0])
+        values = frame[column]
+    else:
+        values = source if isinstance(source, pl.Series) else pl.Series(name, _listed(source))
+    values = values.drop_nulls()
+    if values.n_unique() != len(values):
+        raise ParameterError(f"Categorify.vocabs[{name!r}] holds a value twice")
+    return Vocabulary(values.alias(VALUE))
+
+
+def _listed(values: Any) -> list:
+    return values.to_list() if hasattr(values, "to_list") else list(values)
+
+
+def _without_vocabs(op: Categorify) -> Categorify:
+    return Categorify(**{**op.params(), "vocabs": None})
+
+
+def _of(setting: Any, name: str, default: int) -> int:
+    """An int setting for one vocabulary."""
+    if setting is None:
+        return default
+    if isinstance(setting, Mapping):
+        return int(setting.get(name, default))
+    return int(setting)

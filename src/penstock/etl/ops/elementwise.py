@@ -1,0 +1,97 @@
+"""Operators that map each value by itself: one method for columns, one for single values, lists handled once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.core.errors import SchemaError
+from penstock.core.schema import ColumnSchema, Role, Schema
+from penstock.data.keys import raw_values
+from penstock.data.lists import flatten
+from penstock.etl.operator import Columns, Operator, RowFunction, per_column
+
+
+class Elementwise(Operator):
+    """Define `apply` (a column), `apply_one` (a value that is not None) and `output_column`.
+
+    List columns are mapped element by element. `apply_one` must give exactly what `apply` gives.
+    """
+
+    def apply(self, series: pl.Series, name: str) -> pl.Series:
+        raise TypeError(f"{type(self).__name__} does not define apply")
+
+    def apply_one(self, value: Any, name: str) -> Any:
+        raise TypeError(f"{type(self).__name__} does not define apply_one")
+
+    def output_column(self, column: ColumnSchema) -> ColumnSchema:
+        return column
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        return per_column(inputs, columns, self.output_column)
+
+    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        return pl.DataFrame([self.mapped(frame[name], name) for name in columns.names])
+
+    def mapped(self, series: pl.Series, name: str) -> pl.Series:
+        """`apply`, inside lists where the column has lists."""
+        if isinstance(series.dtype, (pl.List, pl.Array)):
+            values, lists = flatten(series)
+            return lists.rebuild(self.apply(values, name)).alias(series.name)
+        return self.apply(series, name).alias(series.name)
+
+    def row_function(self, columns: Columns) -> RowFunction | None:
+        names, apply_one, null = columns.names, self.apply_one, self.apply_null
+
+        def run(values: dict[str, Any]) -> dict[str, Any]:
+            return {n: _one(values[n], n, apply_one, null) for n in names}
+
+        return run
+
+    def apply_null(self, name: str) -> Any:
+        """What a missing value becomes."""
+        return None
+
+
+def _one(value: Any, name: str, apply_one: Any, null: Any) -> Any:
+    if value is None:
+        return null(name)
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [null(name) if v is None else apply_one(v, name) for v in value]
+    return apply_one(value, name)
+
+
+def numeric(series: pl.Series, what: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """A numeric column's values (anything in null slots) and mask, or an error that names column and operator."""
+    if series.dtype == pl.Boolean:
+        series = series.cast(pl.UInt8)
+    if series.dtype == pl.Null:
+        series = series.cast(pl.Float32)
+    if not series.dtype.is_numeric():
+        raise SchemaError(f"{what} needs numbers; column {series.name!r} is {series.dtype}")
+    valid = None if series.null_count() == 0 else series.is_not_null().to_numpy()
+    return raw_values(series), valid
+
+
+def from_values(name: str, values: np.ndarray, valid: np.ndarray | None) -> pl.Series:
+    """A column from values and mask."""
+    series = pl.Series(name, values)
+    return series if valid is None else series.set(pl.Series(~valid), None)
+
+
+def as_continuous(column: ColumnSchema, dtype: str = "float32") -> ColumnSchema:
+    """The column as a number for the model."""
+    role = Role.CONTINUOUS if column.role is Role.OTHER else column.role
+    return column.with_(dtype=dtype, role=role, cardinality=None, properties=_without_text(column))
+
+
+def _without_text(column: ColumnSchema) -> dict[str, Any]:
+    """Properties that still hold once the raw text form (hex) is gone."""
+    return {k: v for k, v in column.properties.items() if k != "text"}
+
+
+def rounded(value: float, dtype: str) -> float:
+    """A Python float as `dtype` would store it."""
+    return float(np.float32(value)) if dtype == "float32" else float(value)

@@ -1,0 +1,213 @@
+"""A graph made ready to run on data of one schema: order, schemas, stages, phases.
+
+A *stage* ends where rows must move between partitions (`Groupby`, `DifferenceLag`). A *phase* is one pass over the
+data that fits every operator whose inputs are ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from penstock.core.errors import DataError, GraphError, PenstockError, SchemaError
+from penstock.core.schema import ColumnSchema, Schema
+from penstock.etl.graph import Node, ancestors
+from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator
+
+Environment = dict[int, pl.DataFrame]  # node number → its columns
+
+
+class Plan:
+    """Nodes are known by their position in `nodes`, which survives pickling to other processes."""
+
+    def __init__(self, output: Node, input_schema: Schema) -> None:
+        self.nodes = ancestors([output])
+        self.output = len(self.nodes) - 1
+        number = {id(node): i for i, node in enumerate(self.nodes)}
+        self.parents = [tuple(number[id(p)] for p in node.parents) for node in self.nodes]
+        self.dependencies = [tuple(number[id(d)] for d in node.dependencies) for node in self.nodes]
+        self.input_schema = input_schema
+        self.refresh()
+        self.inputs = self._raw_columns()
+        self.input_schema = input_schema.select(self.inputs)
+        self.exchanges = [i for i in range(len(self.nodes)) if self.exchange_keys(i) is not None]
+        self.stages = self._stages()
+        self.phases = self._phases()
+        self.needs_rows = bool(self.exchanges) or any(n.op is not None and n.op.needs_row_numbers for n in self.nodes)
+
+    def refresh(self) -> None:
+        """Work out every node's columns and schema again: fitting adds cardinalities."""
+        self.schemas: list[Schema] = []
+        self.columns: list[Columns] = []
+        for i, node in enumerate(self.nodes):
+            inputs = self.input_schema if node.kind == "source" else self._joined(self.parents[i], node)
+            extra = self._joined(self.dependencies[i], node, allow_same=True)
+            self.columns.append(node.columns(inputs))
+            self.schemas.append(node.output_schema(inputs, extra))
+
+    def _joined(self, numbers: Sequence[int], node: Node, allow_same: bool = False) -> Schema:
+        columns: dict[str, ColumnSchema] = {}
+        for number in numbers:
+            for column in self.schemas[number]:
+                if column.name in columns and not allow_same:
+                    raise GraphError(
+                        f"column {column.name!r} comes from two branches of {node!r}; rename one of them (ops.Rename)"
+                    )
+                columns[column.name] = column
+        return Schema(columns.values())
+
+    def _raw_columns(self) -> list[str]:
+        used = {n for i, node in enumerate(self.nodes) if node.kind == "source" for n in self.columns[i].names}
+        return [name for name in self.input_schema.names if name in used]
+
+    def exchange_keys(self, number: int) -> tuple[str, ...] | None:
+        op = self.nodes[number].op
+        return None if op is None else op.exchange_keys(self.columns[number])
+
+    def _stages(self) -> list[int]:
+        """The stage each node runs in; exchanges come one after the other, so each starts a stage of its own."""
+        stages: list[int] = []
+        last = 0
+        for i in range(len(self.nodes)):
+            stage = max((stages[p] for p in (*self.parents[i], *self.dependencies[i])), default=0)
+            if i in self.exchanges:
+                stage = last = max(stage, last) + 1
+            stages.append(stage)
+        return stages
+
+    def _phases(self) -> list[int]:
+        """The pass in which each fitted operator is fitted; others have the phase of what they wait for."""
+        phases: list[int] = []
+        for i, node in enumerate(self.nodes):
+            ready = max((phases[p] for p in (*self.parents[i], *self.dependencies[i])), default=0)
+            phases.append(ready + (node.fitted_op is not None))
+        return phases
+
+    def fits(self, stage: int) -> list[list[int]]:
+        """The fitted nodes of a stage, one list a pass."""
+        passes: dict[int, list[int]] = {}
+        for i, node in enumerate(self.nodes):
+            if node.fitted_op is not None and self.stages[i] == stage:
+                passes.setdefault(self.phases[i], []).append(i)
+        return [passes[phase] for phase in sorted(passes)]
+
+    def fitted_nodes(self) -> list[int]:
+        return [i for i, node in enumerate(self.nodes) if node.fitted_op is not None]
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether row i of the output is row i of the input."""
+        return self.nodes[self.output].domain is None and not self.exchanges
+
+    # Running it on one frame.
+
+    def start(self, frame: pl.DataFrame) -> Environment:
+        """The environment of raw rows: the sources' columns."""
+        frame = self.coerced(frame)
+        return {i: frame.select(self.columns[i].names) for i, n in enumerate(self.nodes) if n.kind == "source"}
+
+    def run(
+        self,
+        environment: Environment,
+        wanted: Sequence[int],
+        rows: pl.Series | None = None,
+        training: bool = False,
+    ) -> pl.Series | None:
+        """Compute the `wanted` nodes into `environment`; gives the row numbers of the rows that are left."""
+        for i in self._needed(environment, wanted):
+            try:
+                rows = self._compute(i, environment, rows, training)
+            except PenstockError:
+                raise
+            except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+                node = self.nodes[i]
+                raise DataError(f"{node.op!r} failed on columns {list(self.columns[i].names)}: {error}") from error
+        return rows
+
+    def _needed(self, environment: Environment, wanted: Sequence[int]) -> list[int]:
+        todo, needed = list(wanted), set()
+        while todo:
+            i = todo.pop()
+            if i not in environment and i not in needed:
+                needed.add(i)
+                todo += [*self.parents[i], *self.dependencies[i]]
+        return sorted(needed)
+
+    def inputs_of(self, i: int, environment: Environment) -> pl.DataFrame:
+        """What the node's operator is given: its parents' columns, then those of its dependencies."""
+        frames = [environment[p] for p in self.parents[i]]
+        frame = frames[0] if len(frames) == 1 else side_by_side(frames)
+        for d in self.dependencies[i]:
+            fresh = [c for c in environment[d].columns if c not in frame.columns]
+            if fresh:
+                frame = side_by_side([frame, environment[d].select(fresh)])
+        return frame
+
+    def _compute(self, i: int, environment: Environment, rows: pl.Series | None, training: bool) -> pl.Series | None:
+        node = self.nodes[i]
+        frame = self.inputs_of(i, environment)
+        if node.kind == "pick":
+            environment[i] = frame.select(self.columns[i].names)
+        elif node.kind == "drop":
+            environment[i] = frame.drop(self.columns[i].names)
+        elif node.kind == "join":
+            environment[i] = frame
+        else:
+            environment[i], rows = self._apply(i, frame, rows, training)
+        return rows
+
+    def _apply(
+        self, i: int, frame: pl.DataFrame, rows: pl.Series | None, training: bool
+    ) -> tuple[pl.DataFrame, pl.Series | None]:
+        op = self.nodes[i].op
+        assert op is not None
+        numbered = rows is not None and (op.changes_rows or op.needs_row_numbers)
+        if numbered:
+            frame = frame.with_columns(rows)
+        transform = op.transform
+        if isinstance(op, FittedOperator):
+            op.check_fitted()
+            if training:
+                transform = op.transform_training
+        out = transform(frame, self.columns[i])
+        if not op.changes_rows and out.height != frame.height:
+            raise GraphError(f"{op!r} gave {out.height} rows for {frame.height}; an operator that does must say so")
+        if op.changes_rows:
+            rows = out[ROW_NUMBER] if numbered and ROW_NUMBER in out.columns else None
+        return out.select(self.schemas[i].names), rows
+
+    def coerced(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The raw frame in the input schema's dtypes: hexadecimal text decoded, integers widened, nulls typed."""
+        changes = []
+        for column in self.input_schema:
+            if column.name not in frame.columns:
+                from penstock.core.errors import ColumnNotFoundError
+
+                raise ColumnNotFoundError(column.name, frame.columns, "the data given to the workflow")
+            found, wanted = frame.schema[column.name], column.polars_dtype
+            if found == wanted:
+                continue
+            expression = pl.col(column.name)
+            if found == pl.String and column.properties.get("text") == "hex":
+                expression = expression.str.to_integer(base=16, dtype=wanted)  # type: ignore[arg-type]
+            else:
+                expression = expression.cast(wanted, strict=True)
+            changes.append((column, expression))
+        for column, expression in changes:
+            try:
+                frame = frame.with_columns(expression)
+            except pl.exceptions.PolarsError as error:
+                raise SchemaError(
+                    f"column {column.name!r} is {frame.schema[column.name]} and cannot become the {column.dtype} that the "
+                    f"workflow was fitted on: {error}"
+                ) from error
+        return frame
+
+
+def side_by_side(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Frames of equal height as one."""
+    heights = {f.height for f in frames if f.width}
+    if len(heights) > 1:
+        raise GraphError(f"branches with {' and '.join(map(str, sorted(heights)))} rows cannot stand side by side")
+    return pl.DataFrame([series for frame in frames for series in frame])

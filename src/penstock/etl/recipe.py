@@ -1,0 +1,214 @@
+"""Recipes: an unfitted workflow as plain data, readable and writable as YAML, and the form that `save` stores.
+
+    recipe: 1
+    nodes:
+      cats:  {columns: [C1, C2], ops: [{Categorify: {freq_threshold: 6}}]}
+      conts: {columns: [I1, I2], ops: [FillMissing, {Clip: {min_value: 0}}, LogOp, Normalize]}
+      label: {columns: [label]}
+    output: [cats, conts, label]
+
+A node takes `columns` of the raw data or comes `from` other nodes; `pick` and `drop` choose among the columns that
+come in, `depends` names nodes whose columns an operator reads besides, and `ops` is a chain of operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from penstock.core.errors import GraphError, ParameterError, suggest
+from penstock.etl.graph import ColumnSelector, Node, ancestors, as_node
+from penstock.etl.operator import Operator
+
+RECIPE_VERSION = 1
+_NODE_KEYS = ("columns", "from", "pick", "drop", "depends", "ops")
+
+
+def to_recipe(output: Node) -> dict[str, Any]:
+    """The graph as plain data."""
+    names = node_names(output)
+    nodes: dict[str, Any] = {}
+    for node in ancestors([output]):
+        if names[id(node)] in nodes:  # the inside of a chain: its last node carries the name
+            continue
+        nodes[names[id(node)]] = None
+    chains: dict[str, list[Node]] = {}
+    for node in ancestors([output]):
+        chains.setdefault(names[id(node)], []).append(node)
+    for name, chain in chains.items():
+        nodes[name] = _entry(chain, names)
+    last = ancestors([output])[-1]
+    if last.kind == "join" and last.name is None and len(chains[names[id(last)]]) == 1:
+        del nodes[names[id(last)]]
+        return {"recipe": RECIPE_VERSION, "nodes": nodes, "output": [names[id(p)] for p in last.parents]}
+    return {"recipe": RECIPE_VERSION, "nodes": nodes, "output": [names[id(last)]]}
+
+
+def _entry(chain: list[Node], names: dict[int, str]) -> dict[str, Any]:
+    head, ops = chain[0], [n for n in chain if n.op is not None]
+    entry: dict[str, Any] = {}
+    if head.kind == "source":
+        entry["columns"] = head.selector.to_recipe()  # type: ignore[union-attr]
+    else:
+        entry["from"] = [names[id(p)] for p in head.parents]
+        if head.kind in ("pick", "drop"):
+            entry[head.kind] = head.selector.to_recipe()  # type: ignore[union-attr]
+    depends = [names[id(d)] for n in ops for d in n.dependencies if not _is_raw(d, n.op)]
+    if depends:
+        entry["depends"] = depends
+    if ops:
+        entry["ops"] = [_op_entry(n.op) for n in ops]  # type: ignore[arg-type]
+    return entry
+
+
+def _is_raw(dependency: Node, op: Operator | None) -> bool:
+    """Whether the operator's own arguments name this dependency, so that the recipe need not."""
+    return dependency.kind == "source" and any(isinstance(d, (str, list, ColumnSelector)) for d in op.dependencies())  # type: ignore[union-attr]
+
+
+def _op_entry(op: Operator) -> Any:
+    params = op.recipe_params()
+    return {operator_name(op): params} if params else operator_name(op)
+
+
+def node_names(output: Node) -> dict[int, str]:
+    """A name for each node; a chain of operators with one reader each shares the name of its last node."""
+    order = ancestors([output])
+    readers: dict[int, list[Node]] = {}
+    for node in order:
+        for parent in (*node.parents, *node.dependencies):
+            readers.setdefault(id(parent), []).append(node)
+    names: dict[int, str] = {}
+    used = {n.name for n in order if n.name}
+    for node in reversed(order):
+        reader = readers.get(id(node), [])
+        follows = len(reader) == 1 and reader[0].kind == "apply" and node in reader[0].parents and node.name is None
+        if follows and (node.kind == "source" or node.kind in ("apply", "pick", "drop", "join")):
+            names[id(node)] = names[id(reader[0])]
+        else:
+            names[id(node)] = node.name or _fresh(node, used)
+    return names
+
+
+def _fresh(node: Node, used: set) -> str:
+    base = operator_name(node.op).lower().replace(".", "_").replace(":", "_") if node.op is not None else node.kind
+    name, number = base, 1
+    while name in used:
+        number += 1
+        name = f"{base}_{number}"
+    used.add(name)
+    return name
+
+
+def from_recipe(data: Mapping[str, Any]) -> Node:
+    """The graph that plain data describes."""
+    if not isinstance(data, Mapping) or data.get("recipe") != RECIPE_VERSION:
+        found = data.get("recipe") if isinstance(data, Mapping) else type(data).__name__
+        raise ParameterError(f"a recipe starts with 'recipe: {RECIPE_VERSION}', got {found!r}")
+    for key in data:
+        if key not in ("recipe", "nodes", "output", "input"):
+            raise ParameterError(f"unknown key {key!r} in the recipe; known: recipe, nodes, output, input")
+    entries = data.get("nodes")
+    if not isinstance(entries, Mapping) or not entries:
+        raise ParameterError("a recipe needs nodes: {name: {columns: […], ops: […]}}")
+    built: dict[str, Node] = {}
+    for name in entries:
+        _build(str(name), entries, built, ())
+    output = data.get("output") or list(entries)
+    wanted = [output] if isinstance(output, str) else list(output)
+    for name in wanted:
+        if name not in built:
+            raise ParameterError(f"output {name!r} is not a node{suggest(str(name), built, 'nodes')}")
+    return built[wanted[0]] if len(wanted) == 1 else Node("join", [built[n] for n in wanted])
+
+
+def _build(name: str, entries: Mapping[str, Any], built: dict[str, Node], path: tuple[str, ...]) -> Node:
+    if name in built:
+        return built[name]
+    if name not in entries:
+        raise ParameterError(f"node {path[-1] if path else '?'!r} comes from {name!r}{suggest(name, entries, 'nodes')}")
+    if name in path:
+        raise GraphError(f"the recipe's nodes go in a circle: {' → '.join((*path, name))}")
+    entry = entries[name]
+    if not isinstance(entry, Mapping):
+        raise ParameterError(f"node {name!r} must be a mapping with columns or from, got {entry!r}")
+    for key in entry:
+        if key not in _NODE_KEYS:
+            raise ParameterError(f"unknown key {key!r} in node {name!r}{suggest(str(key), _NODE_KEYS, 'keys')}")
+    if ("columns" in entry) == ("from" in entry):
+        raise ParameterError(f"node {name!r} needs either columns or from")
+    if "columns" in entry:
+        node = as_node(ColumnSelector.from_recipe(entry["columns"]))
+    else:
+        origins = [entry["from"]] if isinstance(entry["from"], str) else entry["from"]
+        parents = [_build(str(p), entries, built, (*path, name)) for p in origins]
+        node = parents[0] if len(parents) == 1 else Node("join", parents)
+    if "pick" in entry:
+        node = node[ColumnSelector.from_recipe(entry["pick"])]
+    if "drop" in entry:
+        node = node - ColumnSelector.from_recipe(entry["drop"])
+    extra = [_build(str(d), entries, built, (*path, name)) for d in entry.get("depends", ())]
+    for item in entry.get("ops", ()):
+        node = node >> _operator(item, name)
+        if extra:
+            node = Node("apply", node.parents, op=node.op, dependencies=[*node.dependencies, *extra])
+    if node.name is None:
+        node.name = name
+    built[name] = node
+    return node
+
+
+def _operator(item: Any, node: str) -> Operator:
+    if isinstance(item, str):
+        name, params = item, {}
+    elif isinstance(item, Mapping) and len(item) == 1:
+        name, params = next(iter(item.items()))
+        params = params or {}
+    else:
+        raise ParameterError(f"an operator of node {node!r} must be a name or {{name: arguments}}, got {item!r}")
+    return operator_class(str(name)).from_recipe(params)
+
+
+def operator_name(op: Operator) -> str:
+    """`Categorify` for our own, `package.module:Class` for a user's."""
+    cls = type(op)
+    from penstock.etl import ops
+
+    if getattr(ops, cls.__name__, None) is cls:
+        return cls.__name__
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def operator_class(name: str) -> type[Operator]:
+    """The class that a recipe names; a user's class must be importable."""
+    from penstock.etl import ops
+    from penstock.etl.references import resolve_reference
+
+    if ":" in name:
+        cls = resolve_reference(name)
+    else:
+        cls = getattr(ops, name, None) if name in ops.__all__ else None
+        if cls is None:
+            known = [n for n in ops.__all__ if isinstance(getattr(ops, n), type)]
+            raise ParameterError(f"unknown operator {name!r}{suggest(name, known, 'operators')}")
+    if not (isinstance(cls, type) and issubclass(cls, Operator)):
+        raise ParameterError(f"{name!r} is not an operator class")
+    return cls
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """A recipe from a YAML file (or from one of the presets' names)."""
+    file = Path(path)
+    if not file.is_file():
+        raise ParameterError(f"{file} does not exist; write a recipe with workflow.to_yaml(path)")
+    try:
+        return yaml.safe_load(file.read_text())
+    except yaml.YAMLError as error:
+        raise ParameterError(f"{file} is not valid YAML: {error}") from error
+
+
+def write_yaml(data: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(data), sort_keys=False, width=120, default_flow_style=None)

@@ -1,0 +1,124 @@
+"""One row at a time: the plan flattened once into a list of plain functions, for online use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+
+from penstock.core.errors import ColumnNotFoundError, GraphError, SchemaError
+from penstock.etl.operator import Columns, Operator, RowFunction
+from penstock.etl.plan import Plan
+
+Values = list[dict[str, Any]]  # node number → its values
+
+
+class RowPlan:
+    """Calls a plan on a dict. Operators without a row function run on a frame of one row."""
+
+    def __init__(self, plan: Plan) -> None:
+        if not plan.keeps_rows:
+            raise GraphError("transform_row needs a workflow that keeps rows; this one filters, groups or lags them")
+        self.plan = plan
+        self.names = plan.schemas[plan.output].names
+        self.floats = [c.name for c in plan.schemas[plan.output] if c.dtype.startswith("float") and not c.is_list]
+        self.checks = [(c.name, _converter(c)) for c in plan.input_schema]
+        self.steps: list[Callable[[Values], dict[str, Any]]] = [self._step(i) for i in range(len(plan.nodes))]
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        raw = {}
+        for name, convert in self.checks:
+            try:
+                value = row[name]
+            except KeyError:
+                raise ColumnNotFoundError(name, row, "the row given to the workflow") from None
+            raw[name] = value if value is None or convert is None else convert(value)
+        values: Values = [raw]
+        for step in self.steps:
+            values.append(step(values))
+        out = values[-1]
+        for name in self.floats:
+            if type(out[name]) is int:
+                out[name] = float(out[name])
+        return out
+
+    def _step(self, i: int) -> Callable[[Values], dict[str, Any]]:
+        plan, node = self.plan, self.plan.nodes[i]
+        # values[0] holds the raw row, so node i's values stand at i + 1.
+        origins = [0] if node.kind == "source" else [p + 1 for p in (*plan.parents[i], *plan.dependencies[i])]
+        names = plan.schemas[i].names
+        if node.kind != "apply":
+            return _chooser(origins, names)
+        assert node.op is not None
+        function = node.op.row_function(plan.columns[i]) or self._through_frame(i, node.op, plan.columns[i])
+        if len(origins) == 1:
+            origin = origins[0]
+            return lambda values: function(values[origin])
+        gather = _gatherer(origins)
+        return lambda values: function(gather(values))
+
+    def _through_frame(self, i: int, op: Operator, columns: Columns) -> RowFunction:
+        plan = self.plan
+        schema = {c.name: c.polars_dtype for p in (*plan.parents[i], *plan.dependencies[i]) for c in plan.schemas[p]}
+        names = plan.schemas[i].names
+
+        def run(values: dict[str, Any]) -> dict[str, Any]:
+            frame = pl.DataFrame({n: [values[n]] for n in schema}, schema=schema)
+            return op.transform(frame, columns).select(names).row(0, named=True)
+
+        return run
+
+
+def _chooser(origins: list[int], names: list[str]) -> Callable[[Values], dict[str, Any]]:
+    if len(origins) == 1:
+        origin = origins[0]
+
+        def choose(values: Values) -> dict[str, Any]:
+            source = values[origin]
+            return {name: source[name] for name in names}
+
+        return choose
+    gather = _gatherer(origins)
+
+    def choose_joined(values: Values) -> dict[str, Any]:
+        return gather(values)
+
+    return choose_joined
+
+
+def _gatherer(origins: list[int]) -> Callable[[Values], dict[str, Any]]:
+    backwards = origins[::-1]
+
+    def gather(values: Values) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for origin in backwards if len(backwards) > 2 else origins:
+            out.update(values[origin])
+        return out
+
+    return gather
+
+
+def _converter(column: Any) -> Callable[[Any], Any] | None:
+    """What turns a raw value into the input dtype's Python value; None where nothing is to be done."""
+    if column.is_list:
+        return None
+    if column.properties.get("text") == "hex":
+        return lambda value: int(value, 16) if isinstance(value, str) else int(value)
+    if column.dtype.startswith(("int", "uint")):
+        return lambda value: value if type(value) is int else _integer(column.name, value)
+    if column.dtype == "string":
+        return lambda value: value if type(value) is str else str(value)
+    return None
+
+
+def _integer(name: str, value: Any) -> int | None:
+    if isinstance(value, float) and value != value:  # NaN: what pandas makes of a missing integer
+        return None
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise SchemaError(f"column {name!r} is an integer in the fitted data, got {value!r}") from None
+    if number != value:
+        raise SchemaError(f"column {name!r} is an integer in the fitted data, got {value!r}")
+    return number

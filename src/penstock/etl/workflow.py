@@ -1,0 +1,300 @@
+"""Workflow: a graph of operators that is fitted on a data set and transforms data sets, frames and single rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from penstock.core.artefact import verified, writing
+from penstock.core.errors import ArtefactError, GraphError, NotFittedError, ParameterError, suggest
+from penstock.core.schema import Schema
+from penstock.data.bad_lines import BadLines
+from penstock.data.dataset import Dataset
+from penstock.data.sources import to_polars
+from penstock.engine import resolve
+from penstock.etl import execute, recipe
+from penstock.etl.graph import Node, ancestors, as_node, rebuilt
+from penstock.etl.operator import Invertible
+from penstock.etl.plan import Plan
+from penstock.etl.rows import RowPlan
+
+ARTEFACT = "workflow"
+FORMAT_VERSION = 1
+
+
+class Workflow:
+    """Fits and runs a graph of operators.
+
+    Args:
+        output: the graph's last node (or a list of columns, nodes and selectors to join).
+        engine: where passes over the data run: `"local"`, a Dask client or address, `"ray"` (see `penstock.engine`).
+
+    >>> from penstock import ops
+    >>> features = ["user"] >> ops.Categorify()
+    >>> workflow = Workflow(features + (["price"] >> ops.FillMissing(0)))
+    >>> frame = pl.DataFrame({"user": ["b", "a", "b", None], "price": [1.0, None, 3.0, 4.0]})
+    >>> workflow.fit_transform(frame).to_dict(as_series=False)
+    {'user': [3, 4, 3, 1], 'price': [1.0, 0.0, 3.0, 4.0]}
+    >>> workflow.transform_row({"user": "a", "price": None})
+    {'user': 4, 'price': 0.0}
+    """
+
+    def __init__(self, output: Any, *, engine: Any = None) -> None:
+        self.output = as_node(output)
+        self.engine = engine
+        self.bad_lines = BadLines()
+        self._plan: Plan | None = None
+        self._row_plan: RowPlan | None = None
+
+    # Fitting.
+
+    def fit(self, data: Any, *, show_progress: bool | None = None) -> Workflow:
+        """Learn from `data` (a Dataset, or anything a Dataset takes), forgetting what was learned before."""
+        self.clear_stats()
+        return self._fit(data, False, show_progress)
+
+    def update(self, data: Any, *, show_progress: bool | None = None) -> Workflow:
+        """Learn from more data: statistics as if fitted on all of it; codes already given stay, new ones are added.
+
+        An operator that follows another fitted one (`FillMedian() >> Normalize()`) keeps what it learned of earlier
+        data as that was transformed at the time.
+        """
+        if self._plan is None:
+            return self.fit(data, show_progress=show_progress)
+        return self._fit(data, True, show_progress)
+
+    def _fit(self, data: Any, update: bool, show_progress: bool | None) -> Workflow:
+        dataset = _dataset(data)
+        schema = self._plan.input_schema if update and self._plan is not None else dataset.schema
+        plan = Plan(self.output, schema)
+        self.bad_lines = execute.fit(plan, dataset, resolve(self.engine), update, show_progress)
+        self.bad_lines.warn()
+        self._plan, self._row_plan = plan, None
+        return self
+
+    def fit_schema(self, schema: Schema) -> Workflow:
+        """Bind the graph to an input schema without reading data: enough for graphs that learn nothing."""
+        self._plan, self._row_plan = Plan(self.output, schema), None
+        return self
+
+    def clear_stats(self) -> None:
+        """Forget everything that was learned."""
+        for node in ancestors([self.output]):
+            if node.fitted_op is not None:
+                node.fitted_op.clear()
+        self._plan = self._row_plan = None
+
+    @property
+    def is_fitted(self) -> bool:
+        return self._plan is not None
+
+    # Transforming.
+
+    def transform(self, data: Any) -> Any:
+        """Transform a Dataset (lazily), or a frame: polars, pandas or Arrow in, the same kind out."""
+        return self._transformed(data, training=False)
+
+    def fit_transform(self, data: Any, *, show_progress: bool | None = None) -> Any:
+        """Fit, then transform the same rows; target encodings of these rows are out of fold."""
+        self.fit(data, show_progress=show_progress)
+        return self._transformed(data, training=True)
+
+    def _transformed(self, data: Any, training: bool) -> Any:
+        if self._plan is None and not self._has_fitted_ops():
+            self.fit_schema(_dataset(data).schema)
+        plan = self._fitted_plan()
+        if isinstance(data, Dataset):
+            return execute.transform(plan, data, resolve(self.engine), training, self.output_schema)
+        frame = to_polars(data)
+        whole = Dataset.from_partitions(execute.whole(frame), Schema.from_polars(frame.schema))
+        done = execute.transform(plan, whole, resolve("local:1"), training, self.output_schema).to_polars()
+        return like(done, data)
+
+    def transform_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """One row, as a dict, at the lowest latency: what an online service calls."""
+        if self._row_plan is None:
+            self._row_plan = RowPlan(self._fitted_plan())
+        return self._row_plan(row)
+
+    def inverse_transform(self, frame: Any, columns: Sequence[str] | None = None) -> Any:
+        """Values from codes and scaled numbers: undoes Categorify, Normalize, NormalizeMinMax and LogOp.
+
+        Operators that lose information (FillMissing, Clip) are passed over. `columns` limits it to some columns.
+        """
+        plan = self._fitted_plan()
+        original = frame
+        frame = to_polars(frame)
+        wanted = list(columns) if columns is not None else frame.columns
+        for name in wanted:
+            if name not in frame.columns:
+                raise ParameterError(f"column {name!r} is not in the frame{suggest(name, frame.columns, 'columns')}")
+        for i in reversed(range(len(plan.nodes))):
+            op, own = plan.nodes[i].op, plan.columns[i]
+            if isinstance(op, Invertible):
+                names = [n for n in plan.schemas[i].names if n in wanted]
+                if names:
+                    frame = frame.with_columns(op.inverse(frame.select(names), own))
+        return like(frame, original)
+
+    # Schemas.
+
+    def _has_fitted_ops(self) -> bool:
+        return any(n.fitted_op is not None for n in ancestors([self.output]))
+
+    def _fitted_plan(self) -> Plan:
+        if self._plan is None:
+            raise NotFittedError("the workflow is not fitted; call fit(data) first")
+        return self._plan
+
+    @property
+    def input_schema(self) -> Schema:
+        return self._fitted_plan().input_schema
+
+    @property
+    def output_schema(self) -> Schema:
+        plan = self._fitted_plan()
+        return plan.schemas[plan.output]
+
+    @property
+    def input_dtypes(self) -> dict[str, str]:
+        return {c.name: c.dtype for c in self.input_schema}
+
+    @property
+    def output_dtypes(self) -> dict[str, str]:
+        return {c.name: c.dtype for c in self.output_schema}
+
+    # Smaller workflows.
+
+    def remove_inputs(self, names: Sequence[str]) -> Workflow:
+        """A workflow without some raw columns and all that depends on them: drop the label to serve."""
+        gone = set(names)
+
+        def change(node: Node, parents: list[Node], dependencies: list[Node]) -> Node | None:
+            if node.kind == "source":
+                selector = node.selector
+                assert selector is not None
+                columns = selector.resolve(schema)
+                left = [list(g) if len(g) > 1 else g[0] for g in columns.groups if not gone & set(g)]
+                return as_node(left) if left else None
+            return _copy(node, parents, dependencies)
+
+        schema = self.input_schema
+        for name in gone:
+            if name not in schema:
+                raise ParameterError(f"{name!r} is no input{suggest(name, schema.names, 'inputs')}")
+        output = rebuilt(self.output, change)
+        if output is None:
+            raise GraphError(f"without {sorted(gone)} nothing of the workflow is left")
+        return self._derived(output, schema.without(gone))
+
+    def get_subworkflow(self, name: str) -> Workflow:
+        """The workflow that ends at a named node."""
+        named = {n.name: n for n in ancestors([self.output]) if n.name}
+        if name not in named:
+            raise ParameterError(f"no node is named {name!r}{suggest(name, named, 'names')}")
+        return self._derived(named[name], self._plan.input_schema if self._plan else None)
+
+    def _derived(self, output: Node, schema: Schema | None) -> Workflow:
+        workflow = Workflow(output, engine=self.engine)
+        if schema is not None:
+            workflow._plan = Plan(output, schema)
+        return workflow
+
+    # As data.
+
+    def to_recipe(self) -> dict[str, Any]:
+        """The unfitted graph as plain data."""
+        return recipe.to_recipe(self.output)
+
+    def to_yaml(self, path: str | Path | None = None) -> str:
+        """The recipe as YAML, also written to `path`."""
+        text = recipe.write_yaml(self.to_recipe())
+        if path is not None:
+            Path(path).write_text(text)
+        return text
+
+    @classmethod
+    def from_recipe(cls, data: Mapping[str, Any] | str | Path, *, engine: Any = None) -> Workflow:
+        """An unfitted workflow from plain data or a YAML file."""
+        loaded = recipe.read_yaml(data) if isinstance(data, (str, Path)) else data
+        return cls(recipe.from_recipe(loaded), engine=engine)
+
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the graph, schemas and what was learned as JSON and parquet, with checksums."""
+        plan = self._fitted_plan()
+        graph = self.to_recipe()  # refuses what cannot be saved before anything is written
+        order = recipe.node_names(self.output)
+        with writing(path, ARTEFACT, FORMAT_VERSION, overwrite) as folder:
+            content = {"recipe": graph, "input_schema": plan.input_schema.to_dict()}
+            content["output_schema"] = self.output_schema.to_dict()
+            (folder / "workflow.json").write_text(json.dumps(content, indent=1))
+            for name, i in _state_names(plan, order).items():
+                op = plan.nodes[i].fitted_op
+                assert op is not None
+                (folder / "state" / name).mkdir(parents=True)
+                op.save_state(folder / "state" / name)
+
+    @classmethod
+    def load(cls, path: str | Path, *, engine: Any = None) -> Workflow:
+        """A fitted workflow from `save`; altered, truncated and foreign folders are refused."""
+        folder = verified(path, ARTEFACT, FORMAT_VERSION)
+        try:
+            content = json.loads((folder / "workflow.json").read_text())
+            graph, schema = content["recipe"], Schema.from_dict(content["input_schema"])
+        except (ValueError, KeyError) as error:
+            raise ArtefactError(f"{folder / 'workflow.json'} is not a saved workflow: {error}") from error
+        workflow = cls.from_recipe(graph, engine=engine)
+        plan = Plan(workflow.output, schema)
+        order = recipe.node_names(workflow.output)
+        for name, i in _state_names(plan, order).items():
+            op = plan.nodes[i].fitted_op
+            assert op is not None
+            try:
+                op.load_state(folder / "state" / name, plan.columns[i])
+            except FileNotFoundError as error:
+                raise ArtefactError(f"{folder} lacks the state of {op!r} ({error.filename})") from error
+            plan.refresh()
+        workflow._plan = plan
+        return workflow
+
+    def __repr__(self) -> str:
+        state = "fitted" if self.is_fitted else "not fitted"
+        return f"Workflow({len(ancestors([self.output]))} nodes, {state})"
+
+
+def _state_names(plan: Plan, names: dict[int, str]) -> dict[str, int]:
+    """A stable folder name for each fitted operator: its node's recipe name and its place in the chain."""
+    out: dict[str, int] = {}
+    for i in plan.fitted_nodes():
+        node = plan.nodes[i]
+        place = sum(1 for j in range(i) if plan.nodes[j].op is not None and names[id(plan.nodes[j])] == names[id(node)])
+        out[f"{names[id(node)]}-{place}"] = i
+    return out
+
+
+def _copy(node: Node, parents: list[Node], dependencies: list[Node]) -> Node:
+    selector = node.selector
+    return Node(node.kind, parents, op=node.op, selector=selector, dependencies=dependencies, name=node.name)
+
+
+def _dataset(data: Any) -> Dataset:
+    return data if isinstance(data, Dataset) else Dataset(data)
+
+
+def like(frame: pl.DataFrame, original: Any) -> Any:
+    """`frame` as the kind of frame that `original` is."""
+    if isinstance(original, (pl.DataFrame, pl.LazyFrame)):
+        return frame
+    kind = type(original).__module__.split(".")[0]
+    if kind == "pandas":
+        pandas = frame.to_pandas()
+        if len(pandas) == len(original):
+            pandas.index = original.index
+        return pandas
+    if kind == "pyarrow":
+        return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+    return frame
