@@ -1,0 +1,289 @@
+"""What all loaders share: the plan of an epoch, the threads behind it, position and resumption."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock.core.batch import Batch, BlockSpec
+from penstock.core.errors import ParameterError, PenstockError
+from penstock.core.params import BOOL, NONE, Int, OneOf, check_all
+from penstock.core.schema import Role, Schema
+from penstock.data import Dataset
+from penstock.data.partition import FramePartition, Partition
+from penstock.loader import settings
+from penstock.loader.blocks import BufferPool, Layout
+from penstock.loader.cache import Cache, DiskCache
+from penstock.loader.columns import ColumnSource
+from penstock.loader.plan import LAST_BATCH, EpochPlan, LastBatch, units_of
+from penstock.loader.reader import Pipeline
+from penstock.loader.sampling import WeightedSampling
+from penstock.loader.stats import Stats
+from penstock.loader.transforms import with_transform
+
+STATE_VERSION = 1
+_SAME = ("seed", "batch_size", "shuffle", "last_batch", "rank", "world", "chunk_rows", "num_rows")
+
+
+class BaseLoader:
+    """Iterates batches of a data set. Adapters say how a batch looks (`_convert`); see `penstock.loader.Loader`."""
+
+    _list_choices: tuple[str, ...] = ("ragged",)
+    _constraints = {
+        "batch_size": Int(min=1),
+        "shuffle": BOOL,
+        "seed": Int(min=0),
+        "last_batch": OneOf(LAST_BATCH),
+        "chunk_rows": Int(min=1) | NONE,
+        "layout": OneOf(("dict", "packed")),
+        "cache": OneOf((None, "memory", "disk")),
+        "threads": Int(min=1) | NONE,
+        "rank": Int(min=0),
+        "world": Int(min=1),
+    }
+
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int = 65_536,
+        *,
+        categorical: Sequence[str] | None = None,
+        continuous: Sequence[str] | None = None,
+        labels: Sequence[str] | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        last_batch: LastBatch = "keep",
+        layout: str = "dict",
+        dtypes: Mapping[str, Any] | None = None,
+        lists: settings.Lists = "ragged",
+        fill: float | Mapping[str, float] | None = None,
+        transform: Any = None,
+        sampling: WeightedSampling | None = None,
+        cache: str | None = None,
+        chunk_rows: int | None = None,
+        rank: int = 0,
+        world: int = 1,
+        threads: int | None = None,
+    ) -> None:
+        check_all(locals(), self._constraints, type(self).__name__)
+        self.dataset = with_transform(data if isinstance(data, Dataset) else Dataset(data, part_size="8MB"), transform)
+        self.batch_size, self.shuffle, self.seed, self.last_batch = batch_size, shuffle, seed, last_batch
+        self.rank, self.world, self.layout, self.cache, self.threads = rank, world, layout, cache, threads
+        self.sampling = sampling
+        self.schema = settings.chosen_columns(self.dataset.schema, categorical, continuous, labels)
+        self._fill = settings.checked_fill(fill, self.schema)
+        self._lists = settings.checked_lists(lists, self.schema, self._list_choices)
+        self._read_schema = self.schema
+        if sampling is not None and sampling.column not in self.schema:
+            self._read_schema = self.schema.with_column(self.dataset.schema[sampling.column])
+        self._dtypes = settings.delivered_dtypes(self.schema, layout, dtypes)
+        self._layout = Layout.of(self.schema, self._dtypes, batch_size)
+        self.chunk_rows = chunk_rows or settings.default_chunk_rows(self._layout.row_bytes())
+        self.epoch = 0
+        self.num_rows_processed = 0
+        self._batch = 0
+        self._maps: tuple[Callable[[Any], Any], ...] = ()
+        self._runtime: _Runtime | None = None
+        self._plans: dict[int, EpochPlan] = {}
+        if rank >= world:
+            raise ParameterError(f"rank must be from 0 to world - 1 = {world - 1}, got {rank}")
+
+    # What an adapter defines.
+
+    def _convert(self, batch: Batch) -> Any:
+        """The batch as the framework's user sees it."""
+        raise TypeError(f"{type(self).__name__} does not say what a batch looks like")
+
+    # Size and order.
+
+    def plan(self, epoch: int | None = None) -> EpochPlan:
+        """The order of an epoch (the present one by default)."""
+        epoch = self.epoch if epoch is None else epoch
+        if epoch not in self._plans:
+            rows = self._row_counts()
+            divisible = [isinstance(p, FramePartition) for p in self.dataset.partitions]
+            self._plans = {
+                epoch: EpochPlan.build(
+                    units_of(rows, divisible, self.chunk_rows),
+                    batch_size=self.batch_size,
+                    chunk_rows=self.chunk_rows,
+                    shuffle=self.shuffle,
+                    seed=self.seed,
+                    epoch=epoch,
+                    rank=self.rank,
+                    world=self.world,
+                    last_batch=self.last_batch,
+                )
+            }
+        return self._plans[epoch]
+
+    def _row_counts(self) -> list[int]:
+        known = [p.num_rows for p in self.dataset.partitions]
+        return [p.count() if n is None else n for p, n in zip(self.dataset.partitions, known, strict=True)]
+
+    def __len__(self) -> int:
+        """Batches in an epoch of this rank."""
+        return self.plan().num_batches
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in an epoch of this rank."""
+        return self.plan().num_rows
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch the next iteration delivers, from its start."""
+        self.epoch, self._batch = epoch, 0
+
+    # Iteration.
+
+    def __iter__(self) -> Iterator[Any]:
+        plan = self.plan()
+        start = self._batch if self._batch < plan.num_batches else 0
+        return self._iterate(plan, start, plan.num_batches)
+
+    def _iterate(self, plan: EpochPlan, start: int, stop: int) -> Iterator[Any]:
+        """Batches `[start, stop)`. A generator, so that leaving the loop early ends the threads."""
+        self.epoch, self._batch = plan.epoch, start
+        if start < stop:
+            runtime = self._running()
+            pipeline = runtime.pipeline(plan, self._layout, self.sampling, start, stop)
+            try:
+                for batch in _batches(pipeline, plan, start, stop):
+                    out = self._finished(self._convert(batch))
+                    self._batch += 1
+                    self.num_rows_processed += batch.num_rows
+                    runtime.source.stats.rows += batch.num_rows
+                    runtime.source.stats.batches += 1
+                    del batch
+                    yield out
+                    del out
+            finally:
+                pipeline.close()
+        if stop == plan.num_batches:
+            self.epoch, self._batch = plan.epoch + 1, 0
+
+    def _finished(self, batch: Any) -> Any:
+        for function in self._maps:
+            batch = function(batch)
+        return batch
+
+    def epochs(self, count: int) -> Iterator[Any]:
+        """The batches of `count` epochs in a row."""
+        for _ in range(count):
+            yield from self
+
+    def peek(self) -> Any:
+        """The batch that comes next, without moving on."""
+        epoch, batch, rows = self.epoch, self._batch, self.num_rows_processed
+        iterator = iter(self)
+        try:
+            return next(iterator)
+        except StopIteration:
+            raise PenstockError("there is no batch: the data set is empty, or smaller than one batch") from None
+        finally:
+            iterator.close()  # type: ignore[attr-defined]
+            self.epoch, self._batch, self.num_rows_processed = epoch, batch, rows
+
+    def map(self, function: Callable[[Any], Any]) -> Any:
+        """A loader of the same batches with `function` run on each."""
+        mapped = copy.copy(self)
+        mapped._maps = (*self._maps, function)
+        return mapped
+
+    # Resumption.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: after this many batches of this epoch, in this order."""
+        return {"version": STATE_VERSION, "epoch": self.epoch, "batch": self._batch, **self._identity()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with exactly the batch that would have come next."""
+        if state.get("version") != STATE_VERSION:
+            raise ParameterError(f"this is not the state of a loader (version {state.get('version')!r})")
+        for name, value in self._identity().items():
+            if state.get(name) != value:
+                raise ParameterError(
+                    f"the state was saved with {name}={state.get(name)!r} and this loader has {name}={value!r}; "
+                    f"the batches would not be the same: use the same {name}"
+                )
+        self.epoch, self._batch = int(state["epoch"]), int(state["batch"])
+
+    def _identity(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _SAME}
+
+    # What runs behind.
+
+    def stats(self) -> Stats:
+        """Where the time went since the loader was made; `print(loader.stats())` ends with a verdict."""
+        return self._running().source.stats
+
+    def _running(self) -> _Runtime:
+        if self._runtime is None or self._runtime.pid != os.getpid():
+            self._runtime = _Runtime(self)
+        return self._runtime
+
+    def __getstate__(self) -> dict[str, Any]:  # buffers, caches and locks stay behind
+        return {**self.__dict__, "_runtime": None, "_plans": {}}
+
+    def _roles(self, role: Role) -> Schema:
+        return self.schema.select(roles=role)
+
+    def __repr__(self) -> str:
+        kind = f"{type(self).__module__}.{type(self).__name__}"
+        return f"{kind}({len(self)} batches of {self.batch_size} rows, {len(self.schema)} columns, shuffle={self.shuffle})"
+
+
+class _Runtime:
+    """Buffers, cache and counters of a loader, made when first needed in each process."""
+
+    def __init__(self, loader: BaseLoader, pool: BufferPool | None = None) -> None:
+        self.pid = os.getpid()
+        self.pool = pool or BufferPool()
+        caches: dict[str | None, Callable[[], Cache | None]] = {None: lambda: None, "memory": Cache, "disk": DiskCache}
+        partitions: list[Partition] = loader.dataset.partitions
+        self.source = ColumnSource(
+            partitions, loader._row_counts(), loader._read_schema, loader._fill, caches[loader.cache]()
+        )
+        self.threads = loader.threads or max(1, min(16, os.cpu_count() or 1))
+
+    def pipeline(
+        self, plan: EpochPlan, layout: Layout, sampling: WeightedSampling | None, start: int, stop: int, carry: bool = True
+    ) -> Pipeline:
+        """Threads that read the chunks of batches `[start, stop)`."""
+        last_row = plan.bounds(stop - 1)[1] - 1
+        return Pipeline(
+            self.source,
+            plan,
+            layout,
+            self.pool,
+            first=plan.chunk_of(plan.bounds(start)[0]),
+            last=plan.chunk_of(last_row) + 1,
+            threads=self.threads,
+            sampling=sampling,
+            carry=carry,
+        )
+
+
+def _batches(pipeline: Pipeline, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
+    """Batches cut from slabs as these arrive."""
+    batch = start
+    while batch < stop:
+        slab = pipeline.take()
+        if slab is None:
+            return
+        end = slab.first + slab.num_rows
+        while batch < stop and plan.bounds(batch)[1] <= end:
+            yield slab.batch(*plan.bounds(batch))
+            batch += 1
+        del slab
+
+
+def labels_of(columns: dict[str, Any], specs: Sequence[BlockSpec], lists: Sequence[str]) -> tuple[dict[str, Any], Any]:
+    """`(features, labels)`: one label is an array, several are a dict, none is None."""
+    names = [n for spec in specs if spec.role is Role.LABEL for n in spec.names] + list(lists)
+    labels = {name: columns.pop(name) for name in names}
+    if len(labels) == 1:
+        return columns, labels.popitem()[1]
+    return columns, labels or None

@@ -1,0 +1,181 @@
+"""The memory that batches are cut from: column-major blocks, in buffers that are used again.
+
+New memory costs a page fault per 4 KiB, which halves the speed of everything here, so buffers go back to a pool. A
+buffer is free when nobody refers to it any more: arrays that a consumer keeps hold on to theirs, and are never changed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.core.batch import Batch, BlockSpec, ListSpec, Ragged
+from penstock.core.schema import Role, Schema
+
+ALIGNMENT = 64
+_FREE = 2  # what sys.getrefcount says of an item of a list that nothing else refers to
+
+
+def round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def host_buffer(size: int) -> np.ndarray:
+    """Plain memory; NumPy asks for huge pages by itself."""
+    return np.empty(size, np.uint8)
+
+
+class BufferPool:
+    """Byte buffers, handed out when free.
+
+    >>> pool = BufferPool()
+    >>> first = pool.acquire(1000)
+    >>> second = pool.acquire(1000)
+    >>> address = first.ctypes.data
+    >>> del first
+    >>> pool.acquire(900).ctypes.data == address
+    True
+    """
+
+    def __init__(self, allocate: Callable[[int], np.ndarray] = host_buffer) -> None:
+        self._allocate = allocate
+        self._buffers: list[np.ndarray] = []
+        self._lock = threading.Lock()
+
+    def acquire(self, size: int) -> np.ndarray:
+        """At least `size` bytes at a multiple of `ALIGNMENT`; they return to the pool when the last view is gone."""
+        with self._lock:
+            best = -1
+            for i in range(len(self._buffers)):
+                # Twice as large at most: a small need must not hold a large buffer.
+                fits = size <= self._buffers[i].size - ALIGNMENT <= 2 * size + (1 << 16)
+                if fits and sys.getrefcount(self._buffers[i]) == _FREE:
+                    best = i if best < 0 or self._buffers[i].size < self._buffers[best].size else best
+            if best < 0:
+                self._drop_unused()
+                self._buffers.append(self._allocate(round_up(size, 4096) + ALIGNMENT))
+            buffer = self._buffers[best]
+        skip = -buffer.ctypes.data % ALIGNMENT
+        return buffer[skip : skip + size]
+
+    def _drop_unused(self) -> None:
+        """Free buffers of other sizes go back to the system before a new one is made, so that they do not pile up."""
+        kept, spare = [], 4
+        for i in range(len(self._buffers) - 1, -1, -1):
+            free = sys.getrefcount(self._buffers[i]) == _FREE
+            if not free or spare > 0:
+                kept.append(self._buffers[i])
+                spare -= free
+        self._buffers = kept[::-1]
+
+    @property
+    def num_bytes(self) -> int:
+        """What the pool holds, free or in use."""
+        with self._lock:
+            return sum(b.size for b in self._buffers)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns lie in which block, and how batches are spaced in it."""
+
+    blocks: tuple[BlockSpec, ...]
+    lists: tuple[ListSpec, ...]
+    batch_size: int
+    padded: bool = True
+
+    @classmethod
+    def of(cls, schema: Schema, dtypes: dict[str, np.dtype], batch_size: int, padded: bool = True) -> Layout:
+        """Dense columns grouped by role and dtype, in the schema's order."""
+        groups: dict[tuple[Role, np.dtype], list[str]] = {}
+        for column in schema:
+            if not column.is_list:
+                groups.setdefault((column.role, dtypes[column.name]), []).append(column.name)
+        blocks = tuple(BlockSpec(role, dtype, tuple(names)) for (role, dtype), names in groups.items())
+        lists = tuple(ListSpec(c.name, c.role, dtypes[c.name]) for c in schema if c.is_list)
+        return cls(blocks, lists, batch_size, padded)
+
+    def stride(self, spec: BlockSpec) -> int:
+        """Places from one batch to the next in a block, so that each batch begins aligned."""
+        if not self.padded:
+            return self.batch_size
+        return round_up(self.batch_size * spec.dtype.itemsize, ALIGNMENT) // spec.dtype.itemsize
+
+    def places(self, spec: BlockSpec, rows: int) -> int:
+        """Length of a block's rows (a multiple of the alignment) that hold `rows` rows of batches."""
+        batches, rest = divmod(rows, self.batch_size)
+        return round_up(batches * self.stride(spec) + rest, ALIGNMENT)
+
+    def row_bytes(self) -> int:
+        """Bytes of one row in all dense blocks."""
+        return sum(len(s.names) * s.dtype.itemsize for s in self.blocks)
+
+
+@dataclass(slots=True)
+class Segment:
+    """Lists of consecutive rows of a slab: those from `start` on."""
+
+    start: int
+    values: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.offsets) - 1
+
+    def cut(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """`(values, offsets from 0)` of the slab's rows `[start, stop)`, as far as they are here."""
+        low, high = max(start - self.start, 0), min(stop - self.start, self.num_rows)
+        offsets = self.offsets[low : high + 1]
+        base = offsets[0]
+        return self.values[base : offsets[-1]], offsets - base
+
+
+@dataclass(slots=True)
+class Slab:
+    """The complete batches that one chunk brings, in blocks `(columns, places)`; `first` is its first row's position."""
+
+    layout: Layout
+    first: int
+    num_rows: int
+    arrays: list[np.ndarray]
+    lists: dict[str, list[Segment]] = field(default_factory=dict)
+
+    @classmethod
+    def acquire(cls, layout: Layout, first: int, num_rows: int, pool: BufferPool) -> Slab:
+        shapes = [(len(s.names), layout.places(s, num_rows), s.dtype) for s in layout.blocks]
+        sizes = [round_up(n * places * dtype.itemsize, ALIGNMENT) for n, places, dtype in shapes]
+        buffer = pool.acquire(sum(sizes))
+        arrays, at = [], 0
+        for (columns, places, dtype), size in zip(shapes, sizes, strict=True):
+            used = columns * places * dtype.itemsize
+            arrays.append(buffer[at : at + used].view(dtype).reshape(columns, places))
+            at += size
+        return cls(layout, first, num_rows, arrays, {spec.name: [] for spec in layout.lists})
+
+    def batch(self, start: int, stop: int) -> Batch:
+        """Rows `[start, stop)` of the epoch, which lie in one batch of this slab."""
+        local, width = start - self.first, self.layout.batch_size
+        number, rest = divmod(local, width)
+        blocks = []
+        for spec, array in zip(self.layout.blocks, self.arrays, strict=True):
+            place = number * self.layout.stride(spec) + rest
+            blocks.append(array[:, place : place + stop - start])
+        ragged = {name: _join(self.lists[name], local, local + stop - start) for name in self.lists}
+        return Batch(self.layout.blocks, blocks, ragged, stop - start)
+
+
+def _join(segments: Sequence[Segment], start: int, stop: int) -> Ragged:
+    """The lists of rows `[start, stop)`, which may come from two chunks."""
+    parts = [s.cut(start, stop) for s in segments if s.start < stop and s.start + s.num_rows > start]
+    if len(parts) == 1:
+        return Ragged(*parts[0])
+    offsets, total = [np.zeros(1, np.int64)], 0
+    for values, part in parts:
+        offsets.append(part[1:] + total)
+        total += len(values)
+    return Ragged(np.concatenate([values for values, _ in parts]), np.concatenate(offsets))

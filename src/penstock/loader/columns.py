@@ -1,0 +1,149 @@
+"""One column of one partition as arrays: from the cache, the fast parquet road, or a frame; checked on the way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.core.batch import Ragged
+from penstock.core.errors import DataError
+from penstock.core.schema import ColumnSchema, Role, Schema
+from penstock.data.partition import Partition
+from penstock.kernels.cpu_gather import first_nan, first_outside
+from penstock.loader.cache import Cache
+from penstock.loader.frames import Fill, checked_height, dense_array, list_array, null_error, read_frame, where
+from penstock.loader.parquet import ColumnChunk, OpenFile, ParquetColumns, Workspace
+from penstock.loader.stats import Stats
+
+
+class ColumnSource:
+    """Reads columns of partitions. One per loader, used by all its threads."""
+
+    def __init__(
+        self, partitions: Sequence[Partition], rows: Sequence[int], schema: Schema, fill: Fill, cache: Cache | None
+    ) -> None:
+        self.partitions, self.rows, self.schema, self.fill = list(partitions), list(rows), schema, fill
+        self.cache = cache
+        self.stats = Stats()
+        self._parquet = ParquetColumns()
+        self._chunks: dict[tuple[int, str], list[ColumnChunk] | None] = {}
+        self._lock = threading.Lock()
+
+    def _native(self, partition: int, column: str) -> list[ColumnChunk] | None:
+        key = partition, column
+        if key not in self._chunks:
+            flat = not self.schema[column].is_list
+            self._chunks[key] = self._parquet.chunks(self.partitions[partition], column) if flat else None
+        return self._chunks[key]
+
+    def frame_columns(self, partition: int) -> list[str]:
+        """The columns that have to come through a frame this time."""
+        missing = [c.name for c in self.schema if self.cache is None or self.cache.get(partition, c.name) is None]
+        return [name for name in missing if self._native(partition, name) is None]
+
+    def read_frame(self, partition: int, columns: Sequence[str]) -> pl.DataFrame:
+        source = self.partitions[partition]
+        start = time.perf_counter()
+        frame = checked_height(read_frame(source, columns), source, self.rows[partition])
+        self.stats.add("decode", time.perf_counter() - start, int(frame.estimated_size()))
+        return frame
+
+    def dtype(self, partition: int, column: str, frame: pl.DataFrame | None) -> np.dtype:
+        """The dtype in which the column is stored."""
+        if self.cache is not None and (cached := self.cache.get(partition, column)) is not None:
+            return cached.dtype
+        if chunks := self._native(partition, column):
+            return _stored_dtype(chunks[0], self.schema[column])
+        if frame is not None and column in frame.columns:
+            return dense_array(frame.get_column(column).head(0), None, self.partitions[partition]).dtype
+        return np.dtype(self.schema[column].dtype)
+
+    def dense(
+        self,
+        partition: int,
+        column: str,
+        frame: pl.DataFrame | None,
+        files: Files,
+        space: Workspace,
+        out: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """All rows of a column. The result is `out` where decoding could go there, else some array to read from."""
+        if self.cache is not None and (cached := self.cache.get(partition, column)) is not None:
+            return cached
+        values = self._decode(partition, column, frame, files, space, None if self.cache else out)
+        self._check(values, self.schema[column], partition)
+        if self.cache is not None:
+            values = self.cache.put(partition, column, values)
+        return values
+
+    def _decode(self, partition, column, frame, files, space, out) -> np.ndarray:
+        source, fill = self.partitions[partition], self.fill.of(column)
+        chunks = self._native(partition, column)
+        if chunks is None:
+            return dense_array(frame.get_column(column), fill, source)
+        dtype = _stored_dtype(chunks[0], self.schema[column])
+        if out is None or out.dtype != dtype or len(out) != self.rows[partition]:
+            # A buffer that is to be kept in the cache must be new; any other may be used again for the next column.
+            rows = self.rows[partition]
+            out = np.empty(rows, dtype) if self.cache else space.array("values", rows, dtype)
+        path = str(source.path)
+        start, read_before = time.perf_counter(), space.read_seconds
+        nulls = self._parquet.read(chunks, files.get(path), path, space, out.view(chunks[0].dtype), fill)
+        read = space.read_seconds - read_before
+        self.stats.add("read", read, sum(c.size for c in chunks))
+        self.stats.add("decode", time.perf_counter() - start - read, out.nbytes)
+        if nulls is None:  # the general reader understands more, and says what is wrong where it does not
+            return dense_array(self.read_frame(partition, [column]).get_column(column), fill, source)
+        if nulls and fill is None:
+            raise null_error(column, nulls, source)
+        return out
+
+    def lists(self, partition: int, column: str, frame: pl.DataFrame | None) -> Ragged:
+        """All lists of a column."""
+        if self.cache is not None and (cached := self.cache.get(partition, column)) is not None:
+            return cached
+        assert frame is not None
+        values = list_array(frame.get_column(column), self.fill.of(column), self.partitions[partition])
+        self._check(values.values, self.schema[column], partition)
+        return self.cache.put(partition, column, values) if self.cache is not None else values
+
+    def _check(self, values: np.ndarray, column: ColumnSchema, partition: int) -> None:
+        """Ids inside their cardinality and labels that are numbers, or an error with the first that is not."""
+        if column.role is Role.LABEL and values.dtype.kind == "f":
+            if (row := first_nan(values)) >= 0:
+                raise DataError(f"{where(self.partitions[partition])}: label {column.name!r} is NaN in row {row} of it")
+        elif column.cardinality is not None and values.dtype.kind in "iu":
+            row = first_outside(values, column.cardinality)
+            if row >= 0:
+                raise DataError(
+                    f"{where(self.partitions[partition])}: column {column.name!r} has the id {values[row]} in row {row} "
+                    f"of it, outside its cardinality {column.cardinality}; encode the data again or correct the schema"
+                )
+
+    def open_files(self) -> Files:
+        return Files(self._parquet)
+
+
+class Files:
+    """The files of one chunk, opened when first needed and closed when the chunk is done."""
+
+    def __init__(self, parquet: ParquetColumns) -> None:
+        self._parquet = parquet
+        self._open: dict[str, OpenFile] = {}
+        self._lock = threading.Lock()
+
+    def get(self, path: str) -> OpenFile:
+        with self._lock:
+            if path not in self._open:
+                self._open[path] = self._parquet.open(path)
+            return self._open[path]
+
+
+def _stored_dtype(chunk: ColumnChunk, column: ColumnSchema) -> np.dtype:
+    wanted: Any = np.dtype(column.dtype)
+    return wanted if wanted.itemsize == chunk.dtype.itemsize else chunk.dtype

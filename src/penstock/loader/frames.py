@@ -1,0 +1,112 @@
+"""The general road: whatever a partition reads as a frame, as arrays the loader can gather from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+
+from penstock.core.batch import Ragged
+from penstock.core.errors import DataError
+from penstock.data.files import is_remote
+from penstock.data.partition import FramePartition, ParquetPartition, Partition, cast_frame
+
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What replaces nulls: one number for all columns, numbers by column, or nothing (nulls are an error)."""
+
+    value: float | Mapping[str, float] | None = None
+
+    def of(self, column: str) -> float | None:
+        if isinstance(self.value, Mapping):
+            return self.value.get(column)
+        return self.value
+
+
+def read_frame(partition: Partition, columns: Sequence[str]) -> pl.DataFrame:
+    """The partition's rows. In a forked process polars has lost its threads and would wait for them for ever."""
+    if _forked and isinstance(partition, ParquetPartition) and not is_remote(partition.path):
+        with pq.ParquetFile(partition.path) as file:
+            table = file.read_row_groups(list(partition.row_groups), columns=list(columns), use_threads=False)
+        frame = pl.DataFrame([pl.Series(n, table.column(n).combine_chunks()) for n in columns])
+        return cast_frame(frame, partition.dtypes, partition.path)
+    if isinstance(partition, FramePartition) and all(c in partition.frame.columns for c in columns):
+        return pl.DataFrame([partition.frame.get_column(c) for c in columns])
+    return partition.read(columns)
+
+
+def checked_height(frame: pl.DataFrame, partition: Partition, expected: int) -> pl.DataFrame:
+    """The frame, if it has as many rows as the plan was made for."""
+    if frame.height != expected:
+        raise DataError(
+            f"{where(partition)} gives {frame.height} rows where {expected} were counted; a transform inside the loader "
+            f"must keep the rows (filter the data set before), and files must not change while they are read"
+        )
+    return frame
+
+
+def dense_array(series: pl.Series, fill: float | None, partition: Partition) -> np.ndarray:
+    """A column as a contiguous array, without a copy where it has no nulls and one piece."""
+    if series.null_count():
+        series = series.fill_null(_fill_or_raise(fill, series, partition))
+    if series.dtype == pl.Boolean:
+        series = series.cast(pl.UInt8)
+    return _numpy(series)
+
+
+def list_array(series: pl.Series, fill: float | None, partition: Partition) -> Ragged:
+    """A list column as values and offsets; a missing list is an error, or empty where a fill is given."""
+    if isinstance(series.dtype, pl.Array):
+        series = series.arr.to_list()
+    if series.null_count():
+        _fill_or_raise(fill, series, partition)
+        series = series.fill_null([])
+    arrow: Any = series.rechunk().to_arrow()
+    offsets = arrow.offsets.to_numpy().astype(np.int64, copy=False)
+    values = pl.Series(series.name, arrow.values)
+    if values.null_count():
+        values = values.fill_null(_fill_or_raise(fill, values, partition))
+    return Ragged(_numpy(values), offsets)
+
+
+def _numpy(series: pl.Series) -> np.ndarray:
+    if series.dtype == pl.Boolean:
+        series = series.cast(pl.UInt8)
+    return np.ascontiguousarray(series.rechunk().to_physical().to_numpy())
+
+
+def _fill_or_raise(fill: float | None, series: pl.Series, partition: Partition) -> float:
+    if fill is None:
+        raise null_error(series.name, series.null_count(), partition)
+    return int(fill) if series.dtype.is_integer() else fill
+
+
+def null_error(column: str, count: int, partition: Partition) -> DataError:
+    return DataError(
+        f"{where(partition)}: column {column!r} has {count} nulls; fill them in the workflow, or pass fill= to the loader"
+    )
+
+
+def where(partition: Partition) -> str:
+    """How to name a partition in an error."""
+    if partition.path is None:
+        return "the frame"
+    groups = getattr(partition, "row_groups", None)
+    return f"{partition.path} (row groups {groups[0]} to {groups[-1]})" if groups else str(partition.path)

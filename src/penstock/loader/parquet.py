@@ -1,0 +1,223 @@
+"""Columns of local parquet files without a frame in between: the loader's fast road (see `kernels.cpu_parquet`)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.core import dtypes
+from penstock.core.errors import DataError
+from penstock.data.files import is_remote
+from penstock.data.partition import ParquetPartition, Partition
+from penstock.kernels import cpu_parquet as kernels
+
+_TYPES = {"INT32": np.dtype(np.int32), "INT64": np.dtype(np.int64), "FLOAT": np.dtype(np.float32)}
+_TYPES["DOUBLE"] = np.dtype(np.float64)
+_BITS = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}  # kernels move bits, so one compilation serves ints and floats
+_ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+_CODECS = {"SNAPPY": "snappy", "UNCOMPRESSED": None, "ZSTD": "zstd", "LZ4": None, "LZ4_RAW": "lz4_raw", "GZIP": "gzip"}
+_PAGES = 4096
+
+
+@dataclass(frozen=True)
+class ColumnChunk:
+    """Where one column of one row group lies, and how it is written."""
+
+    offset: int
+    size: int
+    num_rows: int
+    codec: str | None
+    dtype: np.dtype
+    optional: bool
+
+
+class Workspace:
+    """The buffers one worker decodes with; they grow to what the largest page needs and stay warm in the cache."""
+
+    def __init__(self) -> None:
+        self.pages = np.empty((_PAGES, kernels.PAGE_FIELDS), np.int64)
+        self._buffers: dict[str, np.ndarray] = {}
+        self.read_seconds = 0.0
+
+    def bytes(self, name: str, size: int) -> np.ndarray:
+        """At least `size` bytes and some slack."""
+        need = size + kernels.SLACK
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.size < need:
+            buffer = self._buffers[name] = np.zeros(need + need // 4, np.uint8)
+        return buffer
+
+    def array(self, name: str, size: int, dtype: np.dtype) -> np.ndarray:
+        """`size` values of a dtype."""
+        return self.bytes(name, size * dtype.itemsize)[: size * dtype.itemsize].view(dtype)
+
+
+class OpenFile:
+    """A parquet file held open while a chunk of it is read; it must be the file whose footer was read before."""
+
+    def __init__(self, path: str, stamp: tuple[int, int]) -> None:
+        try:
+            self.handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+        except OSError as error:
+            raise DataError(f"{path} cannot be opened any more: {error.strerror}") from error
+        if _stamp(os.fstat(self.handle)) != stamp:
+            os.close(self.handle)
+            raise DataError(f"{path} was changed after the loader had opened it; make a new loader")
+
+    def read(self, into: np.ndarray, size: int, offset: int, path: str) -> None:
+        done = 0
+        view = memoryview(into)
+        while done < size:
+            if hasattr(os, "preadv"):
+                got = os.preadv(self.handle, [view[done:size]], offset + done)
+            else:  # Windows has neither pread nor preadv
+                with Path(path).open("rb") as file:
+                    file.seek(offset + done)
+                    got = file.readinto(view[done:size])
+            if got == 0:
+                raise DataError(f"{path} ends at byte {offset + done}, inside its data; it was truncated, write it again")
+            done += got
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            os.close(self.handle)
+
+
+class ParquetColumns:
+    """Which columns of which partitions can be read the fast way, and reading them."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[tuple[int, int], dict[tuple[int, str], ColumnChunk]]] = {}
+        self._lock = threading.Lock()
+
+    def chunks(self, partition: Partition, column: str) -> list[ColumnChunk] | None:
+        """The column's chunks in a partition, or None where only the general reader can read them."""
+        if not isinstance(partition, ParquetPartition) or is_remote(partition.path):
+            return None
+        _, known = self._footer(partition.path)
+        found = [known.get((group, column)) for group in partition.row_groups]
+        chunks = [c for c in found if c is not None]
+        expected = (partition.dtypes or {}).get(column)
+        if len(chunks) != len(found) or any(c.dtype != chunks[0].dtype for c in chunks):
+            return None
+        if expected is not None and not _same_bits(chunks[0].dtype, dtypes.canonical(dtypes.split_list(expected)[0])):
+            return None
+        return chunks
+
+    def open(self, path: str) -> OpenFile:
+        return OpenFile(path, self._footer(path)[0])
+
+    def _footer(self, path: str) -> tuple[tuple[int, int], dict[tuple[int, str], ColumnChunk]]:
+        with self._lock:
+            if path not in self._files:
+                try:
+                    stamp = _stamp(Path(path).stat())
+                    self._files[path] = stamp, _column_chunks(pq.read_metadata(path))
+                except (pa.ArrowException, OSError) as error:
+                    raise DataError(f"{path} cannot be read any more ({error})") from error
+            return self._files[path]
+
+    def read(
+        self, chunks: list[ColumnChunk], file: OpenFile, path: str, space: Workspace, out: np.ndarray, fill: float | None
+    ) -> int | None:
+        """Decode into `out` (of the chunks' dtype); the number of nulls, or None where the general reader must try."""
+        at = nulls = 0
+        for chunk in chunks:
+            target = out[at : at + chunk.num_rows]
+            found = _decode(chunk, file, path, space, target, 0 if fill is None else fill)
+            if found < 0:
+                return None
+            nulls += found
+            at += chunk.num_rows
+        return nulls
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
+
+
+def _same_bits(stored: np.dtype, wanted: str) -> bool:
+    """Whether stored numbers are those of the wanted dtype: narrow ints are stored as int32, unsigned ones as signed."""
+    if wanted not in dtypes.NUMERIC or wanted == "bool":
+        return False
+    kind = np.dtype(wanted)
+    if kind.kind == "f" or stored.kind == "f":
+        return kind == stored
+    return kind.itemsize == stored.itemsize or (stored.itemsize == 4 and kind.itemsize < 4)
+
+
+def _column_chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], ColumnChunk]:
+    """Every column chunk of the file that the kernels understand."""
+    chunks = {}
+    flat = [c for c in range(metadata.num_columns) if metadata.schema.column(c).max_repetition_level == 0]
+    for group_index in range(metadata.num_row_groups):
+        group = metadata.row_group(group_index)
+        for c in flat:
+            column, leaf = group.column(c), metadata.schema.column(c)
+            known = column.physical_type in _TYPES and set(column.encodings) <= _ENCODINGS
+            codec = column.compression
+            if not known or codec not in _CODECS or codec == "LZ4" or leaf.max_definition_level > 1:
+                continue
+            start = column.data_page_offset
+            if column.has_dictionary_page and column.dictionary_page_offset is not None:
+                start = min(start, column.dictionary_page_offset)
+            chunks[group_index, column.path_in_schema] = ColumnChunk(
+                start,
+                column.total_compressed_size,
+                group.num_rows,
+                _CODECS[codec],
+                _TYPES[column.physical_type],
+                leaf.max_definition_level == 1,
+            )
+    return chunks
+
+
+def _decode(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace, out: np.ndarray, fill: float) -> int:
+    """One column chunk; the number of nulls or a negative status of the kernels."""
+    data = space.bytes("data", chunk.size)
+    start = time.perf_counter()
+    file.read(data, chunk.size, chunk.offset, path)
+    space.read_seconds += time.perf_counter() - start
+    count = kernels.scan_pages(data, chunk.size, space.pages)
+    if count < 0:
+        return count
+    pages = space.pages[:count]
+    if chunk.codec not in (None, "snappy"):
+        data, pages = _inflate(chunk.codec, data, pages, space)
+    bits = _BITS[chunk.dtype.itemsize]
+    is_dictionary = pages[:, kernels.KIND] == kernels.DICTIONARY
+    largest = int(pages[is_dictionary, kernels.NUM_VALUES].max(initial=0))
+    codes = 1 << max(1, (largest - 1).bit_length())  # room for every code of the width that the writer needs
+    work = space.bytes("work", int(pages[:, kernels.FULL_SIZE].max(initial=0)))
+    dictionary = space.array("dictionary", codes, bits)
+    levels = space.array("levels", chunk.num_rows, np.dtype(np.uint8))
+    filling = np.array(fill, chunk.dtype).view(bits)[()]
+    return kernels.decode_flat(
+        data, pages, work, dictionary, levels, chunk.optional, chunk.codec == "snappy", out.view(bits), filling
+    )
+
+
+def _inflate(codec: str, data: np.ndarray, pages: np.ndarray, space: Workspace) -> tuple[np.ndarray, np.ndarray]:
+    """Pages of other codecs uncompressed by Arrow, as if they had been stored that way."""
+    total = int(pages[:, kernels.FULL_SIZE].sum())
+    plain, at = space.bytes("plain", total), 0
+    arrow = pa.Codec(codec)
+    for page in pages:
+        start, size, full_size = int(page[kernels.START]), int(page[kernels.SIZE]), int(page[kernels.FULL_SIZE])
+        skip = int(page[kernels.LEVEL_BYTES]) if page[kernels.KIND] == kernels.DATA_V2 else 0
+        plain[at : at + skip] = data[start : start + skip]
+        if not page[kernels.COMPRESSED]:
+            plain[at + skip : at + size] = data[start + skip : start + size]
+        elif full_size > skip:
+            body = arrow.decompress(pa.py_buffer(data[start + skip : start + size]), full_size - skip)
+            plain[at + skip : at + full_size] = np.frombuffer(body, np.uint8)
+        page[kernels.START], page[kernels.SIZE] = at, full_size
+        at += full_size
+    return plain, pages

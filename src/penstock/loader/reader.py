@@ -1,0 +1,205 @@
+"""Threads that fill slabs ahead of the consumer: bounded, in plan order, ended when the consumer goes."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import PenstockError
+from penstock.loader.blocks import BufferPool, Layout, Slab
+from penstock.loader.chunks import ChunkJob, Task
+from penstock.loader.columns import ColumnSource
+from penstock.loader.parquet import Workspace
+from penstock.loader.plan import EpochPlan
+
+if TYPE_CHECKING:
+    from penstock.loader.sampling import WeightedSampling
+
+_running: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Threads must not be inside native code while the interpreter goes down."""
+    for pipeline in list(_running):
+        pipeline.close()
+
+
+class _Work:
+    """A chunk under way: the tasks of its present stage, and how many of them are not done."""
+
+    def __init__(self, job: ChunkJob) -> None:
+        self.job = job
+        self._prepared: list[Task] = []
+        self._filling = False
+        # Looking into files takes time, so even finding out what there is to do is a task.
+        self.tasks: deque[Task] = deque([self._prepare])
+        self.open_tasks = 1
+
+    def _prepare(self, space: Workspace) -> None:
+        self._prepared = self.job.prepare()
+
+    def next_stage(self) -> bool:
+        """Bring up the next tasks; False when the chunk is finished."""
+        tasks, self._prepared = self._prepared, []
+        if not tasks and not self._filling:
+            tasks, self._filling = self.job.fill(), True
+        self.tasks.extend(tasks)
+        self.open_tasks = len(tasks)
+        return bool(tasks)
+
+
+class Pipeline:
+    """The slabs of an epoch from chunk `first` up to `last` (not included), in order.
+
+    `depth` chunks may be open at a time, counting the one whose batches are being consumed. Everything that waits does
+    so on one condition; whatever goes wrong in a thread is raised in `take`, when its chunk is due.
+    """
+
+    def __init__(
+        self,
+        source: ColumnSource,
+        plan: EpochPlan,
+        layout: Layout,
+        pool: BufferPool,
+        *,
+        first: int,
+        last: int,
+        threads: int,
+        depth: int = 2,
+        sampling: WeightedSampling | None = None,
+        carry: bool = True,
+    ) -> None:
+        self._source, self._plan, self._layout, self._pool, self._sampling = source, plan, layout, pool, sampling
+        self._carry, self._depth = carry, depth
+        self._to_open = self._to_take = self._wanted = first
+        self._last = last
+        self._work: list[_Work] = []
+        self._slabs: dict[int, Slab] = {}
+        self._done: set[int] = set()
+        self._error: tuple[int, BaseException] | None = None
+        self._stopped = False
+        self._condition = threading.Condition()
+        self._pid = os.getpid()
+        self._left = time.perf_counter()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"penstock-loader-{number}", daemon=True) for number in range(threads)
+        ]
+        _running.add(self)
+        for thread in self._threads:
+            thread.start()
+
+    def take(self) -> Slab | None:
+        """The next slab, once it is filled; None at the end."""
+        if os.getpid() != self._pid:
+            raise PenstockError("this iterator was begun in another process, before a fork; begin a new one here")
+        called = time.perf_counter()
+        self._source.stats.add("wait_for_consumer", called - self._left)
+        index = self._to_take
+        with self._condition:
+            if index >= self._last:
+                return None
+            self._wanted = index
+            self._condition.notify_all()
+            while index not in self._done:
+                if self._error is not None and self._error[0] <= index:
+                    raise self._error[1]
+                if self._stopped:
+                    return None
+                self._condition.wait()
+            self._to_take += 1
+            self._done.discard(index)
+            slab = self._slabs.pop(index)
+        self._left = time.perf_counter()
+        self._source.stats.add("wait_for_loader", self._left - called)
+        return slab
+
+    def close(self) -> None:
+        """End the threads and let go of everything; safe to call twice, from any thread, and after a fork."""
+        if os.getpid() != self._pid:
+            return
+        with self._condition:
+            self._stopped = True
+            self._work.clear()
+            self._slabs.clear()
+            self._condition.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        _running.discard(self)
+
+    def _run(self) -> None:
+        space = Workspace()
+        while (picked := self._wait_for_task()) is not None:
+            work, task = picked
+            try:
+                task(space)
+            except BaseException as error:
+                self._fail(work, error)
+            else:
+                self._finish(work)
+            del work, task, picked  # an idle thread must not keep a slab alive
+
+    def _wait_for_task(self) -> tuple[_Work, Task] | None:
+        with self._condition:
+            while not self._stopped:
+                picked = self._pick()
+                if picked is not None:
+                    return picked
+                if self._to_open >= self._last and not self._work:
+                    return None
+                self._condition.wait()
+            return None
+
+    def _pick(self) -> tuple[_Work, Task] | None:
+        """A task of the oldest chunk that has one, or of a new chunk; the condition is held."""
+        limit = self._error[0] if self._error else self._last
+        for work in self._work:
+            if work.tasks and work.job.chunk.index < limit:
+                return work, work.tasks.popleft()
+        if self._to_open < min(limit, self._wanted + self._depth):
+            work = _Work(self._open(self._to_open))
+            self._to_open += 1
+            self._work.append(work)
+            return work, work.tasks.popleft()
+        return None
+
+    def _open(self, index: int) -> ChunkJob:
+        chunk = self._plan.chunks[index]
+        following = None
+        if self._carry and index + 1 < len(self._plan.chunks) and chunk.end > self._plan.slab_start(index + 1):
+            following = self._slab(index + 1)
+        return ChunkJob(
+            self._source, self._plan, chunk, self._slab(index), following, self._pool, self._carry, self._sampling
+        )
+
+    def _slab(self, index: int) -> Slab:
+        if index not in self._slabs:
+            chunk = self._plan.chunks[index]
+            first = self._plan.slab_start(index) if self._carry else chunk.first
+            stop = self._plan.slab_start(index + 1) if self._carry else chunk.end
+            self._slabs[index] = Slab.acquire(self._layout, first, stop - first, self._pool)
+        return self._slabs[index]
+
+    def _finish(self, work: _Work) -> None:
+        with self._condition:
+            work.open_tasks -= 1
+            if work.open_tasks or self._stopped:
+                return
+            if not work.next_stage():
+                work.job.release()
+                self._work.remove(work)
+                self._done.add(work.job.chunk.index)
+            self._condition.notify_all()
+
+    def _fail(self, work: _Work, error: BaseException) -> None:
+        with self._condition:
+            index = work.job.chunk.index
+            if self._error is None or index < self._error[0]:
+                self._error = index, error
+            self._condition.notify_all()
