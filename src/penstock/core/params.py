@@ -38,7 +38,7 @@ class Int(Constraint):
     def accepts(self, value: Any) -> bool:
         if not isinstance(value, numbers.Integral) or isinstance(value, bool):
             return False
-        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+        return (self.min is None or int(value) >= self.min) and (self.max is None or int(value) <= self.max)
 
     def describe(self) -> str:
         return "an int" + _range(self.min, self.max)
@@ -53,9 +53,10 @@ class Real(Constraint):
     def accepts(self, value: Any) -> bool:
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             return False
-        if self.finite and not math.isfinite(value):
+        number = float(value)
+        if self.finite and not math.isfinite(number):
             return False
-        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+        return (self.min is None or number >= self.min) and (self.max is None or number <= self.max)
 
     def describe(self) -> str:
         return "a finite number" * self.finite + "a number" * (not self.finite) + _range(self.min, self.max)

@@ -187,7 +187,8 @@ class Dataset:
         return Dataset.from_partitions(parts, self._schema)
 
     def _rows(self, start: int, stop: int, counts: list[int]) -> Partition:
-        chosen, offset, seen = [], 0, 0
+        chosen: list[Partition] = []
+        offset = seen = 0
         for part, count in zip(self._parts, counts, strict=True):
             if seen < stop and seen + count > start:
                 if not chosen:
@@ -337,7 +338,7 @@ class Dataset:
         row_group_size: int = 250_000,
         num_files: int | None = None,
         partition_by: str | Sequence[str] | None = None,
-        compression: str = "snappy",
+        compression: str = "none",
         overwrite: bool = False,
         engine: Any = None,
         show_progress: bool | None = None,
@@ -449,7 +450,7 @@ def _join(left: pl.DataFrame, right: pl.DataFrame, on: list[str], how: str, suff
     return left.join(
         right,
         on=on,
-        how=how,
+        how=how,  # type: ignore[arg-type]
         suffix=suffix,
         nulls_equal=False,
         coalesce=True,

@@ -63,10 +63,11 @@ class ParquetPartition(Partition):
     num_bytes: int = 0
     dtypes: dict[str, pl.DataType] | None = field(default=None, compare=False)  # what the data set expects
     storage_options: dict[str, Any] | None = field(default=None, compare=False)
+    constants: dict[str, Any] = field(default_factory=dict, compare=False)  # values that hive folders name
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         try:
-            frame = self._decode(list(columns) if columns is not None else None)
+            frame = self._decode([c for c in columns if c not in self.constants] if columns is not None else None)
         except PenstockError:
             raise
         except (FileNotFoundError, PermissionError) as error:
@@ -84,6 +85,9 @@ class ParquetPartition(Partition):
                 f"{self.path}: row groups {list(self.row_groups)} held {self.num_rows} rows when the data set was "
                 f"opened and {frame.height} now; the file was changed, open the data set again"
             )
+        if self.constants:
+            constant = [pl.lit(v).alias(n) for n, v in self.constants.items() if columns is None or n in columns]
+            frame = frame.with_columns(constant).select(columns or pl.all())
         return cast_frame(frame, self.dtypes, self.path)
 
     def _damaged(self, error: BaseException) -> DataError:
@@ -99,6 +103,8 @@ class ParquetPartition(Partition):
                 raise ColumnNotFoundError(missing, table.column_names, self.path)
             return pl.DataFrame(pl.from_arrow(table))
         scan = pl.scan_parquet(self.path, glob=False, hive_partitioning=False, low_memory=True)
+        if columns == []:  # only the number of rows is wanted
+            return pl.DataFrame(height=self.num_rows)
         if columns is not None:
             scan = scan.select(columns)
         return scan.slice(self.first_row, self.num_rows).collect()

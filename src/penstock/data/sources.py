@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import polars as pl
 import pyarrow as pa
@@ -19,6 +20,8 @@ from penstock.data import text
 from penstock.data.files import COMPRESSIONS, filesystem, is_remote, suffixes
 from penstock.data.partition import FramePartition, IpcPartition, ParquetPartition, Partition, open_ipc
 from penstock.data.scratch import Scratch
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +53,23 @@ def _open_parquet(files: list[str], options: OpenOptions) -> tuple[list[Partitio
     parts: list[Partition] = []
     for path in files:
         metadata = _parquet_metadata(path, options.storage_options)
-        expected = _agree(expected, _polars_schema(metadata.schema.to_arrow_schema()), path, files[0], options.dtypes)
-        parts += _row_group_runs(path, metadata, options)
+        constants = hive_constants(path)
+        found = _polars_schema(metadata.schema.to_arrow_schema()) | dict.fromkeys(constants, pl.String())
+        expected = _agree(expected, found, path, files[0], options.dtypes)
+        parts += [dataclasses.replace(p, constants=constants) for p in _row_group_runs(path, metadata, options)]
     assert expected is not None
     parts = [dataclasses.replace(p, dtypes=expected) for p in parts]  # type: ignore[type-var]
     return parts, Schema.from_polars(expected)
+
+
+def hive_constants(path: str) -> dict[str, str | None]:
+    """The values that a file's folders name, as Hive spells them.
+
+    >>> hive_constants("data/day=2024-01-02/country=__HIVE_DEFAULT_PARTITION__/part-0.parquet")
+    {'day': '2024-01-02', 'country': None}
+    """
+    pairs = [folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder]
+    return {name: None if value == HIVE_NULL else unquote(value) for name, value in pairs}
 
 
 def _parquet_metadata(path: str, storage_options: dict[str, Any] | None) -> pq.FileMetaData:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -107,8 +108,8 @@ class TimeSplit:
     """Keeps the rows whose time lies in `[low, high)`; None is open. Rows without a time go with the earliest."""
 
     column: str
-    low: object
-    high: object
+    low: Any
+    high: Any
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         keep = pl.lit(True)

@@ -70,7 +70,7 @@ class TextPartition(Partition):
                 raise ColumnNotFoundError(name, self.format.names, self.path)
         wanted = list(columns) if columns is not None else list(self.format.names)
         buffer = read_bytes(self.path, self.start, self.end, self.storage_options)
-        if self.format.fast:
+        if self.format.fast and not (self.format.quote and np.any(buffer == ord(self.format.quote))):
             from penstock.data.text_fast import parse
 
             frame, errors, rows_before_skip = parse(buffer, self.format, wanted)
@@ -83,8 +83,9 @@ class TextPartition(Partition):
         if self.format.on_error == "skip" or self.format.quote is not None:
             return self.read(self.format.names[:1]).height
         buffer = read_bytes(self.path, self.start, self.end, self.storage_options)
-        newlines = int(np.count_nonzero(buffer == 10))
-        return newlines + (len(buffer) > 0 and buffer[-1] != 10)
+        from penstock.kernels.cpu_text import count_lines
+
+        return count_lines(buffer)
 
     # The general path: polars, after the records have been checked for their number of fields.
 
@@ -130,7 +131,7 @@ class TextPartition(Partition):
 
     def _cast(self, frame: pl.DataFrame, wanted: list[str]) -> pl.DataFrame:
         hexed = [
-            pl.col(n).str.to_integer(base=16, dtype=dt.to_polars(self.format.dtypes[n]))
+            pl.col(n).str.to_integer(base=16, dtype=dt.to_polars(self.format.dtypes[n]))  # type: ignore[arg-type]
             for n in wanted
             if self.format.dtypes[n] in dt.HEX
         ]
@@ -142,7 +143,7 @@ class TextPartition(Partition):
         for name in wanted:
             series, dtype = raw[name], self.format.dtypes[name]
             if dtype in dt.HEX:
-                parsed = series.str.to_integer(base=16, dtype=dt.to_polars(dtype), strict=False)
+                parsed = series.str.to_integer(base=16, dtype=dt.to_polars(dtype), strict=False)  # type: ignore[arg-type]
             elif dtype == "bool":
                 parsed = series.str.to_lowercase().replace_strict(
                     {"true": True, "false": False, "1": True, "0": False}, default=None, return_dtype=pl.Boolean

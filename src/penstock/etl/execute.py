@@ -102,7 +102,7 @@ class _Fit:
     stage: Stage
     numbers: tuple[int, ...]
 
-    def __call__(self, state: dict[int, Any] | None, part: Partition) -> dict[Any, Any]:
+    def __call__(self, state: dict[Any, Any] | None, part: Partition) -> dict[Any, Any]:
         state = {"bad": BadLines()} if state is None else state
         with collecting() as bad:
             environment, rows = opened(self.plan, self.stage, part)
@@ -130,7 +130,7 @@ class _Merge:
                 merged[i] = left[i]
                 merged[i].add(right[i])
             else:
-                merged[i] = self.plan.nodes[i].fitted_op.merge(left[i], right[i])  # type: ignore[union-attr]
+                merged[i] = self.plan.nodes[i].fitted_op.merge(left[i], right[i])
         return merged
 
 

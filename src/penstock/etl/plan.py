@@ -199,8 +199,8 @@ class Plan:
                 frame = frame.with_columns(expression)
             except pl.exceptions.PolarsError as error:
                 raise SchemaError(
-                    f"column {column.name!r} is {frame.schema[column.name]} and cannot become the {column.dtype} that the "
-                    f"workflow was fitted on: {error}"
+                    f"column {column.name!r} is {frame.schema[column.name]} and cannot become the {column.dtype} that "
+                    f"the workflow was fitted on: {error}"
                 ) from error
         return frame
 

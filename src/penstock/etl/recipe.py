@@ -162,8 +162,9 @@ def _build(name: str, entries: Mapping[str, Any], built: dict[str, Node], path: 
 
 
 def _operator(item: Any, node: str) -> Operator:
+    params: Mapping[str, Any] = {}
     if isinstance(item, str):
-        name, params = item, {}
+        name = item
     elif isinstance(item, Mapping) and len(item) == 1:
         name, params = next(iter(item.items()))
         params = params or {}

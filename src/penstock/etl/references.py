@@ -28,7 +28,7 @@ def reference_to(function: Callable) -> str:
         raise ParameterError(f"{function!r} cannot be saved: it is not importable by name; define it at module level")
     if module == "__main__":
         raise ParameterError(
-            f"{name} cannot be saved: it lives in the script itself (__main__); move it to a module that can be imported"
+            f"{name} cannot be saved: it lives in the script itself (__main__); move it to an importable module"
         )
     reference = f"{module}:{name}"
     if resolve_reference(reference) is not function:

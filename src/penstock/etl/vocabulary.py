@@ -130,6 +130,7 @@ class ValueCounts:
             path, self._saved = self._saved, None
             if not path.is_file():
                 raise ArtefactError(f"{path} is gone; updating needs the folder that the workflow was loaded from")
+            assert self._known is not None
             for frame in (self._known, pl.read_parquet(path)):
                 self.add_counts(frame[VALUE], frame[COUNT].to_numpy())
 
@@ -168,7 +169,6 @@ class Vocabulary:
         cls, counts: ValueCounts, freq_threshold: int, most: int | None, known: Vocabulary | None = None
     ) -> Vocabulary:
         """The values seen often enough, by falling count, ties by value; those of `known` keep their places."""
-        order = {"by": [COUNT, VALUE], "descending": [True, False]}
         before = pl.Series(VALUE, [], dtype=counts.dtype) if known is None else known.values
         kept, again = [], []
         for frame in counts.frames():
@@ -179,8 +179,8 @@ class Vocabulary:
                 fresh = fresh.join(old, on=VALUE, how="anti")
             kept.append(fresh)
             if most is not None and len(kept) > 1:  # never hold more than can be chosen
-                kept = [pl.concat(kept).sort(**order).head(most)]
-        new = pl.concat(kept).sort(**order)
+                kept = [pl.concat(kept).sort([COUNT, VALUE], descending=[True, False]).head(most)]
+        new = pl.concat(kept).sort([COUNT, VALUE], descending=[True, False])
         if most is not None:
             new = new.head(max(0, most - len(before)))
         old = pl.DataFrame({VALUE: before}).join(pl.concat(again), on=VALUE, how="left", maintain_order="left")

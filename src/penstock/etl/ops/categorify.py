@@ -280,7 +280,7 @@ class Categorify(FittedOperator, Invertible):
             steps.append((output, column, self.vocabularies_[name].code_of, layout))
 
         def run(values: dict[str, Any]) -> dict[str, Any]:
-            out = {}
+            out: dict[str, Any] = {}
             for output, column, code_of, layout in steps:
                 value = values[column]
                 if isinstance(value, (list, tuple, np.ndarray)):
@@ -293,7 +293,7 @@ class Categorify(FittedOperator, Invertible):
 
     def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         out = []
-        for output, name, names in self._outputs(columns):
+        for output, name, _ in self._outputs(columns):
             if output not in frame.columns:
                 continue
             first = self.codes(name).shifted(self.shifts_[name]).first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -350,9 +351,7 @@ class Bucketize(Elementwise):
 def _rising(bounds: Any) -> bool:
     if isinstance(bounds, (str, bytes)) or not hasattr(bounds, "__len__") or len(bounds) == 0:
         return False
-    return all(isinstance(b, (int, float, np.number)) for b in bounds) and all(
-        a < b for a, b in zip(bounds[:-1], bounds[1:], strict=True)
-    )
+    return all(isinstance(b, (int, float, np.number)) for b in bounds) and all(a < b for a, b in pairwise(bounds))
 
 
 def _of_column(value: Any, name: str, where: str) -> Any:

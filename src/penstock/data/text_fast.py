@@ -1,0 +1,27 @@
+"""The fast path for text: numbers and hexadecimal ids straight from bytes into Arrow columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from penstock.data.text import TextFormat
+from penstock.kernels import cpu_text
+
+
+def parse(buffer: np.ndarray, layout: TextFormat, wanted: list[str]) -> tuple[pl.DataFrame, list[tuple[int, str]], int]:
+    """`(frame, [(line, what is wrong), …], number of malformed lines)`; all columns are checked, `wanted` are kept."""
+    kinds = [layout.dtypes[name] for name in layout.names]
+    keep = sorted(layout.names.index(name) for name in wanted)
+    parsed = cpu_text.parse(buffer, kinds, keep, layout.separator.encode(), layout.on_error)
+    errors = [(error.line, _describe(error, layout)) for error in parsed.errors]
+    if errors and layout.on_error == "raise":
+        return pl.DataFrame(), errors, parsed.num_bad_lines
+    return parsed.to_polars(layout.names).select(wanted), errors, parsed.num_bad_lines
+
+
+def _describe(error: cpu_text.LineError, layout: TextFormat) -> str:
+    if error.code in (cpu_text.fields.TOO_FEW_FIELDS, cpu_text.fields.TOO_MANY_FIELDS):
+        return f"{error.text}, {len(layout.names)} expected"
+    name = layout.names[error.column]
+    return f"column {name!r}: {error.text} ({layout.dtypes[name]})"
