@@ -31,6 +31,7 @@ class BaseLoader:
     """Iterates batches of a data set. Adapters say how a batch looks (`_convert`); see `penstock.loader.Loader`."""
 
     _list_choices: tuple[str, ...] = ("ragged",)
+    _substitutes: Mapping[str, str] = {}  # stored dtypes that the framework does not take, and what it gets instead
     _constraints = {
         "batch_size": Int(min=1),
         "shuffle": BOOL,
@@ -78,14 +79,14 @@ class BaseLoader:
         self._read_schema = self.schema
         if sampling is not None and sampling.column not in self.schema:
             self._read_schema = self.schema.with_column(self.dataset.schema[sampling.column])
-        self._dtypes = settings.delivered_dtypes(self.schema, layout, dtypes)
+        self._dtypes = settings.delivered_dtypes(self.schema, layout, dtypes, self._substitutes)
         self._layout = Layout.of(self.schema, self._dtypes, batch_size)
         self.chunk_rows = chunk_rows or settings.default_chunk_rows(self._layout.row_bytes())
         self.epoch = 0
         self.num_rows_processed = 0
         self._batch = 0
         self._maps: tuple[Callable[[Any], Any], ...] = ()
-        self._runtime: _Runtime | None = None
+        self._runtime: Runtime | None = None
         self._plans: dict[int, EpochPlan] = {}
         if rank >= world:
             raise ParameterError(f"rank must be from 0 to world - 1 = {world - 1}, got {rank}")
@@ -95,6 +96,13 @@ class BaseLoader:
     def _convert(self, batch: Batch) -> Any:
         """The batch as the framework's user sees it."""
         raise TypeError(f"{type(self).__name__} does not say what a batch looks like")
+
+    def _source(self, runtime: Runtime, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
+        """Batches `[start, stop)` before they are converted: a generator that ends its threads when it is closed."""
+        return _batches(runtime.pipeline(plan, self._layout, self.sampling, start, stop), plan, start, stop)
+
+    def _make_runtime(self) -> Runtime:
+        return Runtime(self)
 
     # Size and order.
 
@@ -148,9 +156,9 @@ class BaseLoader:
         self.epoch, self._batch = plan.epoch, start
         if start < stop:
             runtime = self._running()
-            pipeline = runtime.pipeline(plan, self._layout, self.sampling, start, stop)
+            batches = self._source(runtime, plan, start, stop)
             try:
-                for batch in _batches(pipeline, plan, start, stop):
+                for batch in batches:
                     out = self._finished(self._convert(batch))
                     self._batch += 1
                     self.num_rows_processed += batch.num_rows
@@ -160,7 +168,7 @@ class BaseLoader:
                     yield out
                     del out
             finally:
-                pipeline.close()
+                batches.close()  # type: ignore[attr-defined]
         if stop == plan.num_batches:
             self.epoch, self._batch = plan.epoch + 1, 0
 
@@ -219,9 +227,9 @@ class BaseLoader:
         """Where the time went since the loader was made; `print(loader.stats())` ends with a verdict."""
         return self._running().source.stats
 
-    def _running(self) -> _Runtime:
+    def _running(self) -> Runtime:
         if self._runtime is None or self._runtime.pid != os.getpid():
-            self._runtime = _Runtime(self)
+            self._runtime = self._make_runtime()
         return self._runtime
 
     def __getstate__(self) -> dict[str, Any]:  # buffers, caches and locks stay behind
@@ -235,7 +243,7 @@ class BaseLoader:
         return f"{kind}({len(self)} batches of {self.batch_size} rows, {len(self.schema)} columns, shuffle={self.shuffle})"
 
 
-class _Runtime:
+class Runtime:
     """Buffers, cache and counters of a loader, made when first needed in each process."""
 
     def __init__(self, loader: BaseLoader, pool: BufferPool | None = None) -> None:
@@ -269,15 +277,17 @@ class _Runtime:
 def _batches(pipeline: Pipeline, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
     """Batches cut from slabs as these arrive."""
     batch = start
-    while batch < stop:
-        slab = pipeline.take()
-        if slab is None:
-            return
-        end = slab.first + slab.num_rows
-        while batch < stop and plan.bounds(batch)[1] <= end:
-            yield slab.batch(*plan.bounds(batch))
-            batch += 1
-        del slab
+    try:
+        while batch < stop and (slab := pipeline.take()) is not None:
+            end = slab.first + slab.num_rows
+            bounds = plan.bounds(batch)
+            while batch < stop and bounds[1] <= end:
+                yield slab.batch(*bounds)
+                batch += 1
+                bounds = plan.bounds(batch)
+            del slab
+    finally:
+        pipeline.close()
 
 
 def labels_of(columns: dict[str, Any], specs: Sequence[BlockSpec], lists: Sequence[str]) -> tuple[dict[str, Any], Any]:

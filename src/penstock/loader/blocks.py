@@ -171,7 +171,9 @@ class Slab:
 
 def _join(segments: Sequence[Segment], start: int, stop: int) -> Ragged:
     """The lists of rows `[start, stop)`, which may come from two chunks."""
-    parts = [s.cut(start, stop) for s in segments if s.start < stop and s.start + s.num_rows > start]
+    inside = [s for s in segments if s.start < stop and s.start + s.num_rows > start]
+    inside.sort(key=lambda segment: segment.start)  # chunks are finished in any order
+    parts = [s.cut(start, stop) for s in inside]
     if len(parts) == 1:
         return Ragged(*parts[0])
     offsets, total = [np.zeros(1, np.int64)], 0

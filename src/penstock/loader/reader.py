@@ -58,7 +58,8 @@ class Pipeline:
     """The slabs of an epoch from chunk `first` up to `last` (not included), in order.
 
     `depth` chunks may be open at a time, counting the one whose batches are being consumed. Everything that waits does
-    so on one condition; whatever goes wrong in a thread is raised in `take`, when its chunk is due.
+    so on one condition; whatever goes wrong in a thread is raised in `take`, when its chunk is due. Without `carry` a slab
+    holds exactly the rows of its chunk, in stored order: for a device, which shuffles by itself.
     """
 
     def __init__(
@@ -175,7 +176,14 @@ class Pipeline:
         if self._carry and index + 1 < len(self._plan.chunks) and chunk.end > self._plan.slab_start(index + 1):
             following = self._slab(index + 1)
         return ChunkJob(
-            self._source, self._plan, chunk, self._slab(index), following, self._pool, self._carry, self._sampling
+            self._source,
+            self._plan,
+            chunk,
+            self._slab(index),
+            following,
+            self._pool,
+            self._carry or self._sampling is not None,
+            self._sampling,
         )
 
     def _slab(self, index: int) -> Slab:

@@ -68,7 +68,9 @@ def chosen_columns(
     return Schema(columns)
 
 
-def delivered_dtypes(schema: Schema, layout: str, dtypes: Mapping[str, Any] | None) -> dict[str, np.dtype]:
+def delivered_dtypes(
+    schema: Schema, layout: str, dtypes: Mapping[str, Any] | None, substitutes: Mapping[str, str]
+) -> dict[str, np.dtype]:
     """The dtype of each column in the batches: by column, else by role, else what the layout wants."""
     wanted = {key: dt.canonical(value) for key, value in (dtypes or {}).items()}
     if unknown := [k for k in wanted if k not in schema and k not in set(Role)]:
@@ -79,11 +81,11 @@ def delivered_dtypes(schema: Schema, layout: str, dtypes: Mapping[str, Any] | No
             f"layout='packed' needs a role for every column, and {stray[0]!r} has none; "
             f"name the columns in categorical=, continuous= and labels="
         )
-    return {c.name: np.dtype(_delivered(c, layout, wanted)) for c in schema}
+    return {c.name: np.dtype(_delivered(c, layout, wanted, substitutes)) for c in schema}
 
 
-def _delivered(column: ColumnSchema, layout: str, wanted: Mapping[str, str]) -> str:
-    default = PACKED[column.role] if layout == "packed" else column.dtype
+def _delivered(column: ColumnSchema, layout: str, wanted: Mapping[str, str], substitutes: Mapping[str, str]) -> str:
+    default = PACKED[column.role] if layout == "packed" else substitutes.get(column.dtype, column.dtype)
     name = wanted.get(column.name, wanted.get(column.role, default))
     return "uint8" if name == "bool" else dt.to_numpy(name).name
 

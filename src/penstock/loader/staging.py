@@ -1,0 +1,277 @@
+"""From host chunks to batches on a GPU: pinned buffers, copies and shuffles on a side stream, nothing that stalls.
+
+A thread of its own takes chunks as they are decoded (unshuffled, ids in their narrowest type), copies them to the device
+on a side stream, shuffles and widens them there, and queues the result with an event. The consumer's stream waits for
+that event, not the consumer. Device memory comes from torch's allocator, and `record_stream` keeps it from being given
+out again while the consumer's kernels still read it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.core.batch import Batch, BlockSpec, ListSpec, Ragged
+from penstock.core.dtypes import narrowest_int
+from penstock.core.extras import require
+from penstock.loader.blocks import Layout, Slab
+from penstock.loader.plan import EpochPlan
+from penstock.loader.reader import Pipeline
+
+if TYPE_CHECKING:
+    from penstock.loader.base import BaseLoader, Runtime
+
+torch = require("torch", "torch")
+QUEUED = 1  # chunks that wait on the device, besides the one in use and the one being copied
+
+
+def pinned_buffer(size: int) -> np.ndarray:
+    """Host memory that the GPU copies from at full speed."""
+    return torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()).numpy()
+
+
+def wire_layout(loader: BaseLoader) -> Layout:
+    """The narrowest types that hold what the schema promises; rows of a chunk end to end."""
+    dtypes = {}
+    for column in loader.schema:
+        delivered = loader._dtypes[column.name]
+        stored = np.dtype("uint8" if column.dtype == "bool" else column.dtype)
+        dtype = min(stored, delivered, key=lambda d: d.itemsize) if stored.kind == delivered.kind else delivered
+        if column.cardinality is not None and dtype.kind in "iu":
+            dtype = min(dtype, np.dtype(narrowest_int(column.cardinality)), key=lambda d: d.itemsize)
+        dtypes[column.name] = dtype
+    return Layout.of(loader.schema, dtypes, loader.batch_size, padded=False)
+
+
+@dataclass
+class DeviceChunk:
+    """A chunk on the device with the rows left over from the one before it; `first` is the position of its first row."""
+
+    first: int
+    num_rows: int
+    blocks: list[Any]
+    ragged: dict[str, Ragged]
+    places: dict[str, dict[int, int]]  # of each list column, where its values are cut: {row: offset}
+    ready: Any = None
+
+    def tensors(self) -> list[Any]:
+        return [*self.blocks, *(t for r in self.ragged.values() for t in r)]
+
+
+class _Side:
+    """The side stream of a device; on the CPU, where tests run it, everything happens at once."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def __call__(self) -> Any:
+        return torch.cuda.stream(self.stream) if self.stream is not None else nullcontext()
+
+    def mark(self) -> Any:
+        """An event behind everything issued so far."""
+        if self.stream is None:
+            return None
+        event = torch.cuda.Event()
+        event.record(self.stream)
+        return event
+
+    def join(self, chunk: DeviceChunk) -> None:
+        """Let the consumer's present stream use a chunk as soon as it is there."""
+        if self.stream is None:
+            return
+        current = torch.cuda.current_stream(self.device)
+        current.wait_event(chunk.ready)
+        for tensor in chunk.tensors():
+            tensor.record_stream(current)
+
+
+class Stager:
+    """The thread between the pipeline and the consumer."""
+
+    def __init__(self, loader: BaseLoader, runtime: Runtime, plan: EpochPlan, start: int, stop: int) -> None:
+        self._wire, self._out = wire_layout(loader), loader._layout
+        self._plan, self._device = plan, loader.device  # type: ignore[attr-defined]
+        self._stats = runtime.source.stats
+        self.side = _Side(self._device)
+        # Weighted draws need the weights, which are on the host: then the host shuffles, and chunks arrive in order.
+        self._shuffle = plan.shuffle and loader.sampling is None
+        self._pipeline: Pipeline = runtime.pipeline(plan, self._wire, loader.sampling, start, stop, carry=False)
+        self._next_chunk = plan.chunk_of(plan.bounds(start)[0])
+        self._queue: queue.Queue[DeviceChunk | BaseException | None] = queue.Queue(QUEUED)
+        self._stopped = False
+        self._tail: tuple[list[Any], dict[str, Ragged]] | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-stager", daemon=True)
+        self._thread.start()
+
+    def take(self) -> DeviceChunk | None:
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def close(self) -> None:
+        self._stopped = True
+        self._pipeline.close()
+        while self._thread.is_alive():
+            try:
+                self._queue.get_nowait()
+            except queue.Empty:
+                self._thread.join(0.01)
+        self._tail = None
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped and (slab := self._pipeline.take()) is not None:
+                chunk = self._stage(slab)
+                del slab
+                self._queue.put(chunk)
+                del chunk
+            self._queue.put(None)
+        except BaseException as error:
+            self._queue.put(error)
+
+    def _stage(self, slab: Slab) -> DeviceChunk:
+        """Copy, shuffle, widen; returns when the host memory is free again."""
+        began = time.perf_counter()
+        chunk = self._plan.chunks[self._next_chunk]
+        self._next_chunk += 1
+        order = self._plan.row_order(chunk) if self._shuffle else None
+        with self.side():
+            sent = [self._send(array)[:, : slab.num_rows] for array in slab.arrays]  # whole blocks: one copy each
+            lists = {s.name: self._send_lists(slab.lists[s.name][0]) for s in self._wire.lists}
+            picks = None if order is None else self._send(order.view(np.int32)).to(torch.int64)
+            copied = self.side.mark()
+            blocks = [self._block(spec, sent, picks, b) for b, spec in enumerate(self._out.blocks)]
+            ragged = {s.name: self._lists(s, lists[s.name], picks) for s in self._out.lists}
+            staged = DeviceChunk(chunk.first - self._carried(), chunk.num_rows + self._carried(), blocks, ragged, {})
+            staged.ready = self.side.mark()
+            self._locate(staged)
+            self._keep_tail(staged)
+        if copied is not None:
+            copied.synchronize()
+        self._stats.add("copy", time.perf_counter() - began, sum(a.nbytes for a in slab.arrays))
+        return staged
+
+    def _send(self, array: np.ndarray) -> Any:
+        tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+        if self._device.type != "cuda":
+            return tensor.clone()
+        return tensor.to(self._device, non_blocking=True)
+
+    def _send_lists(self, segment: Any) -> Ragged:
+        base, end = int(segment.offsets[0]), int(segment.offsets[-1])
+        return Ragged(self._send(segment.values[base:end]), self._send(segment.offsets - base))
+
+    def _carried(self) -> int:
+        if self._tail is None:
+            return 0
+        blocks, ragged = self._tail
+        return blocks[0].shape[1] if blocks else len(next(iter(ragged.values())).offsets) - 1
+
+    def _block(self, spec: BlockSpec, sent: list[Any], picks: Any, number: int) -> Any:
+        """One delivered block: the rows carried over, then the chunk's, gathered and cast from the blocks sent."""
+        carried = self._carried()
+        rows = sent[0].shape[1] if sent else 0
+        out = torch.empty((len(spec.names), carried + rows), dtype=_torch_dtype(spec.dtype), device=self._device)
+        if carried:
+            out[:, :carried] = self._tail[0][number]  # type: ignore[index]
+        places = {name: i for i, name in enumerate(spec.names)}
+        for wire, block in zip(self._wire.blocks, sent, strict=True):
+            mine = [i for i, name in enumerate(wire.names) if name in places]
+            if wire.role is not spec.role or not mine:
+                continue
+            part = block if len(mine) == len(wire.names) else block[mine[0] : mine[-1] + 1]
+            if len(mine) != part.shape[0]:
+                part = block[mine]
+            gathered = part if picks is None else torch.index_select(part, 1, picks)
+            targets = [places[wire.names[i]] for i in mine]
+            if targets == list(range(targets[0], targets[0] + len(targets))):
+                out[targets[0] : targets[0] + len(targets), carried:] = gathered
+            else:
+                for row, target in zip(gathered, targets, strict=True):
+                    out[target, carried:] = row
+        return out
+
+    def _lists(self, spec: ListSpec, sent: Ragged, picks: Any) -> Ragged:
+        values, offsets = sent
+        if picks is not None:
+            values, offsets = gather_lists(values, offsets, picks)
+        values = values.to(_torch_dtype(spec.dtype))
+        if self._tail is None:
+            return Ragged(values, offsets)
+        before = self._tail[1][spec.name]
+        joined = torch.cat([before.values, values])
+        return Ragged(joined, torch.cat([before.offsets, offsets[1:] + len(before.values)]))
+
+    def _locate(self, staged: DeviceChunk) -> None:
+        """Where batches begin and end in the values of lists; this thread waits for the side stream to know."""
+        if not staged.ragged:
+            return
+        size, end = self._plan.batch_size, staged.first + staged.num_rows
+        batches = range(staged.first // size, min(-(-end // size), self._plan.num_batches))
+        rows = {row - staged.first for b in batches for row in self._plan.bounds(b)} | {end // size * size - staged.first}
+        wanted = sorted(r for r in rows if 0 <= r <= staged.num_rows)
+        index = torch.tensor(wanted, device=self._device)
+        for name, lists in staged.ragged.items():
+            staged.places[name] = dict(zip(wanted, lists.offsets[index].tolist(), strict=True))
+
+    def _keep_tail(self, staged: DeviceChunk) -> None:
+        """Rows behind the last complete batch open the next chunk."""
+        rest = (staged.first + staged.num_rows) % self._plan.batch_size
+        if rest == 0 or self._next_chunk >= len(self._plan.chunks):
+            self._tail = None
+            return
+        cut = staged.num_rows - rest
+        ragged = {}
+        for name, (values, offsets) in staged.ragged.items():
+            start = staged.places[name][cut]
+            ragged[name] = Ragged(values[start:], offsets[cut:] - start)
+        self._tail = [b[:, cut:] for b in staged.blocks], ragged
+
+
+def gather_lists(values: Any, offsets: Any, picks: Any) -> tuple[Any, Any]:
+    """Lists in a new order, on their device and without waiting for it.
+
+    >>> values, offsets = gather_lists(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 3]), torch.tensor([1, 0]))
+    >>> values.tolist(), offsets.tolist()
+    ([9, 7, 8], [0, 1, 3])
+    """
+    starts, lengths = offsets[:-1][picks], (offsets[1:] - offsets[:-1])[picks]
+    new = torch.zeros_like(offsets)
+    torch.cumsum(lengths, 0, out=new[1:])
+    shift = torch.repeat_interleave(starts - new[:-1], lengths, output_size=len(values))
+    return values[shift + torch.arange(len(values), device=values.device)], new
+
+
+def _torch_dtype(dtype: np.dtype) -> Any:
+    return getattr(torch, dtype.name)
+
+
+def staged_batches(loader: BaseLoader, runtime: Runtime, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
+    """Batches as slices of chunks on the device."""
+    stager = Stager(loader, runtime, plan, start, stop)
+    batch = start
+    try:
+        while batch < stop and (chunk := stager.take()) is not None:
+            stager.side.join(chunk)
+            end = chunk.first + chunk.num_rows
+            while batch < stop and plan.bounds(batch)[1] <= end:
+                low, high = (row - chunk.first for row in plan.bounds(batch))
+                ragged = {name: _cut(lists, chunk.places[name], low, high) for name, lists in chunk.ragged.items()}
+                yield Batch(loader._layout.blocks, [b[:, low:high] for b in chunk.blocks], ragged, high - low)
+                batch += 1
+            del chunk
+    finally:
+        stager.close()
+
+
+def _cut(lists: Ragged, places: dict[int, int], low: int, high: int) -> Ragged:
+    return Ragged(lists.values[places[low] : places[high]], lists.offsets[low : high + 1] - places[low])
