@@ -86,8 +86,8 @@ def copy_column(source, out, at, width, stride):
 
 
 @njit(nogil=True, cache=True)
-def first_outside(source, high):
-    """The position of the first value outside `[0, high)`, or -1."""
+def first_outside(source, low, high):
+    """The position of the first value outside `[low, high]`, or -1."""
     size = source.shape[0]
     if size == 0:
         return -1
@@ -96,10 +96,10 @@ def first_outside(source, high):
     for i in range(size):  # no early exit: this loop runs in vector registers
         least = min(least, source[i])
         most = max(most, source[i])
-    if least >= 0 and most < high:
+    if least >= low and most <= high:
         return -1
     for i in range(size):
-        if source[i] < 0 or source[i] >= high:
+        if source[i] < low or source[i] > high:
             return i
     return -1
 

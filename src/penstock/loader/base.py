@@ -69,7 +69,7 @@ class BaseLoader:
         threads: int | None = None,
     ) -> None:
         check_all(locals(), self._constraints, type(self).__name__)
-        self.dataset = with_transform(data if isinstance(data, Dataset) else Dataset(data, part_size="8MB"), transform)
+        self.dataset = with_transform(data if isinstance(data, Dataset) else Dataset(data, part_size="1MB"), transform)
         self.batch_size, self.shuffle, self.seed, self.last_batch = batch_size, shuffle, seed, last_batch
         self.rank, self.world, self.layout, self.cache, self.threads = rank, world, layout, cache, threads
         self.sampling = sampling
@@ -252,7 +252,7 @@ class Runtime:
         caches: dict[str | None, Callable[[], Cache | None]] = {None: lambda: None, "memory": Cache, "disk": DiskCache}
         partitions: list[Partition] = loader.dataset.partitions
         self.source = ColumnSource(
-            partitions, loader._row_counts(), loader._read_schema, loader._fill, caches[loader.cache]()
+            partitions, loader._row_counts(), loader._read_schema, loader._dtypes, loader._fill, caches[loader.cache]()
         )
         self.threads = loader.threads or max(1, min(16, os.cpu_count() or 1))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,16 @@ class ColumnSource:
     """Reads columns of partitions. One per loader, used by all its threads."""
 
     def __init__(
-        self, partitions: Sequence[Partition], rows: Sequence[int], schema: Schema, fill: Fill, cache: Cache | None
+        self,
+        partitions: Sequence[Partition],
+        rows: Sequence[int],
+        schema: Schema,
+        delivered: Mapping[str, np.dtype],
+        fill: Fill,
+        cache: Cache | None,
     ) -> None:
         self.partitions, self.rows, self.schema, self.fill = list(partitions), list(rows), schema, fill
+        self._ranges = {c.name: _allowed(c, delivered.get(c.name)) for c in schema}
         self.cache = cache
         self.stats = Stats()
         self._parquet = ParquetColumns()
@@ -117,16 +125,37 @@ class ColumnSource:
         if column.role is Role.LABEL and values.dtype.kind == "f":
             if (row := first_nan(values)) >= 0:
                 raise DataError(f"{where(self.partitions[partition])}: label {column.name!r} is NaN in row {row} of it")
-        elif column.cardinality is not None and values.dtype.kind in "iu":
-            row = first_outside(values, column.cardinality)
-            if row >= 0:
+        elif (allowed := self._ranges[column.name]) is not None and values.dtype.kind in "iu":
+            bounds = np.iinfo(values.dtype)
+            low, high = max(allowed.low, bounds.min), min(allowed.high, bounds.max)
+            if (row := first_outside(values, values.dtype.type(low), values.dtype.type(high))) >= 0:
                 raise DataError(
-                    f"{where(self.partitions[partition])}: column {column.name!r} has the id {values[row]} in row {row} "
-                    f"of it, outside its cardinality {column.cardinality}; encode the data again or correct the schema"
+                    f"{where(self.partitions[partition])}: column {column.name!r} holds {values[row]} at position {row} "
+                    f"there, {allowed.reason}"
                 )
 
     def open_files(self) -> Files:
         return Files(self._parquet)
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """The integers a column may hold, and what is wrong with any other."""
+
+    low: int
+    high: int
+    reason: str
+
+
+def _allowed(column: ColumnSchema, delivered: np.dtype | None) -> Allowed | None:
+    """The range to check: of the declared cardinality, or of a delivered dtype that is narrower than the stored one."""
+    if column.cardinality is not None:
+        reason = f"outside its cardinality {column.cardinality}; encode the data again or correct the schema"
+        return Allowed(0, column.cardinality - 1, reason)
+    if delivered is None or delivered.kind not in "iu":
+        return None
+    bounds = np.iinfo(delivered)
+    return Allowed(int(bounds.min), int(bounds.max), f"which {delivered} cannot hold; ask for a wider one with dtypes=")
 
 
 class Files:

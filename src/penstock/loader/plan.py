@@ -155,11 +155,12 @@ def _stretch(total: int, batch_size: int, rank: int, world: int, last_batch: str
     num_batches = -(-total // (world * batch_size))
     if last_batch == "wrap":
         return rank * num_batches * batch_size, (rank + 1) * num_batches * batch_size, num_batches
-    if 0 < total < world:
-        raise ParameterError(
-            f"{total} rows cannot give each of {world} ranks a batch; use fewer ranks, or last_batch='wrap' to repeat rows"
-        )
     each, extra = divmod(total, world)
+    if each < num_batches:
+        raise ParameterError(
+            f"{total} rows cannot give each of {world} ranks {num_batches} batches; use fewer ranks, "
+            f"last_batch='wrap' to repeat rows, or last_batch='drop'"
+        )
     start = rank * each + min(rank, extra)
     return start, start + each + (rank < extra), num_batches
 
