@@ -20,7 +20,8 @@ class BufferPool:
     >>> pool = BufferPool()
     >>> first = pool.take((4, 2), np.float32)
     >>> place = address_of(first)
-    >>> address_of(pool.take((4, 2), np.float32)) == place  # `first` is still in use
+    >>> second = pool.take((4, 2), np.float32)
+    >>> address_of(second) == place  # `first` is still in use
     False
     >>> del first
     >>> address_of(pool.take((2, 2), np.float32)) == place

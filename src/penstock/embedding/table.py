@@ -18,12 +18,13 @@ from penstock.embedding.slots import Init
 from penstock.kernels import cpu_embedding_index as index
 from penstock.kernels import cpu_embedding_upkeep as upkeep
 from penstock.kernels.cpu_half import BFLOAT16, FLOAT16, FLOAT32
-from penstock.kernels.cpu_intrinsics import address_of, aligned_empty
+from penstock.kernels.cpu_intrinsics import address_of
 
 STORAGES = {"float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
 _CHUNK_BYTES = 1 << 18
 _LARGEST_BLOCK = 1 << 26
 _FIRST_SEGMENT = 64
+_HUGE = 1 << 22
 _NOTHING = np.empty(0, np.uint64)
 
 
@@ -194,8 +195,9 @@ class Table:
         biggest = max(1, _LARGEST_BLOCK // layout.chunk_bytes)
         while rows > 0:
             used = self.capacity // per_chunk
-            chunks = min(max(1, used // 8, -(-rows // per_chunk)), biggest)
-            block = aligned_empty(chunks * layout.chunk_bytes, np.uint8)
+            least = -(-_HUGE // layout.chunk_bytes) if used * layout.chunk_bytes >= 4 * _HUGE else 1
+            chunks = min(max(least, used // 8, -(-rows // per_chunk)), biggest)
+            block = _memory_for(chunks * layout.chunk_bytes)
             if used + chunks > len(self._chunks):
                 self._chunks = np.concatenate([self._chunks, np.zeros(max(chunks, used), np.uint64)])
             first = np.uint64(address_of(block))
@@ -252,7 +254,7 @@ class Table:
 
     def _take_segment(self) -> int:
         if not self._spare:
-            count = min(64, max(1, len(self._segments) // 8))
+            count = 1 if len(self._segments) < 8 else min(64, max(8, len(self._segments) // 8))
             size = _segment_bytes(index.MAX_SEGMENT)
             arena = _zeros(count * size)
             self._arenas.append(arena)
@@ -373,11 +375,21 @@ def _segment_bytes(entries: int) -> int:
     return index.SEGMENT_HEADER + entries * index.ENTRY_BYTES
 
 
-def _zeros(count: int) -> np.ndarray:
-    """Zeroed bytes (untouched pages cost nothing), 16-byte aligned so that no entry straddles two cache lines."""
-    raw = np.zeros(count + 16, np.uint8)
-    start = -address_of(raw) % 16
+def _memory_for(count: int) -> np.ndarray:
+    """Uninitialised bytes; large pieces begin on a huge page, which spares the processor most address look-ups.
+
+    NumPy asks for huge pages from 4 MiB on; the bytes skipped to align are never touched and so never resident.
+    """
+    alignment = 64 if count < _HUGE else 1 << 21
+    raw = np.empty(count + alignment, np.uint8)
+    start = -address_of(raw) % alignment
     return raw[start : start + count]
+
+
+def _zeros(count: int) -> np.ndarray:
+    memory = _memory_for(count)
+    memory[:] = 0
+    return memory
 
 
 def _memory(address: int, count: int) -> np.ndarray:

@@ -35,6 +35,7 @@ from penstock.kernels.cpu_embedding_index import (
     DIM,
     GENERATION,
     HISTORY,
+    NUM_STATES,
     PENDING_ROW,
     SCALAR_OFFSET,
     STATE_OFFSET,
@@ -193,7 +194,10 @@ def apply_group(
         if ahead != NO_ROW:
             address = row_address(header, np.uint64(ahead))
             prefetch(address)
-            prefetch(address + header[STATE_OFFSET])
+            if header[NUM_STATES] > 0:
+                prefetch(address + header[STATE_OFFSET])
+            if header[SCALAR_OFFSET] > 0:
+                prefetch(side_address(header, np.uint64(ahead), header[SCALAR_OFFSET]))
         row = load_u32(rows + (np.uint64(u) << four))
         if row == NO_ROW:
             continue

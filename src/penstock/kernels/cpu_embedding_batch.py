@@ -59,24 +59,29 @@ def load_id(values: int, log2_bytes: int, i: int) -> int:
 
 @numba.njit(**KERNEL)
 def scan_ids(inputs: np.ndarray, signed: np.ndarray) -> int:
-    """Fill in each slot's largest id; the first slot with a negative one, or -1."""
+    """Fill in a bound on each slot's ids; the first slot with a negative one, or -1.
+
+    The bound is the bitwise or of all ids (filled up to ones), which vectorises where a maximum does not.
+    """
     for slot in range(inputs.shape[0]):
         values, log2_bytes = inputs[slot, VALUES], np.int64(inputs[slot, LOG2_BYTES])
-        top = np.uint64(0)
-        count = inputs[slot, COUNT]
+        bits = np.uint64(0)
+        count = np.int64(inputs[slot, COUNT])
         if log2_bytes == 3:
             for i in range(count):
-                top = max(top, load64(values + (np.uint64(i) << np.uint64(3))))
+                bits |= load64(values + (np.uint64(i) << np.uint64(3)))
         elif log2_bytes == 2:
             for i in range(count):
-                top = max(top, load32(values + (np.uint64(i) << np.uint64(2))))
+                bits |= load32(values + (np.uint64(i) << np.uint64(2)))
         else:
             for i in range(count):
-                top = max(top, load_id(values, log2_bytes, np.uint64(i)))
-        inputs[slot, TOP] = top
+                bits |= load_id(values, log2_bytes, np.uint64(i))
         # Read as unsigned, a negative number is one with the highest bit of its width.
-        if signed[slot] and top >> np.uint64((8 << log2_bytes) - 1):
+        if signed[slot] and bits >> np.uint64((8 << log2_bytes) - 1):
             return slot
+        for shift in (1, 2, 4, 8, 16, 32):
+            bits |= bits >> np.uint64(shift)
+        inputs[slot, TOP] = bits
     return -1
 
 
@@ -236,7 +241,10 @@ def pool_slot(row: np.ndarray, slot: np.ndarray, places: int, inverse: int) -> N
 def gradient_is_finite(row: np.ndarray, slot: np.ndarray) -> bool:
     """Whether a slot's whole gradient is finite."""
     width = np.int64(slot[SLOT_DIM]) * (np.int64(slot[LENGTH]) if np.int64(slot[POOLING]) == RAW else 1)
-    return all(row_is_finite(row[GRADIENT] + np.uint64(b) * row[GRADIENT_STRIDE], width) for b in range(row[SAMPLES]))
+    finite = True
+    for b in range(row[SAMPLES]):
+        finite &= row_is_finite(row[GRADIENT] + np.uint64(b) * row[GRADIENT_STRIDE], width)
+    return finite
 
 
 @numba.njit(**KERNEL)

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL
-from penstock.kernels.cpu_vector import adagrad16, load_float, load_u32, store_float, store_u32, sum_squares
+from penstock.kernels.cpu_vector import adagrad16, add_row, load_float, load_u32, store_float, store_u32, sum_squares
 
 SGD, ADAGRAD, ADAGRAD_ROW, PERSIA, PERSIA_ROW, ADAM, LAZY_ADAM, ROW_ADAM, FTRL, NO_OPTIMIZER = range(10)
 # Columns of `hyper`; P0… are the optimizer's own.
@@ -69,9 +69,7 @@ def _row_wise(w: int, scalar: int, g: int, dim: int, hyper: np.ndarray, persia: 
         total += mean
         step = hyper[RATE] / (math.sqrt(total) + hyper[P0])
     store_float(scalar, total)
-    for i in range(dim):
-        at = np.uint64(i) << np.uint64(2)
-        store_float(w + at, load_float(w + at) - step * load_float(g + at))
+    add_row(w, g, dim, -step)
 
 
 @numba.njit(**KERNEL)
