@@ -22,7 +22,8 @@ _TYPES = {"INT32": np.dtype(np.int32), "INT64": np.dtype(np.int64), "FLOAT": np.
 _TYPES["DOUBLE"] = np.dtype(np.float64)
 _BITS = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}  # kernels move bits, so one compilation serves ints and floats
 _ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
-_CODECS = {"SNAPPY": "snappy", "UNCOMPRESSED": None, "ZSTD": "zstd", "LZ4": None, "LZ4_RAW": "lz4_raw", "GZIP": "gzip"}
+# Not LZ4: the footer does not tell its two framings apart.
+_CODECS = {"SNAPPY": "snappy", "UNCOMPRESSED": None, "ZSTD": "zstd", "GZIP": "gzip", "BROTLI": "brotli"}
 _PAGES = 4096
 
 
@@ -131,7 +132,10 @@ class ParquetColumns:
         at = nulls = 0
         for chunk in chunks:
             target = out[at : at + chunk.num_rows]
-            found = _decode(chunk, file, path, space, target, 0 if fill is None else fill)
+            try:
+                found = _decode(chunk, file, path, space, target, 0 if fill is None else fill)
+            except (pa.ArrowException, OSError):  # a page that does not uncompress
+                return None
             if found < 0:
                 return None
             nulls += found
@@ -163,7 +167,7 @@ def _column_chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], ColumnChu
             column, leaf = group.column(c), metadata.schema.column(c)
             known = column.physical_type in _TYPES and set(column.encodings) <= _ENCODINGS
             codec = column.compression
-            if not known or codec not in _CODECS or codec == "LZ4" or leaf.max_definition_level > 1:
+            if not known or codec not in _CODECS or leaf.max_definition_level > 1:
                 continue
             start = column.data_page_offset
             if column.has_dictionary_page and column.dictionary_page_offset is not None:

@@ -1,0 +1,146 @@
+"""The column decoder against pyarrow, over codecs, encodings, page versions, nulls; and against damaged bytes."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.data import Dataset
+from penstock.kernels import cpu_parquet as kernels
+from penstock.loader.parquet import ParquetColumns, Workspace
+
+ROWS = 3_001
+
+
+def columns(rows: int = ROWS) -> dict[str, pa.Array]:
+    rng = np.random.default_rng(0)
+    few, many = rng.integers(0, 7, rows), rng.integers(0, 2**31 - 1, rows)
+    mask = rng.random(rows) < 0.3
+    return {
+        "few": pa.array(few, pa.int32()),
+        "many": pa.array(many, pa.int64()),
+        "negative": pa.array(-many, pa.int64()),
+        "constant": pa.array(np.full(rows, 5), pa.int32()),
+        "runs": pa.array(np.arange(rows) // 100, pa.int32()),
+        "real": pa.array(rng.standard_normal(rows), pa.float32()),
+        "double": pa.array(np.round(rng.standard_normal(rows), 1), pa.float64()),
+        "unsigned": pa.array(many.astype(np.uint32) + np.uint32(2**31), pa.uint32()),
+        "byte": pa.array(few, pa.int8()),
+        "holes": pa.array(few, pa.int32(), mask=mask),
+        "real_holes": pa.array(rng.standard_normal(rows), pa.float32(), mask=mask),
+        "nothing": pa.nulls(rows, pa.float32()),
+    }
+
+
+def decode(path: str, name: str, fill: float = -1):
+    """`(values, nulls)` of a whole file's column, or None where the decoder declines."""
+    source = ParquetColumns()
+    partitions = Dataset(path).partitions
+    assert len(partitions) == 1
+    chunks = source.chunks(partitions[0], name)
+    if chunks is None:
+        return None
+    out = np.empty(partitions[0].num_rows, chunks[0].dtype)
+    nulls = source.read(chunks, source.open(path), path, Workspace(), out, fill)
+    return out, nulls
+
+
+@pytest.mark.parametrize("compression", ["snappy", "none", "zstd", "gzip"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_agrees_with_pyarrow(tmp_path, compression, version, dictionary):
+    path = str(tmp_path / "a.parquet")
+    table = pa.table(columns())
+    pq.write_table(
+        table, path, row_group_size=1100, compression=compression, data_page_version=version,
+        use_dictionary=dictionary, data_page_size=2000, dictionary_pagesize_limit=3000,
+    )  # fmt: skip
+    for name in table.column_names:
+        decoded = decode(path, name)
+        assert decoded is not None, name
+        values, nulls = decoded
+        expected = table[name].fill_null(-1).to_numpy() if table[name].null_count else table[name].to_numpy()
+        assert nulls == table[name].null_count
+        if name == "unsigned":  # stored as signed, the bits are the same
+            values = values.view(np.uint32)
+        np.testing.assert_array_equal(values, expected)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 65])
+def test_few_rows_and_required_columns(tmp_path, rows):
+    path = str(tmp_path / "a.parquet")
+    table = pa.table(columns(rows))
+    required = [n for n in table.column_names if not table[n].null_count]
+    schema = pa.schema([pa.field(n, table.schema.field(n).type, nullable=False) for n in required])
+    pq.write_table(table.select(required).cast(schema), path)
+    for name in required:
+        values, nulls = decode(path, name)
+        assert nulls == 0
+        np.testing.assert_array_equal(values.view(np.uint32) if name == "unsigned" else values, table[name].to_numpy())
+
+
+def test_compressible_pages(tmp_path):
+    path = str(tmp_path / "a.parquet")
+    # Short and overlapping back references: all of Snappy's kinds of copy.
+    values = np.concatenate([np.arange(5000) % period for period in (1, 2, 3, 5, 300, 5000)]).astype(np.int64)
+    pq.write_table(pa.table({"x": values}), path, compression="snappy", use_dictionary=False)
+    assert (decode(path, "x")[0] == values).all()
+
+
+def test_declines_what_it_does_not_know(tmp_path):
+    path = str(tmp_path / "a.parquet")
+    table = pa.table({"s": ["a", "b"], "l": [[1], [2, 3]], "d": pa.array([1, 2], pa.int64()), "b": [True, False]})
+    pq.write_table(table, path, use_dictionary=False, column_encoding={"d": "DELTA_BINARY_PACKED"})
+    assert [decode(path, name) for name in table.column_names] == [None] * 4
+
+
+@pytest.mark.parametrize("compression", ["snappy", "none"])
+def test_damaged_bytes_never_crash(tmp_path, compression):
+    path = str(tmp_path / "a.parquet")
+    table = pa.table({k: v for k, v in columns(400).items() if k in ("few", "real", "holes", "runs")})
+    pq.write_table(table, path, compression=compression, data_page_size=500)
+    source = ParquetColumns()
+    partition = Dataset(path).partitions[0]
+    rng = np.random.default_rng(1)
+    space = Workspace()
+    noticed = 0
+    for name in table.column_names:
+        (chunk,) = source.chunks(partition, name)
+        with open(path, "rb") as file:  # noqa: PTH123
+            file.seek(chunk.offset)
+            good = np.frombuffer(file.read(chunk.size), np.uint8)
+        for _ in range(300):
+            data = np.zeros(chunk.size + kernels.SLACK, np.uint8)
+            data[: chunk.size] = good
+            for _ in range(rng.integers(1, 4)):
+                data[rng.integers(0, chunk.size)] = rng.integers(0, 256)
+            noticed += _decode_bytes(data, chunk, space) < 0
+    assert noticed > 100
+
+
+def _decode_bytes(data, chunk, space) -> int:
+    count = kernels.scan_pages(data, chunk.size, space.pages)
+    if count < 0:
+        return count
+    pages = space.pages[:count]
+    out = np.empty(chunk.num_rows, np.uint32)
+    work, dictionary = np.empty(1 << 16, np.uint8), np.empty(1 << 12, np.uint32)
+    levels = np.empty(chunk.num_rows, np.uint8)
+    snappy = chunk.codec == "snappy"
+    return kernels.decode_flat(data, pages, work, dictionary, levels, chunk.optional, snappy, out, np.uint32(0))
+
+
+def test_snappy_refuses_nonsense():
+    out = np.empty(200, np.uint8)
+    for bad in (b"", b"\xff\xff\xff\xff\xff\xff", b"\x05\x01\x01", b"\x04\xf0", b"\x08\x00a\x01\x09", b"\x02\x00a"):
+        source = np.zeros(len(bad) + kernels.SLACK, np.uint8)
+        source[: len(bad)] = np.frombuffer(bad, np.uint8)
+        assert kernels.snappy(source, 0, len(bad), out, 8) == kernels.DAMAGED
+
+
+def test_workspace_grows():
+    space = Workspace()
+    small = space.array("values", 10, np.dtype(np.int32))
+    large = space.array("values", 10_000, np.dtype(np.int64))
+    assert len(small) == 10
+    assert len(large) == 10_000
