@@ -1,0 +1,88 @@
+"""The `input` section of a recipe: how to open raw files that do not describe themselves.
+
+    input:
+      format: tsv                      # parquet, csv, tsv or ipc; used where the file names do not tell
+      names: [label, I1, C1]           # of text without a header
+      dtypes: {int32: [label, I1], hex32: [C1]}
+      separator: "\\t"
+      header: false
+      roles: {label: [label], continuous: [I1], categorical: [C1]}
+
+Every key may be left out. `Workflow.from_recipe` passes over the section: a workflow takes any data with its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.core.errors import ParameterError, suggest
+from penstock.core.schema import Role, Schema
+from penstock.data import Dataset
+from penstock.data.files import FORMATS, find, suffixes
+
+KEYS = ("format", "names", "dtypes", "separator", "header", "roles")
+_TEXT_ONLY = ("names", "dtypes", "separator", "header")
+
+
+def open_input(
+    source: str | Sequence[str], section: Mapping[str, Any] | None = None, *, schema: Schema | None = None, **options: Any
+) -> Dataset:
+    """The data set at `source`, read as the section says; `options` are passed to `Dataset`.
+
+    Names, dtypes and separator concern text: parquet and Arrow files bring their own. The roles of a schema saved
+    beside the data win over those of the section, and `schema` over both.
+
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "clicks.tsv"
+    >>> _ = file.write_text("1\\t68fd1e64\\n0\\t\\n")
+    >>> data = open_input(str(file), {"names": ["label", "C1"], "dtypes": {"int32": ["label"], "hex32": ["C1"]}})
+    >>> data.to_polars().rows()
+    [(1, 1761418852), (0, None)]
+    """
+    section = checked(section or {})
+    kind = _format(source, section)
+    settings = {key: section[key] for key in _TEXT_ONLY if key in section} if kind in ("csv", "tsv") else {}
+    if "dtypes" in settings:
+        settings["dtypes"] = column_dtypes(settings["dtypes"])
+    data = Dataset(source, format=kind, schema=schema, **settings, **options)
+    return data if schema is not None else _with_roles(data, section.get("roles", {}))
+
+
+def checked(section: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The section, once its keys are known to mean something."""
+    if not isinstance(section, Mapping):
+        raise ParameterError(f"the recipe's input must be a mapping of {', '.join(KEYS)}, got {section!r}")
+    for key in section:
+        if key not in KEYS:
+            raise ParameterError(f"unknown key {key!r} in the recipe's input{suggest(str(key), KEYS, 'keys')}")
+    roles = section.get("roles", {})
+    if not isinstance(roles, Mapping) or any(role not in list(Role) for role in roles):
+        raise ParameterError(f"input.roles must be {{role: columns}} with roles {', '.join(Role)}, got {roles!r}")
+    return section
+
+
+def column_dtypes(dtypes: Mapping[str, Any]) -> dict[str, str]:
+    """`{column: dtype}` from the short form `{dtype: [columns]}`, or from the long form as it is.
+
+    >>> column_dtypes({"hex32": ["C1", "C2"], "price": "float32"})
+    {'C1': 'hex32', 'C2': 'hex32', 'price': 'float32'}
+    """
+    out: dict[str, str] = {}
+    for key, value in dtypes.items():
+        out.update(dict.fromkeys(value, key) if isinstance(value, (list, tuple)) else {key: value})
+    return out
+
+
+def _format(source: str | Sequence[str], section: Mapping[str, Any]) -> str | None:
+    """What the file names say; the section's format where they say nothing (`day_0`, `day_0.gz`)."""
+    sources = [source] if isinstance(source, str) else list(source)
+    files = find(sources)
+    kinds = {FORMATS.get(suffixes(file)[0]) for file in files}
+    return section.get("format") if kinds == {None} else FORMATS.get(suffixes(files[0])[0])
+
+
+def _with_roles(data: Dataset, roles: Mapping[str, Sequence[str]]) -> Dataset:
+    open_columns = {column.name for column in data.schema if column.role is Role.OTHER}
+    given = {role: [name for name in names if name in open_columns] for role, names in roles.items()}
+    return data.with_roles(**given)
