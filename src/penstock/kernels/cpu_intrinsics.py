@@ -56,25 +56,36 @@ def load64(typingctx: Any, address: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
+def _store(bits: int) -> Any:
+    def typed(typingctx: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            low = builder.trunc(args[1], ir.IntType(bits)) if bits < 64 else args[1]
+            builder.store(low, _pointer(builder, args[0], bits), align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.uint64, types.uint64), generate
+
+    typed.__name__ = f"store{bits}"
+    typed.__doc__ = f"Write the low {bits} bits of a uint64 at an address of any alignment."
+    return intrinsic(typed)
+
+
+store8, store16, store32, store64 = _store(8), _store(16), _store(32), _store(64)
+
+
 @intrinsic
-def store_low(typingctx: Any, address: Any, value: Any, log2_bytes: Any) -> Any:
-    """Write the low 1, 2, 4 or 8 bytes (`1 << log2_bytes`) of `value` at `address`."""
+def match_mask(typingctx: Any, address: Any, byte: Any) -> Any:
+    """Which of the 64 bytes at `address` (any alignment) equal `byte`: bit i of the result stands for byte i."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        done = builder.append_basic_block("stored")
-        switch = builder.switch(args[2], done)
-        for log2_bytes in range(4):
-            bits = 8 << log2_bytes
-            block = builder.append_basic_block(f"store{bits}")
-            switch.add_case(ir.Constant(ir.IntType(64), log2_bytes), block)
-            with builder.goto_block(block):
-                low = builder.trunc(args[1], ir.IntType(bits)) if bits < 64 else args[1]
-                builder.store(low, _pointer(builder, args[0], bits), align=1)
-                builder.branch(done)
-        builder.position_at_end(done)
-        return context.get_dummy_value()
+        vector = ir.VectorType(ir.IntType(8), 64)
+        block = builder.load(builder.inttoptr(args[0], vector.as_pointer()), align=1)
+        one = builder.insert_element(ir.Constant(vector, ir.Undefined), args[1], ir.Constant(ir.IntType(32), 0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
+        splat = builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
+        return builder.bitcast(builder.icmp_unsigned("==", block, splat), ir.IntType(64))
 
-    return types.void(types.uint64, types.uint64, types.uint64), generate
+    return types.uint64(types.uint64, types.uint8), generate
 
 
 @intrinsic

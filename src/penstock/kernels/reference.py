@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -126,3 +127,60 @@ def log1p_float32(values: np.ndarray) -> np.ndarray:
 def digitize(values: np.ndarray, boundaries: np.ndarray) -> np.ndarray:
     """The number of boundaries that are not above the value; NaN is above all."""
     return np.digitize(values, boundaries).astype(np.int32)
+
+
+def parse_field(text: bytes, kind: str) -> Any:
+    """One field of delimited text: its number, None where empty; ValueError where it is malformed."""
+    if not text:
+        return None
+    if kind in ("hex32", "hex64"):
+        if not re.fullmatch(rb"[0-9a-fA-F]{1,%d}" % (int(kind[3:]) // 4), text):
+            raise ValueError(text)
+        return int(text, 16)
+    if kind.startswith("float"):
+        if not re.fullmatch(rb"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", text, re.IGNORECASE):
+            raise ValueError(text)
+        return float(text) if kind == "float64" else nearest_float32(text.decode())
+    if not re.fullmatch(rb"[+-]?\d+", text) or not np.iinfo(kind).min <= int(text) <= np.iinfo(kind).max:
+        raise ValueError(text)
+    return int(text)
+
+
+def nearest_float32(text: str) -> float:
+    """The float32 nearest to a decimal text, ties to even, found among all neighbours by exact arithmetic."""
+    if not math.isfinite(float(text)):
+        return float(text)
+    exact = Fraction(text)
+    with np.errstate(over="ignore", under="ignore"):
+        near = np.float32(float(text))
+        around = [near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))]
+    limit = Fraction(2) ** 128  # what infinity stands for when rounding
+
+    def distance(value: np.float32) -> tuple[Fraction, int]:
+        as_fraction = Fraction(float(value)) if np.isfinite(value) else limit * int(np.sign(value))
+        return abs(as_fraction - exact), int(value.view(np.uint32)) & 1
+
+    return float(min(around, key=distance))
+
+
+def parse_text(text: bytes, kinds: Sequence[str], delimiter: bytes, on_error: str) -> tuple[list[list[Any]], list[int]]:
+    """`(rows, numbers of the bad lines)`; with `on_error="null"` bad and missing fields are None."""
+    lines = text.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    rows, bad_lines = [], []
+    for number, line in enumerate(lines):
+        fields = line.removesuffix(b"\r").split(delimiter)
+        bad = len(fields) != len(kinds)
+        row: list[Any] = []
+        for column, kind in enumerate(kinds):
+            try:
+                row.append(parse_field(fields[column], kind) if column < len(fields) else None)
+            except ValueError:
+                row.append(None)
+                bad = True
+        if bad:
+            bad_lines.append(number)
+        if not bad or on_error == "null":
+            rows.append(row)
+    return rows, bad_lines

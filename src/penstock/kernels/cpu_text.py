@@ -1,0 +1,278 @@
+"""A reader for delimited click-log text: a byte range of whole lines in, typed columns with Arrow validity out.
+
+Plain fields only: no quoting, no surrounding blanks; an empty field is null. Kinds are `"int8"` to `"int64"`, `"uint8"`
+to `"uint64"`, `"hex32"` (up to 8 hexadecimal digits, as uint32), `"hex64"`, `"float32"`, `"float64"` and `"skip"`.
+Integers may have a sign and are checked for range; floats are correctly rounded; lines may end in `\\r\\n`, and the
+last one need not end at all. Any number of threads may parse different ranges.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.core.errors import ParameterError, suggest
+from penstock.core.params import Int, OneOf, check
+from penstock.kernels import cpu_text_fields as fields
+from penstock.kernels import cpu_text_tiles as tiles
+from penstock.kernels.cpu_intrinsics import address_of, aligned_empty, kernel_input
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["ERROR_TEXTS", "KINDS", "LineError", "ParsedColumn", "ParsedText", "count_lines", "next_line_start", "parse"]
+
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+DTYPES = {name: name for name in (*INTEGERS, "float32", "float64")} | {"hex32": "uint32", "hex64": "uint64"}
+KINDS = (*DTYPES, "skip")
+ON_ERROR = ("raise", "skip", "null")
+ERROR_TEXTS = {
+    fields.TOO_FEW_FIELDS: "too few fields",
+    fields.TOO_MANY_FIELDS: "too many fields",
+    fields.BAD_INTEGER: "not an integer",
+    fields.OUT_OF_RANGE: "an integer that the column's type cannot hold",
+    fields.BAD_HEX: "not hexadecimal",
+    fields.HEX_TOO_LONG: "more hexadecimal digits than the column's type can hold",
+    fields.BAD_FLOAT: "not a number",
+}
+PADDING = 64  # bytes that the kernel may read beyond the last line
+HARD_FLOATS = 1 << 14  # floats put aside for Python before the kernel pauses
+CODES = {"hex32": tiles.HEX32, "hex64": tiles.HEX64, "float32": tiles.FLOAT32, "float64": tiles.FLOAT64}
+
+
+class LineError(NamedTuple):
+    """A malformed line or field: its line (from 0) and byte offset in the range, its column, and the error code."""
+
+    line: int
+    offset: int
+    column: int
+    code: int
+
+    @property
+    def text(self) -> str:
+        """What is wrong, in words."""
+        return ERROR_TEXTS[self.code]
+
+
+@dataclass
+class ParsedColumn:
+    """One column: values (0 where null), and an Arrow validity bitmap (bit i, lowest first, is row i)."""
+
+    values: np.ndarray
+    bitmap: np.ndarray
+    null_count: int
+
+    def valid(self) -> np.ndarray:
+        """The validity as one boolean per row."""
+        return np.unpackbits(self.bitmap, count=len(self.values), bitorder="little").view(np.bool_)
+
+    def to_arrow(self) -> Any:
+        """A pyarrow array over the same memory."""
+        import pyarrow as pa
+
+        bitmap = pa.py_buffer(self.bitmap) if self.null_count else None
+        kind = pa.from_numpy_dtype(self.values.dtype)
+        return pa.Array.from_buffers(kind, len(self.values), [bitmap, pa.py_buffer(self.values)], self.null_count)
+
+
+@dataclass
+class ParsedText:
+    """The kept columns of a byte range in file order (by index), and what was wrong with its lines.
+
+    `errors` holds the first ones found, `num_bad_lines` counts all lines with an error.
+    """
+
+    columns: dict[int, ParsedColumn]
+    num_rows: int
+    num_lines: int
+    num_bad_lines: int = 0
+    errors: list[LineError] = field(default_factory=list)
+
+    def to_polars(self, names: Sequence[str]) -> pl.DataFrame:
+        """A polars frame over the same memory; `names` has one name per column of the file."""
+        import polars as pl
+
+        return pl.DataFrame([pl.from_arrow(c.to_arrow()).alias(names[i]) for i, c in self.columns.items()])  # type: ignore[union-attr]
+
+
+def parse(
+    buffer: Any, kinds: Sequence[str], keep: Sequence[int] | None = None, delimiter: bytes = b"\t",
+    on_error: str = "raise", max_errors: int = 1000,
+) -> ParsedText:  # fmt: skip
+    """Parse a buffer of whole lines (bytes, mmap slice, uint8 array) whose columns are of the given kinds.
+
+    `keep` lists the columns to return (all but `"skip"` ones where None). Malformed lines never stop the parse:
+    with `on_error="raise"` the caller raises if `errors` is not empty; `"skip"` drops their rows; `"null"` makes bad
+    and missing fields null and ignores surplus ones. Fields of columns that are not kept are not looked at, except with
+    `"skip"`: which rows remain must not depend on the columns asked for.
+
+    >>> text = parse(b"1\\t68fd1e64\\n0\\t\\n", ["int8", "hex32"])
+    >>> text.to_polars(["label", "C1"]).rows()
+    [(1, 1761418852), (0, None)]
+    >>> [(error.line, error.column, error.text) for error in parse(b"1\\tzz\\n", ["int8", "hex32"]).errors]
+    [(0, 1, 'not hexadecimal')]
+    """
+    kept = _check_arguments(kinds, keep, delimiter, on_error, max_errors)
+    text = _as_uint8(buffer)
+    num_lines = count_lines(text)
+    outputs = {
+        column: ParsedColumn(aligned_empty(num_lines, DTYPES[kinds[column]]), _empty_bitmap(num_lines), 0)
+        for column in kept
+    }
+    run = _Run(kinds, outputs, delimiter, on_error, max_errors)
+    split = _last_line_start(text, len(text) - PADDING)
+    run.parse(text, split, 0)
+    tail = text[split:]
+    padded = np.zeros(len(tail) + 1 + PADDING, np.uint8)
+    padded[: len(tail)] = tail
+    ends = len(tail) == 0 or tail[-1] == 10
+    padded[len(tail)] = 0 if ends else 10
+    run.parse(padded, len(tail) + (not ends), split)
+    return run.finish(num_lines)
+
+
+def count_lines(buffer: Any) -> int:
+    """The number of lines; a last one without a newline counts.
+
+    >>> count_lines(b"a\\nb"), count_lines(b"a\\nb\\n"), count_lines(b"")
+    (2, 2, 0)
+    """
+    text = _as_uint8(buffer)
+    return int(tiles.count_newlines(address_of(text), len(text))) + bool(len(text) and text[-1] != 10)
+
+
+def next_line_start(buffer: Any, position: int) -> int:
+    """Where the first line that starts at or after `position` starts; the buffer's length where none does.
+
+    >>> [next_line_start(b"ab\\ncd\\n", position) for position in (0, 1, 3, 4)]
+    [0, 3, 3, 6]
+    """
+    if position <= 0:
+        return 0
+    text = _as_uint8(buffer)
+    for start in range(position - 1, len(text), 1 << 16):
+        found = text[start : start + (1 << 16)].tobytes().find(b"\n")
+        if found >= 0:
+            return start + found + 1
+    return len(text)
+
+
+class _Run:
+    """One parse: the plan and the state that its kernel calls share."""
+
+    def __init__(
+        self, kinds: Sequence[str], outputs: dict[int, ParsedColumn], delimiter: bytes, on_error: str, max_errors: int
+    ) -> None:
+        self.outputs, self.kinds, self.delimiter = outputs, kinds, delimiter[0]
+        self.mode = tiles.MODE_NULL if on_error == "null" else tiles.MODE_DROP
+        wanted = set(outputs) if on_error != "skip" else {c for c, kind in enumerate(kinds) if kind != "skip"}
+        self.decoded = sorted(wanted)
+        rows = [_plan_row(column, kinds[column], outputs.get(column)) for column in self.decoded]
+        self.plan = np.array(rows, np.int64).reshape(len(rows), 6)
+        self.state, self.null_counts = np.zeros(tiles.NUM_STATE, np.int64), np.zeros(len(rows), np.int64)
+        self.errors = np.zeros((max_errors, 4), np.int64)
+        has_floats = any(kinds[column].startswith("float") for column in outputs)
+        # Room for one tile at least; without floats nothing is ever put aside.
+        room = tiles.TILE * len(rows)
+        self.hard = np.zeros((room + HARD_FLOATS * has_floats, 4), np.int64)
+
+    def parse(self, text: np.ndarray, limit: int, origin: int) -> None:
+        """Parse `text[:limit]`, which starts at `origin` of the range."""
+        self.state[tiles.POSITION], num_errors = 0, self.state[tiles.NUM_ERRORS]
+        while self.state[tiles.POSITION] < limit:
+            tiles.parse_tiles(
+                address_of(text), limit, self.delimiter, len(self.kinds), self.mode, self.plan, self.state,
+                self.null_counts, self.errors, self.hard,
+            )  # fmt: skip
+            self._round_hard_floats(text)
+        self.errors[num_errors : self.state[tiles.NUM_ERRORS], 1] += origin
+
+    def finish(self, num_lines: int) -> ParsedText:
+        num_rows = int(self.state[tiles.OUT_ROW])
+        null_counts = dict(zip(self.decoded, self.null_counts.tolist(), strict=True))
+        for index, column in self.outputs.items():
+            column.values, column.bitmap = column.values[:num_rows], column.bitmap[: -(-num_rows // 8)]
+            column.null_count = null_counts[index]
+        errors = sorted(LineError(*entry) for entry in self.errors[: self.state[tiles.NUM_ERRORS]].tolist())
+        return ParsedText(self.outputs, num_rows, num_lines, int(self.state[tiles.BAD_LINES]), errors)
+
+    def _round_hard_floats(self, text: np.ndarray) -> None:
+        for place, row, offset, length in self.hard[: self.state[tiles.NUM_HARD]].tolist():
+            values = self.outputs[self.decoded[place]].values
+            digits = text[offset : offset + length].tobytes().decode("ascii")
+            values[row] = float(digits) if values.dtype == np.float64 else _nearest_float32(digits)
+        self.state[tiles.NUM_HARD] = 0
+
+
+def _plan_row(column: int, kind: str, out: ParsedColumn | None) -> list[int]:
+    dtype = np.dtype(DTYPES[kind])
+    code = CODES.get(kind, tiles.UNSIGNED if dtype.kind == "u" else tiles.SIGNED)
+    most = int(np.iinfo(dtype).max) if dtype.kind != "f" else 0
+    most = most - 2**64 if most >= 2**63 else most
+    addresses = (address_of(out.values), address_of(out.bitmap)) if out is not None else (0, 0)
+    return [column, code, dtype.itemsize.bit_length() - 1, *addresses, most]
+
+
+def _nearest_float32(digits: str) -> np.float32:
+    """The float32 nearest to a decimal text, ties to even; float64 in between would round twice."""
+    double = float(digits)
+    if not np.isfinite(double) or abs(double) > 3.5e38:
+        return np.float32(np.copysign(np.inf, double)) if not np.isnan(double) else np.float32(double)
+    exact = Fraction(re.sub(r"^\+", "", digits))
+    with np.errstate(over="ignore", under="ignore"):
+        near = np.float32(double)
+        candidates = [near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))]
+    return min(candidates, key=lambda c: (abs(_as_fraction(c) - exact), int(c.view(np.uint32)) & 1))
+
+
+def _as_fraction(value: np.float32) -> Fraction:
+    # Infinity stands for the power of two after the greatest float32, from whose middle on numbers round to it.
+    return Fraction(float(value)) if np.isfinite(value) else Fraction(2) ** 128 * int(np.sign(value))
+
+
+def _as_uint8(buffer: Any) -> np.ndarray:
+    if isinstance(buffer, np.ndarray):
+        return kernel_input(buffer, np.uint8)
+    return kernel_input(np.frombuffer(buffer, np.uint8)) if len(buffer) else np.empty(0, np.uint8)
+
+
+def _empty_bitmap(num_rows: int) -> np.ndarray:
+    bitmap = aligned_empty(num_rows // 64 + 2, np.uint64)  # one word more than rows need: tiles may end inside a word
+    bitmap[:] = 0
+    return bitmap.view(np.uint8)
+
+
+def _last_line_start(text: np.ndarray, stop: int) -> int:
+    """Where the last line that starts at or before `stop` starts; 0 where none does."""
+    while stop > 0:
+        start = max(0, stop - (1 << 16))
+        found = text[start:stop].tobytes().rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        stop = start
+    return 0
+
+
+def _check_arguments(
+    kinds: Sequence[str], keep: Sequence[int] | None, delimiter: bytes, on_error: str, max_errors: int
+) -> list[int]:
+    """Refuse what cannot be parsed; the columns to return, in file order."""
+    check("on_error", on_error, OneOf(ON_ERROR))
+    check("max_errors", max_errors, Int(min=1))
+    if not kinds:
+        raise ParameterError("kinds must name at least one column")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ParameterError(f"unknown column kind {kind!r}{suggest(str(kind), KINDS, 'kinds')}")
+    if len(delimiter) != 1 or delimiter in b"\r\n":
+        raise ParameterError(f"delimiter must be one byte other than a line end, got {delimiter!r}")
+    kept = [column for column, kind in enumerate(kinds) if kind != "skip"] if keep is None else sorted(set(keep))
+    for column in kept:
+        if not 0 <= column < len(kinds) or kinds[column] == "skip":
+            raise ParameterError(f"keep names column {column}, which is not there or of kind 'skip'")
+    return kept
