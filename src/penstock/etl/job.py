@@ -1,0 +1,135 @@
+"""A whole ETL run: open, fit, transform, write the features and the fitted workflow. What `penstock etl` calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.core.artefact import staged
+from penstock.core.errors import OutputExistsError, ParameterError
+from penstock.core.schema import Schema
+from penstock.data.bad_lines import BadLines
+from penstock.data.dataset import DEFAULT_PART_SIZE
+from penstock.data.files import find, is_remote, local_path
+from penstock.data.writer import SCHEMA_FILE
+from penstock.etl.input_section import open_input
+from penstock.etl.workflow import Workflow
+
+
+@dataclass(frozen=True)
+class EtlReport:
+    """What a run produced."""
+
+    output: str
+    workflow: str | None
+    num_rows: int
+    num_files: int
+    seconds: float
+    bad_lines: BadLines
+    schema: Schema
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.num_rows / max(self.seconds, 1e-9)
+
+
+@dataclass(frozen=True)
+class EtlJob:
+    """Fits `recipe` on `inputs`, or takes the fitted workflow at `apply`, and writes the transformed rows to `output`.
+
+    The fitted workflow goes to `workflow`, beside the output by default (`OUTPUT-workflow`). Both appear together when
+    everything is written: a run that fails or is stopped leaves neither.
+
+    >>> import tempfile
+    >>> from penstock.data.synthetic import criteo
+    >>> from penstock.etl import presets
+    >>> place = Path(tempfile.mkdtemp())
+    >>> _ = criteo(place / "day.tsv", 1000, cardinalities=50)
+    >>> report = EtlJob([str(place / "day.tsv")], str(place / "features"), recipe=presets.load("criteo")).run()
+    >>> report.num_rows, report.schema["C1"].role, Path(report.workflow).name
+    (1000, <Role.CATEGORICAL: 'categorical'>, 'features-workflow')
+    """
+
+    inputs: Sequence[str]
+    output: str
+    recipe: Mapping[str, Any] | None = None
+    apply: str | None = None
+    workflow: str | None = None
+    engine: Any = None
+    part_size: int | str = DEFAULT_PART_SIZE
+    on_error: str = "raise"
+    shuffle: str | None = None
+    seed: int = 0
+    row_group_size: int = 250_000
+    num_files: int | None = None
+    overwrite: bool = False
+    show_progress: bool | None = None
+
+    def run(self) -> EtlReport:
+        """Do it all; nothing is read before the output is known to be free."""
+        if self.recipe is None and self.apply is None:
+            raise ParameterError("an ETL job needs a recipe to fit, or a fitted workflow to apply")
+        self._check_target(self.output, SCHEMA_FILE)
+        place = self._workflow_place()
+        if place is not None:
+            self._check_target(place, "workflow.json")
+        self._check_inputs_outside()
+        started = time.perf_counter()
+        fitted = None if self.apply is None else Workflow.load(self.apply, engine=self.engine)
+        workflow = fitted or Workflow.from_recipe(self.recipe or {}, engine=self.engine)
+        data = open_input(
+            list(self.inputs), (self.recipe or {}).get("input"), part_size=self.part_size, on_error=self.on_error
+        )
+        with ExitStack() as stack:
+            if fitted is None:
+                rows = workflow.fit_transform(data, show_progress=self.show_progress)
+            else:
+                rows = workflow.transform(data)
+            if place is not None:
+                # Saved beside its place first; renamed into it when the block ends, after the data.
+                folder = stack.enter_context(staged(place, self.overwrite))
+                workflow.save(folder)
+            written = rows.to_parquet(
+                self.output, shuffle=self.shuffle, seed=self.seed, row_group_size=self.row_group_size,
+                num_files=self.num_files, overwrite=self.overwrite, engine=self.engine,
+                show_progress=self.show_progress,
+            )  # fmt: skip
+        bad = max(workflow.bad_lines, written.bad_lines, key=lambda found: found.count)
+        seconds = time.perf_counter() - started
+        schema = workflow.output_schema
+        return EtlReport(self.output, place, written.num_rows, len(written.files), seconds, bad, schema)
+
+    def _workflow_place(self) -> str | None:
+        if self.apply is not None:
+            if self.workflow is not None:
+                raise ParameterError("a workflow that is applied is not saved again; leave out workflow or apply")
+            return None
+        if self.workflow is not None:
+            return self.workflow
+        if is_remote(self.output):
+            raise ParameterError(f"{self.output} is remote; say where the fitted workflow goes, a local folder")
+        return local_path(self.output).rstrip("/") + "-workflow"
+
+    def _check_target(self, target: str, mark: str) -> None:
+        """Refuse before any work what would be refused at the end, and never replace a folder of something else."""
+        if is_remote(target):
+            return
+        place = Path(local_path(target))
+        if not place.exists() or (place.is_dir() and not any(place.iterdir())):
+            return
+        if not self.overwrite:
+            raise OutputExistsError(f"{place} exists already; ask to overwrite it, or choose another path")
+        if not (place / mark).is_file():
+            raise OutputExistsError(f"{place} was not written by Penstock (it has no {mark}); choose another path")
+
+    def _check_inputs_outside(self) -> None:
+        if is_remote(self.output):
+            return
+        place = Path(local_path(self.output)).resolve()
+        for file in find(list(self.inputs)):
+            if not is_remote(file) and Path(file).resolve().is_relative_to(place):
+                raise ParameterError(f"the input {file} lies inside the output {place}; choose another output")

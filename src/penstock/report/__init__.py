@@ -1,0 +1,1 @@
+"""What a person is shown: collected as plain data first, then rendered."""

@@ -1,0 +1,187 @@
+"""Profiles of data sets and saved workflows, as plain data that JSON can hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.core.artefact import MANIFEST
+from penstock.core.dtypes import NUMERIC
+from penstock.core.errors import ParameterError
+from penstock.core.schema import ColumnSchema, Role, Schema
+from penstock.data import Dataset
+from penstock.etl import Workflow
+from penstock.etl.ops import get_embedding_sizes
+
+SAMPLE_ROWS = 1_000_000
+NUM_BINS = 12
+
+
+def is_artefact(path: str | Path) -> bool:
+    """Whether `path` is a folder that was saved behind a manifest, such as a workflow."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def profile_dataset(data: Dataset, sample_rows: int = SAMPLE_ROWS) -> dict[str, Any]:
+    """Roles, cardinalities, null shares and histograms, exact over at most `sample_rows` rows.
+
+    The rows come from partitions spread over the whole data set, so that data ordered by time is seen at both ends.
+
+    >>> profile = profile_dataset(Dataset({"user": ["a", "b", "a", None], "price": [1.0, 2.0, 3.0, 4.0]}))
+    >>> profile["rows"], profile["columns"][0]["distinct"], profile["columns"][0]["null_share"]
+    (4, 2, 0.25)
+    """
+    if sample_rows < 1:
+        raise ParameterError(f"the number of rows to look at must be an int ≥ 1, got {sample_rows}")
+    frame, whole = _sample(data, sample_rows)
+    known = [part.num_rows for part in data.partitions]
+    rows = frame.height if whole else (None if None in known else sum(n or 0 for n in known))
+    return {
+        "kind": "dataset",
+        "rows": rows,
+        "sampled_rows": frame.height,
+        "is_sample": not whole,
+        "partitions": data.num_partitions,
+        "bytes": sum(part.num_bytes for part in data.partitions),
+        "columns": [profile_column(frame[column.name], column) for column in data.schema],
+    }
+
+
+def _sample(data: Dataset, most: int) -> tuple[pl.DataFrame, bool]:
+    """At most `most` rows, and whether they are all there are."""
+    parts, frames, height = data.partitions, [], 0
+    for number in spread(len(parts)):
+        frame = parts[number].read(data.schema.names)
+        if height + frame.height > most:
+            frames.append(frame.head(most - height))
+            return pl.concat(frames), False
+        frames.append(frame)
+        height += frame.height
+        if height == most:
+            break
+    return pl.concat(frames), len(frames) == len(parts)
+
+
+def spread(count: int) -> Iterator[int]:
+    """Every number below `count`, any first few of them far apart.
+
+    >>> list(spread(6))
+    [0, 4, 2, 1, 5, 3]
+    """
+    bits = max(1, (count - 1).bit_length())
+    for i in range(1 << bits):
+        number = int(f"{i:0{bits}b}"[::-1], 2)
+        if number < count:
+            yield number
+
+
+def profile_column(series: pl.Series, column: ColumnSchema) -> dict[str, Any]:
+    """One column: what the schema says and what the values show."""
+    out: dict[str, Any] = {
+        "name": column.name,
+        "dtype": f"list[{column.dtype}]" if column.is_list else column.dtype,
+        "role": str(column.role),
+        "tags": sorted(column.tags),
+        "cardinality": column.cardinality,
+        "null_share": series.null_count() / max(1, len(series)),
+    }
+    if column.is_list:
+        lengths = series.list.len().drop_nulls()
+        out["mean_length"] = _plain(lengths.mean())
+        out["max_length"] = _plain(lengths.max())
+        series = series.explode()
+    values = series.drop_nulls()
+    out["distinct"] = values.n_unique()
+    if column.dtype in NUMERIC and column.dtype != "bool" and not _is_category(column):
+        numbers = values.cast(pl.Float64)
+        numbers = numbers.filter(numbers.is_finite())
+        out.update(min=_plain(numbers.min()), max=_plain(numbers.max()), mean=_plain(numbers.mean()))
+        out["histogram"] = histogram(numbers.to_numpy())
+    else:
+        out["histogram"] = frequencies(values, as_hex=column.properties.get("text") == "hex")
+    return out
+
+
+def _is_category(column: ColumnSchema) -> bool:
+    return column.role in (Role.CATEGORICAL, Role.LABEL) or column.properties.get("text") == "hex"
+
+
+def histogram(numbers: np.ndarray, num_bins: int = NUM_BINS) -> dict[str, Any]:
+    """Counts in bins of equal width; of logarithmic width where a long tail would leave one bin with everything.
+
+    >>> histogram(np.array([0.0, 1.0, 2.0, 3.0]), num_bins=2)
+    {'scale': 'linear', 'edges': [0.0, 1.5, 3.0], 'counts': [2, 2]}
+    """
+    if len(numbers) == 0:
+        return {"scale": "linear", "edges": [], "counts": []}
+    low, high = float(numbers.min()), float(numbers.max())
+    if low == high:
+        return {"scale": "linear", "edges": [low, high], "counts": [len(numbers)]}
+    first, third = np.quantile(numbers, [0.25, 0.75])
+    if high - low > 20 * max(third - first, 1e-12) and high - low > num_bins:
+        edges = low + np.expm1(np.linspace(0, math.log1p(high - low), num_bins + 1))
+        edges[-1] = high  # rounding must not leave the largest value outside
+        scale = "log"
+    else:
+        edges, scale = np.linspace(low, high, num_bins + 1), "linear"
+    counts, _ = np.histogram(numbers, edges)
+    return {"scale": scale, "edges": [float(e) for e in edges], "counts": [int(c) for c in counts]}
+
+
+def frequencies(values: pl.Series, most: int = NUM_BINS, as_hex: bool = False) -> dict[str, Any]:
+    """The most frequent values and how often they occur; ties by value.
+
+    >>> frequencies(pl.Series(["b", "a", "b"]))
+    {'scale': 'frequency', 'values': ['b', 'a'], 'counts': [2, 1]}
+    """
+    counts = pl.DataFrame({"value": values}).group_by("value").len().sort("len", "value", descending=[True, False])
+    top = counts.head(most)
+    shown = [f"{v:08x}" if as_hex else _plain(v) for v in top["value"].to_list()]
+    return {"scale": "frequency", "values": shown, "counts": top["len"].to_list()}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: text for dates, nothing for what is not a number."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value)
+
+
+def profile_workflow(workflow: Workflow, path: str = "") -> dict[str, Any]:
+    """A fitted workflow: its recipe, the columns it reads and the columns it writes, with embedding sizes."""
+    return {
+        "kind": "workflow",
+        "path": path,
+        "recipe": workflow.to_recipe(),
+        "inputs": profile_schema(workflow.input_schema),
+        "outputs": profile_schema(workflow.output_schema),
+    }
+
+
+def profile_schema(schema: Schema) -> list[dict[str, Any]]:
+    """The columns of a schema; those with a cardinality get the size of their embedding table.
+
+    >>> profile_schema(Schema([ColumnSchema("C1", "int32", role="categorical", cardinality=1000)]))[0]["embedding"]
+    [1000, 77]
+    """
+    sized = Schema(c for c in schema if c.role is Role.CATEGORICAL and c.cardinality is not None)
+    sizes = get_embedding_sizes(sized)
+    flat = sizes if isinstance(sizes, dict) else {**sizes[0], **sizes[1]}
+    return [
+        {
+            "name": column.name,
+            "dtype": f"list[{column.dtype}]" if column.is_list else column.dtype,
+            "role": str(column.role),
+            "tags": sorted(column.tags),
+            "cardinality": column.cardinality,
+            "embedding": list(flat[column.name]) if column.name in flat else None,
+        }
+        for column in schema
+    ]
