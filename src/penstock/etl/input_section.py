@@ -26,7 +26,11 @@ _TEXT_ONLY = ("names", "dtypes", "separator", "header")
 
 
 def open_input(
-    source: str | Sequence[str], section: Mapping[str, Any] | None = None, *, schema: Schema | None = None, **options: Any
+    source: str | Sequence[str],
+    section: Mapping[str, Any] | None = None,
+    *,
+    schema: Schema | None = None,
+    **options: Any,
 ) -> Dataset:
     """The data set at `source`, read as the section says; `options` are passed to `Dataset`.
 

@@ -122,7 +122,9 @@ class EtlJob:
         if not place.exists() or (place.is_dir() and not any(place.iterdir())):
             return
         if not self.overwrite:
-            raise OutputExistsError(f"{place} exists already; ask to overwrite it, or choose another path")
+            raise OutputExistsError(
+                f"{place} exists already; overwrite it (overwrite=True, --overwrite) or choose another path"
+            )
         if not (place / mark).is_file():
             raise OutputExistsError(f"{place} was not written by Penstock (it has no {mark}); choose another path")
 

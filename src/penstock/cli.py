@@ -1,0 +1,283 @@
+"""The command line: arguments in, calls out. What the commands do lives in the packages they call."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from penstock.core.errors import PenstockError
+
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+class Kind(StrEnum):
+    criteo = "criteo"
+    multihot = "multihot"
+    movielens = "movielens"
+
+
+class FileFormat(StrEnum):
+    tsv = "tsv"
+    parquet = "parquet"
+
+
+class OnError(StrEnum):
+    raise_ = "raise"
+    skip = "skip"
+    null = "null"
+
+
+class Shuffle(StrEnum):
+    none = "none"
+    partition = "partition"
+    full = "full"
+
+
+class Group(TyperGroup):
+    """One place where errors become one readable line and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        debug = ctx.params.get("debug", False)
+        try:
+            with _readable_warnings():
+                return super().invoke(ctx)
+        except (PenstockError, OSError, MemoryError) as error:
+            if isinstance(error, BrokenPipeError):  # the reader of a pipe has gone, as `| head` does
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(0) from None
+            if debug:
+                traceback.print_exc()
+            _say(f"error: {error or type(error).__name__}")
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            if debug:
+                traceback.print_exc()
+            _say("stopped; nothing was written")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+class _readable_warnings(warnings.catch_warnings):
+    """Warnings as one line each on standard error, every text once."""
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        seen: set[str] = set()
+
+        def show(message: Warning | str, category: Any, *_: Any, **__: Any) -> None:
+            if str(message) not in seen and issubclass(category, UserWarning):
+                seen.add(str(message))
+                _say(f"warning: {message}")
+
+        warnings.showwarning = show  # type: ignore[assignment]
+
+
+def _say(text: str) -> None:
+    print(" ".join(text.split("\n")), file=sys.stderr)
+
+
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    help="Click logs to a trained recommender at full pressure.",
+)
+
+Progress = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="Draw progress bars.", show_default="on a terminal")
+]
+Preset = Annotated[str | None, typer.Option(help="A recipe that comes with Penstock: criteo.", show_default="none")]
+Recipe = Annotated[str | None, typer.Option(help="A recipe as a YAML file.", show_default="none")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"penstock {version('penstock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option(help="Print the traceback of an error.", envvar="PENSTOCK_DEBUG")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Click logs to a trained recommender at full pressure."""
+
+
+@app.command()
+def synth(
+    output: Annotated[
+        str, typer.Argument(metavar="OUTPUT", help="The file to write, or the folder where --files is above 1.")
+    ],
+    rows: Annotated[int, typer.Option(min=0, help="How many rows.")] = 1_000_000,
+    kind: Annotated[Kind, typer.Option(help="Click logs, click logs with list columns, or ratings.")] = Kind.criteo,
+    format: Annotated[
+        FileFormat | None, typer.Option(help="Of the files.", show_default="tsv for criteo, else parquet")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Other rows from the same distribution and teacher.")] = 0,
+    cardinality_cap: Annotated[
+        int | None, typer.Option(min=1, help="At most this many values in a category column.", show_default="none")
+    ] = None,
+    files: Annotated[int, typer.Option(min=1, help="How many files.")] = 1,
+    overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
+    progress: Progress = None,
+) -> None:
+    """Make synthetic click logs that a model can learn, with a known best AUC."""
+    from penstock.data import synthetic
+
+    if kind is not Kind.criteo and format is FileFormat.tsv:
+        raise typer.BadParameter(f"{kind} has list columns, which TSV cannot hold; use parquet", param_hint="--format")
+    common: dict[str, Any] = {"seed": seed, "num_files": files, "overwrite": overwrite, "progress": progress}
+    if kind is Kind.criteo:
+        made = synthetic.criteo(
+            output, rows, format=str(format or FileFormat.tsv), cardinalities=cardinality_cap, **common
+        )
+    elif kind is Kind.multihot:
+        cap = {} if cardinality_cap is None else {"cardinality": min(cardinality_cap, 100_000)}
+        made = synthetic.multihot(output, rows, **cap, **common)
+    else:
+        cap = {} if cardinality_cap is None else {
+            "num_users": min(cardinality_cap, 10_000), "num_items": min(cardinality_cap, 2_000),
+        }  # fmt: skip
+        made = synthetic.movielens(output, rows, **cap, **common)
+    print(made)
+
+
+@app.command()
+def etl(
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help="Files, globs, folders or URLs.")],
+    output: Annotated[
+        str, typer.Argument(metavar="OUTPUT", help="The folder to write; it appears whole or not at all.")
+    ],
+    recipe: Recipe = None,
+    preset: Preset = None,
+    engine: Annotated[
+        str, typer.Option(help="Where it runs: local, local:N (threads), tcp://… (Dask), ray or ray://…")
+    ] = "local",
+    part_size: Annotated[str, typer.Option(help="Bytes that a partition aims at.")] = "64MB",
+    on_error: Annotated[OnError, typer.Option(help="What a malformed text line does.")] = OnError.raise_,
+    workflow: Annotated[
+        str | None, typer.Option(help="Where the fitted workflow goes.", show_default="OUTPUT-workflow")
+    ] = None,
+    apply: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORKFLOW",
+            help="Transform with this fitted workflow and fit nothing; a recipe or preset then only says how to read.",
+            show_default="none",
+        ),
+    ] = None,
+    shuffle: Annotated[
+        Shuffle, typer.Option(help="Permute rows inside each partition, or over the whole data.")
+    ] = Shuffle.none,
+    seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,
+    row_group_size: Annotated[int, typer.Option(min=1, help="Rows in a parquet row group.")] = 250_000,
+    files: Annotated[
+        int | None, typer.Option(min=1, help="How many files to write.", show_default="a few for each worker")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
+    progress: Progress = None,
+) -> None:
+    """Fit a recipe on raw rows and write features that are ready to train on."""
+    from penstock.etl.job import EtlJob
+    from penstock.report import terminal
+
+    if recipe is None and preset is None and apply is None:
+        raise typer.BadParameter("give --recipe FILE, --preset NAME or --apply WORKFLOW")
+    if apply is not None and workflow is not None:
+        raise typer.BadParameter("a workflow that is applied is not saved again", param_hint="--workflow")
+    job = EtlJob(
+        inputs, output, recipe=_recipe(recipe, preset), apply=apply, workflow=workflow, engine=engine,
+        part_size=part_size, on_error=str(on_error), shuffle=None if shuffle is Shuffle.none else str(shuffle),
+        seed=seed, row_group_size=row_group_size, num_files=files, overwrite=overwrite, show_progress=progress,
+    )  # fmt: skip
+    terminal.show_etl(job.run(), _console())
+
+
+@app.command()
+def inspect(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Data, or the folder of a saved workflow.")],
+    recipe: Recipe = None,
+    preset: Preset = None,
+    rows: Annotated[int, typer.Option(min=1, help="Look at no more than this many rows.")] = 1_000_000,
+    on_error: Annotated[OnError, typer.Option(help="What a malformed text line does.")] = OnError.raise_,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Show the schema, roles, cardinalities, null shares and a small histogram of each column."""
+    from penstock.etl import Workflow
+    from penstock.etl.input_section import open_input
+    from penstock.report import profile, terminal
+
+    if len(paths) == 1 and profile.is_artefact(paths[0]):
+        found = profile.profile_workflow(Workflow.load(paths[0]), paths[0])
+    else:
+        data = open_input(paths, (_recipe(recipe, preset) or {}).get("input"), on_error=str(on_error))
+        found = profile.profile_dataset(data, rows)
+    if json:
+        from json import dumps
+
+        print(dumps(found, indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        terminal.show(found, _console())
+
+
+@app.command()
+def demo(
+    rows: Annotated[int, typer.Option(min=1, help="How many rows of click logs.")] = 300_000,
+    output: Annotated[
+        str | None, typer.Option(help="Keep everything in this folder.", show_default="a temporary one")
+    ] = None,
+) -> None:
+    """Make click logs, turn them into features, and show the schema with its embedding sizes."""
+    from penstock.report.demo import run_demo
+
+    run_demo(_console(), rows, output)
+
+
+def _recipe(recipe: str | None, preset: str | None) -> dict[str, Any] | None:
+    if recipe is not None and preset is not None:
+        raise typer.BadParameter("give either --recipe or --preset, not both")
+    if preset is not None:
+        from penstock.etl import presets
+
+        return presets.load(preset)
+    if recipe is not None:
+        from penstock.etl.recipe import read_yaml
+
+        return read_yaml(Path(recipe))
+    return None
+
+
+def _console() -> Console:
+    # A pipe has no width: nothing must be cut off there.
+    return Console() if sys.stdout.isatty() else Console(width=160, soft_wrap=False)
+
+
+def _terminate(*_: Any) -> None:
+    raise SystemExit(TERMINATED)  # unwinds, so that staging folders are removed, as Ctrl-C does
+
+
+def main() -> None:
+    """The `penstock` command."""
+    signal.signal(signal.SIGTERM, _terminate)
+    app()
+
+
+if __name__ == "__main__":
+    main()
