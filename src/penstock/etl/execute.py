@@ -144,6 +144,8 @@ def fit(plan: Plan, dataset: Dataset, engine: Engine, update: bool, show_progres
     for number in range(num_stages):
         for numbers in plan.fits(number):
             done += 1
+            for i in numbers:
+                plan.check_fittable(i)
             label = f"fit {done}/{passes}" if passes > 1 else "fit"
             states = _one_pass(plan, stage, numbers, engine, label, show_progress)
             if not found.count:  # later passes read the same bad lines again
@@ -249,7 +251,7 @@ def cross(plan: Plan, stage: Stage, number: int, engine: Engine, training: bool 
     earlier = () if op.changes_rows else (i for i in used_later if plan.stages[i] <= number)
     carried = tuple(sorted({*inputs, *earlier}))
     kept = tuple(sorted({node} | {i for i in used_later if i in carried}))
-    owner = {name: p for p in inputs for name in plan.schemas[p].names}
+    owner = {name: p for p in reversed(inputs) for name in plan.schemas[p].names}  # parents before dependencies
     key_columns = tuple(f"{owner[key]}:{key}" for key in keys)
     leave = _Leave(plan, _shell(stage), carried, training)
     parts = [_Left(part, leave) for part in stage.parts]

@@ -103,7 +103,9 @@ class Node:
         selector: ColumnSelector | None = None,
         dependencies: Sequence[Node] = (),
         name: str | None = None,
+        optional: bool = False,
     ) -> None:
+        self.optional = optional  # a source that may be absent: the reader's other inputs may hold the column
         self.kind, self.parents, self.op, self.selector = kind, tuple(parents), op, selector
         self.dependencies = tuple(dependencies)
         self.name = name
@@ -149,7 +151,9 @@ class Node:
         if getattr(op, "_in_graph", False):
             op = copy.copy(op)  # one operator in two places learns two things
         op._in_graph = True
-        dependencies = [as_node(d) for d in op.dependencies()]
+        # Where rows were filtered or grouped before, raw columns no longer line up: the inputs must hold what is named.
+        named = [d for d in op.dependencies() if self.domain is None or not isinstance(d, str)]
+        dependencies = [_dependency(d) for d in named]
         return Node("apply", [self], op=op, dependencies=dependencies)
 
     def __add__(self, other: Any) -> Node:
@@ -178,6 +182,8 @@ class Node:
         """The columns that the operator, choice or source of this node works on; `inputs` is the parents' schema."""
         if self.kind in ("source", "pick", "drop"):
             assert self.selector is not None
+            if self.optional and not all(name in inputs for group in self.selector.groups for name in group):
+                return Columns(())
             return self.selector.resolve(inputs)
         return Columns(_groups_of(self, inputs))
 
@@ -239,6 +245,13 @@ def as_node(value: Any) -> Node:
     raise GraphError(f"expected column names, a ColumnSelector or a node, got {value!r}")
 
 
+def _dependency(value: Any) -> Node:
+    """A dependency given by name may also come from the inputs, so the raw data need not have it."""
+    if isinstance(value, str):
+        return Node("source", selector=ColumnSelector([value]), optional=True)
+    return as_node(value)
+
+
 def ancestors(outputs: Sequence[Node]) -> list[Node]:
     """Every node that `outputs` need, parents first, each once."""
     order: list[Node] = []
@@ -268,7 +281,8 @@ def rebuilt(output: Node, change: Callable[[Node, list[Node], list[Node]], Node 
         dependencies = [done[id(d)] for d in node.dependencies]
         kept = [p for p in parents if p is not None]
         lost = len(kept) < len(parents) if node.kind != "join" else not kept
-        if lost or None in dependencies:
+        needed = node.op is None or not node.op.fit_only_dependencies
+        if lost or (needed and None in dependencies):
             done[id(node)] = None
         else:
             done[id(node)] = change(node, kept, [d for d in dependencies if d is not None])

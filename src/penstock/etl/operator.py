@@ -54,6 +54,7 @@ class Operator:
     constraints: ClassVar[Mapping[str, Constraint]] = {}
     changes_rows: ClassVar[bool] = False  # fewer, more or other rows than came in
     needs_row_numbers: ClassVar[bool] = False  # `frame` carries ROW_NUMBER
+    fit_only_dependencies: ClassVar[bool] = False  # only fitting reads them: a serving workflow does without
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

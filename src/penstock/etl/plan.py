@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from penstock.core.errors import DataError, GraphError, PenstockError, SchemaError
+from penstock.core.errors import ColumnNotFoundError, DataError, GraphError, PenstockError, SchemaError
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl.graph import Node, ancestors
 from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator
@@ -43,8 +43,24 @@ class Plan:
         for i, node in enumerate(self.nodes):
             inputs = self.input_schema if node.kind == "source" else self._joined(self.parents[i], node)
             extra = self._joined(self.dependencies[i], node, allow_same=True)
+            self._check_dependencies(node, inputs, extra)
             self.columns.append(node.columns(inputs))
             self.schemas.append(node.output_schema(inputs, extra))
+
+    def _check_dependencies(self, node: Node, inputs: Schema, extra: Schema, fitting: bool = False) -> None:
+        """Columns that an operator names must be there; those that only fitting reads, when it is fitted."""
+        if node.op is None or (node.op.fit_only_dependencies and not fitting):
+            return
+        for name in node.op.dependencies():
+            if isinstance(name, str) and name not in inputs and name not in extra:
+                known = [*inputs.names, *(n for n in self.input_schema.names if n not in inputs)]
+                raise ColumnNotFoundError(name, known, f"the inputs of {node.op!r}")
+
+    def check_fittable(self, number: int) -> None:
+        """Refuse to fit a node whose fitting needs columns that are not there."""
+        node = self.nodes[number]
+        inputs, extra = self._joined(self.parents[number], node), self._joined(self.dependencies[number], node, True)
+        self._check_dependencies(node, inputs, extra, fitting=True)
 
     def _joined(self, numbers: Sequence[int], node: Node, allow_same: bool = False) -> Schema:
         columns: dict[str, ColumnSchema] = {}
@@ -182,8 +198,6 @@ class Plan:
         changes = []
         for column in self.input_schema:
             if column.name not in frame.columns:
-                from penstock.core.errors import ColumnNotFoundError
-
                 raise ColumnNotFoundError(column.name, frame.columns, "the data given to the workflow")
             found, wanted = frame.schema[column.name], column.polars_dtype
             if found == wanted:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import io
+import json
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import polars as pl
 
 from penstock.core.errors import ParameterError
 
@@ -46,3 +51,53 @@ def resolve_reference(reference: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise ParameterError(f"cannot find {reference!r}, which the workflow refers to: {error}") from error
     return found
+
+
+# What a polars expression must not contain to be written or read: Python code (stored as pickle) and native plugins.
+_CODE = ("anonymous", "python", "plugin", "subplan")
+
+
+def expression_to_recipe(expression: pl.Expr) -> dict[str, Any]:
+    """A polars expression as plain data.
+
+    >>> restored = expression_from_recipe(expression_to_recipe(pl.col("x") + 1))
+    >>> restored.meta.eq(pl.col("x") + 1)
+    True
+    """
+    with warnings.catch_warnings():  # polars warns that other releases of it may not read this form
+        warnings.simplefilter("ignore")
+        data = json.loads(expression.meta.serialize(format="json"))
+    if _holds_code(data):
+        raise ParameterError(
+            f"the expression {expression} cannot be saved: it calls Python code; use native polars expressions, "
+            f"or ops.LambdaOp with a function that is importable by name"
+        )
+    return {"expression": data}
+
+
+def expression_from_recipe(data: Any) -> pl.Expr:
+    """The expression that `expression_to_recipe` wrote; anything that carries code is refused."""
+    if not isinstance(data, Mapping) or set(data) != {"expression"}:
+        raise ParameterError(f"an expression in a recipe is {{expression: …}}, got {data!r}")
+    if _holds_code(data["expression"]):
+        raise ParameterError("an expression in the recipe carries Python code or a plugin; that is never loaded")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return pl.Expr.deserialize(io.StringIO(json.dumps(data["expression"])), format="json")
+        except (pl.exceptions.PolarsError, ValueError) as error:
+            raise ParameterError(
+                f"an expression in the recipe cannot be read by polars {pl.__version__}: {error}"
+            ) from error
+
+
+def _holds_code(data: Any) -> bool:
+    if isinstance(data, Mapping):
+        return any(_names_code(k) or _holds_code(v) for k, v in data.items())
+    if isinstance(data, list):
+        return any(_holds_code(v) for v in data if isinstance(v, (list, Mapping)))
+    return False
+
+
+def _names_code(key: Any) -> bool:
+    return any(word in str(key).lower() for word in _CODE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -51,12 +52,16 @@ class RowPlan:
         if node.kind != "apply":
             return _chooser(origins, names)
         assert node.op is not None
-        function = node.op.row_function(plan.columns[i]) or self._through_frame(i, node.op, plan.columns[i])
+        slow = self._through_frame(i, node.op, plan.columns[i])
+        function = _for_lists(node.op.row_function(plan.columns[i]) or slow, slow, self._lists(i))
         if len(origins) == 1:
             origin = origins[0]
             return lambda values: function(values[origin])
         gather = _gatherer(origins)
         return lambda values: function(gather(values))
+
+    def _lists(self, i: int) -> list[str]:
+        return [c.name for p in self.plan.parents[i] for c in self.plan.schemas[p] if c.is_list]
 
     def _through_frame(self, i: int, op: Operator, columns: Columns) -> RowFunction:
         plan = self.plan
@@ -68,6 +73,13 @@ class RowPlan:
             return op.transform(frame, columns).select(names).row(0, named=True)
 
         return run
+
+
+def _for_lists(function: RowFunction, slow: RowFunction, lists: list[str]) -> RowFunction:
+    """A missing list is no missing element, and a row function cannot tell them apart: such rows take the frame."""
+    if not lists:
+        return function
+    return lambda values: slow(values) if any(values[n] is None for n in lists) else function(values)
 
 
 def _chooser(origins: list[int], names: list[str]) -> Callable[[Values], dict[str, Any]]:
@@ -107,6 +119,10 @@ def _converter(column: Any) -> Callable[[Any], Any] | None:
         return lambda value: int(value, 16) if isinstance(value, str) else int(value)
     if column.dtype.startswith(("int", "uint")):
         return lambda value: value if type(value) is int else _integer(column.name, value)
+    if column.dtype == "float32":  # a Python float has more digits than the column would keep
+        return lambda value: ctypes.c_float(value).value
+    if column.dtype == "float64":
+        return lambda value: value if type(value) is float else float(value)
     if column.dtype == "string":
         return lambda value: value if type(value) is str else str(value)
     return None

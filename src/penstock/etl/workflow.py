@@ -175,9 +175,7 @@ class Workflow:
 
         def change(node: Node, parents: list[Node], dependencies: list[Node]) -> Node | None:
             if node.kind == "source":
-                selector = node.selector
-                assert selector is not None
-                columns = selector.resolve(schema)
+                columns = node.columns(schema)
                 left = [list(g) if len(g) > 1 else g[0] for g in columns.groups if not gone & set(g)]
                 return as_node(left) if left else None
             return _copy(node, parents, dependencies)

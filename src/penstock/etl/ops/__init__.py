@@ -11,18 +11,65 @@ from penstock.etl.ops.continuous import (
     Normalize,
     NormalizeMinMax,
 )
+from penstock.etl.ops.custom import Expr, LambdaOp
+from penstock.etl.ops.dtype_size import DropLowCardinality, ReduceDtypeSize
 from penstock.etl.ops.embedding_sizes import get_embedding_sizes
+from penstock.etl.ops.groupby import Groupby
+from penstock.etl.ops.hashing import HashBucket, HashedCross
+from penstock.etl.ops.join import JoinExternal
+from penstock.etl.ops.join_groupby import JoinGroupby
+from penstock.etl.ops.lag import DifferenceLag
+from penstock.etl.ops.lists import ListSlice, ValueCount
+from penstock.etl.ops.metadata import (
+    AddMetadata,
+    AddProperties,
+    AddTags,
+    TagAsItemFeatures,
+    TagAsItemID,
+    TagAsUserFeatures,
+    TagAsUserID,
+)
+from penstock.etl.ops.naming import Rename
+from penstock.etl.ops.rows import Dropna, Filter
+from penstock.etl.ops.similarity import ColumnSimilarity
+from penstock.etl.ops.stats import DataStats
+from penstock.etl.ops.target import TargetEncoding
 
 __all__ = [
+    "AddMetadata",
+    "AddProperties",
+    "AddTags",
     "Bucketize",
     "Categorify",
     "Clip",
+    "ColumnSimilarity",
+    "DataStats",
+    "DifferenceLag",
+    "DropLowCardinality",
+    "Dropna",
+    "Expr",
     "FillMedian",
     "FillMissing",
+    "Filter",
     "FittedOperator",
+    "Groupby",
+    "HashBucket",
+    "HashedCross",
+    "JoinExternal",
+    "JoinGroupby",
+    "LambdaOp",
+    "ListSlice",
     "LogOp",
     "Normalize",
     "NormalizeMinMax",
     "Operator",
+    "ReduceDtypeSize",
+    "Rename",
+    "TagAsItemFeatures",
+    "TagAsItemID",
+    "TagAsUserFeatures",
+    "TagAsUserID",
+    "TargetEncoding",
+    "ValueCount",
     "get_embedding_sizes",
 ]

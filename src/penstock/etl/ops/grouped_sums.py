@@ -1,0 +1,186 @@
+"""Counts, sums and extremes by key that merge in any order to the same bits: what TargetEncoding and JoinGroupby learn.
+
+A float64 sum depends on the order of its terms, an integer sum does not. So each value is cut into whole multiples of
+a few powers of two ("limbs", 80 bits each), every limb is added up as a 128-bit integer, and only the totals are
+turned into floats again, as pairs of float64 (about 106 bits), which keeps variances honest far from zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import polars as pl
+
+from penstock.core.errors import DataError, SchemaError
+
+SUM_LIMBS = (20, -60, -140)  # multiples of 2**20, then of 2**-60 and 2**-140
+SQUARE_LIMBS = (100, *SUM_LIMBS)
+LARGEST = 2.0**90  # beyond it, squares would leave no room for adding up
+SPLITTER = 134217729.0  # 2**27 + 1 cuts a float64 into two halves of 26 bits
+
+Pair = tuple[np.ndarray, np.ndarray]  # an unevaluated sum of two float64, the second below the first's last bit
+
+
+class GroupedSums:
+    """Totals by key. Columns named `min:` and `max:` merge as extremes, all others by addition.
+
+    >>> sums = GroupedSums(["k0"])
+    >>> sums.add(pl.DataFrame({"k0": ["a", "b", "a"], "count:x": [1, 1, 1]}))
+    >>> sums.add(pl.DataFrame({"k0": ["a"], "count:x": [5]}))
+    >>> sums.frame().rows()
+    [('a', 7), ('b', 1)]
+    """
+
+    def __init__(self, keys: Sequence[str], frames: Iterable[pl.DataFrame] = ()) -> None:
+        self.keys = list(keys)
+        self._frames = list(frames)  # the first is the largest: the others are merged in when they outgrow it
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Add rows of totals; keys may repeat."""
+        self._frames.append(self._merged([frame]))
+        pending = sum(f.height for f in self._frames[1:])
+        if pending > self._frames[0].height + 10_000:
+            self._frames = [self._merged(self._frames)]
+
+    def merge(self, other: GroupedSums) -> GroupedSums:
+        merged = GroupedSums(self.keys, self._frames)
+        for frame in other._frames:
+            merged.add(frame)
+        return merged
+
+    def frame(self) -> pl.DataFrame:
+        """One row a key, sorted by key."""
+        self._frames = [self._merged(self._frames).sort(self.keys, nulls_last=False)]
+        return self._frames[0]
+
+    def _merged(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        whole = frames[0] if len(frames) == 1 else pl.concat(frames)
+        return whole.group_by(self.keys).agg(
+            pl.col(n).min() if n.startswith("min:") else pl.col(n).max() if n.startswith("max:") else pl.col(n).sum()
+            for n in whole.columns
+            if n not in self.keys
+        )
+
+
+def key_frame(frame: pl.DataFrame, names: Sequence[str], what: str) -> pl.DataFrame:
+    """Key columns under the neutral names k0, k1, …; NaN is a missing key, -0.0 is 0.0."""
+    keys = []
+    for i, name in enumerate(names):
+        series = frame[name]
+        if isinstance(series.dtype, (pl.List, pl.Array)):
+            raise SchemaError(f"{what} groups by single values; column {name!r} holds lists")
+        if series.dtype.is_float():
+            series = series.fill_nan(None) + 0.0
+        keys.append(series.alias(f"k{i}"))
+    return pl.DataFrame(keys)
+
+
+def numbers(series: pl.Series, what: str) -> np.ndarray:
+    """A column as float64; null, NaN and infinities, which cannot be added up, as NaN."""
+    if series.dtype == pl.Boolean:
+        series = series.cast(pl.UInt8)
+    if not (series.dtype.is_numeric() or series.dtype == pl.Null):
+        raise SchemaError(f"{what} needs numbers; column {series.name!r} is {series.dtype}")
+    values = series.cast(pl.Float64).fill_null(np.nan).to_numpy(writable=True)
+    values[~np.isfinite(values)] = np.nan
+    if len(values) and np.nanmax(np.abs(values), initial=0.0) > LARGEST:
+        raise DataError(f"{what}: column {series.name!r} holds values beyond {LARGEST:.0e}; clip them first (ops.Clip)")
+    return values
+
+
+def totals(name: str, values: np.ndarray, squares: bool = False, sums: bool = True) -> dict[str, pl.Series]:
+    """What each row adds to `count:`, `sum<i>:` and `square<i>:` of its key."""
+    present = ~np.isnan(values)
+    values = np.where(present, values, 0.0)
+    out = {f"count:{name}": pl.Series(present.astype(np.int64))}
+    if sums:
+        for i, limb in enumerate(_limbs([values], SUM_LIMBS)):
+            out[f"sum{i}:{name}"] = limb
+    if squares:
+        high = SPLITTER * values
+        high = high - (high - values)
+        low = values - high
+        for i, limb in enumerate(_limbs([high * high, 2.0 * high * low, low * low], SQUARE_LIMBS)):
+            out[f"square{i}:{name}"] = limb
+    return out
+
+
+def _limbs(terms: list[np.ndarray], exponents: Sequence[int]) -> list[pl.Series]:
+    """The terms' sum in whole multiples of `2**exponent`; every subtraction here is exact."""
+    out = []
+    for exponent in exponents:
+        limb: pl.Series | None = None
+        for i, term in enumerate(terms):
+            whole = np.rint(np.ldexp(term, -exponent))
+            terms[i] = term - np.ldexp(whole, exponent)
+            part = pl.Series(whole).cast(pl.Int128)
+            limb = part if limb is None else limb + part
+        assert limb is not None
+        out.append(limb)
+    return out
+
+
+def sum_of(frame: pl.DataFrame, name: str) -> Pair:
+    """Each key's sum."""
+    return _from_limbs([frame[f"sum{i}:{name}"] for i in range(len(SUM_LIMBS))], SUM_LIMBS)
+
+
+def mean_of(frame: pl.DataFrame, name: str) -> np.ndarray:
+    """Each key's mean; NaN where nothing was counted."""
+    count = frame[f"count:{name}"].to_numpy().astype(np.float64)
+    high, low = _divided(sum_of(frame, name), np.where(count > 0, count, np.nan))
+    return high + low
+
+
+def variance_of(frame: pl.DataFrame, name: str) -> np.ndarray:
+    """Each key's sample variance; NaN below two values."""
+    count = frame[f"count:{name}"].to_numpy().astype(np.float64)
+    usable = np.where(count > 1, count, np.nan)
+    squares = _from_limbs([frame[f"square{i}:{name}"] for i in range(len(SQUARE_LIMBS))], SQUARE_LIMBS)
+    total = sum_of(frame, name)
+    expected = _divided(_product(total, total), usable)
+    high, low = _plus(squares, (-expected[0], -expected[1]))
+    return np.maximum((high + low) / (usable - 1.0), 0.0)
+
+
+def _from_limbs(limbs: Sequence[pl.Series], exponents: Sequence[int]) -> Pair:
+    total: Pair = (np.zeros(len(limbs[0])), np.zeros(len(limbs[0])))
+    for limb, exponent in zip(limbs, exponents, strict=True):
+        high = limb.cast(pl.Float64)
+        low = (limb - high.cast(pl.Int128)).cast(pl.Float64)
+        total = _plus(total, (np.ldexp(high.to_numpy(), exponent), np.ldexp(low.to_numpy(), exponent)))
+    return total
+
+
+def _two_sum(a: np.ndarray, b: np.ndarray) -> Pair:
+    total = a + b
+    shadow = total - a
+    return total, (a - (total - shadow)) + (b - shadow)
+
+
+def _two_product(a: np.ndarray, b: np.ndarray) -> Pair:
+    product = a * b
+    a_high, b_high = SPLITTER * a, SPLITTER * b
+    a_high, b_high = a_high - (a_high - a), b_high - (b_high - b)
+    a_low, b_low = a - a_high, b - b_high
+    return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def _plus(left: Pair, right: Pair) -> Pair:
+    high, low = _two_sum(left[0], right[0])
+    tail, rest = _two_sum(left[1], right[1])
+    high, low = _two_sum(high, low + tail)
+    return _two_sum(high, low + rest)
+
+
+def _product(left: Pair, right: Pair) -> Pair:
+    high, low = _two_product(left[0], right[0])
+    return _two_sum(high, low + (left[0] * right[1] + left[1] * right[0]))
+
+
+def _divided(left: Pair, by: np.ndarray) -> Pair:
+    first = left[0] / by
+    product = _two_product(first, by)
+    rest = _plus(left, (-product[0], -product[1]))
+    return _two_sum(first, (rest[0] + rest[1]) / by)

@@ -1,0 +1,143 @@
+"""Columns from another table."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
+from penstock.core.params import BOOL, NONE, STR, ListOf, OneOf
+from penstock.core.schema import Schema
+from penstock.data.dataset import Dataset
+from penstock.data.sources import to_polars
+from penstock.etl.operator import ROW_NUMBER, Columns, Operator
+
+_NAMES = STR | ListOf(STR)
+
+
+class JoinExternal(Operator):
+    """Join the columns of another table by key; the inputs pass through.
+
+    A left join on keys that are unique in the table keeps the rows as they are. An inner join, or a key that the
+    table holds several times, changes them. A missing key matches nothing.
+
+    Args:
+        df_ext: a polars, pandas or Arrow frame, a Dataset, or paths of one. Only a path can be saved with a workflow.
+        on: the key columns of the data; among the inputs.
+        how: `"left"` or `"inner"`.
+        on_ext: the key columns of the table, where they are named otherwise.
+        columns_ext: the table's columns to join; all by default.
+        drop_duplicates_ext: drop repeated rows of the table first.
+
+    >>> from penstock import Workflow
+    >>> cities = pl.DataFrame({"city": ["Rome", "Oslo"], "country": ["IT", "NO"]})
+    >>> frame = pl.DataFrame({"city": ["Oslo", "Lima", "Rome"]})
+    >>> Workflow(["city"] >> JoinExternal(cities, on="city")).transform(frame)["country"].to_list()
+    ['NO', None, 'IT']
+    """
+
+    constraints = {
+        "on": _NAMES,
+        "how": OneOf(("left", "inner")),
+        "on_ext": _NAMES | NONE,
+        "columns_ext": _NAMES | NONE,
+        "drop_duplicates_ext": BOOL,
+    }
+
+    def __init__(
+        self,
+        df_ext: Any,
+        on: str | Sequence[str],
+        how: str = "left",
+        on_ext: str | Sequence[str] | None = None,
+        columns_ext: str | Sequence[str] | None = None,
+        drop_duplicates_ext: bool = False,
+    ) -> None:
+        self.df_ext = df_ext
+        self.on = on
+        self.how = how
+        self.on_ext = on_ext
+        self.columns_ext = columns_ext
+        self.drop_duplicates_ext = drop_duplicates_ext
+
+    def check_params(self) -> None:
+        super().check_params()
+        if len(_listed(self.on)) != len(self._keys_ext):
+            raise ParameterError(f"JoinExternal.on and on_ext must name as many columns: {self.on!r}, {self.on_ext!r}")
+
+    @property
+    def _keys_ext(self) -> list[str]:
+        return _listed(self.on if self.on_ext is None else self.on_ext)
+
+    @property
+    def changes_rows(self) -> bool:  # type: ignore[override]
+        return self.how == "inner" or bool(self.table.select(self._keys_ext).drop_nulls().is_duplicated().any())
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """The other table's keys and columns, read once."""
+        if not hasattr(self, "_table"):
+            source = self.df_ext
+            if isinstance(source, (str, Path)) or (isinstance(source, (list, tuple)) and source):
+                source = Dataset(source)
+            whole = source.to_polars() if isinstance(source, Dataset) else to_polars(source)
+            wanted = whole.columns if self.columns_ext is None else _listed(self.columns_ext)
+            names = list(dict.fromkeys([*self._keys_ext, *wanted]))
+            for name in names:
+                if name not in whole.columns:
+                    raise ColumnNotFoundError(name, whole.columns, "JoinExternal.df_ext")
+            table = whole.select(names)
+            self._table = table.unique(maintain_order=True) if self.drop_duplicates_ext else table
+        return self._table
+
+    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        keys = _listed(self.on)
+        names = [*columns.names, ROW_NUMBER] if ROW_NUMBER in frame.columns else list(columns.names)
+        left = frame.select(names).with_columns(pl.col(k).alias(f"on:{i}") for i, k in enumerate(keys))
+        right = self.table.rename({k: f"on:{i}" for i, k in enumerate(self._keys_ext)})
+        # Keys meet in a dtype that holds both sides: int32 ids find int64 ones.
+        for i in range(len(keys)):
+            name = f"on:{i}"
+            if left.schema[name] != right.schema[name]:
+                common = pl.concat([left.select(name).clear(), right.select(name).clear()], how="vertical_relaxed")
+                left, right = left.cast({name: common.schema[name]}), right.cast({name: common.schema[name]})
+        on = [f"on:{i}" for i in range(len(keys))]
+        joined = left.join(right, on=on, how=self.how, maintain_order="left_right")  # type: ignore[arg-type]
+        return joined.drop(on)
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        for name in _listed(self.on):
+            if name not in columns.names:
+                raise ColumnNotFoundError(name, columns.names, "JoinExternal's inputs (on)")
+        added = Schema.from_polars(self.table.drop(self._keys_ext).schema)
+        for column in added:
+            if column.name in columns.names:
+                raise SchemaError(
+                    f"JoinExternal: column {column.name!r} is in the data and in df_ext; choose others with columns_ext"
+                )
+        return inputs.select(columns.names) + added
+
+    def recipe_params(self) -> dict[str, Any]:
+        source = self.df_ext
+        paths = source if isinstance(source, (list, tuple)) else [source]
+        if not all(isinstance(p, (str, Path)) for p in paths):
+            raise ParameterError(
+                f"JoinExternal.df_ext cannot be saved: a {type(source).__name__} lives in memory; write it as parquet "
+                f"and give JoinExternal the path"
+            )
+        copied = copy.copy(self)
+        copied.df_ext = [str(p) for p in paths] if paths is source else str(source)
+        return Operator.recipe_params(copied)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Other processes read a path themselves; a frame travels once."""
+        gone = "_table" if isinstance(self.df_ext, (str, Path)) else ""
+        return {k: v for k, v in self.__dict__.items() if k != gone}
+
+
+def _listed(names: Any) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)

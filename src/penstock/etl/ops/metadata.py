@@ -1,0 +1,145 @@
+"""Tags and properties of columns; the data passes through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from penstock.core.params import NONE, STR, Instance, ListOf
+from penstock.core.schema import ColumnSchema, Schema
+from penstock.etl.operator import Columns, Operator, RowFunction, per_column
+
+_TAGS = STR | ListOf(STR)
+_PROPERTIES = Instance(Mapping, "a mapping")
+
+
+class _Annotate(Operator):
+    """Passes the data through and adds `added_tags` and `added_properties` to the schema."""
+
+    def added_tags(self) -> Sequence[str]:
+        return ()
+
+    def added_properties(self) -> Mapping[str, Any]:
+        return {}
+
+    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        return frame.select(columns.names)
+
+    def row_function(self, columns: Columns) -> RowFunction:
+        names = columns.names
+        return lambda values: {name: values[name] for name in names}
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        tags, properties = frozenset(self.added_tags()), dict(self.added_properties())
+
+        def change(column: ColumnSchema) -> ColumnSchema:
+            return column.with_(tags=column.tags | tags, properties={**column.properties, **properties})
+
+        return per_column(inputs, columns, change)
+
+
+class AddMetadata(_Annotate):
+    """Add tags and properties to the columns' schema.
+
+    >>> from penstock import Workflow
+    >>> node = ["price"] >> AddMetadata(tags=["item"], properties={"unit": "EUR"})
+    >>> column = Workflow(node).fit(pl.DataFrame({"price": [1.0]})).output_schema["price"]
+    >>> sorted(column.tags), dict(column.properties)
+    (['item'], {'unit': 'EUR'})
+    """
+
+    constraints = {"tags": _TAGS | NONE, "properties": _PROPERTIES | NONE}
+
+    def __init__(self, tags: str | Sequence[str] | None = None, properties: Mapping[str, Any] | None = None) -> None:
+        self.tags = tags
+        self.properties = properties
+
+    def added_tags(self) -> Sequence[str]:
+        return [self.tags] if isinstance(self.tags, str) else list(self.tags or ())
+
+    def added_properties(self) -> Mapping[str, Any]:
+        return self.properties or {}
+
+
+class AddTags(_Annotate):
+    """Add tags to the columns' schema.
+
+    >>> (["a"] >> AddTags("user")).op
+    AddTags(tags='user')
+    """
+
+    constraints = {"tags": _TAGS}
+
+    def __init__(self, tags: str | Sequence[str]) -> None:
+        self.tags = tags
+
+    def added_tags(self) -> Sequence[str]:
+        return [self.tags] if isinstance(self.tags, str) else list(self.tags)
+
+
+class AddProperties(_Annotate):
+    """Add properties to the columns' schema.
+
+    >>> (["a"] >> AddProperties({"unit": "EUR"})).op
+    AddProperties(properties={'unit': 'EUR'})
+    """
+
+    constraints = {"properties": _PROPERTIES}
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self.properties = properties
+
+    def added_properties(self) -> Mapping[str, Any]:
+        return self.properties
+
+
+class _Tag(_Annotate):
+    fixed_tags: Sequence[str] = ()
+
+    def __init__(self) -> None:
+        pass
+
+    def added_tags(self) -> Sequence[str]:
+        return self.fixed_tags
+
+
+class TagAsUserID(_Tag):
+    """Tag the column that identifies users: `user_id` and `user`.
+
+    >>> TagAsUserID().added_tags()
+    ('user_id', 'user')
+    """
+
+    fixed_tags = ("user_id", "user")
+
+
+class TagAsItemID(_Tag):
+    """Tag the column that identifies items: `item_id` and `item`.
+
+    >>> TagAsItemID().added_tags()
+    ('item_id', 'item')
+    """
+
+    fixed_tags = ("item_id", "item")
+
+
+class TagAsUserFeatures(_Tag):
+    """Tag columns that describe users: `user`.
+
+    >>> TagAsUserFeatures().added_tags()
+    ('user',)
+    """
+
+    fixed_tags = ("user",)
+
+
+class TagAsItemFeatures(_Tag):
+    """Tag columns that describe items: `item`.
+
+    >>> TagAsItemFeatures().added_tags()
+    ('item',)
+    """
+
+    fixed_tags = ("item",)

@@ -1,0 +1,90 @@
+"""Leaving rows out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+
+from penstock.core.errors import DataError
+from penstock.core.params import CALLABLE, Instance
+from penstock.core.schema import Schema
+from penstock.etl.operator import ROW_NUMBER, Columns, Operator
+from penstock.etl.references import (
+    expression_from_recipe,
+    expression_to_recipe,
+    reference_to,
+    resolve_reference,
+)
+
+
+class Filter(Operator):
+    """Only the rows for which `f` holds.
+
+    Args:
+        f: a polars expression, or a function of the frame that gives a mask, or the frame with fewer rows.
+
+    >>> from penstock import Workflow
+    >>> frame = pl.DataFrame({"price": [1.0, -2.0, 3.0]})
+    >>> Workflow(["price"] >> Filter(pl.col("price") > 0)).transform(frame)["price"].to_list()
+    [1.0, 3.0]
+    """
+
+    changes_rows = True
+    constraints = {"f": CALLABLE | Instance(pl.Expr, "a polars expression")}
+
+    def __init__(self, f: pl.Expr | Callable[[pl.DataFrame], Any]) -> None:
+        self.f = f
+
+    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        if isinstance(self.f, pl.Expr):
+            return frame.filter(self.f)
+        kept = self.f(frame)
+        if isinstance(kept, pl.Expr):
+            return frame.filter(kept)
+        if not isinstance(kept, (pl.DataFrame, pl.LazyFrame)):
+            mask = kept if isinstance(kept, pl.Series) else pl.Series(kept, dtype=pl.Boolean)
+            if len(mask) != frame.height:
+                raise DataError(f"Filter's function gave a mask of {len(mask)} rows for {frame.height}")
+            return frame.filter(mask)
+        kept = kept.lazy().collect()
+        missing = [n for n in (*columns.names, ROW_NUMBER) if n in frame.columns and n not in kept.columns]
+        if missing:
+            raise DataError(f"Filter's function dropped the columns {missing}; filter rows only, or give a mask")
+        return kept
+
+    def recipe_params(self) -> dict[str, Any]:
+        return {"f": expression_to_recipe(self.f) if isinstance(self.f, pl.Expr) else reference_to(self.f)}
+
+    @classmethod
+    def from_recipe(cls, params: Mapping[str, Any]) -> Operator:
+        f = params.get("f")
+        if isinstance(f, str):
+            f = resolve_reference(f)
+        elif isinstance(f, Mapping):
+            f = expression_from_recipe(f)
+        return super().from_recipe({**params, "f": f})
+
+
+class Dropna(Operator):
+    """Only the rows in which every input has a value (neither null nor NaN).
+
+    >>> from penstock import Workflow
+    >>> frame = pl.DataFrame({"a": [1, None, 3], "b": [0.5, 1.0, float("nan")]})
+    >>> Workflow(["a", "b"] >> Dropna()).transform(frame).rows()
+    [(1, 0.5)]
+    """
+
+    changes_rows = True
+
+    def __init__(self) -> None:
+        pass
+
+    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        floats = [n for n in columns.names if frame.schema[n].is_float()]
+        present = [pl.col(n).is_not_null() for n in columns.names] + [pl.col(n).is_not_nan() for n in floats]
+        return frame.filter(pl.all_horizontal(present))
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        return Schema(inputs[n].with_(nullable=False) for n in columns.names)
