@@ -40,7 +40,7 @@ class OnError(StrEnum):
 
 class Shuffle(StrEnum):
     none = "none"
-    partition = "partition"
+    inside = "partition"
     full = "full"
 
 
@@ -79,7 +79,7 @@ class _readable_warnings(warnings.catch_warnings):
                 seen.add(str(message))
                 _say(f"warning: {message}")
 
-        warnings.showwarning = show  # type: ignore[assignment]
+        warnings.showwarning = show
 
 
 def _say(text: str) -> None:
@@ -149,13 +149,11 @@ def synth(
             output, rows, format=str(format or FileFormat.tsv), cardinalities=cardinality_cap, **common
         )
     elif kind is Kind.multihot:
-        cap = {} if cardinality_cap is None else {"cardinality": min(cardinality_cap, 100_000)}
-        made = synthetic.multihot(output, rows, **cap, **common)
+        cap = 100_000 if cardinality_cap is None else min(cardinality_cap, 100_000)
+        made = synthetic.multihot(output, rows, cardinality=cap, **common)
     else:
-        cap = {} if cardinality_cap is None else {
-            "num_users": min(cardinality_cap, 10_000), "num_items": min(cardinality_cap, 2_000),
-        }  # fmt: skip
-        made = synthetic.movielens(output, rows, **cap, **common)
+        users, items = (min(most, cardinality_cap or most) for most in (10_000, 2_000))
+        made = synthetic.movielens(output, rows, num_users=users, num_items=items, **common)
     print(made)
 
 
