@@ -2,8 +2,8 @@
 
 A tile is given by the positions of its separators: `field c of row r` lies between `separators[first[r] + c - 1]` and
 `separators[first[r] + c]`, relative to `base`. The fast loops take eight characters as one 64-bit word ("SWAR"), and
-several words at once, without a branch on length or on nulls; what they cannot take on is flagged and parsed by the slow
-functions. Eight bytes are read from wherever a field starts (hex64: 16), so the text must be padded.
+several words at once, without a branch on length or on nulls; what they cannot take on is flagged and parsed by the
+slow functions. Eight bytes are read from wherever a field starts (hex64: 16), so the text must be padded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOO_FEW_FIELDS, TOO_MANY_FIELDS, BAD_INTEGER, OUT_OF_RANGE, BAD_HEX, HEX_TOO_LON
 POWERS_OF_TEN = np.array([float(10**exponent) for exponent in range(23)])  # exact in float64
 
 
-@numba.njit(inline="always", **KERNEL)
+@numba.njit(forceinline=True, **KERNEL)
 def field_bounds(base: Any, separators: np.ndarray, index: Any, is_last: bool) -> Any:
     """`(address, length)` of the field that ends at separator `index`; the last one's carriage return is cut.
 
@@ -42,7 +42,7 @@ def field_bounds(base: Any, separators: np.ndarray, index: Any, is_last: bool) -
     return start, (end - start if end > start else U64(0))
 
 
-@numba.njit(**KERNEL)
+@numba.njit(forceinline=True, **KERNEL)
 def gather_fields(
     base: Any, separators: np.ndarray, first: np.ndarray, num_rows: int, column: int, is_last: bool, words: np.ndarray,
     lengths: np.ndarray,
@@ -58,7 +58,7 @@ def gather_fields(
             words[row], lengths[row] = load64(start), length
 
 
-@numba.njit(inline="always", **KERNEL)
+@numba.njit(forceinline=True, **KERNEL)
 def _right_aligned(word: Any, length: Any) -> Any:
     """The first `length` (0 to 8) characters of a word as the last of eight, preceded by '0'; else anything."""
     bits = (length << U64(2)) & U64(63)  # shifted twice by half, because a shift by 64 is undefined
@@ -66,7 +66,7 @@ def _right_aligned(word: Any, length: Any) -> Any:
     return (word << spare << spare) | (ZEROS >> bits >> bits)
 
 
-@numba.njit(inline="always", **KERNEL)
+@numba.njit(forceinline=True, **KERNEL)
 def _not_hex(text: Any) -> Any:
     """Non-zero where one of eight characters is not a hexadecimal digit: range checks by carries into the top bits."""
     letters = text | U64(0x2020202020202020)
@@ -75,7 +75,7 @@ def _not_hex(text: Any) -> Any:
     return (~(digit | alpha) | text) & HIGH_BITS
 
 
-@numba.njit(inline="always", **KERNEL)
+@numba.njit(forceinline=True, **KERNEL)
 def _hex_value(text: Any) -> Any:
     """The number that eight hexadecimal characters spell."""
     value = (text & U64(0x0F0F0F0F0F0F0F0F)) + U64(9) * ((text >> U64(6)) & U64(0x0101010101010101))
@@ -84,7 +84,7 @@ def _hex_value(text: Any) -> Any:
     return ((value << U64(16)) | (value >> U64(32))) & U64(0xFFFFFFFF)
 
 
-@numba.njit(**KERNEL)
+@numba.njit(forceinline=True, **KERNEL)
 def decode_hex(words: np.ndarray, lengths: np.ndarray, values: np.ndarray) -> Any:
     """Up to eight hexadecimal digits a field; bit masks `(null rows, rows for the slow path)` over the whole tile."""
     null, flagged = U64(0), U64(0)
@@ -96,7 +96,7 @@ def decode_hex(words: np.ndarray, lengths: np.ndarray, values: np.ndarray) -> An
     return null, flagged & ~null
 
 
-@numba.njit(**KERNEL)
+@numba.njit(forceinline=True, **KERNEL)
 def decode_integers(words: np.ndarray, lengths: np.ndarray, values: np.ndarray, is_signed: bool, most: Any) -> Any:
     """Up to eight characters of '-' and decimal digits, at most `most`; returns as `decode_hex`."""
     null, flagged, unsigned = U64(0), U64(0), U64(not is_signed)
@@ -183,7 +183,8 @@ def parse_float(start: Any, end: Any) -> Any:
         character = load8(start)
         digit = character - U64(48)
         if digit <= U64(9):
-            hard = hard or digits > U64(10**17)
+            if digits > U64(10**17):  # one more digit might not fit, let alone be exact
+                hard = True
             digits = digits * U64(10) + digit
             num_digits += 1
             exponent -= 1 if seen_dot else 0
@@ -270,7 +271,7 @@ def decode_hex64(
     return null, flagged & ~null
 
 
-@numba.njit(inline="always", **KERNEL)
+@numba.njit(forceinline=True, **KERNEL)
 def _rounds_twice(bits: Any) -> Any:
     """Whether a float64 may round differently to float32 than the text it came from: midpoints and tiny numbers."""
     exponent = (bits >> U64(52)) & U64(2047)

@@ -18,6 +18,7 @@ from penstock.kernels.cpu_intrinsics import (
     load64,
     match_mask,
     population_count,
+    prefetch,
     store8,
     store16,
     store32,
@@ -129,7 +130,7 @@ def _select_lines(
     return num_rows, ragged
 
 
-@numba.njit(**KERNEL)
+@numba.njit(forceinline=True, **KERNEL)
 def _decode(
     base: Any, separators: np.ndarray, first: np.ndarray, num_rows: int, num_fields: int, column: int, kind: int,
     most: Any, values: np.ndarray, words: np.ndarray, lengths: np.ndarray,
@@ -157,7 +158,7 @@ def _decode_slowly(start: Any, length: Any, kind: int, most: Any) -> Any:
     return U64(0), fields.BAD_FLOAT if status == fields.BAD_FLOAT else fields.HARD
 
 
-@numba.njit(**KERNEL)
+@numba.njit(forceinline=True, **KERNEL)
 def _write(values: np.ndarray, num_rows: int, address: Any, log2_size: int) -> None:
     """The low 1, 2, 4 or 8 bytes of each value, one after the other."""
     if log2_size == 2:
@@ -208,6 +209,8 @@ def _decode_tile(
         if plan[place, VALUES] != 0:  # else the column is only checked
             address = U64(plan[place, VALUES]) + (U64(state[OUT_ROW]) << U64(plan[place, LOG2_SIZE]))
             _write(values, num_rows, address, plan[place, LOG2_SIZE])
+            for line in range(1 << plan[place, LOG2_SIZE]):  # where the next tile will write
+                prefetch(address + (U64(TILE) << U64(plan[place, LOG2_SIZE])) + U64(64 * line))
         valid[place] = ~null & all_rows
     return bad_rows
 
