@@ -65,8 +65,11 @@ def test_batches_tile_the_epoch(sizes, batch_size, chunk_rows, world):
         assert [b for b, _ in bounds] == [0, *[e for _, e in bounds[:-1]]]
         assert bounds[-1][1] == plan.num_rows
         assert all(0 < end - start <= batch_size for start, end in bounds)
-        # Each batch lies in one slab, and begins where the slab's spacing of batches says.
+        # Each batch lies in one slab or bridge, inside one of its slots for batches, and these tile the epoch too.
+        ranges = []
+        for chunk in plan.chunks:
+            ranges += [r for r in (plan.bridge_rows(chunk), plan.slab_rows(chunk)) if r is not None and r[0] < r[1]]
+        assert [a for a, _ in ranges] == [0, *[b for _, b in ranges[:-1]]]
         for start, end in bounds:
-            slab = max(i for i in range(len(plan.chunks)) if plan.slab_start(i) <= start)
-            assert end <= plan.slab_start(slab + 1)
-            assert (start - plan.slab_start(slab)) % batch_size + (end - start) <= batch_size
+            (low,) = [a for a, b in ranges if a <= start and end <= b]
+            assert (start - low) % batch_size + (end - start) <= batch_size

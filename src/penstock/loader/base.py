@@ -84,7 +84,7 @@ class BaseLoader:
         self.chunk_rows = chunk_rows or settings.default_chunk_rows(self._layout.row_bytes())
         self.epoch = 0
         self.num_rows_processed = 0
-        self._batch = 0
+        self._batch = self._resume = 0
         self._maps: tuple[Callable[[Any], Any], ...] = ()
         self._runtime: Runtime | None = None
         self._plans: dict[int, EpochPlan] = {}
@@ -142,35 +142,40 @@ class BaseLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch the next iteration delivers, from its start."""
-        self.epoch, self._batch = epoch, 0
+        self.epoch, self._batch, self._resume = epoch, 0, 0
 
     # Iteration.
 
     def __iter__(self) -> Iterator[Any]:
         plan = self.plan()
-        start = self._batch if self._batch < plan.num_batches else 0
-        return self._iterate(plan, start, plan.num_batches)
+        return self._iterate(plan, self._start(), plan.num_batches)
+
+    def _start(self) -> int:
+        """The batch to begin with: the one a loaded state names, once; else the first, also after a broken-off loop."""
+        start, self._resume = self._resume, 0
+        return start
 
     def _iterate(self, plan: EpochPlan, start: int, stop: int) -> Iterator[Any]:
         """Batches `[start, stop)`. A generator, so that leaving the loop early ends the threads."""
         self.epoch, self._batch = plan.epoch, start
-        if start < stop:
-            runtime = self._running()
-            batches = self._source(runtime, plan, start, stop)
-            try:
-                for batch in batches:
-                    out = self._finished(self._convert(batch))
-                    self._batch += 1
-                    self.num_rows_processed += batch.num_rows
-                    runtime.source.stats.rows += batch.num_rows
-                    runtime.source.stats.batches += 1
-                    del batch
-                    yield out
-                    del out
-            finally:
-                batches.close()  # type: ignore[attr-defined]
-        if stop == plan.num_batches:
-            self.epoch, self._batch = plan.epoch + 1, 0
+        if start >= stop:
+            return
+        runtime = self._running()
+        stats = runtime.source.stats
+        batches = self._source(runtime, plan, start, stop)
+        try:
+            for position, batch in enumerate(batches, start + 1):
+                out = self._finished(self._convert(batch))
+                # With the last batch the next epoch begins: many trainers count batches and ask for no more.
+                self.epoch, self._batch = (plan.epoch, position) if position < plan.num_batches else (plan.epoch + 1, 0)
+                self.num_rows_processed += batch.num_rows
+                stats.rows += batch.num_rows
+                stats.batches += 1
+                del batch
+                yield out
+                del out
+        finally:
+            batches.close()  # type: ignore[attr-defined]
 
     def _finished(self, batch: Any) -> Any:
         for function in self._maps:
@@ -184,7 +189,7 @@ class BaseLoader:
 
     def peek(self) -> Any:
         """The batch that comes next, without moving on."""
-        epoch, batch, rows = self.epoch, self._batch, self.num_rows_processed
+        before = self.epoch, self._batch, self._resume, self.num_rows_processed
         iterator = iter(self)
         try:
             return next(iterator)
@@ -192,7 +197,7 @@ class BaseLoader:
             raise PenstockError("there is no batch: the data set is empty, or smaller than one batch") from None
         finally:
             iterator.close()  # type: ignore[attr-defined]
-            self.epoch, self._batch, self.num_rows_processed = epoch, batch, rows
+            self.epoch, self._batch, self._resume, self.num_rows_processed = before
 
     def map(self, function: Callable[[Any], Any]) -> Any:
         """A loader of the same batches with `function` run on each."""
@@ -217,6 +222,7 @@ class BaseLoader:
                     f"the batches would not be the same: use the same {name}"
                 )
         self.epoch, self._batch = int(state["epoch"]), int(state["batch"])
+        self._resume = self._batch
 
     def _identity(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _SAME}
@@ -278,14 +284,14 @@ def _batches(pipeline: Pipeline, plan: EpochPlan, start: int, stop: int) -> Iter
     """Batches cut from slabs as these arrive."""
     batch = start
     try:
-        while batch < stop and (slab := pipeline.take()) is not None:
-            end = slab.first + slab.num_rows
-            bounds = plan.bounds(batch)
-            while batch < stop and bounds[1] <= end:
-                yield slab.batch(*bounds)
-                batch += 1
-                bounds = plan.bounds(batch)
-            del slab
+        while batch < stop and (slabs := pipeline.take()) is not None:
+            while slabs:
+                slab = slabs.pop(0)
+                end = slab.first + slab.num_rows
+                while batch < stop and plan.bounds(batch)[1] <= end:
+                    yield slab.batch(*plan.bounds(batch))
+                    batch += 1
+                del slab
     finally:
         pipeline.close()
 

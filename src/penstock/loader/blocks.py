@@ -137,7 +137,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Slab:
-    """The complete batches that one chunk brings, in blocks `(columns, places)`; `first` is its first row's position."""
+    """Whole batches in blocks `(columns, places)`; `first` is the position of its first row in the epoch."""
 
     layout: Layout
     first: int
@@ -146,10 +146,12 @@ class Slab:
     lists: dict[str, list[Segment]] = field(default_factory=dict)
 
     @classmethod
-    def acquire(cls, layout: Layout, first: int, num_rows: int, pool: BufferPool) -> Slab:
+    def acquire(cls, layout: Layout, first: int, num_rows: int, pool: BufferPool, capacity: int = 0) -> Slab:
+        """A slab of `num_rows` rows in a buffer that has room for `capacity`."""
         shapes = [(len(s.names), layout.places(s, num_rows), s.dtype) for s in layout.blocks]
         sizes = [round_up(n * places * dtype.itemsize, ALIGNMENT) for n, places, dtype in shapes]
-        buffer = pool.acquire(sum(sizes))
+        room = sum(len(s.names) * layout.places(s, capacity) * s.dtype.itemsize + ALIGNMENT for s in layout.blocks)
+        buffer = pool.acquire(max(sum(sizes), room))
         arrays, at = [], 0
         for (columns, places, dtype), size in zip(shapes, sizes, strict=True):
             used = columns * places * dtype.itemsize

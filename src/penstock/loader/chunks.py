@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,10 +23,26 @@ if TYPE_CHECKING:
 Task = Callable[[Workspace], None]
 
 
+@dataclass(frozen=True)
+class _Target:
+    """Rows `[start, stop)` of the chunk go to the slab's rows from `at` on."""
+
+    slab: Slab
+    start: int
+    stop: int
+    at: int
+
+    @classmethod
+    def of(cls, chunk: Chunk, slab: Slab) -> _Target:
+        start, stop = max(chunk.first, slab.first), min(chunk.end, slab.first + slab.num_rows)
+        return cls(slab, start - chunk.first, stop - chunk.first, start - slab.first)
+
+
 class ChunkJob:
     """The work on one chunk, in two stages of tasks that run in any order on any thread.
 
-    A chunk's rows go to its own slab, except those behind the last complete batch: they open the next slab.
+    `slabs` are those its rows go to, one after the other: a chunk completes the batch that the one before it began, fills
+    its own batches, and begins one that the next completes.
     """
 
     def __init__(
@@ -33,19 +50,18 @@ class ChunkJob:
         source: ColumnSource,
         plan: EpochPlan,
         chunk: Chunk,
-        slab: Slab,
-        following: Slab | None,
+        slabs: list[Slab],
         pool: BufferPool,
         shuffle_here: bool = True,
         sampling: WeightedSampling | None = None,
     ) -> None:
-        self.chunk, self.slab, self.following = chunk, slab, following
+        self.chunk, self._slabs, self._layout = chunk, slabs, slabs[0].layout
         self._source, self._plan, self._pool, self._sampling = source, plan, pool, sampling
         self._frames: dict[int, pl.DataFrame] = {}
         self._files = source.open_files()
         self._order: np.ndarray | None = None
         self._shuffle_here = shuffle_here
-        self._head = min(chunk.num_rows, slab.first + slab.num_rows - chunk.first)
+        self._targets = [t for t in (_Target.of(chunk, slab) for slab in slabs) if t.start < t.stop]
 
     def prepare(self) -> list[Task]:
         """The first stage: frames and the row order."""
@@ -61,10 +77,10 @@ class ChunkJob:
     def fill(self) -> list[Task]:
         """The second stage: one task for each column."""
         tasks: list[Task] = []
-        for b, spec in enumerate(self.slab.layout.blocks):
+        for b, spec in enumerate(self._layout.blocks):
             for row, name in enumerate(spec.names):
                 tasks.append(lambda space, b=b, row=row, spec=spec, name=name: self._dense(space, b, row, spec, name))
-        for lists in self.slab.layout.lists:
+        for lists in self._layout.lists:
             tasks.append(lambda space, spec=lists: self._ragged(space, spec))
         return tasks
 
@@ -72,7 +88,9 @@ class ChunkJob:
         """Drop frames, files and buffers once the slab is filled."""
         self._frames.clear()
         self._order = None
-        del self._files, self.following
+        self._targets.clear()
+        self._slabs.clear()
+        del self._files
 
     def _read_frame(self, partition: int, columns: list[str]) -> None:
         self._frames[partition] = self._source.read_frame(partition, columns)
@@ -119,59 +137,47 @@ class ChunkJob:
             return
         values = self._assembled(space, name)
         start = time.perf_counter()
-        for order, slab, at in self._targets(self._order):
-            stride = slab.layout.stride(spec)
-            gather_column(values, order, slab.arrays[block][row], at, slab.layout.batch_size, stride)
+        width, stride = self._layout.batch_size, self._layout.stride(spec)
+        for target in self._targets:
+            out = target.slab.arrays[block][row]
+            gather_column(values, self._order[target.start : target.stop], out, target.at, width, stride)
         self._source.stats.add("shuffle", time.perf_counter() - start, self.chunk.num_rows * spec.dtype.itemsize)
-
-    def _targets(self, rows: np.ndarray) -> list[tuple[np.ndarray, Slab, int]]:
-        """The chunk's rows with the slab that takes them and the row where it does."""
-        targets = [(rows[: self._head], self.slab, self.chunk.first - self.slab.first)]
-        if self._head < len(rows):
-            assert self.following is not None
-            targets.append((rows[self._head :], self.following, 0))
-        return targets
 
     def _dense_in_place(self, space: Workspace, block: int, row: int, spec: BlockSpec, name: str) -> None:
         """Unshuffled: decode straight into the slab where a piece is whole and its place contiguous."""
-        slab, at = self.slab, 0
-        contiguous = slab.layout.stride(spec) == slab.layout.batch_size
+        at = 0
+        contiguous = self._layout.stride(spec) == self._layout.batch_size
         for piece in self.chunk.pieces:
-            end = at + piece.num_rows
-            out = None
-            if contiguous and piece.num_rows == self._source.rows[piece.partition] and end <= self._head:
-                first = self.chunk.first - slab.first + at
-                out = slab.arrays[block][row][first : first + piece.num_rows]
+            end, out = at + piece.num_rows, None
+            if contiguous and piece.num_rows == self._source.rows[piece.partition]:
+                inside = [t for t in self._targets if t.start <= at and end <= t.stop]
+                out = inside[0].slab.arrays[block][row][inside[0].at + at - inside[0].start :][: end - at] if inside else None
             values = self._values(space, piece.partition, name, out)
             if values is not out:
                 self._copy(values[piece.start : piece.stop], at, block, row, spec)
             at = end
 
     def _copy(self, values: np.ndarray, at: int, block: int, row: int, spec: BlockSpec) -> None:
-        """Rows of the chunk from `at` on into the slab, or the slabs, that they belong to."""
+        """Rows of the chunk from `at` on into the slabs that they belong to."""
         start = time.perf_counter()
-        split = min(max(self._head - at, 0), len(values))
-        width, stride = self.slab.layout.batch_size, self.slab.layout.stride(spec)
-        copy_column(values[:split], self.slab.arrays[block][row], self.chunk.first - self.slab.first + at, width, stride)
-        if split < len(values):
-            assert self.following is not None
-            place = max(at - self._head, 0)
-            copy_column(values[split:], self.following.arrays[block][row], place, width, stride)
+        width, stride = self._layout.batch_size, self._layout.stride(spec)
+        for target in self._targets:
+            low, high = max(target.start, at), min(target.stop, at + len(values))
+            if low < high:
+                out = target.slab.arrays[block][row]
+                copy_column(values[low - at : high - at], out, target.at + low - target.start, width, stride)
         self._source.stats.add("shuffle", time.perf_counter() - start, len(values) * spec.dtype.itemsize)
 
     def _ragged(self, space: Workspace, spec: ListSpec) -> None:
-        """All lists of the chunk in their new order, as a segment of this slab and one of the next."""
+        """All lists of the chunk in their new order, as segments of the slabs."""
         parts = []
         for piece in self.chunk.pieces:
             values, offsets = self._source.lists(piece.partition, spec.name, self._frames.get(piece.partition))
             parts.append((values, offsets[piece.start : piece.stop + 1]))
         start = time.perf_counter()
         values, offsets = self._ordered(*_concatenate(parts), spec.dtype)
-        head = self._head
-        self.slab.lists[spec.name].append(Segment(self.chunk.first - self.slab.first, values, offsets[: head + 1]))
-        if head < self.chunk.num_rows:
-            assert self.following is not None
-            self.following.lists[spec.name].append(Segment(0, values, offsets[head:]))
+        for target in self._targets:
+            target.slab.lists[spec.name].append(Segment(target.at, values, offsets[target.start : target.stop + 1]))
         self._source.stats.add("shuffle", time.perf_counter() - start, values.nbytes)
 
     def _ordered(self, values: np.ndarray, offsets: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:

@@ -65,11 +65,11 @@ class OpenFile:
 
     def __init__(self, path: str, stamp: tuple[int, int]) -> None:
         try:
-            self.handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+            handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
         except OSError as error:
             raise DataError(f"{path} cannot be opened any more: {error.strerror}") from error
-        if _stamp(os.fstat(self.handle)) != stamp:
-            os.close(self.handle)
+        self.handle = handle
+        if _stamp(os.fstat(handle)) != stamp:
             raise DataError(f"{path} was changed after the loader had opened it; make a new loader")
 
     def read(self, into: np.ndarray, size: int, offset: int, path: str) -> None:

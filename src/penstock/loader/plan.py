@@ -130,11 +130,18 @@ class EpochPlan:
     def _firsts(self) -> list[int]:
         return [c.first for c in self.chunks]
 
-    def slab_start(self, index: int) -> int:
-        """The first row held by slab `index`: slabs hold the batches that are complete once chunk `index` is there."""
-        if index >= len(self.chunks):
-            return self.num_rows
-        return self._firsts[index] // self.batch_size * self.batch_size
+    def slab_rows(self, chunk: Chunk) -> tuple[int, int]:
+        """`[start, stop)` of the epoch's rows that are in batches made of this chunk alone."""
+        start = -(-chunk.first // self.batch_size) * self.batch_size
+        stop = chunk.end // self.batch_size * self.batch_size if chunk.end < self.num_rows else self.num_rows
+        return min(start, stop), stop
+
+    def bridge_rows(self, chunk: Chunk) -> tuple[int, int] | None:
+        """`[start, stop)` of the batch that the chunk before began and this one completes; None if there is none."""
+        start = chunk.first // self.batch_size * self.batch_size
+        if start == chunk.first:
+            return None
+        return start, min(start + self.batch_size, self.num_rows)
 
     def row_seed(self, chunk: Chunk) -> int:
         """The seed of the row permutation of one chunk; no two chunks of any rank share it."""

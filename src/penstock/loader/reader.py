@@ -57,6 +57,9 @@ class _Work:
 class Pipeline:
     """The slabs of an epoch from chunk `first` up to `last` (not included), in order.
 
+    A chunk's rows go to a slab of whole batches; the batches that two chunks share have a small slab, a bridge, of their
+    own, so that nothing is copied and no chunk waits for another.
+
     `depth` chunks may be open at a time, counting the one whose batches are being consumed. Everything that waits does
     so on one condition; whatever goes wrong in a thread is raised in `take`, when its chunk is due. Without `carry` a slab
     holds exactly the rows of its chunk, in stored order: for a device, which shuffles by itself.
@@ -81,7 +84,8 @@ class Pipeline:
         self._to_open = self._to_take = self._wanted = first
         self._last = last
         self._work: list[_Work] = []
-        self._slabs: dict[int, Slab] = {}
+        self._slabs: dict[tuple[str, int], Slab] = {}
+        self._largest = max((c.num_rows for c in plan.chunks[first:last]), default=0)
         self._done: set[int] = set()
         self._error: tuple[int, BaseException] | None = None
         self._stopped = False
@@ -95,8 +99,8 @@ class Pipeline:
         for thread in self._threads:
             thread.start()
 
-    def take(self) -> Slab | None:
-        """The next slab, once it is filled; None at the end."""
+    def take(self) -> list[Slab] | None:
+        """The slabs that the next chunk completes, once they are filled; None at the end."""
         if os.getpid() != self._pid:
             raise PenstockError("this iterator was begun in another process, before a fork; begin a new one here")
         called = time.perf_counter()
@@ -115,10 +119,10 @@ class Pipeline:
                 self._condition.wait()
             self._to_take += 1
             self._done.discard(index)
-            slab = self._slabs.pop(index)
+            slabs = [self._slabs.pop(key) for key in (("bridge", index), ("slab", index)) if key in self._slabs]
         self._left = time.perf_counter()
         self._source.stats.add("wait_for_loader", self._left - called)
-        return slab
+        return slabs
 
     def close(self) -> None:
         """End the threads and let go of everything; safe to call twice, from any thread, and after a fork."""
@@ -171,28 +175,25 @@ class Pipeline:
         return None
 
     def _open(self, index: int) -> ChunkJob:
-        chunk = self._plan.chunks[index]
-        following = None
-        if self._carry and index + 1 < len(self._plan.chunks) and chunk.end > self._plan.slab_start(index + 1):
-            following = self._slab(index + 1)
-        return ChunkJob(
-            self._source,
-            self._plan,
-            chunk,
-            self._slab(index),
-            following,
-            self._pool,
-            self._carry or self._sampling is not None,
-            self._sampling,
-        )
+        """The job of a chunk, with the slabs its rows go to."""
+        plan, chunk = self._plan, self._plan.chunks[index]
+        if not self._carry:
+            targets = [self._slab("slab", index, (chunk.first, chunk.end), self._largest)]
+        else:
+            targets = [self._slab("slab", index, plan.slab_rows(chunk), self._largest)]
+            if (rows := plan.bridge_rows(chunk)) is not None:
+                targets.insert(0, self._slab("bridge", index, rows, plan.batch_size))
+            if index + 1 < len(plan.chunks) and (rows := plan.bridge_rows(plan.chunks[index + 1])) is not None:
+                targets.append(self._slab("bridge", index + 1, rows, plan.batch_size))
+        shuffle_here = self._carry or self._sampling is not None
+        return ChunkJob(self._source, plan, chunk, targets, self._pool, shuffle_here, self._sampling)
 
-    def _slab(self, index: int) -> Slab:
-        if index not in self._slabs:
-            chunk = self._plan.chunks[index]
-            first = self._plan.slab_start(index) if self._carry else chunk.first
-            stop = self._plan.slab_start(index + 1) if self._carry else chunk.end
-            self._slabs[index] = Slab.acquire(self._layout, first, stop - first, self._pool)
-        return self._slabs[index]
+    def _slab(self, kind: str, index: int, rows: tuple[int, int], capacity: int) -> Slab:
+        """A slab, made when the first of the chunks that fill it is opened; all of a kind have buffers of one size."""
+        key = kind, index
+        if key not in self._slabs:
+            self._slabs[key] = Slab.acquire(self._layout, rows[0], rows[1] - rows[0], self._pool, capacity)
+        return self._slabs[key]
 
     def _finish(self, work: _Work) -> None:
         with self._condition:

@@ -129,9 +129,8 @@ class Stager:
 
     def _run(self) -> None:
         try:
-            while not self._stopped and (slab := self._pipeline.take()) is not None:
-                chunk = self._stage(slab)
-                del slab
+            while not self._stopped and (slabs := self._pipeline.take()) is not None:
+                chunk = self._stage(slabs.pop())
                 self._queue.put(chunk)
                 del chunk
             self._queue.put(None)

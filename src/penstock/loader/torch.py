@@ -98,8 +98,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset):
         plan = self.plan()
         worker = torch.utils.data.get_worker_info()
         if worker is None:
-            start = self._batch if self._batch < plan.num_batches else 0
-            return self._iterate(plan, start, plan.num_batches)
+            return self._iterate(plan, self._start(), plan.num_batches)
         # Each worker process of a DataLoader takes a stretch of the batches, and the process's own position stays put.
         count, number = worker.num_workers, worker.id
         return self._iterate(plan, plan.num_batches * number // count, plan.num_batches * (number + 1) // count)
