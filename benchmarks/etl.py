@@ -1,0 +1,170 @@
+"""Claims `etl/total` and `etl/memory`: raw Criteo-shaped TSV to encoded parquet.
+
+The job: Categorify(freq_threshold=6) of 26 hexadecimal columns; fill, clip, log, normalise of 13 integer columns; to
+parquet with int32 and float32. The peer is the same job by a good hand in polars, wholly in memory, in the fastest of
+the output settings tried. Penstock streams in bounded memory; `etl/memory` compares peak memory at 1 and 10 times the
+rows with the same vocabulary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import shutil
+import tempfile
+from pathlib import Path
+
+from harness import Claim, best_of, report
+
+CATS = [f"C{i}" for i in range(1, 27)]
+CONTS = [f"I{i}" for i in range(1, 14)]
+THRESHOLD = 6
+
+
+def penstock_job(source: Path, target: Path) -> None:
+    from penstock import Dataset, Workflow, ops
+    from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES
+
+    cats = CATS >> ops.Categorify(freq_threshold=THRESHOLD)
+    conts = CONTS >> ops.FillMissing() >> ops.Clip(min_value=0) >> ops.LogOp() >> ops.Normalize()
+    workflow = Workflow(cats + conts + ["label"])
+    data = Dataset(source, names=CRITEO_NAMES, dtypes=CRITEO_DTYPES)
+    workflow.fit(data).transform(data).to_parquet(target, overwrite=True)
+
+
+def penstock_general_job(source: Path, target: Path) -> None:
+    """The same with the categories read as text, which takes the general reader."""
+    from penstock import Dataset, Workflow, ops
+    from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES
+
+    dtypes = {name: "string" if name in CATS else dtype for name, dtype in CRITEO_DTYPES.items()}
+    cats = CATS >> ops.Categorify(freq_threshold=THRESHOLD)
+    conts = CONTS >> ops.FillMissing() >> ops.Clip(min_value=0) >> ops.LogOp() >> ops.Normalize()
+    workflow = Workflow(cats + conts + ["label"])
+    data = Dataset(source, names=CRITEO_NAMES, dtypes=dtypes)
+    workflow.fit(data).transform(data).to_parquet(target, overwrite=True)
+
+
+def polars_job(source: Path, target: Path) -> None:
+    """Everything in memory: hex text to integers at once, one value_counts and one join a column, lazily fused."""
+    import polars as pl
+
+    names = ["label", *CONTS, *CATS]
+    schema = {n: pl.String if n in CATS else pl.Int32 for n in names}
+    frame = pl.read_csv(source, has_header=False, separator="\t", schema=schema, quote_char=None)
+    frame = frame.with_columns(pl.col(CATS).str.to_integer(base=16, dtype=pl.UInt32))
+    lazy = frame.lazy()
+    encoded = []
+    counts = pl.collect_all(
+        [
+            lazy.select(pl.col(name).drop_nulls())
+            .group_by(name)
+            .len()
+            .filter(pl.col("len") >= THRESHOLD)
+            .sort("len", name, descending=[True, False])
+            .select(pl.col(name), pl.int_range(3, pl.len() + 3, dtype=pl.Int32).alias("code"))
+            for name in CATS
+        ]
+    )
+    for name, vocabulary in zip(CATS, counts, strict=True):
+        joined = lazy.select(name).join(vocabulary.lazy(), on=name, how="left", maintain_order="left")
+        unknown = pl.when(pl.col(name).is_null()).then(pl.lit(1, pl.Int32)).otherwise(pl.lit(2, pl.Int32))
+        encoded.append(joined.select(pl.col("code").fill_null(unknown).alias(name)))
+    columns = pl.collect_all(encoded)
+    logs = pl.col(CONTS).fill_null(0).clip(0).cast(pl.Float32).log1p()
+    numbers = frame.select("label", logs)
+    numbers = numbers.with_columns((pl.col(CONTS) - pl.col(CONTS).mean()) / pl.col(CONTS).std())
+    whole = pl.concat([numbers, *columns], how="horizontal")
+    whole.write_parquet(target, compression="uncompressed", statistics=False)
+
+
+def _child_peak(job, source: Path, target: Path, queue) -> None:
+    job(source, target)
+    queue.put(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def peak_memory(job, source: Path, target: Path) -> float:
+    """The peak resident bytes of a fresh process that does the job."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=_child_peak, args=(job, source, target, queue))
+    child.start()
+    peak = queue.get()
+    child.join()
+    return float(peak)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--memory-rows", type=int, default=None, help="rows of the large memory run; default 4 x rows")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cardinality-cap", type=int, default=100_000, help="of the memory runs: fixes the vocabulary")
+    args = parser.parse_args()
+
+    from penstock.data.synthetic import criteo
+
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        source = place / "clicks.tsv"
+        criteo(source, args.rows)
+        penstock_job(source, place / "warm")  # compile and cache the kernels before the clock runs
+        contestants = {
+            "penstock": lambda: penstock_job(source, place / "penstock"),
+            "penstock_general": lambda: penstock_general_job(source, place / "general"),
+            "polars_by_hand": lambda: polars_job(source, place / "polars.parquet"),
+        }
+        seconds = best_of(contestants, args.rounds)
+        check_same(place / "penstock", place / "polars.parquet")
+        rates = {name: args.rows / s for name, s in seconds.items()}
+        peers = {"polars_by_hand": rates["polars_by_hand"], "nvtabular": None}
+        claims = [
+            Claim("etl/total", "rows/s", rates["penstock"], peers, extra={"seconds": rounded(seconds)}),
+            Claim("etl/general", "rows/s", rates["penstock_general"], {"polars_by_hand": rates["polars_by_hand"]}),
+        ]
+        for leftover in ("penstock", "general", "warm"):
+            shutil.rmtree(place / leftover, ignore_errors=True)
+        source.unlink()
+        claims.append(memory_claim(place, args))
+        report("ETL: Criteo-shaped TSV to encoded parquet", claims)
+
+
+def memory_claim(place: Path, args: argparse.Namespace) -> Claim:
+    from penstock.data.synthetic import criteo
+
+    small, large = args.rows, args.memory_rows or 4 * args.rows
+    peaks = {}
+    for rows in (small, large):
+        source = place / f"memory-{rows}.tsv"
+        criteo(source, rows, cardinalities=args.cardinality_cap)
+        peaks[rows] = peak_memory(penstock_job, source, place / f"out-{rows}")
+        if rows == small:
+            polars = peak_memory(polars_job, source, place / "polars-memory.parquet")
+        source.unlink()
+        shutil.rmtree(place / f"out-{rows}")
+    growth = peaks[large] / peaks[small]
+    extra = {"rows": [small, large], "peak_bytes": [int(peaks[small]), int(peaks[large])], "growth": round(growth, 3)}
+    return Claim("etl/memory", "bytes", peaks[small], {"polars_by_hand": polars}, higher_is_better=False, extra=extra)
+
+
+def check_same(ours: Path, theirs: Path) -> None:
+    """A benchmark of two different jobs says nothing: the outputs must agree."""
+    import polars as pl
+
+    from penstock import Dataset
+
+    left, right = Dataset(ours).to_polars(), pl.read_parquet(theirs)
+    for name in [*CATS, "label"]:
+        assert left[name].equals(right[name].cast(left[name].dtype)), f"column {name} differs"
+    for name in CONTS:
+        worst = (left[name].cast(pl.Float64) - right[name].cast(pl.Float64)).abs().max()
+        assert worst is not None and worst < 1e-3, f"column {name} differs by {worst}"
+
+
+def rounded(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: round(s, 3) for name, s in seconds.items()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Text: the fast and the general reader, and malformed lines in every mode."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from penstock import Dataset
+from penstock.core.errors import DataError, ParameterError
+from penstock.data.bad_lines import BadLineWarning
+
+NAMES = ["label", "count", "id"]
+FAST = {"label": "int8", "count": "int32", "id": "hex32"}
+GENERAL = {**FAST, "id": "string"}
+
+
+@pytest.fixture(params=["fast", "general"])
+def dtypes(request):
+    return FAST if request.param == "fast" else GENERAL
+
+
+def written(tmp_path, lines: list[str]) -> str:
+    path = tmp_path / "log.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def opened(path, dtypes, **options) -> Dataset:
+    return Dataset(path, names=NAMES, dtypes=dtypes, part_size=2000, **options)
+
+
+GOOD = [f"{i % 2}\t{i}\t{i * 7919:08x}" for i in range(500)]
+
+
+def test_both_readers_agree(tmp_path):
+    path = written(tmp_path, [*GOOD, "1\t\t", "0\t-5\tabc"])
+    fast = opened(path, FAST)
+    general = opened(path, {**GENERAL, "id": "hex32", "label": "int8"})
+    text = opened(path, GENERAL)
+    assert fast.num_partitions > 2
+    assert fast.num_rows == general.num_rows == text.num_rows == 502
+    expected = text.to_polars().with_columns(pl.col("id").str.to_integer(base=16, dtype=pl.UInt32))
+    assert fast.to_polars().equals(expected)
+    assert general.to_polars().equals(expected)
+    assert fast.schema["id"].properties["text"] == "hex"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("1\t2", "fields"), ("1\t2\tab\t9", "fields"), ("1\tx\tab", "column 'count'"), ("300\t2\tab", "column 'label'")],
+)
+def test_raise_names_file_and_line(tmp_path, dtypes, line, message):
+    path = written(tmp_path, [*GOOD[:400], line, *GOOD[400:]])
+    with pytest.raises(DataError, match=rf"log\.tsv, line 401: .*{message}"):
+        opened(path, dtypes).to_polars()
+
+
+def test_skip_drops_and_counts(tmp_path, dtypes):
+    path = written(tmp_path, [*GOOD[:100], "1\t2", *GOOD[100:300], "1\tx\tab", *GOOD[300:]])
+    data = opened(path, dtypes, on_error="skip")
+    with pytest.warns(BadLineWarning, match="line"):
+        report = data.to_parquet(tmp_path / "out")
+    assert report.num_rows == 500
+    assert report.bad_lines.count == 2
+    assert "log.tsv, line 101" in report.bad_lines.first
+
+
+def test_null_keeps_the_row(tmp_path, dtypes):
+    path = written(tmp_path, [*GOOD[:100], "1\t2", "1\tx\tab", "0\t3\tcd\textra"])
+    with pytest.warns(BadLineWarning):
+        frame = opened(path, dtypes, on_error="null").to_polars()
+    assert frame.height == 103
+    assert frame["count"].to_list()[100:] == [2, None, 3]
+    assert frame["id"].is_null().to_list()[100:] == [True, False, False]
+
+
+def test_bad_hex_is_an_error_not_a_number(tmp_path):
+    path = written(tmp_path, ["1\t2\tzzzzzzzz"])
+    with pytest.raises(DataError, match="line 1: column 'id'"):
+        opened(path, FAST).to_polars()
+
+
+def test_windows_line_ends_and_missing_last_newline(tmp_path):
+    path = tmp_path / "log.tsv"
+    path.write_bytes("\r\n".join(GOOD).encode())
+    assert opened(path, FAST).to_polars().height == 500
+
+
+def test_bad_settings(tmp_path):
+    path = written(tmp_path, GOOD)
+    with pytest.raises(ParameterError, match="on_error must be one of"):
+        opened(path, FAST, on_error="ignore")
+    with pytest.raises(DataError, match=r"3 columns .* names= lists 2"):
+        Dataset(path, names=["a", "b"])
+    with pytest.raises(ParameterError, match="separator"):
+        Dataset(path, names=NAMES, separator="||")
+
+
+def test_header_files_must_agree(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "b.csv").write_text("x,z\n1,2\n")
+    with pytest.raises(DataError.__mro__[1], match=r"'y' is not in .*b\.csv"):
+        Dataset(tmp_path)
