@@ -1,0 +1,79 @@
+"""The code blocks of README and docs run, page by page, from top to bottom; the links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """`(line, code)` of every block in a language."""
+    text = page.read_text()
+    found = [m for m in _BLOCK.finditer(text) if m[1] == language]
+    return [(text[: m.start()].count("\n") + 2, m[2]) for m in found]
+
+
+def with_block(language: str) -> list[Path]:
+    return [page for page in PAGES if blocks(page, language)]
+
+
+@pytest.mark.parametrize("page", with_block("python"), ids=lambda p: p.name)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"__name__": f"docs_{page.stem}"}
+    for line, code in blocks(page, "python"):
+        padded = "\n" * (line - 1) + code  # so that a traceback shows the line of the page
+        exec(compile(padded, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", with_block("console"), ids=lambda p: p.name)
+def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for _, code in blocks(page, "console"):
+        for command in re.findall(r"^\$ (.*?)(?:\s+#.*)?$", code, re.MULTILINE):
+            program, *arguments = command.split()
+            if program == "make":
+                assert set(arguments) <= targets, f"{page.name}: make has no target {arguments}"
+            elif program == "penstock":
+                arguments = ["20000" if a.isdigit() and int(a) > 20000 else a for a in arguments]
+                result = CliRunner().invoke(app, arguments)
+                assert result.exit_code == 0, f"{page.name}: {command}\n{result.output}"
+            else:
+                raise AssertionError(f"{page.name}: {command}: only make and penstock are tried here")
+
+
+def test_the_first_example_fits_in_fifteen_lines() -> None:
+    code = blocks(ROOT / "README.md", "python")[0][1]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 15
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in _LINK.findall(page.read_text()):
+        if "://" in target:
+            continue
+        file = page.parent / target
+        assert file.exists(), f"{page.name} links to {target}, which is not there"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+            assert anchor in anchors, f"{page.name} links to #{anchor} of {target}; headings: {sorted(anchors)}"
+
+
+def test_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    example = runpy.run_path(str(ROOT / "examples" / "criteo_etl.py"))
+    example["main"](num_rows=5_000)
+    assert "embedding tables: {'C1':" in capsys.readouterr().out

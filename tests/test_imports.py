@@ -1,0 +1,164 @@
+"""Imports go one way, heavy packages stay where they belong, and `import penstock` stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+ROOT = Path(penstock.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+
+# A package may import from its own level and from those below it, but for the siblings that must not know each other.
+LEVELS = {
+    "core": 0,
+    "kernels": 1,
+    "engine": 2,
+    "data": 3,
+    "etl": 4,
+    "loader": 4,
+    "embedding": 4,
+    "nn": 5,
+    "train": 6,
+    "serve": 7,
+    "compat": 8,
+    "report": 8,
+    "cli": 9,
+    "__main__": 10,
+}
+STRANGERS = {"etl", "loader", "embedding"}
+
+FRAMEWORKS = (
+    "loader/*",
+    "nn/*",
+    "train/*",
+    "embedding/*",
+    "serve/*",
+    "compat/*",
+    "kernels/gpu_*",
+    "kernels/reference*",
+)
+HOMES = {
+    "numba": ("kernels/cpu_*",),
+    "llvmlite": ("kernels/cpu_*",),
+    "triton": ("kernels/gpu_*",),
+    "ray": ("engine/ray.py", "embedding/ray*", "embedding/*_ray*", "train/*"),
+    "dask": ("engine/dask.py",),
+    "distributed": ("engine/dask.py",),
+    "torch": FRAMEWORKS,
+    "tensorflow": FRAMEWORKS,
+    "keras": FRAMEWORKS,
+    "jax": FRAMEWORKS,
+    "fastai": FRAMEWORKS,
+    "lightning": FRAMEWORKS,
+    "typer": ("cli.py",),
+    "rich": ("cli.py", "report/*", "core/progress.py"),
+}
+
+
+def imported(path: Path) -> Iterator[tuple[str, int]]:
+    """`(dotted module, line)` of every import that runs; those under TYPE_CHECKING do not."""
+    yield from _walk(ast.parse(path.read_text()))
+
+
+def _walk(node: ast.AST) -> Iterator[tuple[str, int]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            for other in child.orelse:
+                yield from _walk(ast.Module([other], []))
+        elif isinstance(child, ast.Import):
+            yield from ((alias.name, child.lineno) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"line {child.lineno}: relative import; spell it out"
+            base = child.module or ""
+            # `from penstock import x` names the package x; `from penstock.data import x` is data in any case.
+            yield from ((f"{base}.{a.name}" if base == "penstock" else base, child.lineno) for a in child.names)
+        else:
+            yield from _walk(child)
+
+
+def package_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def own_package(path: Path) -> str:
+    return name_of(path).split("/")[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_go_one_way(path: Path) -> None:
+    own = own_package(path)
+    if own == "__init__":
+        return
+    assert own in LEVELS, f"{name_of(path)} lies in a package that LEVELS does not place"
+    for module, line in imported(path):
+        if module.split(".")[0] != "penstock":
+            continue
+        other = package_of(module)
+        where = f"{name_of(path)}:{line} imports {module}"
+        assert other in LEVELS, f"{where}: import from the package that defines it, not from penstock itself"
+        assert LEVELS[other] <= LEVELS[own], f"{where}: {other} stands above {own}"
+        assert own == other or not {own, other} <= STRANGERS, f"{where}: {own} and {other} must not know each other"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_heavy_packages_stay_in_their_files(path: Path) -> None:
+    for module, line in imported(path):
+        homes = HOMES.get(module.split(".")[0])
+        assert homes is None or any(fnmatch(name_of(path), home) for home in homes), (
+            f"{name_of(path)}:{line} imports {module}, which belongs in {', '.join(homes or ())}"
+        )
+
+
+def test_the_checks_see_what_they_should(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    import torch\nelse:\n    import jax\n"
+        "def late():\n    from penstock import ops\n    import ray.util\n"
+    )
+    assert [module for module, _ in imported(source)] == ["typing", "jax", "penstock.ops", "ray.util"]
+
+
+HEAVY = [
+    "torch",
+    "tensorflow",
+    "keras",
+    "ray",
+    "numba",
+    "jax",
+    "dask",
+    "distributed",
+    "pandas",
+    "typer",
+    "rich",
+    "scipy",
+]
+
+
+@pytest.mark.parametrize("statement", ["import penstock", "from penstock import *"])
+def test_import_stays_light(statement: str) -> None:
+    if statement.endswith("*") and "torch" in " ".join(penstock.__all__).lower():
+        pytest.skip("names that need torch are loaded when they are asked for")
+    script = f"{statement}\nimport sys\nprint([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_command_line_starts_light() -> None:
+    script = "import sys, penstock.cli\nprint([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = [name for name in HEAVY if name not in ("typer", "rich")]
+    done = subprocess.run([sys.executable, "-c", script, *heavy], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
