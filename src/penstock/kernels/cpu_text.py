@@ -239,7 +239,7 @@ def _as_uint8(buffer: Any) -> np.ndarray:
 
 
 def _allocate(num_rows: int, dtypes: dict[int, np.dtype]) -> dict[int, ParsedColumn]:
-    """Columns cut from one block. NumPy asks for huge pages where it is large: small fresh ones cost a third of parsing.
+    """Columns cut from one block. NumPy asks for huge pages where it is large; small ones cost a third of parsing.
 
     Bitmaps have one word more than rows need, because tiles may end inside a word.
     """
