@@ -37,7 +37,7 @@ def key_kind(dtype: pl.DataType) -> str:
 def to_keys(series: pl.Series) -> Keys:
     """The keys of a column."""
     if series.dtype.is_float():
-        series = series.cast(pl.Float64).fill_nan(None) + 0.0  # adding zero turns -0.0 into 0.0
+        series = one_zero(series.cast(pl.Float64).fill_nan(None))
     valid = None if series.null_count() == 0 else series.is_not_null().to_numpy()
     kind = key_kind(series.dtype)
     if kind == "bytes":
@@ -45,6 +45,16 @@ def to_keys(series: pl.Series) -> Keys:
     if series.dtype == pl.Null:
         return Keys(kind, np.zeros(len(series), np.uint32), valid)
     return Keys(kind, integers(series, kind), valid)
+
+
+def one_zero(series: pl.Series) -> pl.Series:
+    """A float column with -0.0 as 0.0 (polars takes `+ 0.0` for nothing to do).
+
+    >>> one_zero(pl.Series([-0.0, 1.5, None])).to_list()
+    [0.0, 1.5, None]
+    """
+    zero = series == 0.0
+    return series.set(zero, 0.0) if zero.any() else series
 
 
 def integers(series: pl.Series, kind: str) -> np.ndarray:

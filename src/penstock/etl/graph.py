@@ -207,24 +207,25 @@ class Node:
 
 def _groups_of(node: Node, inputs: Schema) -> tuple[tuple[str, ...], ...]:
     """Groups survive operators that keep names, so `[["a", "b"]] >> FillMissing() >> Categorify()` works."""
-    groups: list[tuple[str, ...]] = []
-    taken: set[str] = set()
+    if len(node.parents) == 1 and node.parents[0].kind == "source":
+        return node.parents[0].columns(inputs).groups  # exactly as written
+    groups: dict[tuple[str, ...], None] = {}
+    alone: set[str] = set()
     pending = list(node.parents)
     while pending:
         parent = pending.pop(0)
         if parent.selector is not None and parent.kind != "drop":
-            for group in parent.selector.groups:
-                if len(group) > 1 and all(n in inputs and n not in taken for n in group):
-                    groups.append(group)
-                    taken.update(group)
+            found = [g for g in parent.selector.groups if len(g) > 1 and all(n in inputs for n in g)]
+            groups |= dict.fromkeys(found)
+            # A name that stands alone beside a group with it is meant twice: `["a", ["a", "b"]]`.
+            alone |= {g[0] for g in parent.selector.groups if len(g) == 1 and any(g[0] in other for other in found)}
         pending += parent.parents
-    heads = {group[0]: group for group in groups}
-    out = []
+    grouped = {name for group in groups for name in group}
+    out: list[tuple[str, ...]] = []
     for name in inputs.names:
-        if name in heads:
-            out.append(heads[name])
-        elif name not in taken:
+        if name in alone or name not in grouped:
             out.append((name,))
+        out += [group for group in groups if group[0] == name]
     return tuple(out)
 
 

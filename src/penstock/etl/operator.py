@@ -29,13 +29,13 @@ RowFunction = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns an operator works on: flat `names`, and `groups` as nested lists gave them."""
+    """The columns an operator works on: flat `names`, and `groups` as nested lists gave them (they may overlap)."""
 
     groups: tuple[tuple[str, ...], ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for group in self.groups for name in group)
+        return tuple(dict.fromkeys(name for group in self.groups for name in group))
 
 
 class Operator:

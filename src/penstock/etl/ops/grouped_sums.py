@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from penstock.core.errors import DataError, SchemaError
+from penstock.data.keys import one_zero
 
 SUM_LIMBS = (20, -60, -140)  # multiples of 2**20, then of 2**-60 and 2**-140
 SQUARE_LIMBS = (100, *SUM_LIMBS)
@@ -71,7 +72,7 @@ def key_frame(frame: pl.DataFrame, names: Sequence[str], what: str) -> pl.DataFr
         if isinstance(series.dtype, (pl.List, pl.Array)):
             raise SchemaError(f"{what} groups by single values; column {name!r} holds lists")
         if series.dtype.is_float():
-            series = series.fill_nan(None) + 0.0
+            series = one_zero(series.fill_nan(None))
         keys.append(series.alias(f"k{i}"))
     return pl.DataFrame(keys)
 
