@@ -72,6 +72,7 @@ class _readable_warnings(warnings.catch_warnings):
 
     def __enter__(self) -> None:
         super().__enter__()
+        warnings.simplefilter("always", UserWarning)  # whatever -W says: here they are part of the answer
         seen: set[str] = set()
 
         def show(message: Warning | str, category: Any, *_: Any, **__: Any) -> None:
