@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ class OracleStore:
         stack = slot.hash_stack
         rounds, size = (stack.rounds, stack.size) if stack else (0, 0)
         prefix, modulus = self.config.prefix(slot.group), self.config.modulus
-        for begin, end in zip(offsets[:-1], offsets[1:], strict=True):
+        for begin, end in itertools.pairwise(offsets):
             ids = values[begin:end][: slot.length]
             yield [oracle.signs_of(int(i), prefix, modulus, rounds, size) for i in ids]
 
@@ -256,7 +257,7 @@ def test_empty_batches():
         empty = {s.name: np.empty(0, np.int64) if s.length is None else ([], [0]) for s in SLOTS}
         found = store.lookup(empty)
         assert found["raw"].shape == (0, 3, 20)
-        store.update(found, {name: array for name, array in found.items()})
+        store.update(found, dict(found.items()))
         assert store.stats()["rows"] == 0
 
 

@@ -1,10 +1,204 @@
-"""placeholder"""
+"""Checkpoints of a store: Parquet rows and a description behind a manifest; whole, or only what changed.
+
+A checkpoint is a folder (see `penstock.core.artefact`): `store.json` says what the store is and how far it has come,
+`rows/shard-00000/…` holds the rows of each shard that wrote it. An incremental one names its base and holds the rows
+touched since, and the signs removed; loading follows the chain. Any number of shards can load what any number wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.core import artefact
+from penstock.core.errors import ArtefactError, OutputExistsError, PenstockError
+from penstock.embedding.locks import write_lock
+from penstock.embedding.optimizers import Optimizer, optimizer_from_dict
+from penstock.embedding.rows import Keep, read_shard, write_removed, write_shard
+from penstock.embedding.slots import EmbeddingConfig
+from penstock.embedding.tables import TableSet
+
+if TYPE_CHECKING:
+    from penstock.embedding.store import Store
+
+KIND, VERSION = "embedding-store", 1
+WATCHER = "checkpoint"
 
 
+@dataclass
 class Trail:
-    pass
+    """The checkpoint that a store last wrote or read: the only one an incremental one may build on."""
+
+    path: Path | None = None
+    checksum: str = ""
+
+    def check(self, base: str | Path) -> None:
+        if self.path is None or self.path.resolve() != Path(base).resolve():
+            last = f"that is {self.path}" if self.path else "there is none yet; save a full one first"
+            raise PenstockError(f"an incremental checkpoint builds on the last one saved or loaded: {last}, not {base}")
+        if _checksum(Path(base)) != self.checksum:
+            raise ArtefactError(f"{base} was changed since this store saved or loaded it; save a full checkpoint")
 
 
-def save_store(*a): ...
-def load_store(*a): ...
-def read_description(*a): ...
+@dataclass(frozen=True)
+class Description:
+    """What `store.json` says."""
+
+    data: Mapping[str, Any]
+    path: Path
+
+    def config(self) -> EmbeddingConfig:
+        return EmbeddingConfig.from_dict(self.data["config"])
+
+    def optimizer(self) -> Optimizer | None:
+        return optimizer_from_dict(self.data["optimizer"]) if self.data["optimizer"] else None
+
+    def settings(self) -> dict[str, Any]:
+        return {"storage": self.data["storage"], "seed": self.data["seed"]}
+
+
+def describe(config: EmbeddingConfig, optimizer: Optimizer | None, storage: str, seed: int) -> dict[str, Any]:
+    """What a store is, as plain data."""
+    return {
+        "config": config.to_dict(),
+        "optimizer": optimizer.to_dict() if optimizer else None,
+        "layout": optimizer.layout() if optimizer else None,
+        "storage": storage,
+        "seed": seed,
+    }
+
+
+def progress(tables: TableSet) -> dict[str, Any]:
+    """How far a shard has come."""
+    history = [tables.history(i).tolist() for i in range(len(tables.tables))] if tables.keeps_history else []
+    return {"clock": tables.clock, "steps": tables.steps, "evicted": tables.evicted, "history": history}
+
+
+@contextmanager
+def writing_checkpoint(path: str | Path, overwrite: bool) -> Iterator[Path]:
+    """The staging folder of a checkpoint: locked against a second writer, renamed into place at the end."""
+    place = Path(path)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with write_lock(place), artefact.writing(place, KIND, VERSION, overwrite) as folder:
+            yield folder
+    except PenstockError:
+        raise
+    except OSError as error:  # a full disk, a lost mount: the staging folder is gone, what was at `path` is untouched
+        reason = error.strerror or str(error)
+        raise ArtefactError(f"cannot write the checkpoint {place}: {reason}; what was there before is whole") from error
+
+
+def base_entry(path: str | Path, base: str | Path) -> dict[str, str]:
+    """How an incremental checkpoint names its base: relative, so both can be moved together."""
+    relative = os.path.relpath(Path(base).resolve(), Path(path).resolve().parent)
+    return {"path": relative, "manifest": _checksum(Path(base))}
+
+
+def save_store(store: Store, path: str | Path, overwrite: bool, base: str | Path | None) -> None:
+    """Write a whole checkpoint of an in-process store, or one on top of `base`."""
+    if base is not None:
+        store._saved.check(base)
+        if Path(base).resolve() == Path(path).resolve():
+            raise OutputExistsError(f"{path} is the base itself; an incremental checkpoint needs a path of its own")
+    tables = store.tables
+    with writing_checkpoint(path, overwrite) as folder:
+        since, removed = (-1, []) if base is None else tables.changes(WATCHER)
+        shard = folder / "rows" / "shard-00000"
+        write_shard(tables, shard, since)
+        write_removed(removed, shard)
+        description = {
+            **describe(store.config, store.optimizer, store.storage, store.seed),
+            "base": None if base is None else base_entry(path, base),
+            "shards": [progress(tables)],
+        }
+        (folder / "store.json").write_text(json.dumps(description, indent=1))
+    tables.watch(WATCHER)
+    store._saved = Trail(Path(path), _checksum(Path(path)))
+
+
+def load_store(store: Store, path: str | Path) -> None:
+    """Replace what an in-process store holds by a checkpoint."""
+    chain = read_chain(path)
+    check_fits(chain[-1], store.config, store.optimizer, store.storage, store.seed)
+    restore(store.tables, chain, None)
+    store._saved = Trail(Path(path), _checksum(Path(path)))
+
+
+def restore(tables: TableSet, chain: list[Description], keep: Keep | None, number: int = 0) -> None:
+    """Fill a shard from a chain of checkpoints; `keep` says which signs are its own."""
+    tables.clear()
+    for link in chain:
+        for folder in sorted((link.path / "rows").iterdir()):
+            read_shard(tables, folder, keep, with_state=tables.optimizer is not None)
+    shards = chain[-1].data["shards"]
+    # Written by as many shards as now: each takes its own clock; else the furthest of all.
+    state = shards[number] if len(shards) > number and keep is not None else max(shards, key=lambda s: s["clock"])
+    tables.clock = max(state["clock"], max(s["clock"] for s in shards))
+    history = [np.array(h, np.float32).reshape(-1, 2) for h in state["history"]]
+    tables.evicted = state["evicted"]
+    tables.set_steps(np.max([s["steps"] for s in shards], axis=0).tolist(), history or None)
+    tables.watch(WATCHER)
+
+
+def read_description(path: str | Path) -> Description:
+    """`store.json` of a checkpoint whose files have all been verified."""
+    folder = artefact.verified(path, KIND, VERSION)
+    try:
+        data = json.loads((folder / "store.json").read_text())
+        data["config"], data["optimizer"], data["storage"], data["base"], data["shards"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(f"{folder / 'store.json'} is not the description of a store: {error}") from error
+    return Description(data, folder)
+
+
+def read_chain(path: str | Path) -> list[Description]:
+    """The checkpoint and everything it builds on, oldest first."""
+    chain = [read_description(path)]
+    while (base := chain[0].data["base"]) is not None:
+        place = (chain[0].path.resolve().parent / base["path"]).resolve()
+        if not place.is_dir():
+            raise ArtefactError(f"{chain[0].path} builds on {place}, which is not there; copy it along")
+        if _checksum(place) != base["manifest"]:
+            raise ArtefactError(f"{chain[0].path} builds on {place}, which was replaced since by another checkpoint")
+        chain.insert(0, read_description(place))
+    return chain
+
+
+def check_fits(
+    saved: Description, config: EmbeddingConfig, optimizer: Optimizer | None, storage: str, seed: int
+) -> None:
+    """Refuse a checkpoint of other slots, another optimizer or another precision, saying which."""
+    theirs, path = saved.config(), saved.path
+    if theirs != config:
+        mine = {slot.name: slot for slot in config}
+        for slot in theirs:
+            if mine.get(slot.name) != slot:
+                raise ArtefactError(
+                    f"{path} was saved with {slot}, this store has {mine.get(slot.name, 'no such slot')}"
+                )
+        raise ArtefactError(f"{path} was saved with {theirs!r}, this store has {config!r}")
+    if storage != saved.data["storage"]:
+        raise ArtefactError(f"{path} was saved with storage={saved.data['storage']!r}, this store has {storage!r}")
+    if optimizer is not None and optimizer.layout() != saved.data["layout"]:
+        name = (saved.data["optimizer"] or {"name": "no optimizer"})["name"]
+        raise ArtefactError(
+            f"{path} was saved with {name} ({saved.data['layout']}), this store has {type(optimizer).__name__} "
+            f"({optimizer.layout()}); its optimizer state does not fit"
+        )
+    if seed != saved.data["seed"]:
+        raise ArtefactError(f"{path} was saved with seed={saved.data['seed']}, this store has seed={seed}")
+
+
+def _checksum(path: Path) -> str:
+    manifest = path / artefact.MANIFEST
+    if not manifest.is_file():
+        raise ArtefactError(f"{path} has no {artefact.MANIFEST}: it is not a checkpoint, or was never finished")
+    return artefact.checksum(manifest)

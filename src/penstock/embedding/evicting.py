@@ -94,5 +94,5 @@ def _remove(shard: TableSet, by_count: bool, limit: int, tie: int) -> None:
     for group, table in enumerate(shard.tables):
         signs = table.remove(upkeep.BY_PRIORITY, by_count, shard.clock, limit, tie)
         shard.evicted += len(signs)
-        if len(signs) and shard.watched_from is not None:
+        if len(signs) and shard.watchers:
             shard.removed.append((shard.clock, group, signs))

@@ -325,6 +325,14 @@ class Table:
         self.header[index.NEXT_ROW] = rows.stop
         self._point()
 
+    def touch(self, signs: np.ndarray, clock: int) -> None:
+        """Stamp rows that are there with step `clock`."""
+        upkeep.touch(self.header, signs, clock)
+
+    def drop(self, signs: np.ndarray) -> None:
+        """Remove rows by sign."""
+        self.remove(upkeep.BY_SIGN, False, 0, 0, listed=np.sort(signs))
+
     # Rows in bulk
 
     def num_segments(self) -> int:
@@ -340,6 +348,12 @@ class Table:
         columns.signs[:], columns.stamps[:] = signs[:found], values[:found] >> np.uint64(32)
         upkeep.read_rows(self.header, values[:found], *columns.addresses())
         return columns
+
+    def entries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Signs, and rows with stamps, of everything in the table."""
+        signs, values = np.empty(self.rows, np.uint64), np.empty(self.rows, np.uint64)
+        upkeep.list_entries(self.header, self._segments, -1, False, signs, values)
+        return signs, values
 
     def read_pending(self) -> tuple[np.ndarray, np.ndarray]:
         """Signs that wait for admission, and how often each was seen."""

@@ -23,6 +23,7 @@ from penstock.kernels import cpu_embedding as kernel
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels import cpu_embedding_index as index
 from penstock.kernels import cpu_embedding_optim as formulas
+from penstock.kernels import cpu_embedding_remote as remote
 from penstock.kernels.cpu_intrinsics import address_of
 
 _KINDS = {
@@ -49,6 +50,7 @@ class Work:
     signs: np.ndarray
     rows: np.ndarray
     positions: np.ndarray  # per group
+    clock: int = 0
     keep: list = field(default_factory=list)  # the batch's own arrays, whose addresses `inputs` holds
 
 
@@ -152,8 +154,8 @@ class TableSet:
             )
         self.clock = 0  # training look-ups so far; what rows are stamped with
         self.evicted = 0
-        self.removed: list[tuple[int, int, np.ndarray]] = []  # (clock, group, signs) for incremental checkpoints
-        self.watched_from: int | None = None  # the clock from which `removed` must be kept
+        self.removed: list[tuple[int, int, np.ndarray]] = []  # (clock, group, signs), kept while someone watches
+        self.watchers: dict[str, int] = {}  # who follows changes (checkpoints, a feed), and from which clock on
         self.pool = BufferPool()
         self.num_threads = num_threads or len(os.sched_getaffinity(0))
         self._threads = ThreadPoolExecutor(self.num_threads - 1, "penstock-store") if self.num_threads > 1 else None
@@ -211,6 +213,7 @@ class TableSet:
         work.keep = keep or []
         if train:
             self.clock += 1
+        work.clock = self.clock
         clock = self.clock if train else self.clock + 1
         order = self._order(work)
         self._run_lookup(order, work, clock, train, False)
@@ -221,10 +224,13 @@ class TableSet:
                 self.tables[group].grow(-int(info[layout.STATUS]), missing)
             self._run_lookup(waiting, work, clock, train, True)
         if train:
-            for group in np.flatnonzero(self.headers[:, index.CROWDED]):
-                self.tables[group].split_crowded(most=32)
-            make_room(self)
+            self._upkeep()
         return work
+
+    def _upkeep(self) -> None:
+        for group in np.flatnonzero(self.headers[:, index.CROWDED]):
+            self.tables[group].split_crowded(most=32)
+        make_room(self)
 
     def _order(self, work: Work) -> np.ndarray:
         # The largest tables first: their groups take longest, and a long one begun last leaves threads idle.
@@ -261,11 +267,7 @@ class TableSet:
 
     def update(self, work: Work, scale: float = 1.0) -> UpdateCounts:
         """Apply the gradients that `work.inputs` names, divided by `scale`."""
-        if self.optimizer is None:
-            raise PenstockError("this store was opened without an optimizer (for serving); it cannot be updated")
-        before = self.headers[:, index.STEP].copy()
-        for i in range(len(self.tables)):
-            self._hyper[i] = self.optimizer.hyper(int(before[i]) + 1, scale)
+        before = self._prepare_step(scale)
         counts = np.zeros((len(self.layout.slots), layout.NUM_COUNTS), np.int64)
         most, order = int(work.groups[:, layout.UNIQUE].max(initial=0)), self._order(work)
 
@@ -277,19 +279,126 @@ class TableSet:
             )  # fmt: skip
 
         self._parallel(run, len(order), int(work.positions.sum()))
+        self._touch_again(work)
         firsts = self.layout.members[self.layout.group_starts[:-1]]
-        for group in np.flatnonzero(counts[firsts, layout.UPDATED]):
+        self._finish_step(before, np.flatnonzero(counts[firsts, layout.UPDATED]))
+        return UpdateCounts(counts[:, layout.DROPPED], int(counts[:, layout.EVICTED].sum()))
+
+    def _prepare_step(self, scale: float) -> np.ndarray:
+        """Work out each table's numbers for its next step; the steps taken so far."""
+        if self.optimizer is None:
+            raise PenstockError("this store was opened without an optimizer (for serving); it cannot be updated")
+        before = self.headers[:, index.STEP].copy()
+        for i in range(len(self.tables)):
+            self._hyper[i] = self.optimizer.hyper(int(before[i]) + 1, scale)
+        return before
+
+    def _finish_step(self, before: np.ndarray, groups: np.ndarray) -> None:
+        for group in groups:
             if self.keeps_history:
                 self._history[group][int(before[group])] = self._hyper[group, formulas.P3 : formulas.P4 + 1]
                 self._remember(int(group), int(before[group]) + 1)
             self.headers[group, index.STEP] += np.uint64(1)
-        return UpdateCounts(counts[:, layout.DROPPED], int(counts[:, layout.EVICTED].sum()))
+
+    def bring_forward(self, group: int) -> None:
+        """Bring every row of a table to the current step: a no-op but for optimizers that replay missed steps."""
+        if self.keeps_history:
+            scratch = self.pool.take((self._widest,), np.float32)
+            kernel.bring_forward(
+                self.headers[group], self._hyper[group], *self.tables[group].entries(), np.uint64(address_of(scratch))
+            )
+
+    # By distinct signs, for the clients of a shard
+
+    def lookup_signs(self, counts: np.ndarray, signs: np.ndarray, train: bool) -> np.ndarray:
+        """Rows of distinct signs, `counts` of them a group, end to end in one float32 array."""
+        self.clock += train
+        clock = self.clock if train else self.clock + 1
+        groups, begin = self._parts(counts)
+        out = np.empty(int(begin[-1]), np.float32)
+        rows, waiting = self.pool.take((len(signs),), np.uint32), np.argsort(-counts, kind="stable")
+        most = int(counts.max(initial=0))
+        wide_rows = 2 + (most if self.storage != "float32" else 0)
+        while waiting.size:
+            order = waiting
+
+            def run() -> None:
+                wide = self.pool.take((wide_rows, self._widest), np.float32)
+                wide[:2] = 0
+                remote.lookup_signs(
+                    self._counter, order, self.headers, self.settings, self._hyper, groups, signs, rows, begin, out,  # noqa: B023
+                    self.pool.take((most,), np.uint64), wide, np.uint64(clock), train,
+                )  # fmt: skip
+
+            self._parallel(run, len(order), len(signs))
+            waiting = np.flatnonzero(groups[:, layout.STATUS] != layout.DONE)
+            for group in waiting:
+                info = groups[group]
+                missing = int(info[layout.UNIQUE] - info[layout.PROGRESS])
+                self.tables[group].grow(-int(info[layout.STATUS]), missing)
+        if train:
+            self._upkeep()
+        return out
+
+    def update_signs(
+        self, counts: np.ndarray, signs: np.ndarray, sums: np.ndarray, stepped: np.ndarray, scale: float
+    ) -> int:
+        """Apply gradients summed per sign; `stepped` says which groups take a step. How many rows were gone."""
+        before = self._prepare_step(scale)
+        groups, begin = self._parts(counts)
+        gone = np.zeros(len(counts), np.int64)
+        order, rows = np.flatnonzero(stepped), self.pool.take((len(signs),), np.uint32)
+        order = order[np.argsort(-counts[order], kind="stable")]
+
+        def run() -> None:
+            remote.update_signs(
+                self._counter, order, self.headers, self._hyper, self._kind, groups, signs, rows, begin, sums,
+                self.pool.take((self._widest,), np.float32), np.uint64(self.clock), gone,
+            )  # fmt: skip
+
+        self._parallel(run, len(order), len(signs))
+        self._finish_step(before, np.flatnonzero(stepped))
+        return int(gone.sum())
+
+    def _parts(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        groups = np.zeros((len(counts), layout.NUM_GROUP_FIELDS), np.int64)
+        groups[:, layout.START] = np.cumsum(counts) - counts
+        groups[:, layout.UNIQUE] = counts
+        sizes = counts * self.headers[:, index.DIM].astype(np.int64)
+        return groups, np.concatenate([[0], np.cumsum(sizes)])
+
+    # Following changes
+
+    def watch(self, name: str) -> None:
+        """Begin, or begin again, to follow what changes from here on.
+
+        Rows touched in this very step count as changed again later: an update for them may still be under way.
+        """
+        self.watchers[name] = self.clock
+        oldest = min(self.watchers.values())
+        self.removed = [entry for entry in self.removed if entry[0] >= oldest]
+
+    def changes(self, name: str) -> tuple[int, list[np.ndarray]]:
+        """The step after which rows count as changed for a watcher, and the signs removed since, by group."""
+        since = self.watchers[name]
+        removed = [[np.empty(0, np.uint64)] for _ in self.tables]
+        for clock, group, signs in self.removed:
+            if clock >= since:
+                removed[group].append(signs)
+        return since - 1, [np.concatenate(parts) for parts in removed]
+
+    def _touch_again(self, work: Work) -> None:
+        """Stamp rows updated long after their look-up, for watchers that have looked in between."""
+        if any(work.clock < seen for seen in self.watchers.values()):
+            for table, info in zip(self.tables, work.groups, strict=True):
+                start = info[layout.START]
+                table.touch(work.signs[start : start + info[layout.UNIQUE]], self.clock)
 
     def clear(self) -> None:
         """Forget every row and all optimizer state."""
         for table in self.tables:
             table.reset()
-        self.clock, self.evicted, self.removed = 0, 0, []
+        self.clock, self.evicted, self.removed, self.watchers = 0, 0, [], {}
         self.set_steps([0] * len(self.tables))
 
     def close(self) -> None:

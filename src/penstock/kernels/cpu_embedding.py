@@ -103,7 +103,7 @@ def resolve_group(
 
 
 @numba.njit(**KERNEL)
-def _place_rows(header: np.ndarray, unique: int, rows: int, places: np.ndarray, zero: int, wide: int) -> None:
+def place_rows(header: np.ndarray, unique: int, rows: int, places: np.ndarray, zero: int, wide: int) -> None:
     """The address of every distinct row as float32; absent ones share a row of zeros."""
     dim, storage = np.int64(header[DIM]), np.int64(header[STORAGE])
     for u in range(unique):
@@ -159,7 +159,7 @@ def lookup_groups(
         resolve_group(header, settings[group], hyper[group], info, signs_at, rows_at, clock, train, wide_at + row_bytes)
         if info[STATUS] != DONE:
             continue
-        _place_rows(header, info[UNIQUE], rows_at, places, wide_at, wide_at + np.uint64(2) * row_bytes)
+        place_rows(header, info[UNIQUE], rows_at, places, wide_at, wide_at + np.uint64(2) * row_bytes)
         for slot in mine:
             pool_slot(inputs[slot], slots[slot], places_at, inverse_at + (inputs[slot, FIRST] << np.uint64(2)))
 
@@ -257,3 +257,10 @@ def update_groups(
         apply_group(
             kind, header, hyper[group], info[UNIQUE], signs_at, rows_at, sums_at, np.uint64(scratch.ctypes.data)
         )
+
+
+@numba.njit(**KERNEL)
+def bring_forward(header: np.ndarray, hyper: np.ndarray, signs: np.ndarray, values: np.ndarray, scratch: int) -> None:
+    """Catch listed rows up with the steps they have missed, before they are written out."""
+    for i in range(signs.shape[0]):
+        _bring_forward(header, signs[i], values[i] & np.uint64(0xFFFFFFFF), np.int64(header[DIM]), hyper, scratch)

@@ -329,18 +329,14 @@ def pool_groups(
     inputs: np.ndarray,
     groups: np.ndarray,
     inverse: np.ndarray,
-    rows: np.ndarray,
     places: np.ndarray,
 ) -> None:
-    """Fill every output from `rows`: the address of each group's distinct rows, in the order of their numbers."""
+    """Fill every output from the addresses of the distinct rows (in the order of `signs`)."""
     for group in range(groups.shape[0]):
-        mine = members[group_starts[group] : group_starts[group + 1]]
-        width = slots[mine[0], SLOT_DIM] << np.uint64(2)
-        for u in range(groups[group, UNIQUE]):
-            places[u] = rows[group] + np.uint64(u) * width
-        for slot in mine:
+        first_place = np.uint64(places.ctypes.data) + (np.uint64(groups[group, START]) << np.uint64(3))
+        for slot in members[group_starts[group] : group_starts[group + 1]]:
             first = np.uint64(inverse.ctypes.data) + (inputs[slot, FIRST] << np.uint64(2))
-            pool_slot(inputs[slot], slots[slot], np.uint64(places.ctypes.data), first)
+            pool_slot(inputs[slot], slots[slot], first_place, first)
 
 
 @numba.njit(**KERNEL)

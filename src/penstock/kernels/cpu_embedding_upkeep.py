@@ -277,3 +277,13 @@ def write_rows(
         if row != PENDING_ROW:
             _copy_row(header, row, i, weights, states, scalars, counts, False)
     return signs.shape[0], 0
+
+
+@numba.njit(**KERNEL)
+def touch(header: np.ndarray, signs: np.ndarray, clock: int) -> None:
+    """Stamp rows that are there with step `clock`."""
+    for sign in signs:
+        entry = find_entry(header, sign)
+        value = load64(entry + np.uint64(8))
+        if load64(entry) == sign and value & _LOW32 != PENDING_ROW:
+            store_u64(entry + np.uint64(8), (value & _LOW32) | (np.uint64(clock) << _SHIFT32))

@@ -1,0 +1,149 @@
+"""Rows of a shard as Parquet files that anything can read: one per table, with weights and optimizer state as lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.core.errors import ArtefactError
+from penstock.embedding.table import Columns, Table
+from penstock.embedding.tables import TableSet
+
+Keep = Callable[[np.ndarray], np.ndarray]
+_SEGMENTS_AT_ONCE = 16  # about half a million entries: what is held in memory while writing
+_ROWS_AT_ONCE = 1 << 18
+
+
+def write_shard(tables: TableSet, folder: Path, since: int = -1, with_state: bool = True) -> None:
+    """Write the rows touched after step `since`, and the ids that wait for admission, into `folder`."""
+    folder.mkdir(parents=True)
+    for number, table in enumerate(tables.tables):
+        tables.bring_forward(number)
+        with pq.ParquetWriter(folder / f"{number:05d}.parquet", _schema(table, with_state), compression="zstd") as out:
+            for first in range(0, table.num_segments(), _SEGMENTS_AT_ONCE):
+                columns = table.read(first, first + _SEGMENTS_AT_ONCE, since)
+                if len(columns):
+                    out.write_table(_to_arrow(table, columns, with_state))
+        if with_state and table.pending:
+            signs, seen = table.read_pending()
+            pq.write_table(pa.table({"sign": signs, "seen": seen}), folder / f"{number:05d}.waiting.parquet")
+
+
+def write_removed(removed: list[np.ndarray], folder: Path) -> None:
+    """Write the signs of removed rows, by table."""
+    for number, signs in enumerate(removed):
+        if len(signs):
+            pq.write_table(pa.table({"sign": signs}), folder / f"{number:05d}.removed.parquet")
+
+
+def read_shard(tables: TableSet, folder: Path, keep: Keep | None = None, with_state: bool = True) -> None:
+    """Apply what `write_shard` and `write_removed` wrote; `keep` says which signs belong to this shard."""
+    for number, table in enumerate(tables.tables):
+        removed = folder / f"{number:05d}.removed.parquet"
+        if removed.exists():
+            table.drop(pq.read_table(removed)["sign"].to_numpy())
+        path = folder / f"{number:05d}.parquet"
+        try:
+            for batch in _batches(path):
+                columns = _from_arrow(table, batch, with_state, path)
+                table.write(columns if keep is None else _chosen(columns, keep(columns.signs)))
+        except (pa.ArrowException, KeyError) as error:
+            raise ArtefactError(f"{path} cannot be read as the rows of table {table.name!r}: {error}") from error
+        waiting = folder / f"{number:05d}.waiting.parquet"
+        if with_state and waiting.exists() and table.admission.min_count > 1:
+            _read_waiting(table, waiting, keep)
+
+
+def _read_waiting(table: Table, path: Path, keep: Keep | None) -> None:
+    data = pq.read_table(path)
+    columns = table.empty_columns(len(data))
+    columns.signs[:], columns.stamps[:] = data["sign"].to_numpy(), data["seen"].to_numpy()
+    table.write(columns if keep is None else _chosen(columns, keep(columns.signs)), pending=True)
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    if not path.exists():
+        raise ArtefactError(f"{path} is missing; the checkpoint is incomplete, save or copy it again")
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(_ROWS_AT_ONCE)
+
+
+def _schema(table: Table, with_state: bool) -> pa.Schema:
+    layout = table.layout
+    weights = pa.float16() if layout.storage == "float16" else pa.float32()
+    fields = [("sign", pa.uint64()), ("stamp", pa.uint32()), ("weights", pa.list_(weights, layout.dim))]
+    if with_state:
+        fields += [(f"state_{i}", pa.list_(pa.float32(), layout.dim)) for i in range(layout.states)]
+        scalar = pa.uint32() if _is_step(table) else pa.float32()
+        fields += [("scalar", scalar)] * layout.scalar + [("count", pa.uint32())] * layout.count
+    return pa.schema(fields)
+
+
+def _is_step(table: Table) -> bool:
+    """Whether the scalar of a row is a step's number rather than a float (see `Adam`)."""
+    return bool(getattr(table.optimizer, "keeps_history", False))
+
+
+def _to_arrow(table: Table, columns: Columns, with_state: bool) -> pa.Table:
+    layout, schema = table.layout, _schema(table, with_state)
+    arrays = {
+        "sign": columns.signs,
+        "stamp": columns.stamps,
+        "weights": _list(_readable(columns.weights, layout.storage), layout.dim),
+        "scalar": columns.scalars.view(np.uint32) if _is_step(table) else columns.scalars,
+        "count": columns.counts,
+    }
+    for i in range(layout.states):
+        arrays[f"state_{i}"] = _list(columns.states[:, i * layout.dim : (i + 1) * layout.dim], layout.dim)
+    return pa.table([pa.array(arrays[name], schema.field(name).type) for name in schema.names], schema=schema)
+
+
+def _list(values: np.ndarray, dim: int) -> Any:
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).reshape(-1)), dim)
+
+
+def _readable(weights: np.ndarray, storage: str) -> np.ndarray:
+    """Stored bits as numbers: bfloat16, which Parquet does not have, exactly as float32."""
+    if storage == "bfloat16":
+        return (weights.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return weights.view(np.float16) if storage == "float16" else weights
+
+
+def _from_arrow(table: Table, batch: pa.RecordBatch, with_state: bool, path: Path) -> Columns:
+    layout, rows = table.layout, len(batch)
+    expected = _schema(table, with_state)
+    for name in expected.names:
+        found = batch.schema.get_field_index(name)
+        if found < 0 or batch.schema.field(found).type != expected.field(name).type:
+            kind = batch.schema.field(found).type if found >= 0 else "missing"
+            raise ArtefactError(f"{path}: column {name!r} is {kind}, this store needs {expected.field(name).type}")
+    columns = table.empty_columns(rows)
+    columns.signs[:], columns.stamps[:] = batch["sign"].to_numpy(), batch["stamp"].to_numpy()
+    weights = _values(batch["weights"], rows, layout.dim)
+    if layout.storage == "bfloat16":
+        weights = (weights.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    columns.weights[:] = weights.view(columns.weights.dtype)
+    if with_state:
+        for i in range(layout.states):
+            columns.states[:, i * layout.dim : (i + 1) * layout.dim] = _values(batch[f"state_{i}"], rows, layout.dim)
+        if layout.scalar:
+            columns.scalars[:] = batch["scalar"].to_numpy().view(np.float32)
+        if layout.count:
+            columns.counts[:] = batch["count"].to_numpy()
+    return columns
+
+
+def _values(column: Any, rows: int, dim: int) -> np.ndarray:
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(rows, dim)
+
+
+def _chosen(columns: Columns, mask: np.ndarray) -> Columns:
+    def pick(array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array[mask]) if len(array) else array
+
+    return Columns(*(pick(a) for a in vars(columns).values()))

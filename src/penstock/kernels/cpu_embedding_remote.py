@@ -1,0 +1,140 @@
+"""Look-up and update by distinct signs: what a shard does for its clients, and how a client divides its signs.
+
+A client numbers its batch (`cpu_embedding_batch.number_groups`), routes each distinct sign to the shard that owns it,
+and sends every shard one flat array of signs, group after group. Rows come back, and gradients go out, in that order.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from penstock.kernels.cpu_embedding import apply_group, place_rows, resolve_group
+from penstock.kernels.cpu_embedding_batch import DONE, NO_ROW, START, STATUS, UNIQUE
+from penstock.kernels.cpu_embedding_index import DIM, PENDING_ROW, find_entry
+from penstock.kernels.cpu_half import mix
+from penstock.kernels.cpu_intrinsics import KERNEL, load64, multiply_high
+from penstock.kernels.cpu_vector import copy_row, fetch_add, store_u32, store_u64
+
+_SALT = np.uint64(0x5851F42D4C957F2D)  # the index takes its segments from mix(sign); shards must not follow them
+_LOW32 = np.uint64(0xFFFFFFFF)
+
+
+@numba.njit(**KERNEL)
+def shard_of(sign: int, num_shards: int) -> int:
+    """The shard that owns a sign."""
+    return np.int64(multiply_high(mix(sign ^ _SALT), np.uint64(num_shards)))
+
+
+@numba.njit(**KERNEL)
+def owned(signs: np.ndarray, shard: int, num_shards: int, out: np.ndarray) -> None:
+    """Which signs a shard owns."""
+    for i in range(signs.shape[0]):
+        out[i] = shard_of(signs[i], num_shards) == shard
+
+
+@numba.njit(**KERNEL)
+def route(groups: np.ndarray, signs: np.ndarray, owner: np.ndarray, place: np.ndarray, counts: np.ndarray) -> None:
+    """The shard of each distinct sign, and its place among that shard's signs of the group; counts of both."""
+    for group in range(groups.shape[0]):
+        start = groups[group, START]
+        for u in range(start, start + groups[group, UNIQUE]):
+            shard = shard_of(signs[u], counts.shape[0])
+            owner[u], place[u] = shard, counts[shard, group]
+            counts[shard, group] += 1
+
+
+@numba.njit(**KERNEL)
+def gather_signs(
+    groups: np.ndarray, signs: np.ndarray, owner: np.ndarray, place: np.ndarray, begin: np.ndarray, out: np.ndarray
+) -> None:
+    """Signs in the order they are sent: shard by shard, group by group (`begin` says where each part begins)."""
+    for group in range(groups.shape[0]):
+        start = groups[group, START]
+        for u in range(start, start + groups[group, UNIQUE]):
+            out[begin[owner[u], group] + place[u]] = signs[u]
+
+
+@numba.njit(**KERNEL)
+def locate_rows(
+    groups: np.ndarray, dims: np.ndarray, owner: np.ndarray, place: np.ndarray, begin: np.ndarray, out: np.ndarray
+) -> None:
+    """The address of each distinct row in what the shards sent (`begin`: the address of each part)."""
+    for group in range(groups.shape[0]):
+        start, width = groups[group, START], np.uint64(dims[group]) << np.uint64(2)
+        for u in range(start, start + groups[group, UNIQUE]):
+            out[u] = begin[owner[u], group] + np.uint64(place[u]) * width
+
+
+@numba.njit(**KERNEL)
+def scatter_sums(
+    groups: np.ndarray, dims: np.ndarray, owner: np.ndarray, place: np.ndarray, begin: np.ndarray, sums: np.ndarray
+) -> None:
+    """Copy summed gradients (at `sums[group]`) to where they are sent from (`begin`: the address of each part)."""
+    for group in range(groups.shape[0]):
+        start, width = groups[group, START], np.uint64(dims[group]) << np.uint64(2)
+        for i in range(groups[group, UNIQUE]):
+            u = start + i
+            target = begin[owner[u], group] + np.uint64(place[u]) * width
+            copy_row(target, sums[group] + np.uint64(i) * width, dims[group])
+
+
+@numba.njit(**KERNEL)
+def lookup_signs(
+    counter: np.ndarray, order: np.ndarray, headers: np.ndarray, settings: np.ndarray, hyper: np.ndarray,
+    groups: np.ndarray, signs: np.ndarray, rows: np.ndarray, begin: np.ndarray, out: np.ndarray,
+    places: np.ndarray, wide: np.ndarray, clock: int, train: bool,
+) -> None:  # fmt: skip
+    """Draw groups: find or insert their signs, which are distinct, and copy the rows out in that order."""
+    wide_at, row_bytes = np.uint64(wide.ctypes.data), np.uint64(wide.shape[1]) << np.uint64(2)
+    while True:
+        task = fetch_add(np.uint64(counter.ctypes.data), 1)
+        if task >= order.shape[0]:
+            return
+        group = order[task]
+        info, header = groups[group], headers[group]
+        signs_at = np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << np.uint64(3))
+        rows_at = np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << np.uint64(2))
+        resolve_group(header, settings[group], hyper[group], info, signs_at, rows_at, clock, train, wide_at + row_bytes)
+        if info[STATUS] != DONE:
+            continue
+        place_rows(header, info[UNIQUE], rows_at, places, wide_at, wide_at + np.uint64(2) * row_bytes)
+        dim = np.int64(header[DIM])
+        target = np.uint64(out.ctypes.data) + (np.uint64(begin[group]) << np.uint64(2))
+        for u in range(info[UNIQUE]):
+            copy_row(target + (np.uint64(u * dim) << np.uint64(2)), places[u], dim)
+
+
+@numba.njit(**KERNEL)
+def update_signs(
+    counter: np.ndarray, order: np.ndarray, headers: np.ndarray, hyper: np.ndarray, kind: int, groups: np.ndarray,
+    signs: np.ndarray, rows: np.ndarray, begin: np.ndarray, sums: np.ndarray, scratch: np.ndarray, clock: int,
+    gone: np.ndarray,
+) -> None:  # fmt: skip
+    """Draw groups: find their signs' rows, stamp them, and apply the summed gradients (which are overwritten)."""
+    while True:
+        task = fetch_add(np.uint64(counter.ctypes.data), 1)
+        if task >= order.shape[0]:
+            return
+        group = order[task]
+        info, header = groups[group], headers[group]
+        for u in range(info[START], info[START] + info[UNIQUE]):
+            entry = find_entry(header, signs[u])
+            value = load64(entry + np.uint64(8))
+            row = value & _LOW32
+            if load64(entry) != signs[u] or row == PENDING_ROW:
+                row = np.uint64(NO_ROW)
+                gone[group] += 1
+            else:
+                store_u64(entry + np.uint64(8), row | (clock << np.uint64(32)))
+            store_u32(np.uint64(rows.ctypes.data) + (np.uint64(u) << np.uint64(2)), np.uint32(row))
+        apply_group(
+            kind,
+            header,
+            hyper[group],
+            info[UNIQUE],
+            np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << np.uint64(3)),
+            np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << np.uint64(2)),
+            np.uint64(sums.ctypes.data) + (np.uint64(begin[group]) << np.uint64(2)),
+            np.uint64(scratch.ctypes.data),
+        )

@@ -1,0 +1,264 @@
+"""Contract 5: every home of a store gives the numbers of a dense torch table, whatever the number of shards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.core.errors import DataError, PenstockError
+from penstock.embedding import (
+    FTRL,
+    SGD,
+    Adagrad,
+    Adam,
+    Admission,
+    Eviction,
+    HashStack,
+    Init,
+    LazyAdam,
+    RayStore,
+    RowWiseAdam,
+    SecondWriterError,
+    ShardRestartedWarning,
+    SlotConfig,
+    Store,
+    StoreTimeoutError,
+)
+
+SLOTS = [
+    SlotConfig("user", 8, init=Init("normal", 0, 0.1)),
+    SlotConfig("tags", 16, pooling="mean", init=Init("uniform", -0.5, 0.5)),
+    SlotConfig("seen", 8, pooling="raw", length=3, group="user", init=Init("normal", 0, 0.1)),
+    SlotConfig("stack", 4, pooling="sqrt_n", hash_stack=HashStack(2, 50)),
+]
+OPTIMIZERS = [
+    SGD(lr=0.1, momentum=0.9, weight_decay=0.01),
+    Adagrad(lr=0.1),
+    Adagrad(lr=0.1, row_wise=True),
+    Adagrad(lr=0.1, form="persia", initial_accumulator=0.01),
+    Adam(lr=0.05),
+    LazyAdam(lr=0.05),
+    RowWiseAdam(lr=0.05),
+    FTRL(lr=0.1, l1=0.01),
+]
+
+
+@pytest.fixture(scope="module")
+def ray():
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="penstock")
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(params=["process", "ray-1", "ray-3"])
+def make(request):
+    """Creates a store in one of its homes; all are closed at the end."""
+    stores = []
+    if request.param != "process":
+        request.getfixturevalue("ray")
+
+    def create(config, optimizer=None, **settings):
+        if request.param == "process":
+            stores.append(Store(config, optimizer, **settings))
+        else:
+            stores.append(RayStore(config, optimizer, num_shards=int(request.param[-1]), **settings))
+        return stores[-1]
+
+    create.home = request.param
+    yield create
+    for store in stores:
+        store.close()
+
+
+def some_batch(rng, samples=23):
+    def lists(top):
+        lengths = rng.integers(0, 4, samples)
+        return rng.integers(0, top, lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
+
+    return {
+        "user": rng.integers(0, 30, samples),
+        "tags": lists(40),
+        "seen": lists(30),
+        "stack": lists(2**40),
+    }
+
+
+def train(store, batches, seed=0):
+    rng, outputs = np.random.default_rng(seed), []
+    for batch in batches:
+        found = store.lookup(batch)
+        outputs.append({name: array.copy() for name, array in found.items()})
+        store.update(found, {n: rng.normal(size=a.shape).astype(np.float32) for n, a in found.items()})
+    return outputs
+
+
+def test_all_homes_agree_for_every_optimizer(make):
+    rng = np.random.default_rng(1)
+    batches = [some_batch(rng) for _ in range(4)]
+    # Starting actors is slow: with one shard, which shares its code with three, a few optimizers will do.
+    for optimizer in OPTIMIZERS[::4] if make.home == "ray-1" else OPTIMIZERS:
+        with Store(SLOTS, optimizer, num_threads=1) as reference:
+            store = make(SLOTS, optimizer)
+            for got, expected in zip(train(store, batches), train(reference, batches), strict=True):
+                for name in expected:
+                    np.testing.assert_array_equal(got[name], expected[name], err_msg=f"{optimizer} {name}")
+            assert store.stats()["rows"] == reference.stats()["rows"]
+            assert store.stats()["steps"] == reference.stats()["steps"]
+        store.close()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "dense"),
+    [
+        (SGD(lr=0.1), lambda p: torch.optim.SGD(p, lr=0.1)),
+        (Adagrad(lr=0.1), lambda p: torch.optim.Adagrad(p, lr=0.1)),
+        (Adam(lr=0.1), lambda p: torch.optim.Adam(p, lr=0.1)),
+    ],
+    ids=["sgd", "adagrad", "adam"],
+)
+def test_it_trains_as_a_dense_table_does(make, optimizer, dense):
+    if make.home != "process" and not isinstance(optimizer, Adam):
+        pytest.skip("the homes agree with one another; the most intricate optimizer stands for all")
+    rng = np.random.default_rng(2)
+    store = make([SlotConfig("c", 16, init=Init("normal", 0, 0.1))], optimizer)
+    table = torch.nn.Embedding(40, 16)
+    table.weight.data.copy_(torch.from_numpy(store.lookup({"c": np.arange(40)})["c"].copy()))
+    torch_optimizer = dense(table.parameters())
+    for _ in range(15):
+        ids, target = rng.integers(0, 40, 10), torch.from_numpy(rng.normal(size=(10, 16)).astype(np.float32))
+        found = store.lookup({"c": ids})
+        ((found.tensors()["c"] - target) ** 2).sum().backward()
+        store.update(found)
+        torch_optimizer.zero_grad()
+        ((table(torch.from_numpy(ids)) - target) ** 2).sum().backward()
+        torch_optimizer.step()
+    last = store.lookup({"c": np.arange(40)}, train=False)["c"]
+    np.testing.assert_allclose(last, table.weight.detach().numpy(), rtol=1e-4, atol=5e-6)
+
+
+def test_masks_evaluation_clear_and_half_precision(make):
+    store = make(SLOTS, Adagrad(), storage="bfloat16", admission=Admission(probability=1.0))
+    batch = some_batch(np.random.default_rng(3))
+    assert not store.lookup(batch, train=False).packed.any()
+    assert store.stats()["rows"] == 0
+    first = store.lookup(batch)
+    with Store(SLOTS, Adagrad(), storage="bfloat16") as reference:
+        expected = reference.lookup(batch)
+        np.testing.assert_array_equal(first.packed, expected.packed)
+        np.testing.assert_array_equal(first.masks["seen"], expected.masks["seen"])
+    assert store.stats()["rows"] > 0
+    store.clear()
+    assert store.stats()["rows"] == 0
+
+
+def test_bad_gradients_and_ids(make):
+    store = make([SlotConfig("a", 4), SlotConfig("b", 4)], SGD(lr=1.0))
+    with pytest.raises(DataError, match="slot 'a'"):
+        store.lookup({"a": [0.5], "b": [1]})
+    found = store.lookup({"a": [1], "b": [1]})
+    before = found.packed.copy()
+    store.update(found, {"a": np.full((1, 4), np.inf), "b": np.ones((1, 4))})
+    after = store.lookup({"a": [1], "b": [1]}, train=False).packed
+    np.testing.assert_array_equal(after[:, :4], before[:, :4])
+    np.testing.assert_allclose(after[:, 4:], before[:, 4:] - 1)
+    assert store.stats()["dropped_gradients"] == {"a": 1}
+    assert store.stats()["steps"] == {"a": 0, "b": 1}
+
+
+@pytest.mark.parametrize("optimizer", [Adagrad(lr=0.1), Adam(lr=0.05), RowWiseAdam()], ids=["adagrad", "adam", "row"])
+def test_checkpoints_move_between_homes(make, tmp_path, optimizer):
+    """Train, save, load into an in-process store and back into this home, train on: the same numbers."""
+    if make.home == "ray-1" or (make.home == "ray-3" and not isinstance(optimizer, Adam)):
+        pytest.skip("three shards and the most intricate optimizer stand for all")
+    rng = np.random.default_rng(4)
+    batches = [some_batch(rng) for _ in range(6)]
+    with Store(SLOTS, optimizer) as straight:
+        expected = train(straight, batches[:3], 5) + train(straight, batches[3:], 6)
+    store = make(SLOTS, optimizer)
+    train(store, batches[:3], 5)
+    store.save(tmp_path / "one")
+    with Store.open(tmp_path / "one") as moved:
+        moved.save(tmp_path / "two")
+    store.clear()
+    store.load(tmp_path / "two")
+    for got, want in zip(train(store, batches[3:], 6), expected[3:], strict=True):
+        for name in want:
+            np.testing.assert_array_equal(got[name], want[name])
+
+
+def test_incremental_checkpoints(make, tmp_path):
+    rng = np.random.default_rng(7)
+    batches = [some_batch(rng) for _ in range(6)]
+    eviction = Eviction("lru", max_rows=600)
+    store = make(SLOTS, Adagrad(), eviction=eviction)
+    train(store, batches[:2], 1)
+    store.save(tmp_path / "base")
+    train(store, batches[2:4], 2)
+    store.save(tmp_path / "first", base=tmp_path / "base")
+    train(store, batches[4:], 3)
+    store.save(tmp_path / "second", base=tmp_path / "first")
+    with pytest.raises(PenstockError, match="builds on the last one"):
+        store.save(tmp_path / "third", base=tmp_path / "base")
+    expected = store.lookup(batches[0], train=False).packed.copy()
+    rows = store.stats()["rows"]
+    with Store.open(tmp_path / "second") as loaded:
+        np.testing.assert_array_equal(loaded.lookup(batches[0], train=False).packed, expected)
+        assert loaded.stats()["rows"] == rows
+
+
+def test_a_dead_shard_is_restored_and_its_loss_reported(ray, tmp_path):
+    ids = np.arange(200)
+    with RayStore([SlotConfig("c", 4)], SGD(lr=1.0), num_shards=2, timeout=60) as store:
+
+        def step():
+            store.update(store.lookup({"c": ids}), {"c": np.ones((200, 4), np.float32)})
+
+        start = store.lookup({"c": ids})["c"].copy()
+        step()
+        store.save(tmp_path / "saved")
+        step()
+        step()
+        os.kill(ray.get(store._shards[1].ping.remote()), signal.SIGKILL)
+        with pytest.warns(
+            ShardRestartedWarning, match=r"shard 1 of store .* restored from .*saved; 2 updates .* are lost"
+        ):
+            moved = start - store.lookup({"c": ids}, train=False)["c"]
+        assert set(np.round(moved[:, 0], 3).tolist()) == {1.0, 3.0}  # the dead shard's rows are as they were saved
+        assert store.stats()["restarts"] == [{"shard": 1, "restored_from": str(tmp_path / "saved"), "updates_lost": 2}]
+        step()
+        assert store.stats()["rows"] == 200
+
+
+def test_a_hanging_shard_is_named(ray):
+    with RayStore([SlotConfig("c", 4)], SGD(), num_shards=2, name="slow", timeout=60) as store:
+        store.lookup({"c": [1, 2, 3]})
+        busy = store._shards[1].sleep.remote(3)
+        store.timeout, began = 0.5, time.monotonic()
+        with pytest.raises(StoreTimeoutError, match=r"shard 1 of store 'slow' did not answer 'lookup' within 0\.5 s"):
+            store.lookup({"c": [1, 2, 3]})
+        assert time.monotonic() - began < 2.5
+        store.timeout = 60
+        ray.get(busy)
+        assert store.lookup({"c": [1, 2, 3]})["c"].any()
+
+
+def test_clients_share_a_store_by_name(ray):
+    with RayStore([SlotConfig("c", 4)], SGD(lr=1.0), num_shards=2, name="shared") as store:
+        other = RayStore.attach("shared")
+        found = other.lookup({"c": [1, 2]})
+        before = found["c"].copy()
+        other.update(found, {"c": np.ones((2, 4), np.float32)})
+        np.testing.assert_allclose(store.lookup({"c": [1, 2]})["c"], before - 1)
+        with pytest.raises(SecondWriterError, match="a store named 'shared' exists already"):
+            RayStore([SlotConfig("c", 4)], SGD(), name="shared")
+        other.close()
+        assert store.stats()["rows"] == 2
+    with pytest.raises(PenstockError, match="no store named 'gone'"):
+        RayStore.attach("gone")
