@@ -21,7 +21,7 @@ from penstock.core import artefact
 from penstock.core.errors import ArtefactError, OutputExistsError, PenstockError
 from penstock.embedding.locks import write_lock
 from penstock.embedding.optimizers import Optimizer, optimizer_from_dict
-from penstock.embedding.rows import Keep, read_shard, write_removed, write_shard
+from penstock.embedding.rows import Keep, copy_weights, read_shard, write_removed, write_shard
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.tables import TableSet
 
@@ -135,6 +135,13 @@ def load_store(store: Store, path: str | Path) -> None:
 def restore(tables: TableSet, chain: list[Description], keep: Keep | None, number: int = 0) -> None:
     """Fill a shard from a chain of checkpoints; `keep` says which signs are its own."""
     tables.clear()
+    if tables.optimizer is None and (saved := chain[-1].optimizer()) and getattr(saved, "keeps_history", False):
+        # Rows lag behind until they are next read, which takes their state: catch up before leaving the state out.
+        full = TableSet(tables.config, saved, tables.storage, num_threads=1)
+        restore(full, chain, keep, number)
+        copy_weights(full, tables)
+        tables.clock = full.clock
+        return
     for link in chain:
         for folder in sorted((link.path / "rows").iterdir()):
             read_shard(tables, folder, keep, with_state=tables.optimizer is not None)

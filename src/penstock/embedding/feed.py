@@ -66,6 +66,8 @@ class FeedWriter:
         with self.store._lock:
             tables = self.store.tables
             since, removed = (-1, []) if whole or WATCHER not in tables.watchers else tables.changes(WATCHER)
+            for group in range(len(tables.tables)):
+                tables.bring_forward(group)
             with artefact.writing(place, KIND, VERSION) as folder:
                 write_shard(tables, folder / "rows", since, with_state=False)
                 write_removed(removed, folder / "rows")
@@ -111,9 +113,9 @@ class FeedReader:
             try:
                 about, folder = self._open(number)
             except ArtefactError:
-                first = self._waiting[1] if self._waiting and self._waiting[0] == number else time.monotonic()
-                self._waiting = (number, first)
-                if time.monotonic() - first > self.patience:
+                if self._waiting is None or self._waiting[0] != number:
+                    self._waiting = (number, time.monotonic())
+                elif time.monotonic() - self._waiting[1] > self.patience:
                     raise
                 return count  # not finished yet: it will be read again
             with self.store._lock:

@@ -23,7 +23,6 @@ def write_shard(tables: TableSet, folder: Path, since: int = -1, with_state: boo
     """Write the rows touched after step `since`, and the ids that wait for admission, into `folder`."""
     folder.mkdir(parents=True)
     for number, table in enumerate(tables.tables):
-        tables.bring_forward(number)
         with pq.ParquetWriter(folder / f"{number:05d}.parquet", _schema(table, with_state), compression="zstd") as out:
             for first in range(0, table.num_segments(), _SEGMENTS_AT_ONCE):
                 columns = table.read(first, first + _SEGMENTS_AT_ONCE, since)
@@ -140,6 +139,17 @@ def _from_arrow(table: Table, batch: pa.RecordBatch, with_state: bool, path: Pat
 
 def _values(column: Any, rows: int, dim: int) -> np.ndarray:
     return column.flatten().to_numpy(zero_copy_only=False).reshape(rows, dim)
+
+
+def copy_weights(source: TableSet, target: TableSet) -> None:
+    """Fill a shard without optimizer state from one that has it, each row brought to the current step first."""
+    for number, table in enumerate(source.tables):
+        source.bring_forward(number)
+        for first in range(0, table.num_segments(), _SEGMENTS_AT_ONCE):
+            columns = table.read(first, first + _SEGMENTS_AT_ONCE)
+            bare = target.tables[number].empty_columns(len(columns))
+            bare.signs, bare.stamps, bare.weights = columns.signs, columns.stamps, columns.weights
+            target.tables[number].write(bare)
 
 
 def _chosen(columns: Columns, mask: np.ndarray) -> Columns:
