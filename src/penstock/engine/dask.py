@@ -42,7 +42,8 @@ class DaskEngine:
 
     def map(self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None) -> Iterator[Any]:
         pending: deque = deque()
-        shared = self.client.scatter(function, hash=False, broadcast=True)
+        # A task, not scattered data: when the worker that holds it dies, Dask computes it again.
+        shared = self.client.submit(_itself, function, pure=False)
         limit = 2 * self.num_workers
 
         def take() -> Any:
@@ -92,14 +93,19 @@ class DaskEngine:
             self.client.cancel(list(futures))
 
     def _result(self, future: Any) -> Any:
+        from distributed.client import FutureCancelledError
         from distributed.scheduler import KilledWorker
 
         try:
             return future.result()
-        except KilledWorker as error:
+        except (KilledWorker, FutureCancelledError) as error:
             raise PenstockError(
                 f"a Dask worker died repeatedly on one partition ({error}); give workers more memory or lower part_size"
             ) from error
+
+
+def _itself(function: Callable) -> Callable:
+    return function
 
 
 def _call(function: Callable, item: Any) -> Any:

@@ -60,13 +60,13 @@ class RayEngine:
         if not items:
             return None
         runs = groups(len(items), 2 * self.num_workers)
-        shared_fold, fold_task, merge_task = self.ray.put(fold), self.ray.remote(fold_group), self.ray.remote(merge)
+        shared_fold, shared_merge = self.ray.put(fold), self.ray.put(merge)
+        fold_task, merge_task = self.ray.remote(fold_group), self.ray.remote(_call)
         running = {fold_task.remote(shared_fold, [items[i] for i in run]): run for run in runs}
         layer = list(running)
         try:
             while running:
                 done, _ = self.ray.wait(list(running), num_returns=1)
-                self._get(done[0])
                 for index in running.pop(done[0]):
                     if on_done:
                         on_done(index)
@@ -75,7 +75,7 @@ class RayEngine:
                 self.ray.cancel(reference)
         while len(layer) > 1:
             pairs = [layer[i : i + 2] for i in range(0, len(layer), 2)]
-            layer = [merge_task.remote(*p) if len(p) == 2 else p[0] for p in pairs]
+            layer = [merge_task.remote(shared_merge, *p) if len(p) == 2 else p[0] for p in pairs]
         return self._get(layer[0])
 
     def _get(self, reference: Any) -> Any:
@@ -91,5 +91,5 @@ class RayEngine:
             raise PenstockError(f"a Ray worker died while it worked on a partition: {error}") from error
 
 
-def _call(function: Callable, item: Any) -> Any:
-    return function(item)
+def _call(function: Callable, *items: Any) -> Any:
+    return function(*items)

@@ -360,7 +360,7 @@ def _write_rare(counts: ValueCounts, vocabulary: Vocabulary, path: Path) -> None
     """Counts of values that have no code: an update may lift them over the threshold."""
     known = vocabulary.values.implode()
     rare = [f.filter(~pl.col(VALUE).is_in(known)) if len(vocabulary) else f for f in counts.frames()]
-    pl.concat(rare).write_parquet(path)
+    pl.concat(rare).sort(VALUE).write_parquet(path)  # in an order that does not depend on the partitions
 
 
 def _combined(frame: pl.DataFrame, names: tuple[str, ...]) -> pl.Series:
