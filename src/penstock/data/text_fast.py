@@ -10,7 +10,10 @@ from penstock.kernels import cpu_text
 
 
 def parse(buffer: np.ndarray, layout: TextFormat, wanted: list[str]) -> tuple[pl.DataFrame, list[tuple[int, str]], int]:
-    """`(frame, [(line, what is wrong), …], number of malformed lines)`; all columns are checked, `wanted` are kept."""
+    """`(frame, [(line, what is wrong), …], number of malformed lines)`.
+
+    With `on_error="skip"` every column is checked, so that the rows left do not depend on the columns wanted.
+    """
     kinds = [layout.dtypes[name] for name in layout.names]
     keep = sorted(layout.names.index(name) for name in wanted)
     parsed = cpu_text.parse(buffer, kinds, keep, layout.separator.encode(), layout.on_error)

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from penstock.core.dtypes import FLOATS
 from penstock.core.errors import ColumnNotFoundError, GraphError, SchemaError
 from penstock.etl.operator import Columns, Operator, RowFunction
 from penstock.etl.plan import Plan
@@ -23,9 +24,8 @@ class RowPlan:
             raise GraphError("transform_row needs a workflow that keeps rows; this one filters, groups or lags them")
         self.plan = plan
         self.names = plan.schemas[plan.output].names
-        self.floats = [c.name for c in plan.schemas[plan.output] if c.dtype.startswith("float") and not c.is_list]
         self.checks = [(c.name, _converter(c)) for c in plan.input_schema]
-        self.steps: list[Callable[[Values], dict[str, Any]]] = [self._step(i) for i in range(len(plan.nodes))]
+        self.steps = [(self._step(i), self._floats(i)) for i in range(len(plan.nodes))]
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
         raw = {}
@@ -36,13 +36,17 @@ class RowPlan:
                 raise ColumnNotFoundError(name, row, "the row given to the workflow") from None
             raw[name] = value if value is None or convert is None else convert(value)
         values: Values = [raw]
-        for step in self.steps:
-            values.append(step(values))
-        out = values[-1]
-        for name in self.floats:
-            if type(out[name]) is int:
-                out[name] = float(out[name])
-        return out
+        for step, floats in self.steps:
+            out = step(values)
+            for name in floats:  # a float column holds floats, also where 0 was filled in
+                if type(out[name]) is int:
+                    out[name] = float(out[name])
+            values.append(out)
+        return values[-1]
+
+    def _floats(self, i: int) -> list[str]:
+        kept = self.plan.nodes[i].kind in ("pick", "drop", "join")
+        return [] if kept else [c.name for c in self.plan.schemas[i] if c.dtype in FLOATS and not c.is_list]
 
     def _step(self, i: int) -> Callable[[Values], dict[str, Any]]:
         plan, node = self.plan, self.plan.nodes[i]
@@ -57,7 +61,7 @@ class RowPlan:
         if len(origins) == 1:
             origin = origins[0]
             return lambda values: function(values[origin])
-        gather = _gatherer(origins)
+        gather = _gatherer(origins[::-1])  # parents last: they win over a raw column of the same name
         return lambda values: function(gather(values))
 
     def _lists(self, i: int) -> list[str]:
@@ -100,11 +104,9 @@ def _chooser(origins: list[int], names: list[str]) -> Callable[[Values], dict[st
 
 
 def _gatherer(origins: list[int]) -> Callable[[Values], dict[str, Any]]:
-    backwards = origins[::-1]
-
     def gather(values: Values) -> dict[str, Any]:
         out: dict[str, Any] = {}
-        for origin in backwards if len(backwards) > 2 else origins:
+        for origin in origins:
             out.update(values[origin])
         return out
 

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from penstock.core.artefact import verified, writing
-from penstock.core.errors import ArtefactError, GraphError, NotFittedError, ParameterError, suggest
+from penstock.core.errors import ArtefactError, ColumnNotFoundError, GraphError, NotFittedError, ParameterError, suggest
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines
 from penstock.data.dataset import Dataset
@@ -110,6 +110,9 @@ class Workflow:
         if isinstance(data, Dataset):
             return execute.transform(plan, data, resolve(self.engine), training, self.output_schema)
         frame = to_polars(data)
+        for name in plan.inputs:
+            if name not in frame.columns:
+                raise ColumnNotFoundError(name, frame.columns, "the data given to the workflow")
         whole = Dataset.from_partitions(execute.whole(frame), Schema.from_polars(frame.schema))
         done = execute.transform(plan, whole, resolve("local:1"), training, self.output_schema).to_polars()
         return like(done, data)
