@@ -33,5 +33,7 @@ def run_demo(console: Console, num_rows: int, output: str | None = None, cardina
     finally:
         if output is None:
             shutil.rmtree(folder, ignore_errors=True)
-    if output is not None:
-        console.print(f"Look closer: penstock inspect {job.output}", highlight=False, soft_wrap=True)
+    closing = (
+        f"Look closer: penstock inspect {job.output}" if output is not None else "Removed again; --output keeps it."
+    )
+    console.print(closing, highlight=False, soft_wrap=True)
