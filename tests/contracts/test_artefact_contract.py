@@ -12,7 +12,9 @@ from penstock import Workflow, ops
 from penstock.core import artefact
 from penstock.core.errors import ArtefactError, NotFittedError, OutputExistsError, ParameterError
 
-FRAME = pl.DataFrame({"city": ["b", "a", "b", None, "c"], "price": [1.0, 2.0, None, 4.0, 5.0], "click": [0, 1, 0, 1, 1]})
+FRAME = pl.DataFrame(
+    {"city": ["b", "a", "b", None, "c"], "price": [1.0, 2.0, None, 4.0, 5.0], "click": [0, 1, 0, 1, 1]}
+)
 
 
 def fitted() -> Workflow:
