@@ -264,6 +264,12 @@ def test_inspect_raw_logs_and_features(logs: Path, features: Path) -> None:
     assert re.search(r"C9 +int32 +categorical +3 +6 +0\.0%  *█", shown)
 
 
+def test_inspect_finds_the_schema_beside_a_single_file(tmp_path: Path) -> None:
+    ok("synth", tmp_path / "day.parquet", "--rows", 100, "--format", "parquet", "--cardinality-cap", 20)
+    found = json.loads(ok("inspect", tmp_path / "day.parquet", "--json"))
+    assert {c["name"]: c["role"] for c in found["columns"]}["C1"] == "categorical"
+
+
 def test_inspect_a_saved_workflow(features: Path) -> None:
     shown = ok("inspect", f"{features}-workflow")
     assert "Categorify(freq_threshold=6)" in shown

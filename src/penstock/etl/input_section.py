@@ -45,6 +45,8 @@ def open_input(
     [(1, 1761418852), (0, None)]
     """
     section = checked(section or {})
+    if not isinstance(source, str) and len(source) == 1:
+        source = source[0]  # a Dataset looks for the schema beside a single file only where the file is named by itself
     kind = _format(source, section)
     settings = {key: section[key] for key in _TEXT_ONLY if key in section} if kind in ("csv", "tsv") else {}
     if "dtypes" in settings:
