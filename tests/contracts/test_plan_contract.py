@@ -68,7 +68,7 @@ def test_fewer_partitions_than_ranks():
     frame = pl.DataFrame({"row": np.arange(10, dtype=np.int32)})
     shares = [[f["row"].tolist() for f, _ in Loader(frame, 2, rank=r, world=4)] for r in range(4)]
     assert [len(s) for s in shares] == [2, 2, 2, 2]
-    assert sorted(sum((sum(s, []) for s in shares), [])) == list(range(10))
+    assert sorted(row for share in shares for batch in share for row in batch) == list(range(10))
 
 
 def test_a_rank_that_is_one_row_short_still_has_as_many_batches():
@@ -79,7 +79,9 @@ def test_a_rank_that_is_one_row_short_still_has_as_many_batches():
 
 def test_the_order_is_pinned():
     # Orders are part of what a checkpoint means: they must not change between versions.
-    plan = EpochPlan.build([Piece(i, 0, 2) for i in range(4)], batch_size=2, chunk_rows=4, shuffle=True, seed=7, epoch=1)
+    plan = EpochPlan.build(
+        [Piece(i, 0, 2) for i in range(4)], batch_size=2, chunk_rows=4, shuffle=True, seed=7, epoch=1
+    )
     order = [[p.partition for p in c.pieces] for c in plan.chunks], [plan.row_order(c).tolist() for c in plan.chunks]
     assert order == PINNED
 

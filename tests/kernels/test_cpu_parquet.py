@@ -5,8 +5,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.core.batch import Ragged
 from penstock.data import Dataset
 from penstock.kernels import cpu_parquet as kernels
+from penstock.kernels import cpu_parquet_pages as page_kernels
 from penstock.loader.parquet import ParquetColumns, Workspace
 
 ROWS = 3_001
@@ -87,9 +89,35 @@ def test_compressible_pages(tmp_path):
     assert (decode(path, "x")[0] == values).all()
 
 
+@pytest.mark.parametrize("compression", ["snappy", "none", "zstd"])
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("nullable", ["both", "list", "item", "neither"])
+def test_lists_agree_with_pyarrow(tmp_path, compression, dictionary, nullable):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 6, ROWS)
+    lengths[:3] = 0
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    values = rng.integers(0, 50, offsets[-1])
+    item = pa.field("element", pa.int64(), nullable=nullable in ("both", "item"))
+    array = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values, pa.int64()), pa.list_(item))
+    schema = pa.schema([pa.field("x", pa.list_(item), nullable=nullable in ("both", "list"))])
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(
+        pa.Table.from_arrays([array], schema=schema), path, row_group_size=1100, compression=compression,
+        use_dictionary=dictionary, data_page_size=2000,
+    )  # fmt: skip
+    source, (partition,) = ParquetColumns(), Dataset(path).partitions
+    chunks = source.chunks(partition, "x")
+    out = Ragged(np.empty(sum(c.num_values for c in chunks), np.int64), np.zeros(ROWS + 1, np.int64))
+    count = source.read_lists(chunks, source.open(path), path, Workspace(), out, 0, 0)
+    assert count == len(values)
+    np.testing.assert_array_equal(out.values[:count], values)
+    np.testing.assert_array_equal(out.offsets, offsets)
+
+
 def test_declines_what_it_does_not_know(tmp_path):
     path = str(tmp_path / "a.parquet")
-    table = pa.table({"s": ["a", "b"], "l": [[1], [2, 3]], "d": pa.array([1, 2], pa.int64()), "b": [True, False]})
+    table = pa.table({"s": ["a", "b"], "l": [["a"], ["b", "c"]], "d": pa.array([1, 2], pa.int64()), "b": [True, False]})
     pq.write_table(table, path, use_dictionary=False, column_encoding={"d": "DELTA_BINARY_PACKED"})
     assert [decode(path, name) for name in table.column_names] == [None] * 4
 
@@ -110,7 +138,7 @@ def test_damaged_bytes_never_crash(tmp_path, compression):
             file.seek(chunk.offset)
             good = np.frombuffer(file.read(chunk.size), np.uint8)
         for _ in range(300):
-            data = np.zeros(chunk.size + kernels.SLACK, np.uint8)
+            data = np.zeros(chunk.size + page_kernels.SLACK, np.uint8)
             data[: chunk.size] = good
             for _ in range(rng.integers(1, 4)):
                 data[rng.integers(0, chunk.size)] = rng.integers(0, 256)
@@ -119,7 +147,7 @@ def test_damaged_bytes_never_crash(tmp_path, compression):
 
 
 def _decode_bytes(data, chunk, space) -> int:
-    count = kernels.scan_pages(data, chunk.size, space.pages)
+    count = page_kernels.scan_pages(data, chunk.size, space.pages)
     if count < 0:
         return count
     pages = space.pages[:count]
@@ -133,9 +161,9 @@ def _decode_bytes(data, chunk, space) -> int:
 def test_snappy_refuses_nonsense():
     out = np.empty(200, np.uint8)
     for bad in (b"", b"\xff\xff\xff\xff\xff\xff", b"\x05\x01\x01", b"\x04\xf0", b"\x08\x00a\x01\x09", b"\x02\x00a"):
-        source = np.zeros(len(bad) + kernels.SLACK, np.uint8)
+        source = np.zeros(len(bad) + page_kernels.SLACK, np.uint8)
         source[: len(bad)] = np.frombuffer(bad, np.uint8)
-        assert kernels.snappy(source, 0, len(bad), out, 8) == kernels.DAMAGED
+        assert page_kernels.snappy(source, 0, len(bad), out, 8) == page_kernels.DAMAGED
 
 
 def test_workspace_grows():

@@ -11,7 +11,9 @@ ROWS = 5_003
 def make_frame(rows: int = ROWS, seed: int = 0) -> pl.DataFrame:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(0, 5, rows)
-    genres = pl.Series("genres", np.split(rng.integers(0, 20, lengths.sum()), np.cumsum(lengths)[:-1]), pl.List(pl.Int32))
+    genres = pl.Series(
+        "genres", np.split(rng.integers(0, 20, lengths.sum()), np.cumsum(lengths)[:-1]), pl.List(pl.Int32)
+    )
     return pl.DataFrame(
         {
             "row": np.arange(rows, dtype=np.int32),
@@ -26,8 +28,12 @@ def make_frame(rows: int = ROWS, seed: int = 0) -> pl.DataFrame:
 
 
 def with_roles(schema: Schema) -> Schema:
-    schema = schema.with_roles(categorical=["row", "user", "item", "genres"], continuous=["price", "age"], label=["click"])
-    return schema.with_column(schema["user"].with_(cardinality=100)).with_column(schema["item"].with_(cardinality=40_000))
+    schema = schema.with_roles(
+        categorical=["row", "user", "item", "genres"], continuous=["price", "age"], label=["click"]
+    )
+    return schema.with_column(schema["user"].with_(cardinality=100)).with_column(
+        schema["item"].with_(cardinality=40_000)
+    )
 
 
 @pytest.fixture(scope="session")

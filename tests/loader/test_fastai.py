@@ -33,7 +33,7 @@ def test_fit_predict_export(learner, tmp_path, frame):
         predictions, targets = learner.get_preds()
         assert predictions.shape == (5003, 2)
         assert targets.tolist() == frame["click"].to_list()  # in the file's order
-        shuffled_predictions, shuffled = learner.get_preds(ds_idx=0)
+        _, shuffled = learner.get_preds(ds_idx=0)
         assert len(shuffled) == 5003
         before = predictions[:5]
         learner.export("model.pkl")
@@ -56,7 +56,7 @@ def test_devices(learner):
     learner.dls.to("cpu")
     assert learner.dls.train.bs == 1000
     assert learner.dls.n_inp == 2
-    cats, conts, labels = learner.dls.one_batch()
+    cats, _, _ = learner.dls.one_batch()
     assert cats.device.type == "cpu"
     assert learner.dls.train.num_rows_processed == 0
 

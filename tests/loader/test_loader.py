@@ -35,7 +35,12 @@ def test_other_sources(kind, frame, tmp_path):
     elif kind == "glob":
         flat[:2000].write_parquet(tmp_path / "a.parquet")
         flat[2000:].write_parquet(tmp_path / "b.parquet")
-    source = {"frame": flat, "csv": tmp_path / "a.csv", "ipc": tmp_path / "a.arrow", "glob": str(tmp_path / "*.parquet")}
+    source = {
+        "frame": flat,
+        "csv": tmp_path / "a.csv",
+        "ipc": tmp_path / "a.arrow",
+        "glob": str(tmp_path / "*.parquet"),
+    }
     names = {"categorical": ["row", "user"], "continuous": ["price"], "labels": ["click"]}
     loader = Loader(source[kind], 300, shuffle=True, chunk_rows=900, **names)
     rows = column(loader, "row")
@@ -222,7 +227,7 @@ def test_bad_arguments(dataset, options, message):
 
 
 def test_text_columns_are_refused():
-    with pytest.raises(SchemaError, match="'name' is string.*Categorify"):
+    with pytest.raises(SchemaError, match=r"'name' is string.*Categorify"):
         Loader({"name": ["a"], "x": [1]}, categorical=["name"])
     with pytest.raises(ParameterError, match="needs a role for every column"):
         Loader({"x": [1]}, layout="packed")

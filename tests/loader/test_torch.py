@@ -38,7 +38,7 @@ def test_packed_views_share_their_memory(path):
     assert (cats.dtype, conts.dtype, labels.dtype) == (torch.int64, torch.float32, torch.float32)
     assert not cats.is_contiguous()
     assert cats.t()[0].is_contiguous()
-    only_cats, no_conts, none = Loader(path, 128, layout="packed", categorical=["user"]).peek()
+    _, no_conts, none = Loader(path, 128, layout="packed", categorical=["user"]).peek()
     assert (no_conts.shape, none) == ((128, 0), None)
 
 

@@ -1,15 +1,42 @@
 """Row shuffles on the CPU: permutations, gathers of columns and of lists, padding. All release the GIL.
 
-`out` of the dense kernels is one column of a block. Batches of `width` rows begin `stride` places apart, which keeps each
-of them aligned whatever its size: row `r` is at `place(r) = r // width * stride + r % width`.
+`out` of the dense kernels is one column of a block. Batches of `width` rows begin `stride` places apart, which keeps
+each of them aligned whatever its size: row `r` is at `place(r) = r // width * stride + r % width`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import njit, types, uint32, uint64
+from numba.extending import intrinsic
 
 from penstock.kernels.reference_gather import split_mix
+
+AHEAD = 24  # rows between a prefetch and the use of what it fetched
+LIST_SLACK = 8
+_intrinsic: Any = intrinsic  # its first argument is numba's own, which type checkers do not know
+
+
+@_intrinsic
+def prefetch(typingctx, array, position):
+    """Ask for the cache line of `array[position]`."""
+
+    def codegen(context, builder, signature, args):
+        from llvmlite import ir
+        from numba.core import cgutils
+
+        view = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
+        byte = ir.IntType(8).as_pointer()
+        pointer = builder.bitcast(builder.gep(view.data, [args[1]]), byte)
+        int32 = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, int32, int32, int32])
+        call = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(call, [pointer, int32(0), int32(3), int32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), codegen
 
 
 def mix_seed(*parts: int) -> int:
@@ -118,25 +145,43 @@ def first_nan(source):
 
 
 @njit(nogil=True, cache=True)
-def list_offsets(offsets, order, out):
-    """The offsets of the lists after they were put in `order`; returns the number of values."""
-    total = 0
+def list_offsets(offsets, order, starts, out):
+    """Where the lists begin in the input and in the result when put in `order`; returns the number of values."""
+    total, size = 0, order.shape[0]
     out[0] = 0
-    for i in range(order.shape[0]):
+    for i in range(size):
+        prefetch(offsets, order[min(i + AHEAD, size - 1)])
         j = order[i]
-        total += offsets[j + 1] - offsets[j]
+        start = offsets[j]
+        starts[i] = start
+        total += offsets[uint64(j) + uint64(1)] - start
         out[i + 1] = total
     return total
 
 
 @njit(nogil=True, cache=True)
-def gather_lists(values, offsets, order, out_offsets, out):
-    """The values of the lists in a new order; `out_offsets` comes from `list_offsets`."""
-    for i in range(order.shape[0]):
-        start = offsets[order[i]]
-        at = out_offsets[i]
-        for k in range(out_offsets[i + 1] - at):
-            out[at + k] = values[start + k]
+def gather_lists(values, starts, out_offsets, out):
+    """The values of the lists in a new order; `starts` and `out_offsets` come from `list_offsets`.
+
+    `LIST_SLACK` values are copied at once, whatever the length: most lists are short, and a loop whose end cannot be
+    foretold costs more than the copy. What is too much is overwritten by the next list; `out` has room for the last.
+    """
+    size = starts.shape[0]
+    last = values.shape[0] - LIST_SLACK
+    for i in range(size):
+        prefetch(values, starts[min(i + AHEAD, size - 1)])
+        start, at = starts[i], out_offsets[i]
+        length = out_offsets[i + 1] - at
+        if start <= last:
+            source = values[start : start + LIST_SLACK]
+            target = out[at : at + LIST_SLACK]
+            for k in range(LIST_SLACK):
+                target[k] = source[k]
+            for k in range(LIST_SLACK, length):
+                out[at + k] = values[start + k]
+        else:
+            for k in range(length):
+                out[at + k] = values[start + k]
 
 
 @njit(nogil=True, cache=True)

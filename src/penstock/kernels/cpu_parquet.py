@@ -1,246 +1,31 @@
 """Parquet column chunks of plain numbers, decoded straight into the loader's memory. All release the GIL.
 
 A reader that goes through a frame writes every column twice: once as the decoder's own buffer, once into the block that
-batches are cut from, and the first one is new memory each time. Here pages are unpacked into buffers that are used again
-and again and stay in the cache. Every length that comes from the file is checked; what is not understood returns
+batches are cut from, and the first one is new memory each time. Here pages are unpacked into buffers that are used
+again and again and stay in the cache. Every length that comes from the file is checked; what is not understood returns
 `UNSUPPORTED`, what cannot be right returns `DAMAGED`, and the caller reads such columns with the general reader.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, njit, types, uint8, uint32, uint64
-from numba.extending import intrinsic
+from numba import int64, njit, uint8, uint32, uint64
 
-UNSUPPORTED, DAMAGED = -1, -2
-
-# Columns of the page table that `scan_pages` fills, one row per page.
-KIND, ENCODING, NUM_VALUES, START, SIZE, FULL_SIZE, LEVEL_BYTES, COMPRESSED = range(8)
-PAGE_FIELDS = 8
-DATA_V1, DICTIONARY, DATA_V2 = 0, 2, 3
-SLACK = 64  # bytes behind every buffer, so that eight bytes can be read or written at once near its end
-
-
-@intrinsic
-def _load64(typingctx, array, position):
-    """Eight bytes of a uint8 array from any position, as one little-endian word."""
-
-    def codegen(context, builder, signature, args):
-        from llvmlite import ir
-        from numba.core import cgutils
-
-        view = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
-        pointer = builder.bitcast(builder.gep(view.data, [args[1]]), ir.IntType(64).as_pointer())
-        return builder.load(pointer, align=1)
-
-    return types.uint64(array, types.intp), codegen
-
-
-@intrinsic
-def _store64(typingctx, array, position, word):
-    """The counterpart of `_load64`."""
-
-    def codegen(context, builder, signature, args):
-        from llvmlite import ir
-        from numba.core import cgutils
-
-        view = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
-        pointer = builder.bitcast(builder.gep(view.data, [args[1]]), ir.IntType(64).as_pointer())
-        builder.store(args[2], pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, types.uint64), codegen
-
-
-@njit(nogil=True, cache=True)
-def _varint(data, at, end):
-    """`(value, next position)`; the position is -1 when the bytes run out."""
-    value, shift = uint64(0), uint64(0)
-    while at < end and shift < 64:
-        byte = uint64(data[at])
-        at += 1
-        value |= (byte & uint64(0x7F)) << shift
-        if byte < 0x80:
-            return value, at
-        shift += uint64(7)
-    return value, -1
-
-
-@njit(nogil=True, cache=True)
-def _skip(data, at, end, kind):
-    """The position behind one Thrift value (compact protocol), or a negative status."""
-    depth, previous_kind = 0, kind
-    while True:
-        if previous_kind == 3:
-            at += 1
-        elif previous_kind in (4, 5, 6):
-            _, at = _varint(data, at, end)
-        elif previous_kind == 7:
-            at += 8
-        elif previous_kind == 8:
-            size, at = _varint(data, at, end)
-            if at < 0 or size > uint64(end - at):
-                return DAMAGED
-            at += int64(size)
-        elif previous_kind == 12:
-            depth += 1
-        elif previous_kind not in (1, 2):
-            return UNSUPPORTED
-        if at < 0 or at > end:
-            return DAMAGED
-        while depth:  # the next field of the innermost struct
-            if at >= end:
-                return DAMAGED
-            head = data[at]
-            at += 1
-            if head:
-                previous_kind = head & 15
-                if head >> 4 == 0:
-                    _, at = _varint(data, at, end)
-                    if at < 0:
-                        return DAMAGED
-                break
-            depth -= 1
-        if depth == 0:
-            return at
-
-
-@njit(nogil=True, cache=True)
-def _page_header(data, at, end, page):
-    """Read one PageHeader into a row of the page table; returns the position behind it or a status."""
-    nested, outer, field = 0, 0, 0
-    page[COMPRESSED] = 1
-    while True:
-        if at >= end:
-            return DAMAGED
-        head = data[at]
-        at += 1
-        if head == 0:
-            if nested == 0:
-                return at
-            nested, field = 0, outer
-            continue
-        if head >> 4 == 0:
-            number, at = _varint(data, at, end)
-            if at < 0:
-                return DAMAGED
-            field = int64(number >> uint64(1)) ^ -int64(number & uint64(1))
-        else:
-            field += head >> 4
-        kind = head & 15
-        if nested == 0 and kind == 12 and field in (5, 7, 8):
-            nested, outer, field = field, field, 0
-        elif nested == 8 and field == 7 and kind in (1, 2):
-            page[COMPRESSED] = kind == 1
-        elif kind == 5:
-            raw, at = _varint(data, at, end)
-            if at < 0:
-                return DAMAGED
-            _note(page, nested, field, int64(raw >> uint64(1)) ^ -int64(raw & uint64(1)))
-        else:
-            at = _skip(data, at, end, kind)
-            if at < 0:
-                return at
-
-
-@njit(nogil=True, cache=True)
-def _note(page, nested, field, value):
-    """Put a number of the page header where it belongs."""
-    if nested == 0:
-        if field == 1:
-            page[KIND] = value
-        elif field == 2:
-            page[FULL_SIZE] = value
-        elif field == 3:
-            page[SIZE] = value
-    elif field == 1:
-        page[NUM_VALUES] = value
-    elif (nested in (5, 7) and field == 2) or (nested == 8 and field == 4):
-        page[ENCODING] = value
-    elif nested == 8 and field in (5, 6):
-        page[LEVEL_BYTES] += value
-
-
-@njit(nogil=True, cache=True)
-def scan_pages(data, size, pages):
-    """Fill the page table from the `size` bytes of a column chunk; returns the number of pages or a status."""
-    at, count = 0, 0
-    while at < size:
-        if count == pages.shape[0]:
-            return UNSUPPORTED
-        page = pages[count]
-        page[:] = 0
-        at = _page_header(data, at, size, page)
-        if at < 0:
-            return at
-        page[START] = at
-        if page[SIZE] < 0 or page[SIZE] > size - at or page[FULL_SIZE] < 0 or page[NUM_VALUES] < 0:
-            return DAMAGED
-        if page[LEVEL_BYTES] < 0 or page[LEVEL_BYTES] > min(page[SIZE], page[FULL_SIZE]):
-            return DAMAGED
-        at += page[SIZE]
-        if page[KIND] in (DATA_V1, DICTIONARY, DATA_V2):
-            count += 1
-        elif page[KIND] != 1:  # index pages carry nothing that is needed
-            return UNSUPPORTED
-    return count
-
-
-@njit(nogil=True, cache=True)
-def _copy_bytes(source, start, out, at, size):
-    """`size` bytes, eight at a time; both arrays have `SLACK` bytes behind what may be touched."""
-    for k in range(0, size, 8):
-        _store64(out, at + k, _load64(source, start + k))
-
-
-@njit(nogil=True, cache=True)
-def snappy(source, start, size, out, full_size):
-    """Uncompress `size` bytes of Snappy; returns the number of bytes written, or a status."""
-    end = start + size
-    length, position = _varint(source, start, end)
-    if position < 0 or length != uint64(full_size):
-        return DAMAGED
-    at = 0
-    while position < end:
-        tag = source[position]
-        position += 1
-        kind = tag & 3
-        if kind == 0:
-            run = int64(tag >> 2) + 1
-            if run > 60:
-                extra = run - 60
-                if position + extra > end:
-                    return DAMAGED
-                run = 1
-                for k in range(extra):
-                    run += int64(source[position + k]) << (8 * k)
-                position += extra
-            if run > end - position or run > full_size - at:
-                return DAMAGED
-            _copy_bytes(source, position, out, at, run)
-            position += run
-        else:
-            if position + (kind if kind < 3 else 4) > end:
-                return DAMAGED
-            if kind == 1:
-                run = int64((tag >> 2) & 7) + 4
-                back = (int64(tag >> 5) << 8) | int64(source[position])
-                position += 1
-            else:
-                run = int64(tag >> 2) + 1
-                back = int64(source[position]) | (int64(source[position + 1]) << 8)
-                if kind == 3:
-                    back |= (int64(source[position + 2]) << 16) | (int64(source[position + 3]) << 24)
-                position += 2 if kind == 2 else 4
-            if back == 0 or back > at or run > full_size - at:
-                return DAMAGED
-            if back >= 8:
-                _copy_bytes(out, at - back, out, at, run)
-            else:
-                for k in range(run):
-                    out[at + k] = out[at - back + k]
-        at += run
-    return at if at == full_size else DAMAGED
+from penstock.kernels.cpu_parquet_pages import (
+    DAMAGED,
+    DATA_V1,
+    DICTIONARY,
+    ENCODING,
+    KIND,
+    LEVEL_BYTES,
+    NUM_VALUES,
+    START,
+    UNSUPPORTED,
+    copy_bytes,
+    load64,
+    page_body,
+    varint,
+)
 
 
 @njit(nogil=True, cache=True)
@@ -249,7 +34,7 @@ def decode_levels(data, at, end, width, out, count):
     done = 0
     mask = uint64((1 << width) - 1)
     while done < count:
-        head, at = _varint(data, at, end)
+        head, at = varint(data, at, end)
         if at < 0:
             return DAMAGED
         if head & uint64(1):
@@ -258,7 +43,7 @@ def decode_levels(data, at, end, width, out, count):
                 return DAMAGED
             for k in range(run):
                 bit = k * width
-                out[done + k] = uint8((_load64(data, at + (bit >> 3)) >> uint64(bit & 7)) & mask)
+                out[done + k] = uint8((load64(data, at + (bit >> 3)) >> uint64(bit & 7)) & mask)
             at += int64(head >> uint64(1)) * width
         else:
             run = min(int64(head >> uint64(1)), count - done)
@@ -273,7 +58,7 @@ def decode_levels(data, at, end, width, out, count):
 @njit(nogil=True, cache=True)
 def _one_run(data, at, end, level, count):
     """Whether the levels are one run of the same `level`: the usual case of a column without nulls."""
-    head, at = _varint(data, at, end)
+    head, at = varint(data, at, end)
     return at >= 0 and at < end and head & uint64(1) == 0 and int64(head >> uint64(1)) >= count and data[at] == level
 
 
@@ -283,7 +68,7 @@ def _unpack_rest(data, at, width, mask, limit, dictionary, out, k):
     beyond = uint32(0)  # a `max` would be a branch for each value
     bit = (uint64(at) << uint64(3)) + uint64(k) * width
     for i in range(k, out.shape[0]):
-        code = uint32((_load64(data, bit >> uint64(3)) >> (bit & uint64(7))) & mask)
+        code = uint32((load64(data, bit >> uint64(3)) >> (bit & uint64(7))) & mask)
         out[i] = dictionary[code]
         beyond |= limit - code
         bit += width
@@ -297,7 +82,7 @@ def _unpack_pairs(data, at, width, mask, limit, dictionary, out):
     bit = uint64(at) << uint64(3)
     pairs = out.shape[0] >> 1
     for k in range(pairs):
-        word = _load64(data, bit >> uint64(3)) >> (bit & uint64(7))
+        word = load64(data, bit >> uint64(3)) >> (bit & uint64(7))
         first = uint32(word & mask)
         second = uint32((word >> width) & mask)
         out[2 * k] = dictionary[first]
@@ -314,7 +99,7 @@ def _unpack_fours(data, at, width, mask, limit, dictionary, out):
     bit = uint64(at) << uint64(3)
     fours = out.shape[0] >> 2
     for k in range(fours):
-        word = _load64(data, bit >> uint64(3)) >> (bit & uint64(7))
+        word = load64(data, bit >> uint64(3)) >> (bit & uint64(7))
         first = uint32(word & mask)
         second = uint32((word >> width) & mask)
         word >>= width + width
@@ -347,7 +132,7 @@ def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
     beyond = uint32(0)  # its top bit is set by the first code above the limit
     done = 0
     while done < count:
-        head, at = _varint(data, at, end)
+        head, at = varint(data, at, end)
         if at < 0:
             return DAMAGED
         if head & uint64(1):
@@ -367,7 +152,7 @@ def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
             size = (width + 7) // 8
             if run <= 0 or size > end - at:
                 return DAMAGED
-            code = uint32(_load64(data, at) & (uint64((1 << (8 * size)) - 1)))
+            code = uint32(load64(data, at) & (uint64((1 << (8 * size)) - 1)))
             if code >= dictionary_size:
                 return DAMAGED
             out[done : done + run] = dictionary[code]
@@ -384,7 +169,7 @@ def decode_plain(data, at, end, out, count):
         return DAMAGED
     values = out[:count].view(np.uint8)
     whole = size & ~7
-    _copy_bytes(data, at, values, 0, whole)
+    copy_bytes(data, at, values, 0, whole)
     for k in range(whole, size):
         values[k] = data[at + k]
     return 0
@@ -421,7 +206,7 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
     at, nulls, dictionary_size = 0, 0, 0
     for p in range(pages.shape[0]):
         page = pages[p]
-        body, start, end = _page_body(data, page, work, compressed)
+        body, start, end = page_body(data, page, work, compressed)
         if start < 0:
             return start
         count = page[NUM_VALUES]
@@ -441,7 +226,7 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
             if page[KIND] == DATA_V1:
                 if end - start < 4:
                     return DAMAGED
-                size = int64(_load64(body, start) & uint64(0xFFFFFFFF))
+                size = int64(load64(body, start) & uint64(0xFFFFFFFF))
                 level_start, level_end = start + 4, start + 4 + size
                 start = level_end
             else:
@@ -470,17 +255,66 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
 
 
 @njit(nogil=True, cache=True)
-def _page_body(data, page, work, compressed):
-    """`(bytes, start, end)` of a page's values, uncompressed; the start is negative for a status."""
-    start, size, full_size = page[START], page[SIZE], page[FULL_SIZE]
-    skip = page[LEVEL_BYTES] if page[KIND] == DATA_V2 else 0
-    if not (compressed and page[COMPRESSED]):
-        return data, start + skip, start + size
-    if full_size - skip > work.shape[0] - SLACK:
-        return data, UNSUPPORTED, 0
-    if full_size == skip:
-        return data, start + skip, start + skip
-    written = snappy(data, start + skip, size - skip, work, full_size - skip)
-    if written < 0:
-        return data, written, 0
-    return work, 0, full_size - skip
+def _level_block(body, start, end):
+    """`(start, end)` of a block of levels that its length precedes; the end is negative if it does not fit."""
+    if end - start < 4:
+        return start, DAMAGED
+    size = int64(load64(body, start) & uint64(0xFFFFFFFF))
+    return (start + 4, start + 4 + size) if size <= end - start - 4 else (start, DAMAGED)
+
+
+@njit(nogil=True, cache=True)
+def decode_lists(data, pages, work, dictionary, levels, list_level, top, compressed, values, offsets, count):
+    """One column chunk of lists of numbers; returns the number of values after it, or a status.
+
+    `offsets[0]` belongs to the chunk's first row and `count` values are there before it. `levels` has two rows of one
+    byte a level, for repetition and definition. An empty list has definition level `list_level`, an item `top`;
+    anything else is a null, and columns with nulls are left to the general reader.
+    """
+    row, rows, dictionary_size = -1, offsets.shape[0] - 1, 0
+    width = 1 if top == 1 else 2
+    for p in range(pages.shape[0]):
+        page = pages[p]
+        body, start, end = page_body(data, page, work, compressed)
+        if start < 0:
+            return start
+        size = page[NUM_VALUES]
+        if page[KIND] == DICTIONARY:
+            if page[ENCODING] not in (0, 2) or size > dictionary.shape[0]:
+                return UNSUPPORTED
+            if decode_plain(body, start, end, dictionary, size) < 0:
+                return DAMAGED
+            dictionary_size = size
+            continue
+        if page[KIND] != DATA_V1:
+            return UNSUPPORTED
+        if size > levels.shape[1]:
+            return DAMAGED
+        for kind in range(2):
+            start, stop = _level_block(body, start, end)
+            if stop < 0 or decode_levels(body, start, stop, 1 if kind == 0 else width, levels[kind], size) < 0:
+                return DAMAGED
+            start = stop
+        present = 0
+        for i in range(size):
+            row += 1 - min(int64(levels[0, i]), 1)
+            if row < 0 or row >= rows:
+                return DAMAGED
+            level = int64(levels[1, i])
+            if level != top and level != list_level:
+                return UNSUPPORTED
+            present += level == top
+            offsets[row + 1] = count + present
+        if present > values.shape[0] - count:
+            return DAMAGED
+        target = values[count : count + present]
+        if page[ENCODING] == 0:
+            status = decode_plain(body, start, end, target, present)
+        elif page[ENCODING] in (2, 8):
+            status = decode_dictionary(body, start, end, dictionary, dictionary_size, target, present)
+        else:
+            status = UNSUPPORTED
+        if status < 0:
+            return status
+        count += present
+    return count if row == rows - 1 else DAMAGED

@@ -246,7 +246,9 @@ class BaseLoader:
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
-        return f"{kind}({len(self)} batches of {self.batch_size} rows, {len(self.schema)} columns, shuffle={self.shuffle})"
+        return (
+            f"{kind}({len(self)} batches of {self.batch_size} rows, {len(self.schema)} columns, shuffle={self.shuffle})"
+        )
 
 
 class Runtime:
@@ -263,7 +265,13 @@ class Runtime:
         self.threads = loader.threads or max(1, min(16, os.cpu_count() or 1))
 
     def pipeline(
-        self, plan: EpochPlan, layout: Layout, sampling: WeightedSampling | None, start: int, stop: int, carry: bool = True
+        self,
+        plan: EpochPlan,
+        layout: Layout,
+        sampling: WeightedSampling | None,
+        start: int,
+        stop: int,
+        carry: bool = True,
     ) -> Pipeline:
         """Threads that read the chunks of batches `[start, stop)`."""
         last_row = plan.bounds(stop - 1)[1] - 1

@@ -46,7 +46,7 @@ class Cache:
 class DiskCache(Cache):
     """The same, each column an Arrow IPC file that is memory-mapped, so that the system keeps what fits in memory.
 
-    The files lie in a folder of their own under `folder` (the system's temporary one by default) and go with the loader.
+    The files lie in a folder of their own under `folder` (the system's temporary one by default) and go with it.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
@@ -69,7 +69,9 @@ class DiskCache(Cache):
         try:
             mapped = [_spill(part, path.with_suffix(f".{i}.arrow")) for i, part in enumerate(parts)]
         except OSError as error:
-            raise DataError(f"cannot write the cache file {path}: {error.strerror}; free space or use cache=None") from error
+            raise DataError(
+                f"cannot write the cache file {path}: {error.strerror}; free space or use cache=None"
+            ) from error
         return super().put(partition, column, Ragged(mapped[1], mapped[0]) if len(mapped) == 2 else mapped[0])
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from penstock.core.batch import BlockSpec, ListSpec
-from penstock.kernels.cpu_gather import copy_column, gather_column, gather_lists, list_offsets
+from penstock.core.batch import BlockSpec, ListSpec, Ragged
+from penstock.kernels.cpu_gather import LIST_SLACK, copy_column, gather_column, gather_lists, list_offsets
 from penstock.loader.blocks import BufferPool, Segment, Slab
 from penstock.loader.columns import ColumnSource
 from penstock.loader.parquet import Workspace
@@ -41,8 +42,8 @@ class _Target:
 class ChunkJob:
     """The work on one chunk, in two stages of tasks that run in any order on any thread.
 
-    `slabs` are those its rows go to, one after the other: a chunk completes the batch that the one before it began, fills
-    its own batches, and begins one that the next completes.
+    `slabs` are those its rows go to, one after the other: a chunk completes the batch that the one before it began,
+    fills its own batches, and begins one that the next completes.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class ChunkJob:
         for partition in sorted({p.partition for p in self.chunk.pieces}):
             columns = self._source.frame_columns(partition)
             if columns:
-                tasks.append(lambda space, p=partition, c=columns: self._read_frame(p, c))
+                tasks.append(partial(self._read_frame, partition, columns))
         if self._shuffle_here and (self._plan.shuffle or self._sampling is not None):
             tasks.append(self._draw_order)
         return tasks
@@ -79,9 +80,9 @@ class ChunkJob:
         tasks: list[Task] = []
         for b, spec in enumerate(self._layout.blocks):
             for row, name in enumerate(spec.names):
-                tasks.append(lambda space, b=b, row=row, spec=spec, name=name: self._dense(space, b, row, spec, name))
+                tasks.append(partial(self._dense, b, row, spec, name))
         for lists in self._layout.lists:
-            tasks.append(lambda space, spec=lists: self._ragged(space, spec))
+            tasks.append(partial(self._ragged, lists))
         return tasks
 
     def release(self) -> None:
@@ -92,7 +93,7 @@ class ChunkJob:
         self._slabs.clear()
         del self._files
 
-    def _read_frame(self, partition: int, columns: list[str]) -> None:
+    def _read_frame(self, partition: int, columns: list[str], space: Workspace) -> None:
         self._frames[partition] = self._source.read_frame(partition, columns)
 
     def _draw_order(self, space: Workspace) -> None:
@@ -131,7 +132,7 @@ class ChunkJob:
         assert joined is not None
         return joined
 
-    def _dense(self, space: Workspace, block: int, row: int, spec: BlockSpec, name: str) -> None:
+    def _dense(self, block: int, row: int, spec: BlockSpec, name: str, space: Workspace) -> None:
         if self._order is None:
             self._dense_in_place(space, block, row, spec, name)
             return
@@ -151,7 +152,11 @@ class ChunkJob:
             end, out = at + piece.num_rows, None
             if contiguous and piece.num_rows == self._source.rows[piece.partition]:
                 inside = [t for t in self._targets if t.start <= at and end <= t.stop]
-                out = inside[0].slab.arrays[block][row][inside[0].at + at - inside[0].start :][: end - at] if inside else None
+                out = (
+                    inside[0].slab.arrays[block][row][inside[0].at + at - inside[0].start :][: end - at]
+                    if inside
+                    else None
+                )
             values = self._values(space, piece.partition, name, out)
             if values is not out:
                 self._copy(values[piece.start : piece.stop], at, block, row, spec)
@@ -168,35 +173,58 @@ class ChunkJob:
                 copy_column(values[low - at : high - at], out, target.at + low - target.start, width, stride)
         self._source.stats.add("shuffle", time.perf_counter() - start, len(values) * spec.dtype.itemsize)
 
-    def _ragged(self, space: Workspace, spec: ListSpec) -> None:
+    def _ragged(self, spec: ListSpec, space: Workspace) -> None:
         """All lists of the chunk in their new order, as segments of the slabs."""
-        parts = []
-        for piece in self.chunk.pieces:
-            values, offsets = self._source.lists(piece.partition, spec.name, self._frames.get(piece.partition))
-            parts.append((values, offsets[piece.start : piece.stop + 1]))
+        values, offsets = self._assembled_lists(spec, space)
         start = time.perf_counter()
-        values, offsets = self._ordered(*_concatenate(parts), spec.dtype)
+        if self._order is not None:
+            values, offsets = self._ordered(values, offsets, spec.dtype)
+        elif values.dtype != spec.dtype:
+            values = values.astype(spec.dtype)
         for target in self._targets:
             target.slab.lists[spec.name].append(Segment(target.at, values, offsets[target.start : target.stop + 1]))
         self._source.stats.add("shuffle", time.perf_counter() - start, values.nbytes)
 
+    def _assembled_lists(self, spec: ListSpec, space: Workspace) -> Ragged:
+        """The lists of the chunk in stored order: in a worker's buffer before a shuffle, else in one to keep."""
+        pieces, rows = self.chunk.pieces, self.chunk.num_rows
+        source, name = self._source, spec.name
+        dtype = np.dtype(source.schema[name].dtype)
+        room = sum(source.num_values(p.partition, name, self._frames.get(p.partition)) for p in pieces)
+        values, offsets = self._list_buffers(space, room, rows, dtype)
+        offsets[0] = at = row = 0
+        for piece in pieces:
+            whole = piece.num_rows == source.rows[piece.partition]
+            size = source.num_values(piece.partition, name, self._frames.get(piece.partition))
+            if whole:
+                out = Ragged(values[at : at + size], offsets[row : row + piece.num_rows + 1])
+            else:
+                out = Ragged(
+                    space.array("piece_values", size, dtype),
+                    space.array("piece_offsets", source.rows[piece.partition] + 1, np.dtype(np.int64)),
+                )
+            found = source.lists(piece.partition, name, self._frames.get(piece.partition), self._files, space, out)
+            low, high = int(found.offsets[piece.start]), int(found.offsets[piece.stop])
+            if not np.shares_memory(found.values, values):
+                values[at : at + high - low] = found.values[low:high]
+            # In place this moves offsets that begin at 0 to where the values begin.
+            np.add(found.offsets[piece.start : piece.stop + 1], at - low, out=offsets[row : row + piece.num_rows + 1])
+            at, row = at + high - low, row + piece.num_rows
+        return Ragged(values[:at], offsets)
+
+    def _list_buffers(self, space: Workspace, room: int, rows: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        int64 = np.dtype(np.int64)
+        if self._order is not None:
+            return space.array("list_values", room, dtype), space.array("list_offsets", rows + 1, int64)
+        values = self._pool.acquire(max(room, 1) * dtype.itemsize).view(dtype)[:room]
+        return values, self._pool.acquire(8 * (rows + 1)).view(int64)
+
     def _ordered(self, values: np.ndarray, offsets: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        if self._order is None:
-            return values.astype(dtype, copy=False), offsets
-        out_offsets = self._pool.acquire(8 * len(offsets)).view(np.int64)
-        total = list_offsets(offsets, self._order, out_offsets)
-        out = self._pool.acquire(max(total, 1) * dtype.itemsize).view(dtype)[:total]
-        gather_lists(values, offsets, self._order, out_offsets, out)
-        return out, out_offsets
-
-
-def _concatenate(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Lists of several pieces end to end, offsets into the joint values."""
-    if len(parts) == 1:
-        return parts[0]
-    offsets, total = [np.zeros(1, np.int64)], 0
-    for _, part in parts:
-        offsets.append(part[1:] - part[0] + total)
-        total = int(offsets[-1][-1]) if len(offsets[-1]) else total
-    values = np.concatenate([v[o[0] : o[-1]] for v, o in parts])
-    return values, np.concatenate(offsets)
+        assert self._order is not None
+        rows = len(self._order)
+        starts = np.empty(0, np.int64) if not rows else self._pool.acquire(8 * rows).view(np.int64)
+        out_offsets = self._pool.acquire(8 * (rows + 1)).view(np.int64)
+        total = list_offsets(offsets, self._order, starts, out_offsets)
+        out = self._pool.acquire((total + LIST_SLACK) * dtype.itemsize).view(dtype)
+        gather_lists(values, starts, out_offsets, out)
+        return out[:total], out_offsets

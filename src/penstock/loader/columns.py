@@ -45,13 +45,21 @@ class ColumnSource:
     def _native(self, partition: int, column: str) -> list[ColumnChunk] | None:
         key = partition, column
         if key not in self._chunks:
-            flat = not self.schema[column].is_list
-            self._chunks[key] = self._parquet.chunks(self.partitions[partition], column) if flat else None
+            chunks = self._parquet.chunks(self.partitions[partition], column)
+            # What the file holds must be what the schema says; lists of narrow numbers would need a cast on the way.
+            if chunks and (chunks[0].levels is not None) != self.schema[column].is_list:
+                chunks = None
+            if chunks and chunks[0].levels is not None and chunks[0].dtype != np.dtype(self.schema[column].dtype):
+                chunks = None
+            self._chunks[key] = chunks
         return self._chunks[key]
+
+    def _cached(self, partition: int, column: str) -> Any:
+        return None if self.cache is None else self.cache.get(partition, column)
 
     def frame_columns(self, partition: int) -> list[str]:
         """The columns that have to come through a frame this time."""
-        missing = [c.name for c in self.schema if self.cache is None or self.cache.get(partition, c.name) is None]
+        missing = [c.name for c in self.schema if self._cached(partition, c.name) is None]
         return [name for name in missing if self._native(partition, name) is None]
 
     def read_frame(self, partition: int, columns: Sequence[str]) -> pl.DataFrame:
@@ -63,7 +71,7 @@ class ColumnSource:
 
     def dtype(self, partition: int, column: str, frame: pl.DataFrame | None) -> np.dtype:
         """The dtype in which the column is stored."""
-        if self.cache is not None and (cached := self.cache.get(partition, column)) is not None:
+        if (cached := self._cached(partition, column)) is not None:
             return cached.dtype
         if chunks := self._native(partition, column):
             return _stored_dtype(chunks[0], self.schema[column])
@@ -81,12 +89,12 @@ class ColumnSource:
         out: np.ndarray | None = None,
     ) -> np.ndarray:
         """All rows of a column. The result is `out` where decoding could go there, else some array to read from."""
-        if self.cache is not None and (cached := self.cache.get(partition, column)) is not None:
+        if (cached := self._cached(partition, column)) is not None:
             return cached
         values = self._decode(partition, column, frame, files, space, None if self.cache else out)
         self._check(values, self.schema[column], partition)
         if self.cache is not None:
-            values = self.cache.put(partition, column, values)
+            values = self.cache.put(partition, column, values)  # type: ignore[assignment]
         return values
 
     def _decode(self, partition, column, frame, files, space, out) -> np.ndarray:
@@ -111,14 +119,42 @@ class ColumnSource:
             raise null_error(column, nulls, source)
         return out
 
-    def lists(self, partition: int, column: str, frame: pl.DataFrame | None) -> Ragged:
-        """All lists of a column."""
-        if self.cache is not None and (cached := self.cache.get(partition, column)) is not None:
-            return cached
+    def num_values(self, partition: int, column: str, frame: pl.DataFrame | None) -> int:
+        """At most so many values are in the lists of a partition."""
+        if (cached := self._cached(partition, column)) is not None:
+            return len(cached.values)
+        if (chunks := self._native(partition, column)) is not None:
+            return sum(c.num_values for c in chunks)
         assert frame is not None
-        values = list_array(frame.get_column(column), self.fill.of(column), self.partitions[partition])
+        return int(frame.get_column(column).list.len().sum())
+
+    def lists(
+        self, partition: int, column: str, frame: pl.DataFrame | None, files: Files, space: Workspace, out: Ragged
+    ) -> Ragged:
+        """All lists of a column: in `out` (values at its front, offsets from 0) where they could be decoded there."""
+        if (cached := self._cached(partition, column)) is not None:
+            return cached
+        values = self._decode_lists(partition, column, frame, files, space, out)
         self._check(values.values, self.schema[column], partition)
-        return self.cache.put(partition, column, values) if self.cache is not None else values
+        if self.cache is not None:
+            kept = Ragged(values.values.copy(), values.offsets.copy())
+            values = self.cache.put(partition, column, kept)  # type: ignore[assignment]
+        return values
+
+    def _decode_lists(self, partition, column, frame, files, space, out) -> Ragged:
+        source = self.partitions[partition]
+        chunks = self._native(partition, column)
+        if chunks is not None:
+            start, read_before, path = time.perf_counter(), space.read_seconds, str(source.path)
+            out.offsets[0] = 0
+            count = self._parquet.read_lists(chunks, files.get(path), path, space, out, 0, 0)
+            read = space.read_seconds - read_before
+            self.stats.add("read", read, sum(c.size for c in chunks))
+            self.stats.add("decode", time.perf_counter() - start - read, out.values.nbytes)
+            if count is not None:
+                return Ragged(out.values[:count], out.offsets)
+            frame = self.read_frame(partition, [column])
+        return list_array(frame.get_column(column), self.fill.of(column), source)
 
     def _check(self, values: np.ndarray, column: ColumnSchema, partition: int) -> None:
         """Ids inside their cardinality and labels that are numbers, or an error with the first that is not."""
@@ -130,8 +166,8 @@ class ColumnSource:
             low, high = max(allowed.low, bounds.min), min(allowed.high, bounds.max)
             if (row := first_outside(values, values.dtype.type(low), values.dtype.type(high))) >= 0:
                 raise DataError(
-                    f"{where(self.partitions[partition])}: column {column.name!r} holds {values[row]} at position {row} "
-                    f"there, {allowed.reason}"
+                    f"{where(self.partitions[partition])}: column {column.name!r} holds {values[row]} "
+                    f"at position {row} there, {allowed.reason}"
                 )
 
     def open_files(self) -> Files:

@@ -47,7 +47,9 @@ class FastaiLoader:
     @property
     def _loader(self) -> Loader:
         if self.loader is None:
-            raise ParameterError("this learner was exported without its data; give learn.dls a loader to use it on rows")
+            raise ParameterError(
+                "this learner was exported without its data; give learn.dls a loader to use it on rows"
+            )
         return self.loader
 
     def __iter__(self) -> Iterator[tuple]:

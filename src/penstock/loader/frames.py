@@ -56,7 +56,7 @@ def checked_height(frame: pl.DataFrame, partition: Partition, expected: int) -> 
     """The frame, if it has as many rows as the plan was made for."""
     if frame.height != expected:
         raise DataError(
-            f"{where(partition)} gives {frame.height} rows where {expected} were counted; a transform inside the loader "
+            f"{where(partition)} gives {frame.height} rows where {expected} were counted; a transform in the loader "
             f"must keep the rows (filter the data set before), and files must not change while they are read"
         )
     return frame
@@ -100,7 +100,8 @@ def _fill_or_raise(fill: float | None, series: pl.Series, partition: Partition) 
 
 def null_error(column: str, count: int, partition: Partition) -> DataError:
     return DataError(
-        f"{where(partition)}: column {column!r} has {count} nulls; fill them in the workflow, or pass fill= to the loader"
+        f"{where(partition)}: column {column!r} has {count} nulls; "
+        f"fill them in the workflow, or pass fill= to the loader"
     )
 
 

@@ -11,7 +11,7 @@ from penstock.loader.torch import Loader
 lightning = require("lightning", "lightning")
 
 
-class DataModule(lightning.LightningDataModule):
+class DataModule(lightning.LightningDataModule):  # type: ignore[name-defined]
     """Loaders for `Trainer.fit`, `validate`, `test` and `predict`.
 
     Under several processes each loader delivers its rank's share, with as many batches on every rank. The position in

@@ -23,7 +23,7 @@ class Loader(BaseLoader):
         shuffle: permute the row groups over the whole data set, and the rows inside each chunk.
         seed: with the epoch, rank and world the only thing the order depends on.
         last_batch: `"keep"`, `"drop"` or `"wrap"` the rows that fill no batch (see `EpochPlan`).
-        layout: `"dict"` gives `({name: array}, labels)`, `"packed"` gives `(cats, conts, labels)`, all `(rows, columns)`.
+        layout: `"dict"` gives `({name: array}, labels)`, `"packed"` gives `(cats, conts, labels)` of `(rows, columns)`.
         dtypes: `{column or role: dtype}` of what is delivered; the stored dtypes by default, and for `"packed"` int64
             ids, float32 numbers and float32 labels.
         lists: `"ragged"` gives `Ragged(values, offsets)`, a `Pad` gives a dense array; or by column.
@@ -82,10 +82,10 @@ def packed(batch: Batch, transpose: Any, empty: Any) -> tuple[Any, Any, Any]:
             parts[spec.role] = block[0]
         else:
             parts[spec.role] = transpose(block)
-    cats = parts.get(Role.CATEGORICAL, None)
+    cats = parts.get(Role.CATEGORICAL)
     if cats is None:
         cats = empty(batch.num_rows, "int64")
-    conts = parts.get(Role.CONTINUOUS, None)
+    conts = parts.get(Role.CONTINUOUS)
     if conts is None:
         conts = empty(batch.num_rows, "float32")
     return (cats, dict(batch.ragged)) if batch.ragged else cats, conts, parts.get(Role.LABEL)

@@ -7,20 +7,23 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core import dtypes
+from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
 from penstock.data.files import is_remote
 from penstock.data.partition import ParquetPartition, Partition
 from penstock.kernels import cpu_parquet as kernels
+from penstock.kernels import cpu_parquet_pages as page_kernels
 
-_TYPES = {"INT32": np.dtype(np.int32), "INT64": np.dtype(np.int64), "FLOAT": np.dtype(np.float32)}
+_TYPES: dict[str, np.dtype] = {"INT32": np.dtype(np.int32), "INT64": np.dtype(np.int64), "FLOAT": np.dtype(np.float32)}
 _TYPES["DOUBLE"] = np.dtype(np.float64)
-_BITS = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}  # kernels move bits, so one compilation serves ints and floats
+_BITS: dict[int, np.dtype] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}  # one compilation for ints and floats
 _ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 # Not LZ4: the footer does not tell its two framings apart.
 _CODECS = {"SNAPPY": "snappy", "UNCOMPRESSED": None, "ZSTD": "zstd", "GZIP": "gzip", "BROTLI": "brotli"}
@@ -37,19 +40,21 @@ class ColumnChunk:
     codec: str | None
     dtype: np.dtype
     optional: bool
+    num_values: int = 0
+    levels: tuple[int, int] | None = None  # of a list column: the definition levels of an empty list and of an item
 
 
 class Workspace:
     """The buffers one worker decodes with; they grow to what the largest page needs and stay warm in the cache."""
 
     def __init__(self) -> None:
-        self.pages = np.empty((_PAGES, kernels.PAGE_FIELDS), np.int64)
+        self.pages = np.empty((_PAGES, page_kernels.PAGE_FIELDS), np.int64)
         self._buffers: dict[str, np.ndarray] = {}
         self.read_seconds = 0.0
 
     def bytes(self, name: str, size: int) -> np.ndarray:
         """At least `size` bytes and some slack."""
-        need = size + kernels.SLACK
+        need = size + page_kernels.SLACK
         buffer = self._buffers.get(name)
         if buffer is None or buffer.size < need:
             buffer = self._buffers[name] = np.zeros(need + need // 4, np.uint8)
@@ -74,7 +79,7 @@ class OpenFile:
 
     def read(self, into: np.ndarray, size: int, offset: int, path: str) -> None:
         done = 0
-        view = memoryview(into)
+        view = memoryview(into)  # type: ignore[arg-type]
         while done < size:
             if hasattr(os, "preadv"):
                 got = os.preadv(self.handle, [view[done:size]], offset + done)
@@ -83,7 +88,9 @@ class OpenFile:
                     file.seek(offset + done)
                     got = file.readinto(view[done:size])
             if got == 0:
-                raise DataError(f"{path} ends at byte {offset + done}, inside its data; it was truncated, write it again")
+                raise DataError(
+                    f"{path} ends at byte {offset + done}, inside its data; it was truncated, write it again"
+                )
             done += got
 
     def __del__(self) -> None:
@@ -126,7 +133,13 @@ class ParquetColumns:
             return self._files[path]
 
     def read(
-        self, chunks: list[ColumnChunk], file: OpenFile, path: str, space: Workspace, out: np.ndarray, fill: float | None
+        self,
+        chunks: list[ColumnChunk],
+        file: OpenFile,
+        path: str,
+        space: Workspace,
+        out: np.ndarray,
+        fill: float | None,
     ) -> int | None:
         """Decode into `out` (of the chunks' dtype); the number of nulls, or None where the general reader must try."""
         at = nulls = 0
@@ -142,13 +155,34 @@ class ParquetColumns:
             at += chunk.num_rows
         return nulls
 
+    def read_lists(
+        self,
+        chunks: list[ColumnChunk],
+        file: OpenFile,
+        path: str,
+        space: Workspace,
+        out: Ragged,
+        first_row: int,
+        count: int,
+    ) -> int | None:
+        """Decode lists behind `first_row` rows and `count` values of `out`; the number of values then, or None."""
+        for chunk in chunks:
+            try:
+                count = _decode_lists(chunk, file, path, space, out, first_row, count)
+            except (pa.ArrowException, OSError):
+                return None
+            if count < 0:
+                return None
+            first_row += chunk.num_rows
+        return count
+
 
 def _stamp(status: os.stat_result) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
 def _same_bits(stored: np.dtype, wanted: str) -> bool:
-    """Whether stored numbers are those of the wanted dtype: narrow ints are stored as int32, unsigned ones as signed."""
+    """Whether stored numbers are those of the wanted dtype: narrow ints are stored as int32, unsigned as signed."""
     if wanted not in dtypes.NUMERIC or wanted == "bool":
         return False
     kind = np.dtype(wanted)
@@ -158,70 +192,127 @@ def _same_bits(stored: np.dtype, wanted: str) -> bool:
 
 
 def _column_chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], ColumnChunk]:
-    """Every column chunk of the file that the kernels understand."""
+    """Every column chunk of the file that the kernels understand, by row group and column."""
+    leaves = {}
+    for c in range(metadata.num_columns):
+        levels = _levels(metadata, c)
+        if levels is not False:
+            leaves[c] = metadata.schema.column(c).path.split(".")[0], levels
     chunks = {}
-    flat = [c for c in range(metadata.num_columns) if metadata.schema.column(c).max_repetition_level == 0]
     for group_index in range(metadata.num_row_groups):
         group = metadata.row_group(group_index)
-        for c in flat:
-            column, leaf = group.column(c), metadata.schema.column(c)
+        for c, (name, levels) in leaves.items():
+            column = group.column(c)
             known = column.physical_type in _TYPES and set(column.encodings) <= _ENCODINGS
-            codec = column.compression
-            if not known or codec not in _CODECS or leaf.max_definition_level > 1:
+            if not known or column.compression not in _CODECS:
                 continue
             start = column.data_page_offset
             if column.has_dictionary_page and column.dictionary_page_offset is not None:
                 start = min(start, column.dictionary_page_offset)
-            chunks[group_index, column.path_in_schema] = ColumnChunk(
+            chunks[group_index, name] = ColumnChunk(
                 start,
                 column.total_compressed_size,
                 group.num_rows,
-                _CODECS[codec],
+                _CODECS[column.compression],
                 _TYPES[column.physical_type],
-                leaf.max_definition_level == 1,
+                metadata.schema.column(c).max_definition_level > 0,
+                column.num_values,
+                levels,
             )
     return chunks
 
 
+def _levels(metadata: pq.FileMetaData, number: int) -> tuple[int, int] | Literal[False] | None:
+    """None for a flat column, the levels of a list of numbers, False for anything deeper."""
+    leaf = metadata.schema.column(number)
+    if leaf.max_repetition_level == 0:
+        return None if leaf.max_definition_level <= 1 and leaf.path == leaf.name else False
+    field = metadata.schema.to_arrow_schema().field(leaf.path.split(".")[0])
+    if leaf.max_repetition_level > 1 or not (pa.types.is_list(field.type) or pa.types.is_large_list(field.type)):
+        return False
+    empty = int(field.nullable)
+    item = empty + 1 + int(field.type.value_field.nullable)
+    return (empty, item) if item == leaf.max_definition_level else False
+
+
 def _decode(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace, out: np.ndarray, fill: float) -> int:
-    """One column chunk; the number of nulls or a negative status of the kernels."""
-    data = space.bytes("data", chunk.size)
-    start = time.perf_counter()
-    file.read(data, chunk.size, chunk.offset, path)
-    space.read_seconds += time.perf_counter() - start
-    count = kernels.scan_pages(data, chunk.size, space.pages)
-    if count < 0:
-        return count
-    pages = space.pages[:count]
-    if chunk.codec not in (None, "snappy"):
-        data, pages = _inflate(chunk.codec, data, pages, space)
-    bits = _BITS[chunk.dtype.itemsize]
-    is_dictionary = pages[:, kernels.KIND] == kernels.DICTIONARY
-    largest = int(pages[is_dictionary, kernels.NUM_VALUES].max(initial=0))
-    codes = 1 << max(1, (largest - 1).bit_length())  # room for every code of the width that the writer needs
-    work = space.bytes("work", int(pages[:, kernels.FULL_SIZE].max(initial=0)))
-    dictionary = space.array("dictionary", codes, bits)
+    """One flat column chunk; the number of nulls or a negative status of the kernels."""
+    found = _load(chunk, file, path, space)
+    if isinstance(found, int):
+        return found
+    data, pages, work, dictionary = found
     levels = space.array("levels", chunk.num_rows, np.dtype(np.uint8))
+    bits = _BITS[chunk.dtype.itemsize]
     filling = np.array(fill, chunk.dtype).view(bits)[()]
     return kernels.decode_flat(
         data, pages, work, dictionary, levels, chunk.optional, chunk.codec == "snappy", out.view(bits), filling
     )
 
 
+def _decode_lists(
+    chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace, out: Ragged, first_row: int, count: int
+) -> int:
+    """One column chunk of lists behind `count` values that are there; their number after it, or a negative status."""
+    found = _load(chunk, file, path, space)
+    if isinstance(found, int):
+        return found
+    data, pages, work, dictionary = found
+    largest = int(pages[:, page_kernels.NUM_VALUES].max(initial=1))
+    levels = space.array("levels", 2 * largest, np.dtype(np.uint8)).reshape(2, largest)
+    assert chunk.levels is not None
+    bits = _BITS[chunk.dtype.itemsize]
+    offsets = out.offsets[first_row : first_row + chunk.num_rows + 1]
+    return kernels.decode_lists(
+        data,
+        pages,
+        work,
+        dictionary,
+        levels,
+        *chunk.levels,
+        chunk.codec == "snappy",
+        out.values.view(bits),
+        offsets,
+        count,
+    )
+
+
+def _load(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace) -> Any:
+    """`(bytes, page table, room for a page, room for a dictionary)` of a column chunk, or a negative status."""
+    data = space.bytes("data", chunk.size)
+    start = time.perf_counter()
+    file.read(data, chunk.size, chunk.offset, path)
+    space.read_seconds += time.perf_counter() - start
+    count = page_kernels.scan_pages(data, chunk.size, space.pages)
+    if count < 0:
+        return int(count)
+    pages = space.pages[:count]
+    if chunk.codec not in (None, "snappy"):
+        data, pages = _inflate(chunk.codec, data, pages, space)
+    is_dictionary = pages[:, page_kernels.KIND] == page_kernels.DICTIONARY
+    largest = int(pages[is_dictionary, page_kernels.NUM_VALUES].max(initial=0))
+    codes = 1 << max(1, (largest - 1).bit_length())  # room for every code of the width that the writer needs
+    work = space.bytes("work", int(pages[:, page_kernels.FULL_SIZE].max(initial=0)))
+    return data, pages, work, space.array("dictionary", codes, _BITS[chunk.dtype.itemsize])
+
+
 def _inflate(codec: str, data: np.ndarray, pages: np.ndarray, space: Workspace) -> tuple[np.ndarray, np.ndarray]:
     """Pages of other codecs uncompressed by Arrow, as if they had been stored that way."""
-    total = int(pages[:, kernels.FULL_SIZE].sum())
+    total = int(pages[:, page_kernels.FULL_SIZE].sum())
     plain, at = space.bytes("plain", total), 0
     arrow = pa.Codec(codec)
     for page in pages:
-        start, size, full_size = int(page[kernels.START]), int(page[kernels.SIZE]), int(page[kernels.FULL_SIZE])
-        skip = int(page[kernels.LEVEL_BYTES]) if page[kernels.KIND] == kernels.DATA_V2 else 0
+        start, size, full_size = (
+            int(page[page_kernels.START]),
+            int(page[page_kernels.SIZE]),
+            int(page[page_kernels.FULL_SIZE]),
+        )
+        skip = int(page[page_kernels.LEVEL_BYTES]) if page[page_kernels.KIND] == page_kernels.DATA_V2 else 0
         plain[at : at + skip] = data[start : start + skip]
-        if not page[kernels.COMPRESSED]:
+        if not page[page_kernels.COMPRESSED]:
             plain[at + skip : at + size] = data[start + skip : start + size]
         elif full_size > skip:
             body = arrow.decompress(pa.py_buffer(data[start + skip : start + size]), full_size - skip)
             plain[at + skip : at + full_size] = np.frombuffer(body, np.uint8)
-        page[kernels.START], page[kernels.SIZE] = at, full_size
+        page[page_kernels.START], page[page_kernels.SIZE] = at, full_size
         at += full_size
     return plain, pages

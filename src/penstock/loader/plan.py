@@ -1,8 +1,9 @@
 """The order of an epoch: a pure function of (seed, epoch, rank, world), computed before a row is read.
 
-Units (row groups, or slices of frames in memory) are permuted over the whole data set and laid end to end; rank `r` of
-`w` takes the r-th of w equal stretches of that line, so ranks need not have a unit of their own. A rank's stretch is cut
-into chunks of whole units, rows are permuted inside each chunk, and batches are consecutive rows of the result.
+Units (row groups, or slices of frames in memory) are permuted over the whole data set and laid end to end; rank `r`
+of `w` takes the r-th of w equal stretches of that line, so ranks need not have a unit of their own. A rank's stretch
+is cut into chunks of whole units, rows are permuted inside each chunk, and batches are consecutive rows of the
+result.
 """
 
 from __future__ import annotations

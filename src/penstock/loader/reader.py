@@ -57,12 +57,12 @@ class _Work:
 class Pipeline:
     """The slabs of an epoch from chunk `first` up to `last` (not included), in order.
 
-    A chunk's rows go to a slab of whole batches; the batches that two chunks share have a small slab, a bridge, of their
-    own, so that nothing is copied and no chunk waits for another.
+    A chunk's rows go to a slab of whole batches; the batches that two chunks share have a small slab, a bridge, of
+    their own, so that nothing is copied and no chunk waits for another.
 
     `depth` chunks may be open at a time, counting the one whose batches are being consumed. Everything that waits does
-    so on one condition; whatever goes wrong in a thread is raised in `take`, when its chunk is due. Without `carry` a slab
-    holds exactly the rows of its chunk, in stored order: for a device, which shuffles by itself.
+    so on one condition; whatever goes wrong in a thread is raised in `take`, when its chunk is due. Without `carry` a
+    slab holds exactly the rows of its chunk, in stored order: for a device, which shuffles by itself.
     """
 
     def __init__(
@@ -93,7 +93,8 @@ class Pipeline:
         self._pid = os.getpid()
         self._left = time.perf_counter()
         self._threads = [
-            threading.Thread(target=self._run, name=f"penstock-loader-{number}", daemon=True) for number in range(threads)
+            threading.Thread(target=self._run, name=f"penstock-loader-{number}", daemon=True)
+            for number in range(threads)
         ]
         _running.add(self)
         for thread in self._threads:

@@ -44,7 +44,7 @@ class WeightedSampling:
 
 @dataclass(frozen=True)
 class NegativeSampling:
-    """For each row `num_negatives` rows more, with other items and label 0: use it as `loader.map(NegativeSampling(…))`.
+    """For each row `num_negatives` rows more, with other items and label 0: `loader.map(NegativeSampling(…))`.
 
     Items are drawn from those of the batch (their popularity then is that of the data), or uniformly from
     `range(low, cardinality)` when a cardinality is given. Works on batches `(features, labels)` of NumPy arrays and of

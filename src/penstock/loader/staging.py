@@ -1,9 +1,9 @@
 """From host chunks to batches on a GPU: pinned buffers, copies and shuffles on a side stream, nothing that stalls.
 
-A thread of its own takes chunks as they are decoded (unshuffled, ids in their narrowest type), copies them to the device
-on a side stream, shuffles and widens them there, and queues the result with an event. The consumer's stream waits for
-that event, not the consumer. Device memory comes from torch's allocator, and `record_stream` keeps it from being given
-out again while the consumer's kernels still read it.
+A thread of its own takes chunks as they are decoded (unshuffled, ids in their narrowest type), copies them to the
+device on a side stream, shuffles and widens them there, and queues the result with an event. The consumer's stream
+waits for that event, not the consumer. Device memory comes from torch's allocator, and `record_stream` keeps it from
+being given out again while the consumer's kernels still read it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def wire_layout(loader: BaseLoader) -> Layout:
 
 @dataclass
 class DeviceChunk:
-    """A chunk on the device with the rows left over from the one before it; `first` is the position of its first row."""
+    """A chunk on the device with the rows left over from the one before it; `first` is its first row's position."""
 
     first: int
     num_rows: int
@@ -216,7 +216,9 @@ class Stager:
             return
         size, end = self._plan.batch_size, staged.first + staged.num_rows
         batches = range(staged.first // size, min(-(-end // size), self._plan.num_batches))
-        rows = {row - staged.first for b in batches for row in self._plan.bounds(b)} | {end // size * size - staged.first}
+        rows = {row - staged.first for b in batches for row in self._plan.bounds(b)} | {
+            end // size * size - staged.first
+        }
         wanted = sorted(r for r in rows if 0 <= r <= staged.num_rows)
         index = torch.tensor(wanted, device=self._device)
         for name, lists in staged.ragged.items():

@@ -22,7 +22,7 @@ from penstock.loader.settings import Lists, Pad
 torch = require("torch", "torch")
 
 
-class Loader(BaseLoader, torch.utils.data.IterableDataset):
+class Loader(BaseLoader, torch.utils.data.IterableDataset):  # type: ignore[name-defined]
     """Batches of tensors: `({name: tensor}, labels)`, or `(cats, conts, labels)` with `layout="packed"`.
 
     Use it as it is in a loop, as `DataLoader(loader, batch_size=None)`, or in Lightning and FastAI. Arguments are those
@@ -31,8 +31,8 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset):
     Args:
         lists: also `"nested"`, a jagged `torch.nested` tensor.
         rank, world: of `torch.distributed` by default, when that is initialized.
-        device: where batches are wanted. On a GPU chunks are copied on a side stream while the model runs, ids travel in
-            the narrowest type their cardinality allows, and rows are shuffled on the device.
+        device: where batches are wanted. On a GPU chunks are copied on a side stream while the model runs, ids travel
+            in the narrowest type their cardinality allows, and rows are shuffled on the device.
         device_memory: most bytes (or fraction of the device's memory) that chunks may take there.
 
     >>> loader = Loader({"user": [1, 2, 3], "click": [0, 1, 0]}, 2, categorical=["user"], labels=["click"])
@@ -144,7 +144,9 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset):
                 return torch.from_numpy(padded(lists, choice))
             return _padded_tensor(lists, choice)
         values, offsets = _tensor(lists.values), _tensor(lists.offsets)
-        return torch.nested.nested_tensor_from_jagged(values, offsets) if choice == "nested" else Ragged(values, offsets)
+        return (
+            torch.nested.nested_tensor_from_jagged(values, offsets) if choice == "nested" else Ragged(values, offsets)
+        )
 
 
 def _tensor(array: Any) -> Any:
@@ -179,5 +181,3 @@ def _distributed() -> tuple[int, int]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1
-
-

@@ -18,8 +18,8 @@ def with_transform(dataset: Dataset, transform: Any) -> Dataset:
     A workflow says by itself what it reads and what it makes (`input_schema`, `output_schema`). A plain function gets
     all columns and is tried on the first rows to see what comes out. Both must keep the rows as they are.
 
-    >>> data = with_transform(Dataset({"price": [1.0, 2.0]}), lambda frame: frame.with_columns(double=pl.col("price") * 2))
-    >>> data.schema.names
+    >>> double = lambda frame: frame.with_columns(double=pl.col("price") * 2)
+    >>> with_transform(Dataset({"price": [1.0, 2.0]}), double).schema.names
     ['price', 'double']
     """
     if transform is None:
@@ -42,5 +42,7 @@ def _observed(dataset: Dataset, function: Callable[[pl.DataFrame], pl.DataFrame]
     columns = []
     for column in made:
         before = dataset.schema.get(column.name)
-        columns.append(before if before and (before.dtype, before.is_list) == (column.dtype, column.is_list) else column)
+        columns.append(
+            before if before and (before.dtype, before.is_list) == (column.dtype, column.is_list) else column
+        )
     return Schema(columns)
