@@ -41,7 +41,7 @@ class Lookup(Mapping[str, np.ndarray]):
             if slot.length is None:
                 self._arrays[slot.name] = self.packed[:, column : column + slot.dim]
                 stream = large and column % 16 == 0 and slot.dim % 16 == 0
-                lines.append((base + 4 * column, 4 * width, 0, 0, 0, stream))
+                lines.append((base + 4 * column, 4 * width, 0, 0, 0, int(stream)))
                 column += slot.dim
             else:
                 array = pool.take((samples, slot.length, slot.dim), np.float32)

@@ -93,7 +93,7 @@ def to_data(lr: float | Schedule) -> Any:
     if not callable(lr):
         return float(lr)
     if type(lr).__name__ in _KNOWN and dataclasses.is_dataclass(lr):
-        return {"schedule": type(lr).__name__, **dataclasses.asdict(lr)}  # type: ignore[arg-type]
+        return {"schedule": type(lr).__name__, **dataclasses.asdict(lr)}
     return {"callable": getattr(lr, "__qualname__", type(lr).__qualname__)}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -408,7 +409,8 @@ def _zeros(count: int) -> np.ndarray:
 
 def _memory(address: int, count: int) -> np.ndarray:
     """A view of memory that a table owns."""
-    return np.frombuffer((ctypes.c_uint8 * count).from_address(address), np.uint8)
+    view: Any = (ctypes.c_uint8 * count).from_address(address)
+    return np.frombuffer(view, np.uint8)
 
 
 def _counts(segments: np.ndarray) -> np.ndarray:

@@ -11,6 +11,8 @@ The update runs 1's numbering backwards: gradients are summed per distinct sign,
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -54,7 +56,7 @@ from penstock.kernels.cpu_vector import fetch_add, load_u32, store_u32
 
 
 @numba.njit(**KERNEL)
-def _bring_forward(header: np.ndarray, sign: int, row: int, dim: int, hyper: np.ndarray, scratch: int) -> None:
+def _bring_forward(header: np.ndarray, sign: Any, row: Any, dim: Any, hyper: np.ndarray, scratch: Any) -> None:
     """Catch a row up with the steps it has missed (tables with a history only)."""
     address, scalar = row_address(header, row), side_address(header, row, header[SCALAR_OFFSET])
     step, state = np.int64(header[STEP]), address + header[STATE_OFFSET]
@@ -75,11 +77,11 @@ def resolve_group(
     settings: np.ndarray,
     hyper: np.ndarray,
     group: np.ndarray,
-    signs: int,
-    rows: int,
-    clock: int,
+    signs: Any,
+    rows: Any,
+    clock: Any,
     train: bool,
-    scratch: int,
+    scratch: Any,
 ) -> None:
     """Find or insert the group's distinct signs; stops with REDO where the table must grow first."""
     unique, eight, dim = group[UNIQUE], np.uint64(3), np.int64(header[DIM])
@@ -103,7 +105,7 @@ def resolve_group(
 
 
 @numba.njit(**KERNEL)
-def place_rows(header: np.ndarray, unique: int, rows: int, places: np.ndarray, zero: int, wide: int) -> None:
+def place_rows(header: np.ndarray, unique: Any, rows: Any, places: np.ndarray, zero: Any, wide: Any) -> None:
     """The address of every distinct row as float32; absent ones share a row of zeros."""
     dim, storage = np.int64(header[DIM]), np.int64(header[STORAGE])
     for u in range(unique):
@@ -135,7 +137,7 @@ def lookup_groups(
     local: np.ndarray,
     places: np.ndarray,
     wide: np.ndarray,
-    clock: int,
+    clock: Any,
     train: bool,
     again: bool,
 ) -> None:
@@ -165,7 +167,7 @@ def lookup_groups(
 
 
 @numba.njit(**KERNEL)
-def _find_again(header: np.ndarray, unique: int, signs: int, rows: int) -> int:
+def _find_again(header: np.ndarray, unique: Any, signs: Any, rows: Any) -> Any:
     """Rows of signs after some were evicted or moved; how many are gone."""
     gone = 0
     for u in range(unique):
@@ -184,7 +186,7 @@ def _find_again(header: np.ndarray, unique: int, signs: int, rows: int) -> int:
 
 @numba.njit(**KERNEL)
 def apply_group(
-    kind: int, header: np.ndarray, hyper: np.ndarray, unique: int, signs: int, rows: int, sums: int, scratch: int
+    kind: Any, header: np.ndarray, hyper: np.ndarray, unique: Any, signs: Any, rows: Any, sums: Any, scratch: Any
 ) -> None:
     """One optimizer step on each distinct row; rows that are gone or never were are passed over."""
     dim, storage, four = np.int64(header[DIM]), np.int64(header[STORAGE]), np.uint64(2)
@@ -227,7 +229,7 @@ def update_groups(
     members: np.ndarray,
     headers: np.ndarray,
     hyper: np.ndarray,
-    kind: int,
+    kind: Any,
     slots: np.ndarray,
     inputs: np.ndarray,
     groups: np.ndarray,
@@ -260,7 +262,7 @@ def update_groups(
 
 
 @numba.njit(**KERNEL)
-def bring_forward(header: np.ndarray, hyper: np.ndarray, signs: np.ndarray, values: np.ndarray, scratch: int) -> None:
+def bring_forward(header: np.ndarray, hyper: np.ndarray, signs: np.ndarray, values: np.ndarray, scratch: Any) -> None:
     """Catch listed rows up with the steps they have missed, before they are written out."""
     for i in range(signs.shape[0]):
         _bring_forward(header, signs[i], values[i] & np.uint64(0xFFFFFFFF), np.int64(header[DIM]), hyper, scratch)

@@ -8,6 +8,7 @@ sharded store, whose rows come over the network.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numba
 import numpy as np
@@ -46,7 +47,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @numba.njit(**KERNEL)
-def load_id(values: int, log2_bytes: int, i: int) -> int:
+def load_id(values: Any, log2_bytes: Any, i: Any) -> Any:
     """The i-th integer of an array of 1, 2, 4 or 8-byte integers, all of them non-negative."""
     if log2_bytes == 3:
         return load64(values + (i << np.uint64(3)))
@@ -58,7 +59,7 @@ def load_id(values: int, log2_bytes: int, i: int) -> int:
 
 
 @numba.njit(**KERNEL)
-def scan_ids(inputs: np.ndarray, signed: np.ndarray) -> int:
+def scan_ids(inputs: np.ndarray, signed: np.ndarray) -> Any:
     """Fill in a bound on each slot's ids; the first slot with a negative one, or -1.
 
     The bound is the bitwise or of all ids (filled up to ones), which vectorises where a maximum does not.
@@ -86,7 +87,7 @@ def scan_ids(inputs: np.ndarray, signed: np.ndarray) -> int:
 
 
 @numba.njit(**KERNEL)
-def sign_of(identity: int, slot: np.ndarray, turn: int) -> int:
+def sign_of(identity: Any, slot: np.ndarray, turn: Any) -> Any:
     """The sign of an id: its group's prefix above, the id (or its hash of this turn) below."""
     if slot[ROUNDS] > 0:
         hashed = mix(identity + np.uint64(turn + 1) * _GOLDEN)
@@ -97,7 +98,7 @@ def sign_of(identity: int, slot: np.ndarray, turn: int) -> int:
 
 
 @numba.njit(**KERNEL)
-def _number_direct(row: np.ndarray, slot: np.ndarray, local: int, inverse: int, signs: int, unique: int) -> int:
+def _number_direct(row: np.ndarray, slot: np.ndarray, local: Any, inverse: Any, signs: Any, unique: Any) -> Any:
     """Distinct ids of a slot whose ids are all small: they index the local table themselves."""
     values, log2_bytes = row[VALUES], np.int64(row[LOG2_BYTES])
     four, prefix = np.uint64(2), slot[PREFIX]
@@ -116,11 +117,11 @@ def _number_direct(row: np.ndarray, slot: np.ndarray, local: int, inverse: int, 
 
 @numba.njit(**KERNEL)
 def _number_hashed(
-    row: np.ndarray, slot: np.ndarray, local: int, shift: int, inverse: int, signs: int, unique: int
-) -> int:
+    row: np.ndarray, slot: np.ndarray, local: Any, shift: Any, inverse: Any, signs: Any, unique: Any
+) -> Any:
     """Distinct signs of a slot, numbered through an open-addressed local table."""
     values, log2_bytes = row[VALUES], np.int64(row[LOG2_BYTES])
-    turns = max(np.int64(slot[ROUNDS]), 1)
+    turns = max(np.int64(slot[ROUNDS]), np.int64(1))
     mask = (np.uint64(1) << (np.uint64(64) - shift)) - np.uint64(1)
     four, at = np.uint64(2), np.uint64(0)
     for i in range(row[COUNT]):
@@ -146,8 +147,8 @@ def _number_hashed(
 
 @numba.njit(**KERNEL)
 def deduplicate(
-    members: np.ndarray, slots: np.ndarray, inputs: np.ndarray, local: np.ndarray, inverse: int, signs: int
-) -> int:
+    members: np.ndarray, slots: np.ndarray, inputs: np.ndarray, local: np.ndarray, inverse: Any, signs: Any
+) -> Any:
     """Number the distinct signs of a group; how many there are."""
     top, hashed, positions = np.uint64(0), False, np.uint64(0)
     for slot in members:
@@ -171,13 +172,13 @@ def deduplicate(
 
 
 @numba.njit(**KERNEL)
-def _pool_single(row: np.ndarray, slot: np.ndarray, places: int, inverse: int) -> None:
+def _pool_single(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> None:
     """One id a sample, one row an id: output[b] = row."""
     dim, out, stride = np.int64(slot[SLOT_DIM]), row[OUTPUT], row[OUTPUT_STRIDE]
     count, stream = np.int64(row[COUNT]), row[STREAM] > 0
     four, eight = np.uint64(2), np.uint64(3)
     for b in range(count):
-        ahead = np.uint64(min(b + AHEAD, count - 1))
+        ahead = np.uint64(min(b + AHEAD, np.int64(count - 1)))
         prefetch(load64(places + (np.uint64(load_u32(inverse + (ahead << four))) << eight)))
         source = load64(places + (np.uint64(load_u32(inverse + (np.uint64(b) << four))) << eight))
         if stream:
@@ -188,7 +189,7 @@ def _pool_single(row: np.ndarray, slot: np.ndarray, places: int, inverse: int) -
 
 
 @numba.njit(**KERNEL)
-def sample_bounds(row: np.ndarray, sample: int) -> tuple[int, int]:
+def sample_bounds(row: np.ndarray, sample: Any) -> Any:
     """Where a sample's ids begin and end."""
     if row[OFFSETS] == 0:
         return sample, sample + 1
@@ -197,7 +198,7 @@ def sample_bounds(row: np.ndarray, sample: int) -> tuple[int, int]:
 
 
 @numba.njit(**KERNEL)
-def pooling_factor(pooling: int, count: int) -> float:
+def pooling_factor(pooling: Any, count: Any) -> Any:
     """What a sample's sum is multiplied by."""
     if count == 0 or pooling in (SUM, RAW):
         return np.float32(1)
@@ -205,10 +206,10 @@ def pooling_factor(pooling: int, count: int) -> float:
 
 
 @numba.njit(**KERNEL)
-def _pool_lists(row: np.ndarray, slot: np.ndarray, places: int, inverse: int) -> None:
+def _pool_lists(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> None:
     """output[b] = factor · Σ rows of the sample's ids; raw slots keep one row a position and a mask."""
     dim, length, raw = np.int64(slot[SLOT_DIM]), np.int64(slot[LENGTH]), np.int64(slot[POOLING]) == RAW
-    turns, four = max(np.int64(slot[ROUNDS]), 1), np.uint64(2)
+    turns, four = max(np.int64(slot[ROUNDS]), np.int64(1)), np.uint64(2)
     last = np.int64(row[COUNT]) * turns - 1
     for b in range(row[SAMPLES]):
         begin, end = sample_bounds(row, np.int64(b))
@@ -229,7 +230,7 @@ def _pool_lists(row: np.ndarray, slot: np.ndarray, places: int, inverse: int) ->
 
 
 @numba.njit(**KERNEL)
-def pool_slot(row: np.ndarray, slot: np.ndarray, places: int, inverse: int) -> None:
+def pool_slot(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> None:
     """Fill one slot's output from the addresses of its distinct rows."""
     if row[OFFSETS] == 0 and slot[ROUNDS] == 0 and slot[POOLING] != RAW:
         _pool_single(row, slot, places, inverse)
@@ -238,7 +239,7 @@ def pool_slot(row: np.ndarray, slot: np.ndarray, places: int, inverse: int) -> N
 
 
 @numba.njit(**KERNEL)
-def gradient_is_finite(row: np.ndarray, slot: np.ndarray) -> bool:
+def gradient_is_finite(row: np.ndarray, slot: np.ndarray) -> Any:
     """Whether a slot's whole gradient is finite."""
     width = np.int64(slot[SLOT_DIM]) * (np.int64(slot[LENGTH]) if np.int64(slot[POOLING]) == RAW else 1)
     finite = True
@@ -248,7 +249,7 @@ def gradient_is_finite(row: np.ndarray, slot: np.ndarray) -> bool:
 
 
 @numba.njit(**KERNEL)
-def _sum_single(row: np.ndarray, slot: np.ndarray, sums: int, inverse: int) -> None:
+def _sum_single(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> None:
     dim, gradient, stride = np.int64(slot[SLOT_DIM]), row[GRADIENT], row[GRADIENT_STRIDE]
     count, four = np.int64(row[COUNT]), np.uint64(2)
     width = np.uint64(dim) << four
@@ -259,9 +260,9 @@ def _sum_single(row: np.ndarray, slot: np.ndarray, sums: int, inverse: int) -> N
 
 
 @numba.njit(**KERNEL)
-def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: int, inverse: int) -> None:
+def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> None:
     dim, raw, four = np.int64(slot[SLOT_DIM]), np.int64(slot[POOLING]) == RAW, np.uint64(2)
-    turns, width = max(np.int64(slot[ROUNDS]), 1), np.uint64(dim) << four
+    turns, width = max(np.int64(slot[ROUNDS]), np.int64(1)), np.uint64(dim) << four
     for b in range(row[SAMPLES]):
         begin, end = sample_bounds(row, np.int64(b))
         gradient = row[GRADIENT] + np.uint64(b) * row[GRADIENT_STRIDE]
@@ -275,8 +276,8 @@ def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: int, inverse: int) -> No
 
 @numba.njit(**KERNEL)
 def sum_group(
-    members: np.ndarray, slots: np.ndarray, inputs: np.ndarray, unique: int, sums: int, inverse: int, counts: np.ndarray
-) -> bool:
+    members: np.ndarray, slots: np.ndarray, inputs: np.ndarray, unique: Any, sums: Any, inverse: Any, counts: np.ndarray
+) -> Any:
     """Sum the gradients of a group per distinct sign; False where none of its slots has a finite one.
 
     A slot whose gradient is not finite anywhere is left out as a whole and counted. A group of one slot is checked on

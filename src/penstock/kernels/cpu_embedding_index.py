@@ -12,6 +12,7 @@ one count a row (each only where the table needs it).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numba
 import numpy as np
@@ -37,7 +38,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @numba.njit(**KERNEL)
-def segment_of(header: np.ndarray, hashed: int) -> int:
+def segment_of(header: np.ndarray, hashed: Any) -> Any:
     """Address of the segment that holds signs with this hash."""
     # Shifted in two steps: with depth 0 a single shift would be by 64 bits, which is undefined.
     index = (hashed >> np.uint64(1)) >> (np.uint64(63) - header[DEPTH])
@@ -45,14 +46,14 @@ def segment_of(header: np.ndarray, hashed: int) -> int:
 
 
 @numba.njit(**KERNEL)
-def first_place(header: np.ndarray, sign: int) -> int:
+def first_place(header: np.ndarray, sign: Any) -> Any:
     """Address where the search for a sign begins: what to prefetch."""
     hashed = mix(sign)
     return segment_of(header, hashed) + np.uint64(SEGMENT_HEADER) + ((hashed & header[MASK]) << np.uint64(4))
 
 
 @numba.njit(**KERNEL)
-def find_entry(header: np.ndarray, sign: int) -> int:
+def find_entry(header: np.ndarray, sign: Any) -> Any:
     """Address of the sign's entry, or of the empty one where it would go."""
     hashed = mix(sign)
     base, mask = segment_of(header, hashed) + np.uint64(SEGMENT_HEADER), header[MASK]
@@ -66,27 +67,27 @@ def find_entry(header: np.ndarray, sign: int) -> int:
 
 
 @numba.njit(**KERNEL)
-def chunk_of(header: np.ndarray, row: int) -> int:
+def chunk_of(header: np.ndarray, row: Any) -> Any:
     """Address of the chunk that holds a row."""
     return load64(header[CHUNKS] + ((row >> header[SHIFT]) << np.uint64(3)))
 
 
 @numba.njit(**KERNEL)
-def row_address(header: np.ndarray, row: int) -> int:
+def row_address(header: np.ndarray, row: Any) -> Any:
     """Address of a row's weights; its optimizer state follows at `STATE_OFFSET`."""
     inside = row & ((np.uint64(1) << header[SHIFT]) - np.uint64(1))
     return chunk_of(header, row) + inside * header[STRIDE]
 
 
 @numba.njit(**KERNEL)
-def side_address(header: np.ndarray, row: int, offset: int) -> int:
+def side_address(header: np.ndarray, row: Any, offset: Any) -> Any:
     """Address of a row's scalar (`header[SCALAR_OFFSET]`) or count (`header[COUNT_OFFSET]`)."""
     inside = row & ((np.uint64(1) << header[SHIFT]) - np.uint64(1))
     return chunk_of(header, row) + offset + (inside << np.uint64(2))
 
 
 @numba.njit(**KERNEL)
-def initial_value(draw: int, kind: int, a: float, b: float) -> float:
+def initial_value(draw: Any, kind: Any, a: Any, b: Any) -> Any:
     """Uniform in [a, b), or normal with mean a and deviation b, from 64 random bits."""
     first = np.float32((draw >> np.uint64(40)) & np.uint64(0xFFFFFF)) * np.float32(2.0**-24)
     if kind == UNIFORM:
@@ -97,7 +98,7 @@ def initial_value(draw: int, kind: int, a: float, b: float) -> float:
 
 
 @numba.njit(**KERNEL)
-def initialise_row(header: np.ndarray, settings: np.ndarray, sign: int, row: int, scratch: int) -> None:
+def initialise_row(header: np.ndarray, settings: np.ndarray, sign: Any, row: Any, scratch: Any) -> None:
     """Weights from the sign alone, whatever the order of arrival or the number of shards; state at its start."""
     dim, kind = np.int64(header[DIM]), np.int64(header[INIT])
     address = row_address(header, row)
@@ -134,7 +135,7 @@ def initialise_row(header: np.ndarray, settings: np.ndarray, sign: int, row: int
 
 
 @numba.njit(**KERNEL)
-def take_row(header: np.ndarray) -> int:
+def take_row(header: np.ndarray) -> Any:
     """A free row, or NEED_ROWS."""
     if header[FREE_COUNT] > 0:
         header[FREE_COUNT] -= np.uint64(1)
@@ -146,14 +147,14 @@ def take_row(header: np.ndarray) -> int:
 
 
 @numba.njit(**KERNEL)
-def admitted(header: np.ndarray, sign: int) -> bool:
+def admitted(header: np.ndarray, sign: Any) -> Any:
     """Whether the draw that belongs to this sign lets it in."""
     limit = header[ADMIT_BELOW]  # the probability times 2⁶⁴; all ones = every sign
     return limit == np.uint64(0xFFFFFFFFFFFFFFFF) or mix(sign ^ header[SEED] ^ _GOLDEN) < limit
 
 
 @numba.njit(**KERNEL)
-def resolve(header: np.ndarray, settings: np.ndarray, sign: int, clock: int, train: bool, scratch: int) -> int:
+def resolve(header: np.ndarray, settings: np.ndarray, sign: Any, clock: Any, train: bool, scratch: Any) -> Any:
     """The sign's row. Training touches it, and inserts it where admission allows; else ABSENT."""
     entry = find_entry(header, sign)
     if load64(entry) == sign:
@@ -177,7 +178,7 @@ def resolve(header: np.ndarray, settings: np.ndarray, sign: int, clock: int, tra
 
 
 @numba.njit(**KERNEL)
-def _insert(header: np.ndarray, settings: np.ndarray, sign: int, entry: int, clock: int, scratch: int) -> int:
+def _insert(header: np.ndarray, settings: np.ndarray, sign: Any, entry: Any, clock: Any, scratch: Any) -> Any:
     segment = segment_of(header, mix(sign))
     count, size = load64(segment), header[MASK] + np.uint64(1)
     if count * np.uint64(8) >= size * np.uint64(7):
@@ -200,7 +201,7 @@ def _insert(header: np.ndarray, settings: np.ndarray, sign: int, entry: int, clo
 
 
 @numba.njit(**KERNEL)
-def _count_pending(header: np.ndarray, settings: np.ndarray, sign: int, entry: int, clock: int, scratch: int) -> int:
+def _count_pending(header: np.ndarray, settings: np.ndarray, sign: Any, entry: Any, clock: Any, scratch: Any) -> Any:
     seen = (load64(entry + np.uint64(8)) >> np.uint64(32)) + np.uint64(1)
     if seen < header[MIN_COUNT]:
         store_u64(entry + np.uint64(8), PENDING_ROW | (seen << np.uint64(32)))
@@ -215,7 +216,7 @@ def _count_pending(header: np.ndarray, settings: np.ndarray, sign: int, entry: i
 
 @numba.njit(**KERNEL)
 def _settle(
-    header: np.ndarray, settings: np.ndarray, sign: int, row: int, entry: int, clock: int, scratch: int
+    header: np.ndarray, settings: np.ndarray, sign: Any, row: Any, entry: Any, clock: Any, scratch: Any
 ) -> None:
     store_u64(entry + np.uint64(8), row | (clock << np.uint64(32)))
     header[ROWS] += np.uint64(1)
@@ -225,7 +226,7 @@ def _settle(
 
 
 @numba.njit(**KERNEL)
-def place_entry(segment: int, mask: int, key: int, value: int) -> None:
+def place_entry(segment: Any, mask: Any, key: Any, value: Any) -> None:
     """Put an entry that is known to be new into a segment."""
     place = mix(key) & mask
     while load64(segment + np.uint64(SEGMENT_HEADER) + (place << np.uint64(4))) != np.uint64(0):
@@ -237,7 +238,7 @@ def place_entry(segment: int, mask: int, key: int, value: int) -> None:
 
 
 @numba.njit(**KERNEL)
-def redistribute(copied: np.ndarray, mask: int, low: int, high: int, bit: int) -> None:
+def redistribute(copied: np.ndarray, mask: Any, low: Any, high: Any, bit: Any) -> None:
     """Put the entries of a copied segment into two empty ones by one bit of their hash."""
     for i in range(copied.shape[0]):
         key = copied[i, 0]

@@ -7,6 +7,7 @@ divided by the loss scale and has the weight decay added before any formula belo
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numba
 import numpy as np
@@ -20,7 +21,7 @@ RATE, DECAY, BOUND, SCALE, P0, P1, P2, P3, P4, P5, NUM_HYPER = range(11)
 
 
 @numba.njit(**KERNEL)
-def _sgd(w: int, s: int, g: int, dim: int, hyper: np.ndarray) -> None:
+def _sgd(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """m = μ m + g; w -= rate m (or g + μ m with Nesterov); plain w -= rate g without momentum."""
     rate, momentum = hyper[RATE], hyper[P0]
     for i in range(dim):
@@ -34,7 +35,7 @@ def _sgd(w: int, s: int, g: int, dim: int, hyper: np.ndarray) -> None:
 
 
 @numba.njit(**KERNEL)
-def _adagrad(w: int, s: int, g: int, dim: int, hyper: np.ndarray) -> None:
+def _adagrad(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """s += g²; w -= rate g / (√s + eps)."""
     rate, eps, at, end = hyper[RATE], hyper[P0], np.uint64(0), np.uint64(dim) << np.uint64(2)
     while at + np.uint64(64) <= end:
@@ -49,7 +50,7 @@ def _adagrad(w: int, s: int, g: int, dim: int, hyper: np.ndarray) -> None:
 
 
 @numba.njit(**KERNEL)
-def _persia(w: int, s: int, g: int, dim: int, hyper: np.ndarray) -> None:
+def _persia(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """w -= rate g / √(s + eps) with s before this gradient; s = s · momentum + g²."""
     for i in range(dim):
         at = np.uint64(i) << np.uint64(2)
@@ -59,7 +60,7 @@ def _persia(w: int, s: int, g: int, dim: int, hyper: np.ndarray) -> None:
 
 
 @numba.njit(**KERNEL)
-def _row_wise(w: int, scalar: int, g: int, dim: int, hyper: np.ndarray, persia: bool) -> None:
+def _row_wise(w: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray, persia: bool) -> None:
     """`_adagrad` or `_persia` with one accumulator a row, fed with the mean of g²."""
     total, mean = load_float(scalar), sum_squares(g, dim) / np.float32(dim)
     if persia:
@@ -73,7 +74,7 @@ def _row_wise(w: int, scalar: int, g: int, dim: int, hyper: np.ndarray, persia: 
 
 
 @numba.njit(**KERNEL)
-def _adam(w: int, s: int, g: int, dim: int, hyper: np.ndarray) -> None:
+def _adam(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """m += (1-β₁)(g-m); v = β₂v + (1-β₂)g²; w -= P3 m / (√v·P4 + eps), P3 and P4 carrying the bias corrections."""
     beta1, beta2 = hyper[P0], hyper[P1]
     second = s + (np.uint64(dim) << np.uint64(2))
@@ -88,7 +89,7 @@ def _adam(w: int, s: int, g: int, dim: int, hyper: np.ndarray) -> None:
 
 
 @numba.njit(**KERNEL)
-def _row_adam(w: int, s: int, scalar: int, g: int, dim: int, hyper: np.ndarray) -> None:
+def _row_adam(w: Any, s: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """Adam whose v is one number a row: v = β₂v + (1-β₂) mean(g²)."""
     beta1, beta2 = hyper[P0], hyper[P1]
     v = beta2 * load_float(scalar) + (np.float32(1) - beta2) * sum_squares(g, dim) / np.float32(dim)
@@ -103,7 +104,7 @@ def _row_adam(w: int, s: int, scalar: int, g: int, dim: int, hyper: np.ndarray) 
 
 
 @numba.njit(**KERNEL)
-def _ftrl(w: int, s: int, g: int, dim: int, hyper: np.ndarray) -> None:
+def _ftrl(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """z += g - (√(n+g²)-√n)/α·w; n += g²; w = 0 where |z| ≤ λ₁, else -(z - sgn(z)λ₁) / ((β+√n)/α + λ₂)."""
     alpha, beta, l1, l2 = hyper[RATE], hyper[P0], hyper[P1], hyper[P2]
     second = s + (np.uint64(dim) << np.uint64(2))
@@ -121,7 +122,7 @@ def _ftrl(w: int, s: int, g: int, dim: int, hyper: np.ndarray) -> None:
 
 
 @numba.njit(**KERNEL)
-def apply_row(kind: int, w: int, s: int, scalar: int, g: int, dim: int, hyper: np.ndarray) -> None:
+def apply_row(kind: Any, w: Any, s: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """One step of optimizer `kind` on the row at `w` with state at `s`; `g` is overwritten by the decayed gradient."""
     scale, decay, bound = hyper[SCALE], hyper[DECAY], hyper[BOUND]
     if scale != np.float32(1) or decay != np.float32(0):
@@ -149,7 +150,7 @@ def apply_row(kind: int, w: int, s: int, scalar: int, g: int, dim: int, hyper: n
 
 
 @numba.njit(**KERNEL)
-def catch_up(w: int, s: int, scalar: int, dim: int, step: int, history: int, hyper: np.ndarray) -> None:
+def catch_up(w: Any, s: Any, scalar: Any, dim: Any, step: Any, history: Any, hyper: np.ndarray) -> None:
     """Replay Adam's steps with a zero gradient that the row has missed, as a dense Adam would have taken them.
 
     `history` holds, for every step so far, the P3 and P4 of that step. Once β₁ to the number of replayed steps is

@@ -6,6 +6,8 @@ and sends every shard one flat array of signs, group after group. Rows come back
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -21,13 +23,13 @@ _LOW32 = np.uint64(0xFFFFFFFF)
 
 
 @numba.njit(**KERNEL)
-def shard_of(sign: int, num_shards: int) -> int:
+def shard_of(sign: Any, num_shards: Any) -> Any:
     """The shard that owns a sign."""
     return np.int64(multiply_high(mix(sign ^ _SALT), np.uint64(num_shards)))
 
 
 @numba.njit(**KERNEL)
-def owned(signs: np.ndarray, shard: int, num_shards: int, out: np.ndarray) -> None:
+def owned(signs: np.ndarray, shard: Any, num_shards: Any, out: np.ndarray) -> None:
     """Which signs a shard owns."""
     for i in range(signs.shape[0]):
         out[i] = shard_of(signs[i], num_shards) == shard
@@ -83,7 +85,7 @@ def scatter_sums(
 def lookup_signs(
     counter: np.ndarray, order: np.ndarray, headers: np.ndarray, settings: np.ndarray, hyper: np.ndarray,
     groups: np.ndarray, signs: np.ndarray, rows: np.ndarray, begin: np.ndarray, out: np.ndarray,
-    places: np.ndarray, wide: np.ndarray, clock: int, train: bool,
+    places: np.ndarray, wide: np.ndarray, clock: Any, train: bool,
 ) -> None:  # fmt: skip
     """Draw groups: find or insert their signs, which are distinct, and copy the rows out in that order."""
     wide_at, row_bytes = np.uint64(wide.ctypes.data), np.uint64(wide.shape[1]) << np.uint64(2)
@@ -107,8 +109,8 @@ def lookup_signs(
 
 @numba.njit(**KERNEL)
 def update_signs(
-    counter: np.ndarray, order: np.ndarray, headers: np.ndarray, hyper: np.ndarray, kind: int, groups: np.ndarray,
-    signs: np.ndarray, rows: np.ndarray, begin: np.ndarray, sums: np.ndarray, scratch: np.ndarray, clock: int,
+    counter: np.ndarray, order: np.ndarray, headers: np.ndarray, hyper: np.ndarray, kind: Any, groups: np.ndarray,
+    signs: np.ndarray, rows: np.ndarray, begin: np.ndarray, sums: np.ndarray, scratch: np.ndarray, clock: Any,
     gone: np.ndarray,
 ) -> None:  # fmt: skip
     """Draw groups: find their signs' rows, stamp them, and apply the summed gradients (which are overwritten)."""

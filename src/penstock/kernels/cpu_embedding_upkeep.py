@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -43,12 +45,12 @@ _LOW32, _SHIFT32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 @numba.njit(**KERNEL)
-def _entry(segment: int, place: int) -> int:
+def _entry(segment: Any, place: Any) -> Any:
     return segment + np.uint64(SEGMENT_HEADER) + (np.uint64(place) << np.uint64(4))
 
 
 @numba.njit(**KERNEL)
-def _priority(header: np.ndarray, value: int, by_count: bool) -> int:
+def _priority(header: np.ndarray, value: Any, by_count: bool) -> Any:
     """What eviction ranks rows by: the count, or the step that touched the row last."""
     if by_count:
         return np.int64(load_u32(side_address(header, value & _LOW32, header[COUNT_OFFSET])))
@@ -57,7 +59,7 @@ def _priority(header: np.ndarray, value: int, by_count: bool) -> int:
 
 @numba.njit(**KERNEL)
 def histogram(
-    header: np.ndarray, segments: np.ndarray, by_count: bool, clock: int, upper: int, bins: np.ndarray
+    header: np.ndarray, segments: np.ndarray, by_count: bool, clock: Any, upper: Any, bins: np.ndarray
 ) -> None:
     """Count rows by the upper 16 bits of their priority, or by the lower 16 of those whose upper are `upper`.
 
@@ -77,7 +79,7 @@ def histogram(
 
 
 @numba.njit(**KERNEL)
-def ties(header: np.ndarray, segments: np.ndarray, by_count: bool, clock: int, priority: int, out: np.ndarray) -> int:
+def ties(header: np.ndarray, segments: np.ndarray, by_count: bool, clock: Any, priority: Any, out: np.ndarray) -> Any:
     """The hashes of the rows with exactly this priority; how many."""
     found = 0
     for segment in segments:
@@ -94,9 +96,9 @@ def ties(header: np.ndarray, segments: np.ndarray, by_count: bool, clock: int, p
 
 @numba.njit(**KERNEL)
 def _doomed(
-    header: np.ndarray, key: int, value: int, what: int, by_count: bool, clock: int, limit: int, tie: int,
+    header: np.ndarray, key: Any, value: Any, what: Any, by_count: bool, clock: Any, limit: Any, tie: Any,
     listed: np.ndarray,
-) -> bool:  # fmt: skip
+) -> Any:  # fmt: skip
     pending = value & _LOW32 == PENDING_ROW
     if what == BY_SIGN:
         at = np.searchsorted(listed, key)
@@ -111,9 +113,9 @@ def _doomed(
 
 @numba.njit(**KERNEL)
 def remove(
-    header: np.ndarray, segments: np.ndarray, what: int, by_count: bool, clock: int, limit: int, tie: int,
+    header: np.ndarray, segments: np.ndarray, what: Any, by_count: bool, clock: Any, limit: Any, tie: Any,
     listed: np.ndarray, scratch: np.ndarray, removed: np.ndarray,
-) -> int:  # fmt: skip
+) -> Any:  # fmt: skip
     """Rebuild every segment without the entries that go; their rows join the free list. How many rows went.
 
     BY_PRIORITY: priority below `limit`, or equal to it with a hash below `tie`. BY_PENDING: entries that only count,
@@ -152,7 +154,7 @@ def remove(
 
 
 @numba.njit(**KERNEL)
-def _move_row(header: np.ndarray, source: int, target: int) -> None:
+def _move_row(header: np.ndarray, source: Any, target: Any) -> None:
     here, there = row_address(header, source), row_address(header, target)
     for i in range(header[STRIDE]):
         store_u8(there + np.uint64(i), np.uint8(load8(here + np.uint64(i))))
@@ -162,7 +164,7 @@ def _move_row(header: np.ndarray, source: int, target: int) -> None:
 
 
 @numba.njit(**KERNEL)
-def compact(header: np.ndarray, segments: np.ndarray, capacity: int) -> None:
+def compact(header: np.ndarray, segments: np.ndarray, capacity: Any) -> None:
     """Move rows at or above `capacity` into free rows below it, so that the memory above can be given back."""
     kept = np.uint64(0)
     for i in range(header[FREE_COUNT]):
@@ -188,8 +190,8 @@ def compact(header: np.ndarray, segments: np.ndarray, capacity: int) -> None:
 
 @numba.njit(**KERNEL)
 def list_entries(
-    header: np.ndarray, segments: np.ndarray, since: int, pending: bool, signs: np.ndarray, values: np.ndarray
-) -> int:
+    header: np.ndarray, segments: np.ndarray, since: Any, pending: bool, signs: np.ndarray, values: np.ndarray
+) -> Any:
     """Signs and values (row, stamp) of the rows touched after step `since` (or of the entries that only count)."""
     found = 0
     for segment in segments:
@@ -206,7 +208,7 @@ def list_entries(
 
 @numba.njit(**KERNEL)
 def _copy_row(
-    header: np.ndarray, row: int, i: int, weights: int, states: int, scalars: int, counts: int, out: bool
+    header: np.ndarray, row: Any, i: Any, weights: Any, states: Any, scalars: Any, counts: Any, out: bool
 ) -> None:
     dim, at = header[DIM], np.uint64(i)
     address, item = row_address(header, row), np.uint64(4) if header[STORAGE] == FLOAT32 else np.uint64(2)
@@ -239,7 +241,7 @@ def _copy_row(
 
 
 @numba.njit(**KERNEL)
-def read_rows(header: np.ndarray, values: np.ndarray, weights: int, states: int, scalars: int, counts: int) -> None:
+def read_rows(header: np.ndarray, values: np.ndarray, weights: Any, states: Any, scalars: Any, counts: Any) -> None:
     """Copy the rows of some entries into columns at the given addresses."""
     for i in range(values.shape[0]):
         _copy_row(header, values[i] & _LOW32, i, weights, states, scalars, counts, True)
@@ -247,9 +249,9 @@ def read_rows(header: np.ndarray, values: np.ndarray, weights: int, states: int,
 
 @numba.njit(**KERNEL)
 def write_rows(
-    header: np.ndarray, signs: np.ndarray, stamps: np.ndarray, start: int, pending: bool,
-    weights: int, states: int, scalars: int, counts: int,
-) -> tuple[int, int]:  # fmt: skip
+    header: np.ndarray, signs: np.ndarray, stamps: np.ndarray, start: Any, pending: bool,
+    weights: Any, states: Any, scalars: Any, counts: Any,
+) -> Any:  # fmt: skip
     """Insert or overwrite rows from columns; (index, 0) at the end, or (where it stopped, why) when room is needed."""
     for i in range(start, signs.shape[0]):
         entry = find_entry(header, signs[i])
@@ -280,7 +282,7 @@ def write_rows(
 
 
 @numba.njit(**KERNEL)
-def touch(header: np.ndarray, signs: np.ndarray, clock: int) -> None:
+def touch(header: np.ndarray, signs: np.ndarray, clock: Any) -> None:
     """Stamp rows that are there with step `clock`."""
     for sign in signs:
         entry = find_entry(header, sign)

@@ -7,6 +7,8 @@ are a pure function of (row's sign, step), which keeps runs reproducible.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -17,7 +19,7 @@ FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2  # storage codes
 
 
 @numba.njit(**KERNEL)
-def mix(key: int) -> int:
+def mix(key: Any) -> Any:
     """A 64-bit hash that is a bijection: every input bit reaches every output bit."""
     key ^= key >> np.uint64(32)
     key *= np.uint64(0xD6E8FEB86659FD93)
@@ -27,7 +29,7 @@ def mix(key: int) -> int:
 
 
 @numba.njit(**KERNEL)
-def half_to_float(half: int) -> float:
+def half_to_float(half: Any) -> Any:
     """IEEE binary16 bits → float32."""
     magnitude = np.uint32(half) & np.uint32(0x7FFF)
     sign = (np.uint32(half) & np.uint32(0x8000)) << np.uint32(16)
@@ -40,7 +42,7 @@ def half_to_float(half: int) -> float:
 
 
 @numba.njit(**KERNEL)
-def float_to_half(value: float, random: int) -> int:
+def float_to_half(value: Any, random: Any) -> Any:
     """float32 → binary16 bits, rounded up with the probability of the remainder; 13 random bits."""
     bits = float_bits(value)
     sign = (bits >> np.uint32(16)) & np.uint32(0x8000)
@@ -55,7 +57,7 @@ def float_to_half(value: float, random: int) -> int:
 
 
 @numba.njit(**KERNEL)
-def float_to_bfloat(value: float, random: int) -> int:
+def float_to_bfloat(value: Any, random: Any) -> Any:
     """float32 → bfloat16 bits, rounded up with the probability of the remainder; 16 random bits."""
     bits = float_bits(value)
     if (bits & np.uint32(0x7F800000)) == np.uint32(0x7F800000):
@@ -67,7 +69,7 @@ def float_to_bfloat(value: float, random: int) -> int:
 
 
 @numba.njit(**KERNEL)
-def widen_row(target: int, source: int, dim: int, storage: int) -> None:
+def widen_row(target: Any, source: Any, dim: Any, storage: Any) -> None:
     """target[:dim] (float32) = source[:dim] (binary16 or bfloat16)."""
     for i in range(dim):
         bits = load_u16(source + (np.uint64(i) << np.uint64(1)))
@@ -76,7 +78,7 @@ def widen_row(target: int, source: int, dim: int, storage: int) -> None:
 
 
 @numba.njit(**KERNEL)
-def narrow_row(target: int, source: int, dim: int, storage: int, seed: int) -> None:
+def narrow_row(target: Any, source: Any, dim: Any, storage: Any, seed: Any) -> None:
     """target[:dim] (binary16 or bfloat16) = source[:dim] (float32), rounded stochastically."""
     random = np.uint64(seed)
     for i in range(dim):

@@ -20,7 +20,7 @@ from penstock.kernels.cpu_intrinsics import KERNEL
 _FLOAT, _I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 
 
-def _vector(lanes: int) -> Any:
+def _vector(lanes: Any) -> Any:
     return ir.VectorType(_FLOAT, lanes)
 
 
@@ -28,20 +28,20 @@ def _at(builder: Any, address: Any, kind: Any) -> Any:
     return builder.inttoptr(address, kind.as_pointer())
 
 
-def _splat(builder: Any, scalar: Any, lanes: int) -> Any:
+def _splat(builder: Any, scalar: Any, lanes: Any) -> Any:
     vector = ir.Constant(_vector(lanes), ir.Undefined)
     for lane in range(lanes):
         vector = builder.insert_element(vector, scalar, ir.Constant(_I32, lane))
     return vector
 
 
-def _square_root(builder: Any, value: Any, lanes: int) -> Any:
+def _square_root(builder: Any, value: Any, lanes: Any) -> Any:
     kind = _vector(lanes)
     function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), f"llvm.sqrt.v{lanes}f32")
     return builder.call(function, [value])
 
 
-def _copying(lanes: int, streaming: bool = False) -> Callable:
+def _copying(lanes: Any, streaming: bool = False) -> Callable:
     @intrinsic
     def copy(typingctx: Any, target: Any, source: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -58,7 +58,7 @@ def _copying(lanes: int, streaming: bool = False) -> Callable:
     return copy
 
 
-def _adding(lanes: int) -> Callable:
+def _adding(lanes: Any) -> Callable:
     @intrinsic
     def add(typingctx: Any, target: Any, source: Any, factor: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -73,7 +73,7 @@ def _adding(lanes: int) -> Callable:
     return add
 
 
-def _adagrad(lanes: int) -> Callable:
+def _adagrad(lanes: Any) -> Callable:
     @intrinsic
     def adagrad(typingctx: Any, weights: Any, state: Any, gradient: Any, scale: Any, rate: Any, eps: Any) -> Any:
         """g = scale·gradient; state += g²; weights -= rate·g / (√state + eps)."""
@@ -96,7 +96,7 @@ def _adagrad(lanes: int) -> Callable:
     return adagrad
 
 
-def _squares(lanes: int) -> Callable:
+def _squares(lanes: Any) -> Callable:
     @intrinsic
     def squares(typingctx: Any, source: Any) -> Any:
         """The sum of the squares of the lanes."""
@@ -151,7 +151,7 @@ store_u8 = _scalar_store(ir.IntType(8), types.uint8)
 
 
 @intrinsic
-def fetch_add(typingctx: Any, address: Any, amount: Any) -> Any:
+def _fetch_add(typingctx: Any, address: Any, amount: Any) -> Any:
     """Atomically add to the int64 at `address`; what was there before. Threads draw their tasks with it."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -161,7 +161,7 @@ def fetch_add(typingctx: Any, address: Any, amount: Any) -> Any:
 
 
 @intrinsic
-def fence(typingctx: Any) -> Any:
+def _fence(typingctx: Any) -> Any:
     """Make streaming stores visible before anything that follows."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -172,7 +172,7 @@ def fence(typingctx: Any) -> Any:
 
 
 @intrinsic
-def float_bits(typingctx: Any, value: Any) -> Any:
+def _float_bits(typingctx: Any, value: Any) -> Any:
     """The 32 bits of a float32."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -182,7 +182,7 @@ def float_bits(typingctx: Any, value: Any) -> Any:
 
 
 @intrinsic
-def bits_float(typingctx: Any, value: Any) -> Any:
+def _bits_float(typingctx: Any, value: Any) -> Any:
     """The float32 with these 32 bits."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -191,8 +191,15 @@ def bits_float(typingctx: Any, value: Any) -> Any:
     return types.float32(types.uint32), generate
 
 
+# Called with one argument less than they are written with, which type checkers cannot know.
+fetch_add: Any = _fetch_add
+fence: Any = _fence
+float_bits: Any = _float_bits
+bits_float: Any = _bits_float
+
+
 @numba.njit(**KERNEL)
-def copy_row(target: int, source: int, dim: int) -> None:
+def copy_row(target: Any, source: Any, dim: Any) -> None:
     """target[:dim] = source[:dim], float32."""
     i, bytes_, wide = np.uint64(0), np.uint64(dim) << np.uint64(2), np.uint64(64)
     while i + wide <= bytes_:
@@ -207,7 +214,7 @@ def copy_row(target: int, source: int, dim: int) -> None:
 
 
 @numba.njit(**KERNEL)
-def stream_row(target: int, source: int, dim: int) -> None:
+def stream_row(target: Any, source: Any, dim: Any) -> None:
     """`copy_row` past the cache: `target` is 64-byte aligned and `dim` a multiple of 16."""
     i, bytes_, wide = np.uint64(0), np.uint64(dim) << np.uint64(2), np.uint64(64)
     while i < bytes_:
@@ -216,7 +223,7 @@ def stream_row(target: int, source: int, dim: int) -> None:
 
 
 @numba.njit(**KERNEL)
-def add_row(target: int, source: int, dim: int, factor: float) -> None:
+def add_row(target: Any, source: Any, dim: Any, factor: Any) -> None:
     """target[:dim] += factor · source[:dim], float32."""
     i, bytes_, wide = np.uint64(0), np.uint64(dim) << np.uint64(2), np.uint64(64)
     while i + wide <= bytes_:
@@ -231,7 +238,7 @@ def add_row(target: int, source: int, dim: int, factor: float) -> None:
 
 
 @numba.njit(**KERNEL)
-def zero_row(target: int, dim: int) -> None:
+def zero_row(target: Any, dim: Any) -> None:
     """target[:dim] = 0, float32."""
     i, bytes_ = np.uint64(0), np.uint64(dim) << np.uint64(2)
     while i + np.uint64(8) <= bytes_:
@@ -242,7 +249,7 @@ def zero_row(target: int, dim: int) -> None:
 
 
 @numba.njit(**KERNEL)
-def sum_squares(source: int, dim: int) -> float:
+def sum_squares(source: Any, dim: Any) -> Any:
     """Σ source[i]², float32."""
     i, bytes_, total = np.uint64(0), np.uint64(dim) << np.uint64(2), np.float32(0)
     while i + np.uint64(64) <= bytes_:
@@ -256,7 +263,7 @@ def sum_squares(source: int, dim: int) -> float:
 
 
 @numba.njit(**KERNEL)
-def row_is_finite(source: int, dim: int) -> bool:
+def row_is_finite(source: Any, dim: Any) -> Any:
     """Whether no value of the row is an infinity or not a number."""
     bad = np.uint32(0)
     exponent = np.uint32(0x7F800000)
