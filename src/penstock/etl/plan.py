@@ -28,6 +28,7 @@ class Plan:
         self.parents = [tuple(number[id(p)] for p in node.parents) for node in self.nodes]
         self.dependencies = [tuple(number[id(d)] for d in node.dependencies) for node in self.nodes]
         self.input_schema = input_schema
+        self.available = input_schema.names
         self.refresh()
         self.inputs = self._raw_columns()
         self.input_schema = input_schema.select(self.inputs)
@@ -53,7 +54,7 @@ class Plan:
             return
         for name in node.op.dependencies():
             if isinstance(name, str) and name not in inputs and name not in extra:
-                known = [*inputs.names, *(n for n in self.input_schema.names if n not in inputs)]
+                known = [*inputs.names, *(n for n in self.available if n not in inputs)]
                 raise ColumnNotFoundError(name, known, f"the inputs of {node.op!r}")
 
     def check_fittable(self, number: int) -> None:

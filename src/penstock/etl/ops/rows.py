@@ -40,7 +40,7 @@ class Filter(Operator):
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         if isinstance(self.f, pl.Expr):
             return frame.filter(self.f)
-        kept = self.f(frame)
+        kept = self.f(frame.drop(ROW_NUMBER, strict=False))
         if isinstance(kept, pl.Expr):
             return frame.filter(kept)
         if not isinstance(kept, (pl.DataFrame, pl.LazyFrame)):
@@ -48,6 +48,8 @@ class Filter(Operator):
             if len(mask) != frame.height:
                 raise DataError(f"Filter's function gave a mask of {len(mask)} rows for {frame.height}")
             return frame.filter(mask)
+        if ROW_NUMBER in frame.columns:
+            kept = self.f(frame)  # once more, so that the rows that are left keep their numbers
         kept = kept.lazy().collect()
         missing = [n for n in (*columns.names, ROW_NUMBER) if n in frame.columns and n not in kept.columns]
         if missing:
