@@ -111,8 +111,9 @@ class Layout:
         return round_up(batches * self.stride(spec) + rest, ALIGNMENT)
 
     def row_bytes(self) -> int:
-        """Bytes of one row in all dense blocks."""
-        return sum(len(s.names) * s.dtype.itemsize for s in self.blocks)
+        """Bytes of one row: exact for dense columns, eight values for each list."""
+        dense = sum(len(s.names) * s.dtype.itemsize for s in self.blocks)
+        return dense + sum(8 + 8 * s.dtype.itemsize for s in self.lists)
 
 
 @dataclass(slots=True)

@@ -76,13 +76,11 @@ class ChunkJob:
         return tasks
 
     def fill(self) -> list[Task]:
-        """The second stage: one task for each column."""
-        tasks: list[Task] = []
+        """The second stage: one task for each column, the long ones first."""
+        tasks: list[Task] = [partial(self._ragged, lists) for lists in self._layout.lists]
         for b, spec in enumerate(self._layout.blocks):
             for row, name in enumerate(spec.names):
                 tasks.append(partial(self._dense, b, row, spec, name))
-        for lists in self._layout.lists:
-            tasks.append(partial(self._ragged, lists))
         return tasks
 
     def release(self) -> None:
