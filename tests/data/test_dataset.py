@@ -352,6 +352,12 @@ class TestWriting:
         read = Dataset(tmp_path / "out").to_polars().sort("id")
         assert read.select(frame.columns).equals(frame)
 
+    def test_hive_values_have_the_dtype_they_were_written_with(self, frame, tmp_path):
+        whole = frame.with_columns(pl.Series("day", np.arange(1000) % 3))
+        in_parts(whole).to_parquet(tmp_path / "out", partition_by=["day", "city"])
+        read = Dataset(tmp_path / "out").to_polars().sort("id")
+        assert read.select(whole.columns).equals(whole)
+
     def test_shuffle_modes(self, frame, tmp_path):
         for mode in ("partition", "full"):
             in_parts(frame).to_parquet(tmp_path / mode, shuffle=mode)

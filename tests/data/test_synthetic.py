@@ -193,9 +193,9 @@ def test_existing_output_is_refused_unless_overwrite(tmp_path):
     criteo(folder, 10, num_files=2)
     with pytest.raises(OutputExistsError, match="overwrite"):
         criteo(folder, 10, num_files=2)
-    assert len(list(criteo(folder, 10, num_files=5, overwrite=True).path.iterdir())) == 5
-    (folder / "thesis.txt").write_text("precious")
-    with pytest.raises(OutputExistsError, match=r"thesis\.txt"):
+    assert len(list(criteo(folder, 10, num_files=5, overwrite=True).path.glob("part-*"))) == 5
+    (folder / "_schema.json").rename(folder / "thesis.txt")
+    with pytest.raises(OutputExistsError, match="not written by Penstock"):
         criteo(folder, 10, num_files=5, overwrite=True)
     with pytest.raises(OutputExistsError, match="is a folder"):
         criteo(folder, 10, overwrite=True)

@@ -29,14 +29,14 @@ from pathlib import Path
 from penstock.core.errors import ArtefactError, OutputExistsError
 
 MANIFEST = "manifest.json"
+SCHEMA_FILE = "_schema.json"  # what marks a folder of data
 
 
 @contextmanager
 def staged(place: str | Path, overwrite: bool = False) -> Iterator[Path]:
     """A fresh folder beside `place` that takes its place when the block ends well, and vanishes when it does not."""
     place = Path(place)
-    if place.exists() and not overwrite and not (place.is_dir() and not any(place.iterdir())):
-        raise OutputExistsError(f"{place} exists already; pass overwrite=True to replace it, or choose another path")
+    check_free(place, overwrite)
     staging = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
         staging.mkdir(parents=True)
@@ -47,6 +47,19 @@ def staged(place: str | Path, overwrite: bool = False) -> Iterator[Path]:
         replace(staging, place)
     finally:  # also on Ctrl-C: nothing half-written stays behind
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def check_free(place: Path, overwrite: bool) -> None:
+    """Refuse a place that is taken, and never replace a folder that Penstock did not write."""
+    if not place.exists() or (place.is_dir() and not any(place.iterdir())):
+        return
+    if not overwrite:
+        raise OutputExistsError(f"{place} exists already; pass overwrite=True to replace it, or choose another path")
+    if place.is_dir() and not any((place / mark).is_file() for mark in (MANIFEST, SCHEMA_FILE)):
+        raise OutputExistsError(
+            f"{place} was not written by Penstock (it has neither {SCHEMA_FILE} nor {MANIFEST}); remove it yourself, "
+            f"or choose another path"
+        )
 
 
 def replace(staging: Path, place: Path) -> None:

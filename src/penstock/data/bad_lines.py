@@ -52,7 +52,11 @@ def collecting() -> Iterator[BadLines]:
 
 def note(path: str, count: int, first: str) -> None:
     """Called by readers."""
-    found = BadLines(count, f"{path}, {first}")
+    pass_on(BadLines(count, f"{path}, {first}"))
+
+
+def pass_on(found: BadLines) -> None:
+    """Hand what a task found to whoever collects in this thread, or warn."""
     collector = getattr(_active, "found", None)
     if collector is None:
         found.warn()

@@ -14,9 +14,10 @@ from penstock.core import progress
 from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
 from penstock.core.params import Int, OneOf, Real, check
 from penstock.core.schema import Schema
-from penstock.data import exchange, sources, split, writer
-from penstock.data.bad_lines import BadLines, collecting
-from penstock.data.files import filesystem, find, infer_format, is_remote, parse_bytes
+from penstock.data import exchange, sources, split, tasks, writer
+from penstock.data.bad_lines import collecting
+from penstock.data.described import merged, schema_beside
+from penstock.data.files import find, infer_format, parse_bytes
 from penstock.data.partition import FramePartition, MappedPartition, Partition, SlicedPartition
 from penstock.engine import Engine, resolve
 
@@ -66,12 +67,13 @@ class Dataset:
         beside: Schema | None = None
         if _is_path(source):
             files = find(source, storage_options)
+            beside = schema_beside(source, files, storage_options)
+            dtypes = {**sources.hive_dtypes(files[0], beside), **(dtypes or {})}
             options = sources.OpenOptions(size, dtypes, names, separator, header, on_error, storage_options)
             parts, found = sources.open_files(files, format or infer_format(files), options)
-            beside = _schema_beside(source, files, storage_options)
         else:
             parts, found = sources.open_frame(source, size)
-        self._set(parts, _merged(found, schema or beside, strict=schema is not None))
+        self._set(parts, merged(found, schema or beside, strict=schema is not None))
 
     def _set(self, parts: Sequence[Partition], schema: Schema) -> None:
         self._schema = schema
@@ -107,7 +109,7 @@ class Dataset:
         if not hasattr(self, "_counts"):
             known = [p.num_rows for p in self._parts]
             if None in known:
-                known = list((engine or resolve()).map(_count, self._parts))
+                known = list((engine or resolve()).map(tasks.count, self._parts))
             self._counts: list[int] = [int(n) for n in known if n is not None]
         return self._counts
 
@@ -119,7 +121,7 @@ class Dataset:
     def to_polars(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Everything in memory."""
         wanted = list(columns or self._schema.names)
-        frames = resolve().map(partial(_read, columns=wanted), self._parts)
+        frames = resolve().map(partial(tasks.read, columns=wanted), self._parts)
         return pl.concat(frames)
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -145,7 +147,7 @@ class Dataset:
 
     def with_schema(self, schema: Schema) -> Dataset:
         """The same rows under another description (roles, tags, cardinalities) of the same columns."""
-        return Dataset.from_partitions(self._parts, _merged(self._schema, schema, strict=True))
+        return Dataset.from_partitions(self._parts, merged(self._schema, schema, strict=True))
 
     def with_roles(self, **roles: Sequence[str]) -> Dataset:
         """`data.with_roles(label=["click"], categorical=["user"])`."""
@@ -154,7 +156,7 @@ class Dataset:
     def select(self, columns: Sequence[str]) -> Dataset:
         """Only some columns."""
         schema = self._schema.select(columns)
-        return self.map(_identity, schema, inputs=schema.names)
+        return self.map(tasks.identity, schema, inputs=schema.names)
 
     def map(
         self,
@@ -170,7 +172,7 @@ class Dataset:
 
     def filter(self, predicate: pl.Expr) -> Dataset:
         """Only the rows for which a polars expression holds."""
-        return self.map(partial(_filter, predicate=predicate), self._schema, keeps_rows=False)
+        return self.map(partial(tasks.filter, predicate=predicate), self._schema, keeps_rows=False)
 
     def repartition(self, num_partitions: int | None = None, *, part_size: int | str | None = None) -> Dataset:
         """The same rows in the same order, in another number of partitions of equal length."""
@@ -245,7 +247,7 @@ class Dataset:
     def _split_at_random(self, shares: tuple[float, ...], seed: int, stratify: str | None) -> list[Dataset]:
         if stratify is not None:
             self._schema.select([stratify])
-        count = partial(_strata, column=stratify)
+        count = partial(tasks.strata, column=stratify)
         per_part = list(resolve().map(count, self._parts))
         total: dict[object, int] = {}
         firsts = []
@@ -294,7 +296,7 @@ class Dataset:
         buckets = num_partitions or self.num_partitions
         assign = partial(exchange.by_random, seed=seed, num_buckets=buckets)
         moved = self._exchanged(assign, buckets, engine)
-        parts = [MappedPartition(p, partial(_permute, seed=seed, index=i)) for i, p in enumerate(moved.partitions)]
+        parts = [MappedPartition(p, partial(tasks.permute, seed=seed, index=i)) for i, p in enumerate(moved.partitions)]
         return Dataset.from_partitions(parts, self._schema)
 
     def merge(
@@ -312,17 +314,17 @@ class Dataset:
                     f"column {name!r} is {self._schema[name].dtype} on the left and {right.schema[name].dtype} on the "
                     f"right of merge; cast one of them"
                 )
-        join = partial(_join, on=keys, how=how, suffix=suffix)
-        empty = join(_empty(self._schema), _empty(right.schema))
-        schema = _merged(_merged(Schema.from_polars(empty.schema), right.schema), self._schema)
+        join = partial(tasks.join, on=keys, how=how, suffix=suffix)
+        empty = join(tasks.empty(self._schema), tasks.empty(right.schema))
+        schema = merged(merged(Schema.from_polars(empty.schema), right.schema), self._schema)
         if right.num_partitions == 1 and how != "full":
             table = right.to_polars()
-            return self.map(partial(_join_with, right=table, join=join), schema, keeps_rows=False)
+            return self.map(partial(tasks.join_with, right=table, join_frames=join), schema, keeps_rows=False)
         num = max(self.num_partitions, right.num_partitions)
         lefts = self.shuffle_by_keys(keys, num, engine).partitions
         rights = right.shuffle_by_keys(keys, num, engine).partitions
         parts = [
-            MappedPartition(left, partial(_join_part, right=part, join=join), None, False)
+            MappedPartition(left, partial(tasks.join_part, right=part, join_frames=join), None, False)
             for left, part in zip(lefts, rights, strict=True)
         ]
         return Dataset.from_partitions(parts, schema)
@@ -354,7 +356,8 @@ class Dataset:
         if num_files is not None:
             check("num_files", num_files, Int(min=1))
         engine = resolve(engine)
-        source = self.shuffle(seed, engine=engine) if shuffle == "full" else self
+        with collecting() as spilled:  # a full shuffle reads the source now
+            source = self.shuffle(seed, engine=engine) if shuffle == "full" else self
         if num_files is not None and num_files > source.num_partitions:
             source = source.repartition(num_files)
         hive = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
@@ -362,10 +365,13 @@ class Dataset:
         options = writer.ParquetOptions(row_group_size, compression, hive, inside)
         parts = source.partitions
         with progress.bar("write", _work(parts), unit="B", show=show_progress) as bar:
-            return writer.write_parquet(
+            report = writer.write_parquet(
                 parts, source.schema, str(path), options, num_files, engine, overwrite,
                 lambda i: bar.advance(parts[i].num_bytes), storage_options,
             )  # fmt: skip
+        report.bad_lines.add(spilled)
+        report.bad_lines.warn()
+        return report
 
 
 def _is_path(source: Any) -> bool:
@@ -374,96 +380,5 @@ def _is_path(source: Any) -> bool:
     return isinstance(source, (list, tuple, set, frozenset)) and all(isinstance(s, (str, Path)) for s in source)
 
 
-def _schema_beside(source: Any, files: list[str], storage_options: dict[str, Any] | None) -> Schema | None:
-    """The schema written with the data: in the folder, or beside a single file."""
-    folders = {f.rsplit("/", 1)[0] if "/" in f else "." for f in files}
-    places = [f"{folder}/{writer.SCHEMA_FILE}" for folder in folders] if len(folders) == 1 else []
-    if isinstance(source, (str, Path)):
-        places.append(f"{str(source).rstrip('/')}/{writer.SCHEMA_FILE}")
-        places.append(f"{source}.schema.json")
-    for place in places:
-        if is_remote(place):
-            remote = filesystem(place, storage_options)
-            if remote.exists(place):
-                return Schema.from_json(remote.cat_file(place).decode())
-        elif Path(place).is_file():
-            return Schema.from_json(Path(place).read_text())
-    return None
-
-
-def _merged(found: Schema, described: Schema | None, strict: bool = False) -> Schema:
-    """The columns found, with roles, tags, cardinality and properties as described."""
-    if described is None:
-        return found
-    if strict:
-        for column in described:
-            if column.name not in found:
-                raise ColumnNotFoundError(column.name, found.names, "the data (named in the schema)")
-    return Schema(
-        column
-        if (said := described.get(column.name)) is None
-        else said.with_(dtype=column.dtype, is_list=column.is_list, properties={**said.properties, **column.properties})
-        for column in found
-    )
-
-
 def _work(parts: Sequence[Partition]) -> int:
     return sum(p.num_bytes for p in parts)
-
-
-def _identity(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame
-
-
-def _empty(schema: Schema) -> pl.DataFrame:
-    return pl.DataFrame(schema=schema.polars_schema)
-
-
-def _count(part: Partition) -> int:
-    with collecting():  # counting is not the place to report bad lines; reading is
-        return part.count()
-
-
-def _read(part: Partition, columns: list[str]) -> pl.DataFrame:
-    return part.read(columns)
-
-
-def _filter(frame: pl.DataFrame, predicate: pl.Expr) -> pl.DataFrame:
-    return frame.filter(predicate)
-
-
-def _permute(frame: pl.DataFrame, seed: int, index: int) -> pl.DataFrame:
-    import numpy as np
-
-    return frame[np.random.default_rng([seed, 2, index]).permutation(frame.height)]
-
-
-def _strata(part: Partition, column: str | None) -> dict[object, int]:
-    if column is None:
-        return {None: part.count()}
-    counts = part.read([column])[column].value_counts(name="rows")
-    return dict(zip(counts[column].to_list(), counts["rows"].to_list(), strict=True))
-
-
-def _join(left: pl.DataFrame, right: pl.DataFrame, on: list[str], how: str, suffix: str) -> pl.DataFrame:
-    order = "left_right" if how == "full" else "left"
-    return left.join(
-        right,
-        on=on,
-        how=how,  # type: ignore[arg-type]
-        suffix=suffix,
-        nulls_equal=False,
-        coalesce=True,
-        maintain_order=order,  # type: ignore[arg-type]
-    )
-
-
-def _join_with(frame: pl.DataFrame, right: pl.DataFrame, join: Callable) -> pl.DataFrame:
-    return join(frame, right)
-
-
-def _join_part(frame: pl.DataFrame, right: Partition, join: Callable) -> pl.DataFrame:
-    return join(frame, right.read())
-
-
-__all__ = ["BadLines", "Dataset"]

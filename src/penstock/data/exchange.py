@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.data.bad_lines import BadLines, collecting, pass_on
 from penstock.data.keys import stable_hashes
 from penstock.data.partition import Partition
 from penstock.data.scratch import Scratch
@@ -61,11 +62,13 @@ def exchange(
     scratch = Scratch()
     spill = partial(_spill, assign=assign, num_buckets=num_buckets, scratch=scratch, columns=columns)
     rows = np.zeros(num_buckets, np.int64)
-    files, total = [], 0
-    for file, counts, num_bytes in engine.map(spill, list(enumerate(parts)), on_done):
+    files, total, found = [], 0, BadLines()
+    for file, counts, num_bytes, bad in engine.map(spill, list(enumerate(parts)), on_done):
         files.append(file)
         rows += counts
         total += num_bytes
+        found.add(bad)
+    pass_on(found)
     share = total / max(1, int(rows.sum()))
     return [
         BucketPartition(tuple(files), bucket, int(rows[bucket]), int(rows[bucket] * share), scratch)
@@ -75,10 +78,11 @@ def exchange(
 
 def _spill(
     item: tuple[int, Partition], assign: Assign, num_buckets: int, scratch: Scratch, columns: Sequence[str] | None
-) -> tuple[str, np.ndarray, int]:
+) -> tuple[str, np.ndarray, int, BadLines]:
     """One partition's rows, sorted by bucket (stable), as an Arrow file with one record batch a bucket."""
     index, part = item
-    frame = part.read(columns)
+    with collecting() as bad:
+        frame = part.read(columns)
     buckets = np.asarray(assign(index, frame))
     counts = np.bincount(buckets, minlength=num_buckets)
     order = np.argsort(buckets, kind="stable")
@@ -95,7 +99,7 @@ def _spill(
         raise DataError(
             f"cannot spill to {scratch.path}: {error.strerror or error}; set PENSTOCK_SCRATCH to a folder with room"
         ) from error
-    return str(file), counts, int(frame.estimated_size())
+    return str(file), counts, int(frame.estimated_size()), bad
 
 
 def by_random(index: int, frame: pl.DataFrame, seed: int, num_buckets: int) -> np.ndarray:

@@ -179,8 +179,9 @@ class SlicedPartition(Partition):
 
     @property
     def num_bytes(self) -> int:  # type: ignore[override]
-        total = sum(s.count() for s in self.sources)
-        return int(sum(s.num_bytes for s in self.sources) * self.num_rows / max(1, total))
+        size, rows = sum(s.num_bytes for s in self.sources), [s.num_rows for s in self.sources]
+        known = [n for n in rows if n is not None]
+        return int(size * self.num_rows / max(1, sum(known))) if len(known) == len(rows) else size
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         frames = [source.read(columns) for source in self.sources]

@@ -72,6 +72,12 @@ def hive_constants(path: str) -> dict[str, str | None]:
     return {name: None if value == HIVE_NULL else unquote(value) for name, value in pairs}
 
 
+def hive_dtypes(path: str, described: Schema | None) -> dict[str, str]:
+    """The dtypes of columns that folder names hold as text, where a schema tells them."""
+    names = hive_constants(path) if described is not None else {}
+    return {n: column.dtype for n in names if (column := described.get(n)) is not None}  # type: ignore[union-attr]
+
+
 def _parquet_metadata(path: str, storage_options: dict[str, Any] | None) -> pq.FileMetaData:
     try:
         if is_remote(path):

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.core.artefact import staged
+from penstock.core.artefact import SCHEMA_FILE, staged
 from penstock.core.errors import ColumnNotFoundError, OutputExistsError, PenstockError
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines, collecting
@@ -27,7 +27,6 @@ from penstock.data.sources import HIVE_NULL
 from penstock.engine import Engine
 from penstock.engine.base import groups
 
-SCHEMA_FILE = "_schema.json"
 _SAMPLE, _FEW = 20_000, 1_000
 
 
@@ -78,7 +77,6 @@ def write_parquet(
             files += names
             found.add(bad)
         (folder / SCHEMA_FILE).write_text(schema.to_json())
-    found.warn()
     return WriteReport(path, rows, tuple(f"{path.rstrip('/')}/{name}" for name in files), found)
 
 

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.core.artefact import staged
-from penstock.core.errors import OutputExistsError, ParameterError
+from penstock.core.artefact import check_free, staged
+from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines
 from penstock.data.dataset import DEFAULT_PART_SIZE
 from penstock.data.files import find, is_remote, local_path
-from penstock.data.writer import SCHEMA_FILE
 from penstock.etl.input_section import open_input
 from penstock.etl.workflow import Workflow
 
@@ -73,10 +72,10 @@ class EtlJob:
         """Do it all; nothing is read before the output is known to be free."""
         if self.recipe is None and self.apply is None:
             raise ParameterError("an ETL job needs a recipe to fit, or a fitted workflow to apply")
-        self._check_target(self.output, SCHEMA_FILE)
         place = self._workflow_place()
-        if place is not None:
-            self._check_target(place, "workflow.json")
+        for target in (self.output, place):  # refuse before any work what would be refused at the end
+            if target is not None and not is_remote(target):
+                check_free(Path(local_path(target)), self.overwrite)
         self._check_inputs_outside()
         started = time.perf_counter()
         fitted = None if self.apply is None else Workflow.load(self.apply, engine=self.engine)
@@ -113,20 +112,6 @@ class EtlJob:
         if is_remote(self.output):
             raise ParameterError(f"{self.output} is remote; say where the fitted workflow goes, a local folder")
         return local_path(self.output).rstrip("/") + "-workflow"
-
-    def _check_target(self, target: str, mark: str) -> None:
-        """Refuse before any work what would be refused at the end, and never replace a folder of something else."""
-        if is_remote(target):
-            return
-        place = Path(local_path(target))
-        if not place.exists() or (place.is_dir() and not any(place.iterdir())):
-            return
-        if not self.overwrite:
-            raise OutputExistsError(
-                f"{place} exists already; overwrite it (overwrite=True, --overwrite) or choose another path"
-            )
-        if not (place / mark).is_file():
-            raise OutputExistsError(f"{place} was not written by Penstock (it has no {mark}); choose another path")
 
     def _check_inputs_outside(self) -> None:
         if is_remote(self.output):

@@ -201,7 +201,7 @@ def operator_class(name: str) -> type[Operator]:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """A recipe from a YAML file (or from one of the presets' names)."""
+    """A recipe from a YAML file."""
     file = Path(path)
     if not file.is_file():
         raise ParameterError(f"{file} does not exist; write a recipe with workflow.to_yaml(path)")

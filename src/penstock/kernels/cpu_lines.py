@@ -5,11 +5,12 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-_JIT = {"nogil": True, "cache": True}
+from penstock.kernels.cpu_intrinsics import KERNEL
+
 NEWLINE = 10
 
 
-@nb.njit(**_JIT)
+@nb.njit(**KERNEL)
 def record_cuts(buffer: np.ndarray, start: int, quote: int, step: int) -> np.ndarray:
     """Offsets after a record's end, at least `step` bytes apart; newlines inside quotes do not end a record."""
     cuts = []
@@ -28,7 +29,7 @@ def record_cuts(buffer: np.ndarray, start: int, quote: int, step: int) -> np.nda
     return out
 
 
-@nb.njit(**_JIT)
+@nb.njit(**KERNEL)
 def ragged_records(
     buffer: np.ndarray, separator: int, quote: int, expected: int, most: int
 ) -> tuple[int, np.ndarray, int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from penstock.kernels.cpu_intrinsics import KERNEL
 
-@nb.njit(nogil=True, cache=True)
+
+@nb.njit(**KERNEL)
 def _scale(values: np.ndarray, offset: float, scale: float, out: np.ndarray) -> None:
     for i in range(values.shape[0]):
         out[i] = (np.float64(values[i]) - offset) / scale

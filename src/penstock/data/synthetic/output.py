@@ -110,7 +110,7 @@ class Job:
                     results = _ordered(pool, num_threads + 1, produce, self._chunks(number))
                     positives += _write_file(folder / name, results, arrow, drawn)
             num_bytes = sum((folder / name).stat().st_size for name in names)
-            if arrow is not None:
+            if arrow is not None or self.num_files > 1:
                 _write_schema(folder, schema, None if self.num_files > 1 else names[0])
         files = [self.path] if self.num_files == 1 else [self.path / name for name in names]
         rate = positives / self.num_rows if self.num_rows else 0.0
@@ -131,11 +131,15 @@ class Job:
     def _staging(self) -> Iterator[Path]:
         """A folder beside the target whose content takes the target's place when the block ends well."""
         place = self.path
-        _refuse_existing(place, self.overwrite, folder=self.num_files > 1)
         if self.num_files > 1:
             with artefact.staged(place, self.overwrite) as folder:
                 yield folder
             return
+        if place.is_dir():
+            raise OutputExistsError(
+                f"{place} is a folder; give a file name, or num_files > 1 for a folder of part files"
+            )
+        artefact.check_free(place, self.overwrite)
         folder = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.partial"
         try:
             folder.mkdir(parents=True)
@@ -144,20 +148,6 @@ class Job:
                 artefact.replace(file, place.parent / file.name)
         finally:  # also on Ctrl-C: nothing half-written stays behind
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _refuse_existing(place: Path, overwrite: bool, folder: bool) -> None:
-    if not place.exists():
-        return
-    if place.is_dir() and not folder:
-        raise OutputExistsError(f"{place} is a folder; give a file name, or num_files > 1 for a folder of part files")
-    if place.is_dir() and overwrite:
-        # Replacing a folder removes all that is in it, so it must hold nothing but generated data.
-        for entry in place.iterdir():
-            if not (entry.name.startswith("part-") or entry.name == SCHEMA_FILE):
-                raise OutputExistsError(f"{place} holds {entry.name}, which is not generated data; choose another path")
-    if not overwrite and not (place.is_dir() and not any(place.iterdir())):
-        raise OutputExistsError(f"{place} exists already; pass overwrite=True to replace it, or choose another path")
 
 
 def _write_file(path: Path, results: Iterator[tuple[int, tuple[Any, int]]], arrow: pa.Schema | None, drawn: Bar) -> int:

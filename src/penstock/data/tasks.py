@@ -1,0 +1,65 @@
+"""What a data set does to one partition: plain functions, so that they travel to any thread or machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+
+from penstock.core.schema import Schema
+from penstock.data.bad_lines import collecting
+from penstock.data.partition import Partition
+
+
+def identity(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame
+
+
+def empty(schema: Schema) -> pl.DataFrame:
+    return pl.DataFrame(schema=schema.polars_schema)
+
+
+def count(part: Partition) -> int:
+    with collecting():  # counting is not the place to report bad lines; reading is
+        return part.count()
+
+
+def read(part: Partition, columns: list[str]) -> pl.DataFrame:
+    return part.read(columns)
+
+
+def filter(frame: pl.DataFrame, predicate: pl.Expr) -> pl.DataFrame:
+    return frame.filter(predicate)
+
+
+def permute(frame: pl.DataFrame, seed: int, index: int) -> pl.DataFrame:
+    return frame[np.random.default_rng([seed, 2, index]).permutation(frame.height)]
+
+
+def strata(part: Partition, column: str | None) -> dict[object, int]:
+    if column is None:
+        return {None: part.count()}
+    counts = part.read([column])[column].value_counts(name="rows")
+    return dict(zip(counts[column].to_list(), counts["rows"].to_list(), strict=True))
+
+
+def join(left: pl.DataFrame, right: pl.DataFrame, on: list[str], how: str, suffix: str) -> pl.DataFrame:
+    order = "left_right" if how == "full" else "left"
+    return left.join(
+        right,
+        on=on,
+        how=how,  # type: ignore[arg-type]
+        suffix=suffix,
+        nulls_equal=False,
+        coalesce=True,
+        maintain_order=order,  # type: ignore[arg-type]
+    )
+
+
+def join_with(frame: pl.DataFrame, right: pl.DataFrame, join_frames: Callable) -> pl.DataFrame:
+    return join_frames(frame, right)
+
+
+def join_part(frame: pl.DataFrame, right: Partition, join_frames: Callable) -> pl.DataFrame:
+    return join_frames(frame, right.read())
