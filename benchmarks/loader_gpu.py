@@ -3,8 +3,8 @@
     python benchmarks/loader_gpu.py [--rows 16000000] [--batch 400000] [--folder /dev/shm]
 
 Times are taken with CUDA events on the training stream, so they hold the copies and shuffles that batches wait for. The
-last part trains a stand-in of 5 ms a step on every batch and states how long the training stream was idle between steps.
-Without a GPU it says so and ends.
+last part trains a stand-in of 5 ms a step on every batch and states how long the training stream was idle between
+steps. Without a GPU it says so and ends.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import polars as pl
 from harness import Claim, best_of, report
+
 from loader import dataset, write_file
 
 ROW_BYTES = 160

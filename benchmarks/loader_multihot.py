@@ -2,7 +2,7 @@
 
     python benchmarks/loader_multihot.py [--rows 2000000] [--batch 65536] [--rounds 5]
 
-The file has two list columns of mean length 5, eight ids, eight numbers and a label; Snappy, row groups of 250,000 rows.
+The file has two list columns of mean length 5, eight ids, eight numbers and a label; Snappy, row groups of 250,000.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 import pickle
+import time
 
 import numpy as np
 import polars as pl
@@ -249,3 +250,11 @@ def test_one_dataset_many_row_groups_in_a_partition(path, frame):
     data = Dataset(path)  # all row groups in one partition
     assert data.num_partitions == 1
     assert sorted(column(Loader(data, 512, shuffle=True), "row")) == list(range(frame.height))
+
+
+def test_the_verdict_names_the_slower_side(dataset):
+    loader = Loader(dataset, 1000)
+    for _ in loader:
+        time.sleep(0.02)
+    assert "the model is the bottleneck" in loader.stats().verdict()
+    assert loader.stats().stages["wait_for_consumer"].seconds > 0.09

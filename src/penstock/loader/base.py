@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -162,6 +163,8 @@ class BaseLoader:
             return
         runtime = self._running()
         stats = runtime.source.stats
+        waiting, working = stats.stages["wait_for_loader"], stats.stages["wait_for_consumer"]
+        asked = time.perf_counter()
         batches = self._source(runtime, plan, start, stop)
         try:
             for position, batch in enumerate(batches, start + 1):
@@ -172,8 +175,12 @@ class BaseLoader:
                 stats.rows += batch.num_rows
                 stats.batches += 1
                 del batch
+                given = time.perf_counter()
+                waiting.seconds += given - asked
                 yield out
                 del out
+                asked = time.perf_counter()
+                working.seconds += asked - given
         finally:
             batches.close()  # type: ignore[attr-defined]
 

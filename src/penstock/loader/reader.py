@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING
@@ -91,7 +90,6 @@ class Pipeline:
         self._stopped = False
         self._condition = threading.Condition()
         self._pid = os.getpid()
-        self._left = time.perf_counter()
         self._threads = [
             threading.Thread(target=self._run, name=f"penstock-loader-{number}", daemon=True)
             for number in range(threads)
@@ -104,8 +102,6 @@ class Pipeline:
         """The slabs that the next chunk completes, once they are filled; None at the end."""
         if os.getpid() != self._pid:
             raise PenstockError("this iterator was begun in another process, before a fork; begin a new one here")
-        called = time.perf_counter()
-        self._source.stats.add("wait_for_consumer", called - self._left)
         index = self._to_take
         with self._condition:
             if index >= self._last:
@@ -121,8 +117,6 @@ class Pipeline:
             self._to_take += 1
             self._done.discard(index)
             slabs = [self._slabs.pop(key) for key in (("bridge", index), ("slab", index)) if key in self._slabs]
-        self._left = time.perf_counter()
-        self._source.stats.add("wait_for_loader", self._left - called)
         return slabs
 
     def close(self) -> None:
