@@ -1,0 +1,106 @@
+"""What every model shares: the columns it reads, one forward contract, and a description it can be rebuilt from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
+from penstock.core.params import Constraint, Int, ListOf, Real, check_all
+from penstock.core.schema import Role, Schema
+
+Embeddings = Mapping[str, Tensor] | Tensor
+WIDTHS = ListOf(Int(min=1))
+DIM = Int(min=1, max=65536)
+DROPOUT = Real(min=0, max=1)
+
+
+class Model(nn.Module):
+    """A model over a schema: `forward(dense, embeddings, masks=None) → logits (B,)`.
+
+    `dense` is `(B, n)`, the continuous columns in the schema's order. `embeddings` is `{name: (B, dim)}` or one
+    `(B, columns, dim)` tensor in the schema's order of categorical columns; it does not matter where they come from. A
+    sequence `(B, length, dim)`, as raw slots of a store give it, is summed over its length (padding is zeros).
+    """
+
+    constraints: Mapping[str, Constraint] = {}
+
+    def __init__(self, schema: Schema, embedding_dim: int, arguments: Mapping[str, Any]) -> None:
+        super().__init__()
+        given = {k: v for k, v in arguments.items() if k not in ("self", "schema", "__class__")}
+        check_all(given, {"embedding_dim": DIM, **self.constraints}, type(self).__name__)
+        self.schema = schema.select(roles=[Role.CATEGORICAL, Role.CONTINUOUS])
+        self.categorical = self.schema.select(roles=Role.CATEGORICAL).names
+        self.continuous = self.schema.select(roles=Role.CONTINUOUS).names
+        self.embedding_dim = embedding_dim
+        self._arguments = given
+        if not self.categorical and not self.continuous:
+            raise SchemaError(
+                f"{type(self).__name__} needs columns with the role categorical or continuous, and the schema has "
+                f"none; give them with schema.with_roles(categorical=[…], continuous=[…]). Columns: {schema.names}"
+            )
+
+    def config(self) -> dict[str, Any]:
+        """Plain data from which `penstock.nn.from_config` builds the same model, without its weights."""
+        arguments = {k: list(v) if isinstance(v, tuple) else v for k, v in self._arguments.items()}
+        return {"class": type(self).__name__, "schema": self.schema.to_dict(), "arguments": arguments}
+
+    def stacked(self, embeddings: Embeddings) -> Tensor:
+        """The embeddings as `(B, columns, dim)`, checked."""
+        if isinstance(embeddings, Tensor):
+            found = embeddings
+        else:
+            missing = [name for name in self.categorical if name not in embeddings]
+            if missing:
+                raise ColumnNotFoundError(missing[0], embeddings, "the embeddings given to the model")
+            parts = [embeddings[name] for name in self.categorical]
+            parts = [part.sum(1) if part.dim() == 3 else part for part in parts]
+            for name, part in zip(self.categorical, parts, strict=True):
+                if part.dim() != 2 or part.shape[1] != self.embedding_dim:
+                    raise DataError(
+                        f"the embeddings of {name!r} must be (B, {self.embedding_dim}), got {tuple(part.shape)}; "
+                        f"the dim of the store's slot and embedding_dim of the model must agree"
+                    )
+            found = torch.stack(parts, 1)
+        if found.dim() != 3 or found.shape[1:] != (len(self.categorical), self.embedding_dim):
+            raise DataError(
+                f"embeddings must be (B, {len(self.categorical)}, {self.embedding_dim}), got {tuple(found.shape)}"
+            )
+        return found
+
+    def joined(self, dense: Tensor, embeddings: Embeddings) -> tuple[Tensor, Tensor | None]:
+        """`dense` checked, and the embeddings stacked (None where the schema has no categorical column)."""
+        if dense.dim() != 2 or dense.shape[1] != len(self.continuous):
+            raise DataError(f"dense must be (B, {len(self.continuous)}), got {tuple(dense.shape)}")
+        return dense, self.stacked(embeddings) if self.categorical else None
+
+
+def flat(dense: Tensor, stacked: Tensor | None) -> Tensor:
+    """Everything side by side: `(B, n + columns · dim)`."""
+    return dense if stacked is None else torch.cat([dense, stacked.flatten(1)], 1)
+
+
+def perceptron(inputs: int, hidden: Sequence[int], dropout: float = 0.0, outputs: int | None = None) -> nn.Sequential:
+    """Linear layers with ReLU between them; with `outputs` a last linear layer without.
+
+    >>> perceptron(4, (8,), outputs=1)(torch.zeros(2, 4)).shape
+    torch.Size([2, 1])
+    """
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        if dropout:
+            layers.append(nn.Dropout(dropout))
+        inputs = width
+    if outputs is not None:
+        layers.append(nn.Linear(inputs, outputs))
+    return nn.Sequential(*layers)
+
+
+def constructor_names(model: type[nn.Module]) -> list[str]:
+    """The names a constructor takes, besides the schema."""
+    return [name for name in inspect.signature(model.__init__).parameters if name not in ("self", "schema")]

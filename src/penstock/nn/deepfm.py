@@ -1,0 +1,49 @@
+"""DeepFM (Guo et al. 2017): a factorization machine and a perceptron over the same embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from penstock.core.schema import Schema
+from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, flat, perceptron
+
+
+class DeepFM(Model):
+    """First-order terms, pairwise products of all factors, and hidden layers, summed to one logit.
+
+    A number's factor is its value times a learned vector. The first-order weight of a category is a learned projection
+    of its embedding, so that one embedding a category is all a store has to hold.
+
+    >>> from penstock import ColumnSchema, Schema
+    >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
+    ...     role="continuous")])
+    >>> DeepFM(schema, embedding_dim=4, hidden=(8,))(torch.zeros(2, 1), {"user": torch.zeros(2, 4)}).shape
+    torch.Size([2])
+    """
+
+    constraints = {"hidden": WIDTHS, "dropout": DROPOUT}
+
+    def __init__(
+        self, schema: Schema, embedding_dim: int = 16, hidden: Sequence[int] = (256, 128), dropout: float = 0.0
+    ) -> None:
+        super().__init__(schema, embedding_dim, locals())
+        inputs = len(self.continuous) + len(self.categorical) * embedding_dim
+        self.first_order = nn.Linear(inputs, 1)
+        self.factors = nn.Parameter(torch.empty(len(self.continuous), embedding_dim).uniform_(-0.01, 0.01))
+        self.deep = perceptron(inputs, hidden, dropout, outputs=1)
+
+    def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
+        dense, stacked = self.joined(dense, embeddings)
+        everything = flat(dense, stacked)
+        # Σ over pairs of vᵢ·vⱼ = ½ (|Σ vᵢ|² - Σ |vᵢ|²)
+        total = dense @ self.factors
+        squares = dense.square() @ self.factors.square()
+        if stacked is not None:
+            total = total + stacked.sum(1)
+            squares = squares + stacked.square().sum(1)
+        pairs = 0.5 * (total.square() - squares).sum(1)
+        return self.first_order(everything).squeeze(1) + pairs + self.deep(everything).squeeze(1)

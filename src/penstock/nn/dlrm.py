@@ -1,0 +1,56 @@
+"""DLRM (Naumov et al. 2019): embeddings and projected numbers meet in pairwise dot products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from penstock.core.schema import Schema
+from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, perceptron
+
+
+class DLRM(Model):
+    """`bottom` are hidden layers that bring the numbers to `embedding_dim`; `top` sees that and all dot products.
+
+    >>> from penstock import ColumnSchema, Schema
+    >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
+    ...     role="continuous")])
+    >>> model = DLRM(schema, embedding_dim=4, bottom=(8,), top=(8,))
+    >>> model(torch.zeros(2, 1), torch.zeros(2, 1, 4)).shape
+    torch.Size([2])
+    """
+
+    constraints = {"bottom": WIDTHS, "top": WIDTHS, "dropout": DROPOUT}
+
+    def __init__(
+        self,
+        schema: Schema,
+        embedding_dim: int = 16,
+        bottom: Sequence[int] = (64,),
+        top: Sequence[int] = (128, 64),
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(schema, embedding_dim, locals())
+        vectors = len(self.categorical) + bool(self.continuous)
+        self.bottom = perceptron(len(self.continuous), (*bottom, embedding_dim)) if self.continuous else None
+        width = embedding_dim if self.bottom is not None else 0
+        self.top = perceptron(width + vectors * (vectors - 1) // 2, top, dropout, outputs=1)
+        # Row and column of each pair below the diagonal, as one index into the flattened products.
+        row, column = torch.tril_indices(vectors, vectors, offset=-1)
+        self.register_buffer("pairs", row * vectors + column, persistent=False)
+
+    def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
+        dense, stacked = self.joined(dense, embeddings)
+        parts = []
+        if self.bottom is not None:
+            projected = self.bottom(dense)
+            parts.append(projected)
+            own = projected.unsqueeze(1)
+            stacked = own if stacked is None else torch.cat([own, stacked.to(own.dtype)], 1)
+        assert stacked is not None
+        products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
+        parts.append(products.index_select(1, self.pairs))  # type: ignore[arg-type]
+        return self.top(torch.cat(parts, 1)).squeeze(1)

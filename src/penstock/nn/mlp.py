@@ -1,0 +1,35 @@
+"""A plain perceptron over numbers and embeddings side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from penstock.core.schema import Schema
+from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, flat, perceptron
+
+
+class MLP(Model):
+    """Hidden layers of the widths given, then one logit.
+
+    >>> import torch
+    >>> from penstock import ColumnSchema, Schema
+    >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
+    ...     role="continuous")])
+    >>> MLP(schema, embedding_dim=4, hidden=(8,))(torch.zeros(2, 1), {"user": torch.zeros(2, 4)}).shape
+    torch.Size([2])
+    """
+
+    constraints = {"hidden": WIDTHS, "dropout": DROPOUT}
+
+    def __init__(
+        self, schema: Schema, embedding_dim: int = 16, hidden: Sequence[int] = (256, 128), dropout: float = 0.0
+    ) -> None:
+        super().__init__(schema, embedding_dim, locals())
+        inputs = len(self.continuous) + len(self.categorical) * embedding_dim
+        self.layers = perceptron(inputs, hidden, dropout, outputs=1)
+
+    def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
+        return self.layers(flat(*self.joined(dense, embeddings))).squeeze(1)
