@@ -57,6 +57,9 @@ class Penstock:
     def look_up(self, batch: dict[str, np.ndarray]) -> None:
         self.store.lookup(batch, train=False)
 
+    def gradient(self, packed: np.ndarray) -> np.ndarray:
+        return packed
+
     def train(self, batch: dict[str, np.ndarray], gradient: np.ndarray) -> None:
         self.store.update(self.store.lookup(batch), gradient)
 
@@ -81,10 +84,13 @@ class TorchSparse:
         with self.torch.no_grad():
             self.torch.cat([table(ids, at) for table, (ids, at) in zip(self.tables, batch, strict=True)], 1)
 
-    def train(self, batch: list, gradient: np.ndarray) -> None:
+    def gradient(self, packed: np.ndarray) -> object:
+        return self.torch.from_numpy(packed)
+
+    def train(self, batch: list, gradient: object) -> None:
         outputs = self.torch.cat([table(ids, at) for table, (ids, at) in zip(self.tables, batch, strict=True)], 1)
         self.optimizer.zero_grad()
-        outputs.backward(self.torch.from_numpy(gradient))
+        outputs.backward(gradient)
         self.optimizer.step()
 
 
@@ -130,14 +136,12 @@ class Fbgemm:
 
         list(self.threads.map(forward, range(2)))
 
-    def train(self, batch: list, gradient: np.ndarray) -> None:
+    def gradient(self, packed: np.ndarray) -> list:
         width = len(self.halves[0]) * DIM
+        return [self.torch.from_numpy(np.ascontiguousarray(part)) for part in (packed[:, :width], packed[:, width:])]
 
-        def step(i: int) -> None:
-            part = gradient[:, :width] if i == 0 else gradient[:, -len(self.halves[1]) * DIM :]
-            self.tables[i](*batch[i]).backward(self.torch.from_numpy(part))
-
-        list(self.threads.map(step, range(2)))
+    def train(self, batch: list, gradient: list) -> None:
+        list(self.threads.map(lambda i: self.tables[i](*batch[i]).backward(gradient[i]), range(2)))
 
 
 PEERS = {"penstock": Penstock, "torch_sparse": TorchSparse, "fbgemm_cpu": Fbgemm}
@@ -158,16 +162,17 @@ def build(rows: list[int], row_wise: bool) -> dict[str, object]:
 
 
 def best_rates(
-    contenders: dict[str, object], batches: list[np.ndarray], run: Callable, repeats: int
+    contenders: dict[str, object], batches: list[np.ndarray], gradient: np.ndarray, run: Callable, repeats: int
 ) -> dict[str, float]:
     """Rows a second of each contender: interleaved, every batch different, the best pass of several."""
     prepared = {name: [one.batch(ids) for ids in batches] for name, one in contenders.items()}
+    gradients = {name: one.gradient(gradient) for name, one in contenders.items()}
     best = dict.fromkeys(contenders, float("inf"))
     for attempt in range(repeats + 1):
         for name, one in contenders.items():
             begin = time.perf_counter()
             for batch in prepared[name][: 2 if attempt == 0 else None]:
-                run(one, batch)
+                run(one, batch, gradients[name])
             if attempt:
                 best[name] = min(best[name], (time.perf_counter() - begin) / len(batches))
     size = batches[0].shape[1]
@@ -194,9 +199,9 @@ def measure(rows: list[int], sizes: list[int], repeats: int) -> list[dict[str, o
             batches = log_uniform_batches(rows, size, 16 if size <= 10_000 else 5)
             gradient = (np.random.default_rng(1).normal(size=(size, len(rows) * DIM)) * 1e-3).astype(np.float32)
             if not row_wise:
-                rates = best_rates(contenders, batches, lambda one, batch: one.look_up(batch), repeats)
+                rates = best_rates(contenders, batches, gradient, lambda one, batch, _: one.look_up(batch), repeats)
                 claims.append(claim("embedding/lookup", rates, batch_size=size))
-            rates = best_rates(contenders, batches, lambda one, batch, g=gradient: one.train(batch, g), repeats)
+            rates = best_rates(contenders, batches, gradient, lambda one, batch, g: one.train(batch, g), repeats)
             optimizer = "row_wise_adagrad" if row_wise else "adagrad"
             claims.append(claim("embedding/train", rates, batch_size=size, optimizer=optimizer))
         contenders["penstock"].store.close()
@@ -252,7 +257,7 @@ def measure_ray(rows: list[int], sizes: list[int]) -> list[dict[str, object]]:
         batches = log_uniform_batches(rows, size, 4)
         gradient = np.full((size, len(rows) * DIM), 1e-3, np.float32)
         pair = {"penstock": remote, "in_process": local}
-        rates = best_rates(pair, batches, lambda one, batch, g=gradient: one.train(batch, g), 3)
+        rates = best_rates(pair, batches, gradient, lambda one, batch, g: one.train(batch, g), 3)
         ratio = rates["penstock"] / rates["in_process"]
         entry = {"claim": "hybrid/ray", "unit": "rows/s", "penstock": rates["penstock"], "batch_size": size,
                  "peers": {"in_process": rates["in_process"]}, "ratios": {"in_process": round(ratio, 3)},
@@ -267,7 +272,7 @@ def measure_ray(rows: list[int], sizes: list[int]) -> list[dict[str, object]]:
 def main() -> None:
     """Measure, print a table, end with one JSON line a claim."""
     if os.environ.get("MALLOC_MMAP_MAX_") != "0" and sys.platform == "linux":
-        os.environ.update(MALLOC_MMAP_MAX_="0", OMP_WAIT_POLICY="PASSIVE")
+        os.environ.update(MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(1 << 40), OMP_WAIT_POLICY="PASSIVE")
         os.execv(sys.executable, [sys.executable, *sys.argv])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=2_000_000, help="largest table")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels.cpu_intrinsics import address_of
+
+Parallel = Callable[[Callable[[], None], int, int], None]  # runs a function on several threads at once
+_SCAN_TOGETHER = 150_000  # ids from which more than one thread pays
 
 
 class IdBatch:
@@ -31,7 +34,9 @@ class IdBatch:
     penstock.core.errors.DataError: slot 'user': ids must be integers, got float64; ...
     """
 
-    def __init__(self, config: EmbeddingConfig, batch: Mapping[str, Any] | Batch) -> None:
+    def __init__(
+        self, config: EmbeddingConfig, batch: Mapping[str, Any] | Batch, parallel: Parallel | None = None
+    ) -> None:
         if isinstance(batch, Batch):  # from a loader: other columns than the slots' are the model's business
             columns = batch.columns()
             batch = {name: columns[name] for name in config.names if name in columns}
@@ -64,9 +69,18 @@ class IdBatch:
             )
         self.inputs = np.zeros((len(lines), layout.NUM_INPUT_FIELDS), np.uint64)
         self.inputs[:, : layout.SAMPLES + 1] = lines
-        bad = layout.scan_ids(self.inputs, np.array(signed))
-        if bad >= 0:
-            self._refuse_negative(int(bad))
+        counter, negative, kinds = np.zeros(8, np.int64), np.zeros(len(lines), np.bool_), np.array(signed)
+
+        def scan() -> None:
+            layout.scan_ids(counter, self.inputs, kinds, negative)
+
+        ids = int(self.inputs[:, layout.COUNT].sum())
+        if parallel is not None and ids > _SCAN_TOGETHER:
+            parallel(scan, len(lines), ids)
+        else:
+            scan()
+        if negative.any():
+            self._refuse_negative(int(negative.argmax()))
 
     def _refuse_negative(self, bad: int) -> None:
         values = self.arrays[bad][0]
@@ -77,8 +91,13 @@ class IdBatch:
         )
 
 
+_NATIVE = {np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)}
+
+
 def _split(slot: SlotConfig, value: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Ids and, for lists, int64 offsets, both contiguous."""
+    if type(value) is np.ndarray and value.ndim == 1 and value.dtype in _NATIVE and value.flags.c_contiguous:
+        return value, None
     offsets = None
     if isinstance(value, tuple) and len(value) == 2:
         value, offsets = value

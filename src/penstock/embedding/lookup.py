@@ -95,7 +95,7 @@ class Lookup(Mapping[str, np.ndarray]):
         if gradients is None:
             return []
         if not isinstance(gradients, Mapping):
-            gradients = self._unpack(gradients)
+            return self._place_packed(inputs, gradients)
         for name in gradients:
             self._config[name]
         kept = []
@@ -117,16 +117,18 @@ class Lookup(Mapping[str, np.ndarray]):
             inputs[i, layout.GRADIENT_STRIDE] = max(array.strides[0], 0) if array.size else 0
         return kept
 
-    def _unpack(self, gradient: Any) -> dict[str, np.ndarray]:
+    def _place_packed(self, inputs: np.ndarray, gradient: Any) -> list[np.ndarray]:
         array = _as_float32(gradient)
         if array.shape != self.packed.shape:
             raise DataError(f"a packed gradient must have the shape {self.packed.shape}, got {array.shape}")
-        out, column = {}, 0
-        for slot in self._config:
-            if slot.length is None:
-                out[slot.name] = array[:, column : column + slot.dim]
-                column += slot.dim
-        return out
+        if array.size:
+            array = array if array.strides[1] == 4 and array.strides[0] > 0 else np.ascontiguousarray(array)
+            # The gradient of a slot lies where its embeddings do.
+            at = (inputs[:, layout.OUTPUT] - np.uint64(address_of(self.packed))) + np.uint64(address_of(array))
+            raw = inputs[:, layout.MASK_OUT] > 0
+            inputs[:, layout.GRADIENT] = np.where(raw, np.uint64(0), at)
+            inputs[:, layout.GRADIENT_STRIDE] = array.strides[0]
+        return [array]
 
 
 def _as_float32(gradient: Any) -> np.ndarray:

@@ -149,10 +149,10 @@ class Store(EmbeddingStore):
 
     def lookup(self, batch: Mapping[str, Any], train: bool = True) -> Lookup:
         check_all({"train": train}, {"train": BOOL})
-        ids = IdBatch(self.config, batch)
         if train and self.optimizer is None:
             raise PenstockError("this store was opened without an optimizer (for serving); look up with train=False")
         with self._lock:
+            ids = IdBatch(self.config, batch, self.tables._parallel)
             found = Lookup(self.config, ids, self.tables.pool, train)
             found._work = self.tables.lookup(ids.inputs, train, [ids])
             self._counters.lookups += train

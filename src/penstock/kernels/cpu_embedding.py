@@ -19,6 +19,7 @@ import numpy as np
 from penstock.kernels.cpu_embedding_batch import (
     AHEAD,
     DONE,
+    DROPPED,
     EVICTED,
     FIRST,
     NO_ROW,
@@ -30,6 +31,7 @@ from penstock.kernels.cpu_embedding_batch import (
     UPDATED,
     deduplicate,
     pool_slot,
+    sum_bundle,
     sum_group,
 )
 from penstock.kernels.cpu_embedding_index import (
@@ -52,7 +54,7 @@ from penstock.kernels.cpu_embedding_index import (
 from penstock.kernels.cpu_embedding_optim import apply_row, catch_up
 from penstock.kernels.cpu_half import FLOAT32, mix, narrow_row, widen_row
 from penstock.kernels.cpu_intrinsics import KERNEL, load64, prefetch
-from penstock.kernels.cpu_vector import fetch_add, load_u32, store_u32
+from penstock.kernels.cpu_vector import fetch_add, load_u32, row_is_finite, store_u32, zero_row
 
 
 @numba.njit(**KERNEL)
@@ -222,8 +224,22 @@ def apply_group(
 
 
 @numba.njit(**KERNEL)
+def _update_group(
+    group: Any, mine: np.ndarray, header: np.ndarray, hyper: np.ndarray, kind: Any, info: np.ndarray,
+    signs: np.ndarray, rows: np.ndarray, sums: Any, scratch: Any, counts: np.ndarray,
+) -> None:  # fmt: skip
+    signs_at = np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << np.uint64(3))
+    rows_at = np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << np.uint64(2))
+    counts[mine[0], UPDATED] = 1
+    if np.uint64(info[SEEN_GENERATION]) != header[GENERATION]:
+        counts[mine[0], EVICTED] += _find_again(header, info[UNIQUE], signs_at, rows_at)
+    apply_group(kind, header, hyper, info[UNIQUE], signs_at, rows_at, sums, scratch)
+
+
+@numba.njit(**KERNEL)
 def update_groups(
     counter: np.ndarray,
+    starts: np.ndarray,
     order: np.ndarray,
     group_starts: np.ndarray,
     members: np.ndarray,
@@ -240,25 +256,40 @@ def update_groups(
     scratch: np.ndarray,
     counts: np.ndarray,
 ) -> None:
-    """Draw groups from `counter` until none is left: sum the gradients per distinct sign, check, apply."""
-    sums_at, inverse_at = np.uint64(sums.ctypes.data), np.uint64(inverse.ctypes.data)
+    """Draw bundles of groups until none is left: sum the gradients per distinct sign, check, apply.
+
+    A bundle is one group of any kind, or several of one slot each whose gradients lie side by side.
+    """
+    inverse_at, scratch_at = np.uint64(inverse.ctypes.data), np.uint64(scratch.ctypes.data)
+    places, alone = np.zeros(64, np.uint64), np.zeros(64, np.int64)
     while True:
         task = fetch_add(np.uint64(counter.ctypes.data), 1)
-        if task >= order.shape[0]:
+        if task >= starts.shape[0] - 1:
             return
-        group = order[task]
-        mine = members[group_starts[group] : group_starts[group + 1]]
-        info, header = groups[group], headers[group]
-        signs_at = np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << np.uint64(3))
-        rows_at = np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << np.uint64(2))
-        if not sum_group(mine, slots, inputs, info[UNIQUE], sums_at, inverse_at, counts):
+        bundle = order[starts[task] : starts[task + 1]]
+        at = np.uint64(sums.ctypes.data)
+        if bundle.shape[0] == 1:
+            group = bundle[0]
+            mine = members[group_starts[group] : group_starts[group + 1]]
+            if sum_group(mine, slots, inputs, groups[group, UNIQUE], at, inverse_at, counts):
+                _update_group(
+                    group, mine, headers[group], hyper[group], kind, groups[group], signs, rows, at, scratch_at, counts
+                )
             continue
-        counts[mine[0], UPDATED] = 1
-        if np.uint64(info[SEEN_GENERATION]) != header[GENERATION]:
-            counts[mine[0], EVICTED] += _find_again(header, info[UNIQUE], signs_at, rows_at)
-        apply_group(
-            kind, header, hyper[group], info[UNIQUE], signs_at, rows_at, sums_at, np.uint64(scratch.ctypes.data)
-        )
+        for k in range(bundle.shape[0]):
+            places[k], alone[k] = at, members[group_starts[bundle[k]]]
+            at += (np.uint64(groups[bundle[k], UNIQUE]) * headers[bundle[k], DIM]) << np.uint64(2)
+        zero_row(places[0], np.int64((at - places[0]) >> np.uint64(2)))
+        sum_bundle(slots, inputs, alone[: bundle.shape[0]], places, inverse_at)
+        for k in range(bundle.shape[0]):
+            group, mine = bundle[k], alone[k : k + 1]
+            if not row_is_finite(places[k], groups[group, UNIQUE] * np.int64(headers[group, DIM])):
+                counts[mine[0], DROPPED] += 1
+                continue
+            _update_group(
+                group, mine, headers[group], hyper[group], kind, groups[group], signs, rows, places[k], scratch_at,
+                counts,
+            )  # fmt: skip
 
 
 @numba.njit(**KERNEL)

@@ -16,9 +16,11 @@ import numpy as np
 from penstock.kernels.cpu_half import mix
 from penstock.kernels.cpu_intrinsics import KERNEL, load8, load32, load64, multiply_high, prefetch
 from penstock.kernels.cpu_vector import (
+    INLINED,
     add_row,
     copy_row,
     fence,
+    fetch_add,
     load_u16,
     load_u32,
     row_is_finite,
@@ -42,11 +44,12 @@ DONE, REDO = 0, 1
 DROPPED, EVICTED, UPDATED, NUM_COUNTS = range(4)
 
 AHEAD = 16  # how far prefetches run before their use
+TILE = 64  # samples of one slot before the next slot of a bundle has its turn
 NO_ROW = np.uint32(0xFFFFFFFF)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def load_id(values: Any, log2_bytes: Any, i: Any) -> Any:
     """The i-th integer of an array of 1, 2, 4 or 8-byte integers, all of them non-negative."""
     if log2_bytes == 3:
@@ -59,12 +62,15 @@ def load_id(values: Any, log2_bytes: Any, i: Any) -> Any:
 
 
 @numba.njit(**KERNEL)
-def scan_ids(inputs: np.ndarray, signed: np.ndarray) -> Any:
-    """Fill in a bound on each slot's ids; the first slot with a negative one, or -1.
+def scan_ids(counter: np.ndarray, inputs: np.ndarray, signed: np.ndarray, negative: np.ndarray) -> None:
+    """Draw slots: fill in a bound on each one's ids, and whether one of them is negative.
 
     The bound is the bitwise or of all ids (filled up to ones), which vectorises where a maximum does not.
     """
-    for slot in range(inputs.shape[0]):
+    while True:
+        slot = fetch_add(np.uint64(counter.ctypes.data), 1)
+        if slot >= inputs.shape[0]:
+            return
         values, log2_bytes = inputs[slot, VALUES], np.int64(inputs[slot, LOG2_BYTES])
         bits = np.uint64(0)
         count = np.int64(inputs[slot, COUNT])
@@ -78,15 +84,13 @@ def scan_ids(inputs: np.ndarray, signed: np.ndarray) -> Any:
             for i in range(count):
                 bits |= load_id(values, log2_bytes, np.uint64(i))
         # Read as unsigned, a negative number is one with the highest bit of its width.
-        if signed[slot] and bits >> np.uint64((8 << log2_bytes) - 1):
-            return slot
+        negative[slot] = signed[slot] and bits >> np.uint64((8 << log2_bytes) - 1) > 0
         for shift in (1, 2, 4, 8, 16, 32):
             bits |= bits >> np.uint64(shift)
         inputs[slot, TOP] = bits
-    return -1
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def sign_of(identity: Any, slot: np.ndarray, turn: Any) -> Any:
     """The sign of an id: its group's prefix above, the id (or its hash of this turn) below."""
     if slot[ROUNDS] > 0:
@@ -178,7 +182,7 @@ def _pool_single(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -
     count, stream = np.int64(row[COUNT]), row[STREAM] > 0
     four, eight = np.uint64(2), np.uint64(3)
     for b in range(count):
-        ahead = np.uint64(min(b + AHEAD, np.int64(count - 1)))
+        ahead = np.uint64(min(np.int64(b + AHEAD), np.int64(count - 1)))
         prefetch(load64(places + (np.uint64(load_u32(inverse + (ahead << four))) << eight)))
         source = load64(places + (np.uint64(load_u32(inverse + (np.uint64(b) << four))) << eight))
         if stream:
@@ -188,7 +192,7 @@ def _pool_single(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -
     fence()
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def sample_bounds(row: np.ndarray, sample: Any) -> Any:
     """Where a sample's ids begin and end."""
     if row[OFFSETS] == 0:
@@ -197,7 +201,7 @@ def sample_bounds(row: np.ndarray, sample: Any) -> Any:
     return np.int64(load64(place)), np.int64(load64(place + np.uint64(8)))
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def pooling_factor(pooling: Any, count: Any) -> Any:
     """What a sample's sum is multiplied by."""
     if count == 0 or pooling in (SUM, RAW):
@@ -272,6 +276,26 @@ def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> No
             for turn in range(turns):
                 number = np.uint64(load_u32(inverse + (np.uint64(i * turns + turn) << four)))
                 add_row(sums + number * width, source, dim, factor)
+
+
+@numba.njit(**KERNEL)
+def sum_bundle(slots: np.ndarray, inputs: np.ndarray, members: np.ndarray, sums: np.ndarray, inverse: Any) -> None:
+    """Sum the gradients of several one-slot groups that lie side by side, a few samples of each in turn.
+
+    The lines of a sample's row are neighbours in memory; reading them together is what makes packed gradients fast.
+    """
+    count, four = np.int64(inputs[members[0], COUNT]), np.uint64(2)
+    for begin in range(0, count, TILE):
+        end = min(begin + TILE, count)
+        for k in range(members.shape[0]):
+            row, dim = inputs[members[k]], np.int64(slots[members[k], SLOT_DIM])
+            first, width = inverse + (row[FIRST] << four), np.uint64(dim) << four
+            stride, target = row[GRADIENT_STRIDE], sums[k]
+            for b in range(begin, end):
+                gradient = row[GRADIENT] + np.uint64(b) * stride
+                prefetch(gradient + np.uint64(TILE) * stride)
+                number = np.uint64(load_u32(first + (np.uint64(b) << four)))
+                add_row(target + number * width, gradient, dim, np.float32(1))
 
 
 @numba.njit(**KERNEL)

@@ -19,13 +19,13 @@ import numpy as np
 
 from penstock.kernels.cpu_half import FLOAT32, mix, narrow_row
 from penstock.kernels.cpu_intrinsics import KERNEL, load64
-from penstock.kernels.cpu_vector import load_u32, store_float, store_u32, store_u64
+from penstock.kernels.cpu_vector import INLINED, load_u32, store_float, store_u32, store_u64
 
 # Fields of a header.
 DIRECTORY, DEPTH, MASK, ROWS, PENDING, NEXT_ROW, CAPACITY, FREE, FREE_COUNT = range(9)
 CHUNKS, SHIFT, STRIDE, STATE_OFFSET, SCALAR_OFFSET, COUNT_OFFSET = range(9, 15)
 DIM, NUM_STATES, STORAGE, INIT, SEED, GENERATION, CROWDED, MIN_COUNT, ADMIT_BELOW, TIME_TO_LIVE, STEP = range(15, 26)
-HISTORY, NUM_FIELDS = 26, 28
+HISTORY, STAMPED, NUM_FIELDS = 26, 27, 28
 # Fields of a table's float settings.
 INIT_A, INIT_B, STATE_0, STATE_1, SCALAR_0, FTRL_DIVISOR, FTRL_L1, NUM_SETTINGS = range(8)
 UNIFORM, NORMAL, ZEROS = range(3)
@@ -37,7 +37,7 @@ _LOW32 = np.uint64(0xFFFFFFFF)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def segment_of(header: np.ndarray, hashed: Any) -> Any:
     """Address of the segment that holds signs with this hash."""
     # Shifted in two steps: with depth 0 a single shift would be by 64 bits, which is undefined.
@@ -45,14 +45,14 @@ def segment_of(header: np.ndarray, hashed: Any) -> Any:
     return load64(header[DIRECTORY] + (index << np.uint64(3)))
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def first_place(header: np.ndarray, sign: Any) -> Any:
     """Address where the search for a sign begins: what to prefetch."""
     hashed = mix(sign)
     return segment_of(header, hashed) + np.uint64(SEGMENT_HEADER) + ((hashed & header[MASK]) << np.uint64(4))
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def find_entry(header: np.ndarray, sign: Any) -> Any:
     """Address of the sign's entry, or of the empty one where it would go."""
     hashed = mix(sign)
@@ -66,20 +66,20 @@ def find_entry(header: np.ndarray, sign: Any) -> Any:
         place = (place + np.uint64(1)) & mask
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def chunk_of(header: np.ndarray, row: Any) -> Any:
     """Address of the chunk that holds a row."""
     return load64(header[CHUNKS] + ((row >> header[SHIFT]) << np.uint64(3)))
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def row_address(header: np.ndarray, row: Any) -> Any:
     """Address of a row's weights; its optimizer state follows at `STATE_OFFSET`."""
     inside = row & ((np.uint64(1) << header[SHIFT]) - np.uint64(1))
     return chunk_of(header, row) + inside * header[STRIDE]
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def side_address(header: np.ndarray, row: Any, offset: Any) -> Any:
     """Address of a row's scalar (`header[SCALAR_OFFSET]`) or count (`header[COUNT_OFFSET]`)."""
     inside = row & ((np.uint64(1) << header[SHIFT]) - np.uint64(1))
@@ -134,7 +134,7 @@ def initialise_row(header: np.ndarray, settings: np.ndarray, sign: Any, row: Any
         store_u32(side_address(header, row, header[COUNT_OFFSET]), np.uint32(0))
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def take_row(header: np.ndarray) -> Any:
     """A free row, or NEED_ROWS."""
     if header[FREE_COUNT] > 0:
@@ -146,14 +146,14 @@ def take_row(header: np.ndarray) -> Any:
     return np.int64(header[NEXT_ROW] - np.uint64(1))
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def admitted(header: np.ndarray, sign: Any) -> Any:
     """Whether the draw that belongs to this sign lets it in."""
     limit = header[ADMIT_BELOW]  # the probability times 2⁶⁴; all ones = every sign
     return limit == np.uint64(0xFFFFFFFFFFFFFFFF) or mix(sign ^ header[SEED] ^ _GOLDEN) < limit
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def resolve(header: np.ndarray, settings: np.ndarray, sign: Any, clock: Any, train: bool, scratch: Any) -> Any:
     """The sign's row. Training touches it, and inserts it where admission allows; else ABSENT."""
     entry = find_entry(header, sign)
@@ -167,7 +167,8 @@ def resolve(header: np.ndarray, settings: np.ndarray, sign: Any, clock: Any, tra
             return ABSENT if expired else np.int64(row)
         if expired:
             initialise_row(header, settings, sign, row, scratch)
-        store_u64(entry + np.uint64(8), row | (clock << np.uint64(32)))
+        if header[STAMPED] > 0:
+            store_u64(entry + np.uint64(8), row | (clock << np.uint64(32)))
         if header[COUNT_OFFSET] > 0:
             place = side_address(header, row, header[COUNT_OFFSET])
             store_u32(place, np.uint32(load_u32(place) + np.uint32(1)))

@@ -13,12 +13,12 @@ import numba
 import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL
-from penstock.kernels.cpu_vector import bits_float, float_bits, load_float, load_u16, store_float, store_u16
+from penstock.kernels.cpu_vector import INLINED, bits_float, float_bits, load_float, load_u16, store_float, store_u16
 
 FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2  # storage codes
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def mix(key: Any) -> Any:
     """A 64-bit hash that is a bijection: every input bit reaches every output bit."""
     key ^= key >> np.uint64(32)

@@ -17,6 +17,9 @@ from numba.extending import intrinsic
 
 from penstock.kernels.cpu_intrinsics import KERNEL
 
+# For the small functions inside hot loops: a call would cost as much as what they do.
+INLINED: dict[str, Any] = {**KERNEL, "forceinline": True}
+
 _FLOAT, _I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 
 
@@ -198,7 +201,7 @@ float_bits: Any = _float_bits
 bits_float: Any = _bits_float
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def copy_row(target: Any, source: Any, dim: Any) -> None:
     """target[:dim] = source[:dim], float32."""
     i, bytes_, wide = np.uint64(0), np.uint64(dim) << np.uint64(2), np.uint64(64)
@@ -213,7 +216,7 @@ def copy_row(target: Any, source: Any, dim: Any) -> None:
         i += np.uint64(4)
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def stream_row(target: Any, source: Any, dim: Any) -> None:
     """`copy_row` past the cache: `target` is 64-byte aligned and `dim` a multiple of 16."""
     i, bytes_, wide = np.uint64(0), np.uint64(dim) << np.uint64(2), np.uint64(64)
@@ -222,7 +225,7 @@ def stream_row(target: Any, source: Any, dim: Any) -> None:
         i += wide
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def add_row(target: Any, source: Any, dim: Any, factor: Any) -> None:
     """target[:dim] += factor · source[:dim], float32."""
     i, bytes_, wide = np.uint64(0), np.uint64(dim) << np.uint64(2), np.uint64(64)
@@ -237,7 +240,7 @@ def add_row(target: Any, source: Any, dim: Any, factor: Any) -> None:
         i += np.uint64(4)
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def zero_row(target: Any, dim: Any) -> None:
     """target[:dim] = 0, float32."""
     i, bytes_ = np.uint64(0), np.uint64(dim) << np.uint64(2)
@@ -248,7 +251,7 @@ def zero_row(target: Any, dim: Any) -> None:
         store_u32(target + i, np.uint32(0))
 
 
-@numba.njit(**KERNEL)
+@numba.njit(**INLINED)
 def sum_squares(source: Any, dim: Any) -> Any:
     """Σ source[i]², float32."""
     i, bytes_, total = np.uint64(0), np.uint64(dim) << np.uint64(2), np.float32(0)
