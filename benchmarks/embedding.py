@@ -214,6 +214,7 @@ def measure_large(rows: int) -> dict[str, object]:
 
     rates, store = {}, Store([SlotConfig("c", DIM)], Adagrad(lr=0.01))
     longest, rng = 0.0, np.random.default_rng(0)
+    store.lookup({"c": np.arange(10)})  # compiles
     for first in range(0, rows, 500_000):
         begin = time.perf_counter()
         store.lookup({"c": np.arange(first, first + 500_000)})

@@ -8,7 +8,8 @@ import numpy as np
 
 from penstock.embedding.batches import IdBatch
 from penstock.embedding.buffers import BufferPool
-from penstock.embedding.tables import SlotLayout
+from penstock.embedding.numbering import SlotLayout
+from penstock.embedding.workers import Workers
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels import cpu_embedding_remote as remote
 from penstock.kernels.cpu_intrinsics import address_of, kernel_input
@@ -17,16 +18,21 @@ from penstock.kernels.cpu_intrinsics import address_of, kernel_input
 class Numbered:
     """A batch whose distinct signs have been numbered and routed to their shards."""
 
-    def __init__(self, slots: SlotLayout, ids: IdBatch, pool: BufferPool, num_shards: int) -> None:
-        self.slots, self.pool = slots, pool
+    def __init__(self, slots: SlotLayout, ids: IdBatch, pool: BufferPool, workers: Workers, num_shards: int) -> None:
+        self.slots, self.pool, self.workers = slots, pool, workers
         self.work = slots.number(ids.inputs, pool)
         self.work.keep = [ids]
         work, most = self.work, int(self.work.positions.max(initial=0))
-        local = pool.take((max(16, 1 << (2 * most - 1).bit_length()),), np.uint32)
-        layout.number_groups(
-            slots.group_starts, slots.members, slots.slots, work.inputs, work.groups, work.inverse, work.signs, local
-        )
         total = len(work.signs)
+
+        def number() -> None:
+            local = pool.take((max(16, 1 << (2 * most - 1).bit_length()),), np.uint32)
+            layout.number_groups(
+                workers.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
+                work.inverse, work.signs, local,
+            )  # fmt: skip
+
+        workers.run(number, len(work.groups), total)
         self._owner, self._place = pool.take((total,), np.uint16), pool.take((total,), np.uint32)
         self.counts = np.zeros((num_shards, len(work.groups)), np.int64)
         remote.route(work.groups, work.signs, self._owner, self._place, self.counts)
@@ -51,9 +57,14 @@ class Numbered:
         places = self.pool.take((len(work.signs),), np.uint64)
         begin = self._addresses([address_of(array) for array in rows])
         remote.locate_rows(work.groups, self.dims, self._owner, self._place, begin, places)
-        layout.pool_groups(
-            slots.group_starts, slots.members, slots.slots, work.inputs, work.groups, work.inverse, places
-        )
+
+        def pool() -> None:
+            layout.pool_groups(
+                self.workers.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
+                work.inverse, places,
+            )  # fmt: skip
+
+        self.workers.run(pool, len(work.groups), len(work.signs))
 
     def _addresses(self, bases: Sequence[int]) -> np.ndarray:
         inside = self._float_begin - self._float_begin[:, :1]
@@ -67,9 +78,14 @@ class Numbered:
         sums = self.pool.take((int(sizes.sum()),), np.float32)
         at = np.uint64(address_of(sums)) + (np.cumsum(sizes) - sizes).astype(np.uint64) * np.uint64(4)
         counts = np.zeros((len(slots.slots), layout.NUM_COUNTS), np.int64)
-        layout.sum_groups(
-            slots.group_starts, slots.members, slots.slots, work.inputs, work.groups, work.inverse, at, counts
-        )
+
+        def add_up() -> None:
+            layout.sum_groups(
+                self.workers.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
+                work.inverse, at, counts,
+            )  # fmt: skip
+
+        self.workers.run(add_up, len(work.groups), len(work.signs))
         flat = np.empty(int(self._floats.sum()), np.float32)
         starts = np.cumsum(self._floats) - self._floats
         begin = self._addresses([address_of(flat) + 4 * int(start) for start in starts])

@@ -14,6 +14,7 @@ from penstock.embedding import checkpoint
 from penstock.embedding.rows import write_removed, write_shard
 from penstock.embedding.tables import TableSet
 from penstock.kernels.cpu_embedding_remote import owned
+from penstock.kernels.cpu_intrinsics import kernel_input
 
 LOST = "lost"  # the answer of a shard that was started (again) and has not been told what to hold
 
@@ -41,14 +42,19 @@ class Shard:
 
     def lookup(self, counts: np.ndarray, signs: np.ndarray, train: bool) -> Any:
         """Rows of the signs, end to end."""
-        return LOST if self._lost else self.tables.lookup_signs(counts, signs, train)
+        if self._lost:
+            return LOST
+        return self.tables.lookup_signs(kernel_input(counts), kernel_input(signs), train)
 
     def update(self, counts: np.ndarray, signs: np.ndarray, sums: np.ndarray, stepped: np.ndarray, scale: float) -> Any:
         """Apply summed gradients; how many updates this shard has applied in all."""
         if self._lost:
             return LOST
-        # What comes through the object store is read-only, and the kernel scales gradients in place.
-        gone = self.tables.update_signs(counts, signs, np.array(sums), stepped, scale)
+        # What comes through the object store must not be written to; the kernel scales and decays in place.
+        optimizer = self.tables.optimizer
+        as_it_is = scale == 1.0 and optimizer is not None and optimizer.weight_decay == 0.0
+        sums = kernel_input(sums) if as_it_is else np.array(sums)
+        gone = self.tables.update_signs(kernel_input(counts), kernel_input(signs), sums, stepped, scale)
         self.to_evicted += gone if self._exact else 0  # rows that were never admitted are absent, not evicted
         self.updates += 1
         return self.updates

@@ -25,13 +25,14 @@ from penstock.embedding.batches import IdBatch
 from penstock.embedding.buffers import BufferPool
 from penstock.embedding.locks import SecondWriterError
 from penstock.embedding.lookup import Lookup
+from penstock.embedding.numbering import SlotLayout
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.ray_client import Numbered
 from penstock.embedding.ray_shard import LOST, Coordinator, Shard
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
 from penstock.embedding.store import Counters, EmbeddingStore, store_parameters, take_work
-from penstock.embedding.tables import SlotLayout
+from penstock.embedding.workers import Workers
 
 NAMESPACE = "penstock"
 
@@ -106,7 +107,7 @@ class RayStore(EmbeddingStore):
         settings, self._shards = self._ray.get(coordinator.about.remote(), timeout=10 * timeout)
         self.config, self.optimizer = settings["config"], settings["optimizer"]
         self.storage, self.seed = settings["storage"], settings["seed"]
-        self._layout, self._pool = SlotLayout(self.config), BufferPool()
+        self._layout, self._pool, self._workers = SlotLayout(self.config), BufferPool(), Workers()
         self._counters = Counters(self.config.names)
         self._applied = [0] * len(self._shards)  # updates each shard is known to have applied
         self._lock = threading.RLock()
@@ -121,10 +122,10 @@ class RayStore(EmbeddingStore):
         check_all({"train": train}, {"train": BOOL})
         if train and self.optimizer is None:
             raise PenstockError("this store was opened without an optimizer (for serving); look up with train=False")
-        ids = IdBatch(self.config, batch)
         with self._lock:
+            ids = IdBatch(self.config, batch, self._workers.run)
             found = Lookup(self.config, ids, self._pool, train)
-            numbered = Numbered(self._layout, ids, self._pool, self.num_shards)
+            numbered = Numbered(self._layout, ids, self._pool, self._workers, self.num_shards)
             replies = self._all("lookup", [(*part, train) for part in numbered.requests()])
             numbered.pool_rows(replies)
             found._work = numbered
@@ -208,6 +209,7 @@ class RayStore(EmbeddingStore):
             for actor in [*self._shards, self._coordinator]:
                 self._ray.kill(actor, no_restart=True)
         self._owner = False
+        self._workers.close()
 
     # Calling shards
 

@@ -152,7 +152,7 @@ class Store(EmbeddingStore):
         if train and self.optimizer is None:
             raise PenstockError("this store was opened without an optimizer (for serving); look up with train=False")
         with self._lock:
-            ids = IdBatch(self.config, batch, self.tables._parallel)
+            ids = IdBatch(self.config, batch, self.tables.workers.run)
             found = Lookup(self.config, ids, self.tables.pool, train)
             found._work = self.tables.lookup(ids.inputs, train, [ids])
             self._counters.lookups += train

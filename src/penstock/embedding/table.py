@@ -26,6 +26,7 @@ _CHUNK_BYTES = 1 << 18
 _LARGEST_BLOCK = 1 << 26
 _FIRST_SEGMENT = 64
 _HUGE = 1 << 22
+_SPLITS_AT_ONCE = 64  # segments; some 20 ms
 _NOTHING = np.empty(0, np.uint64)
 
 
@@ -187,8 +188,8 @@ class Table:
         """Make room after a kernel stopped with `status`, for up to `rows` more rows."""
         if status == index.NEED_ROWS:
             self.add_rows(rows)
-        else:
-            self.split_crowded()
+        else:  # the fullest only: all segments fill up at about the same time, and splitting all would take long
+            self.split_crowded(fraction=0.7, most=_SPLITS_AT_ONCE)
 
     def add_rows(self, rows: int) -> None:
         """Memory for at least `rows` more rows: an eighth of the table at a time, so little of it lies idle."""
@@ -210,7 +211,7 @@ class Table:
             rows -= chunks * per_chunk
         self._point()
 
-    def split_crowded(self, fraction: float = 0.6, most: int | None = None) -> None:
+    def split_crowded(self, fraction: float = 0.6, most: int = _SPLITS_AT_ONCE) -> None:
         """Split the segments that are fuller than `fraction`, `most` of them at a time."""
         mask = int(self.header[index.MASK])
         if mask + 1 < index.MAX_SEGMENT:
@@ -218,7 +219,7 @@ class Table:
             return
         counts = _counts(self._segments)
         crowded = np.flatnonzero(counts > fraction * (mask + 1))
-        self.header[index.CROWDED] = int(most is not None and len(crowded) > most)
+        self.header[index.CROWDED] = int(len(crowded) > most)
         crowded = crowded[np.argsort(-counts[crowded], kind="stable")][:most]
         for number in crowded:
             self._split(int(number))

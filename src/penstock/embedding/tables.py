@@ -5,20 +5,20 @@ Every store works on this class: the in-process store directly, a sharded one th
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from penstock.core.errors import PenstockError
 from penstock.embedding.buffers import BufferPool
 from penstock.embedding.evicting import make_room
+from penstock.embedding.numbering import SlotLayout, Work, bundles
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.table import Table
+from penstock.embedding.workers import Workers
 from penstock.kernels import cpu_embedding as kernel
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels import cpu_embedding_index as index
@@ -37,22 +37,6 @@ _KINDS = {
     "row_adam": formulas.ROW_ADAM,
     "ftrl": formulas.FTRL,
 }
-_BUNDLE = 4  # slots whose gradients are read together
-_SMALL = 4096  # positions below which waking other threads costs more than it saves
-
-
-@dataclass
-class Work:
-    """What a look-up leaves for its update: the numbering of the batch's distinct signs, and their rows."""
-
-    inputs: np.ndarray
-    groups: np.ndarray
-    inverse: np.ndarray
-    signs: np.ndarray
-    rows: np.ndarray
-    positions: np.ndarray  # per group
-    clock: int = 0
-    keep: list = field(default_factory=list)  # the batch's own arrays, whose addresses `inputs` holds
 
 
 @dataclass
@@ -61,54 +45,6 @@ class UpdateCounts:
 
     dropped: np.ndarray  # per slot: gradients that were not finite
     evicted: int  # rows that were gone
-
-
-class SlotLayout:
-    """The configuration as the kernels read it.
-
-    >>> from penstock.embedding.slots import EmbeddingConfig, SlotConfig
-    >>> SlotLayout(EmbeddingConfig([SlotConfig("user", 4), SlotConfig("ad", 4)])).group_starts
-    array([0, 1, 2])
-    """
-
-    def __init__(self, config: EmbeddingConfig, signs_given: bool = False) -> None:
-        self.config = config
-        names = config.names
-        self.slots = np.zeros((len(names), layout.NUM_SLOT_FIELDS), np.uint64)
-        poolings = {"sum": layout.SUM, "mean": layout.MEAN, "sqrt_n": layout.SQRT_N, "raw": layout.RAW}
-        for i, slot in enumerate(config):
-            stack = slot.hash_stack
-            self.slots[i] = (
-                poolings[slot.pooling],
-                slot.dim,
-                slot.length or 0,
-                stack.rounds if stack else 0,
-                stack.size if stack else 0,
-                0 if signs_given else config.prefix(slot.group),
-                0 if signs_given else config.modulus,
-            )
-        self.turns = np.maximum(self.slots[:, layout.ROUNDS].astype(np.int64), 1)
-        self.members = np.array([names.index(s.name) for g in config.groups for s in config.members(g)], np.int64)
-        self.group_starts = np.cumsum([0] + [len(config.members(g)) for g in config.groups])
-
-    def number(self, inputs: np.ndarray, pool: BufferPool) -> Work:
-        """Lay out the positions of a batch, group after group, and take the memory its work needs."""
-        positions = inputs[:, layout.COUNT].astype(np.int64) * self.turns
-        ordered = positions[self.members]
-        ends = np.cumsum(ordered)
-        inputs[self.members, layout.FIRST] = ends - ordered
-        starts = np.concatenate([[0], ends])[self.group_starts]
-        total = int(starts[-1])
-        groups = np.zeros((len(starts) - 1, layout.NUM_GROUP_FIELDS), np.int64)
-        groups[:, layout.START] = starts[:-1]
-        return Work(
-            inputs,
-            groups,
-            pool.take((total,), np.uint32),
-            pool.take((total,), np.uint64),
-            pool.take((total,), np.uint32),
-            np.diff(starts),
-        )
 
 
 class TableSet:
@@ -158,9 +94,7 @@ class TableSet:
         self.removed: list[tuple[int, int, np.ndarray]] = []  # (clock, group, signs), kept while someone watches
         self.watchers: dict[str, int] = {}  # who follows changes (checkpoints, a feed), and from which clock on
         self.pool = BufferPool()
-        self.num_threads = num_threads or len(os.sched_getaffinity(0))
-        self._threads = ThreadPoolExecutor(self.num_threads - 1, "penstock-store") if self.num_threads > 1 else None
-        self._counter = np.zeros(8, np.int64)
+        self.workers = Workers(num_threads)
         self._kind = _KINDS[optimizer.kernel_name] if optimizer else formulas.NO_OPTIMIZER
         self._hyper = np.zeros((len(self.tables), formulas.NUM_HYPER), np.float32)
         self._history = [np.zeros((0, 2), np.float32) for _ in self.tables]
@@ -235,38 +169,13 @@ class TableSet:
 
     def _upkeep(self) -> None:
         for group in np.flatnonzero(self.headers[:, index.CROWDED]):
-            self.tables[group].split_crowded(most=32)
+            self.tables[group].split_crowded()
         make_room(self)
 
     def _order(self, work: Work) -> np.ndarray:
         # The largest tables first: their groups take longest, and a long one begun last leaves threads idle.
         cost = work.positions * (1 + (self.headers[:, index.ROWS] > 10_000))
         return np.argsort(-cost.astype(np.int64), kind="stable")
-
-    def _bundles(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
-        """Groups to update, in bundles whose gradients lie side by side in memory, and where each bundle begins.
-
-        A packed gradient is read four slots at a time: 64 bytes out of every row would leave most of what memory
-        delivers unused. Bundles with the most to do come first.
-        """
-        size = len(self.tables)
-        if size != len(self.layout.slots):  # groups of several slots: one at a time
-            return np.arange(size + 1), self._order(work)
-        inputs, dims = work.inputs, self.layout.slots[:, layout.SLOT_DIM]
-        plain = (inputs[:, layout.OFFSETS] == 0) & (self.layout.slots[:, layout.ROUNDS] == 0)
-        plain &= (self.layout.slots[:, layout.POOLING] != layout.RAW) & (inputs[:, layout.GRADIENT] > 0)
-        beside = inputs[1:, layout.GRADIENT] == inputs[:-1, layout.GRADIENT] + (dims[:-1] << np.uint64(2))
-        beside &= plain[1:] & plain[:-1]
-        begins, run = [], 0
-        for i in range(size):
-            run = run + 1 if i and beside[i - 1] and run < _BUNDLE else 1
-            if run == 1:
-                begins.append(i)
-        lengths = np.diff([*begins, size])
-        cost = np.add.reduceat(work.positions + 2 * work.groups[:, layout.UNIQUE], begins)
-        ranked = np.argsort(-cost, kind="stable")
-        order = np.concatenate([np.arange(begins[i], begins[i] + lengths[i]) for i in ranked])
-        return np.concatenate([[0], np.cumsum(lengths[ranked])]), order
 
     def _run_lookup(self, order: np.ndarray, work: Work, clock: int, train: bool, again: bool) -> None:
         most = int(work.positions.max(initial=0))
@@ -276,23 +185,13 @@ class TableSet:
             wide = self.pool.take((wide_rows, self._widest), np.float32)
             wide[:2] = 0
             kernel.lookup_groups(
-                self._counter, order, self.layout.group_starts, self.layout.members, self.headers, self.settings,
+                self.workers.counter, order, self.layout.group_starts, self.layout.members, self.headers, self.settings,
                 self._hyper, self.layout.slots, work.inputs, work.groups, work.inverse, work.signs, work.rows,
                 self.pool.take((max(16, 1 << (2 * most - 1).bit_length()),), np.uint32),
                 self.pool.take((most,), np.uint64), wide, np.uint64(clock), train, again,
             )  # fmt: skip
 
-        self._parallel(run, len(order), int(work.positions.sum()))
-
-    def _parallel(self, run: Callable[[], None], tasks: int, positions: int) -> None:
-        self._counter[0] = 0
-        helpers = min(self.num_threads, tasks) - 1 if positions >= _SMALL else 0
-        futures = [self._threads.submit(run) for _ in range(helpers)] if self._threads else []
-        try:
-            run()
-        finally:
-            for future in futures:
-                future.result()
+        self.workers.run(run, len(order), int(work.positions.sum()))
 
     # Update
 
@@ -300,18 +199,18 @@ class TableSet:
         """Apply the gradients that `work.inputs` names, divided by `scale`."""
         before = self._prepare_step(scale)
         counts = np.zeros((len(self.layout.slots), layout.NUM_COUNTS), np.int64)
-        starts, order = self._bundles(work)
+        starts, order = bundles(self.layout, work, self._order(work))
         unique = work.groups[order, layout.UNIQUE] * self.headers[order, index.DIM].astype(np.int64)
         most = int(np.add.reduceat(unique, starts[:-1]).max(initial=0)) if len(order) else 0
 
         def run() -> None:
             kernel.update_groups(
-                self._counter, starts, order, self.layout.group_starts, self.layout.members, self.headers, self._hyper,
-                self._kind, self.layout.slots, work.inputs, work.groups, work.inverse, work.signs, work.rows,
+                self.workers.counter, starts, order, self.layout.group_starts, self.layout.members, self.headers,
+                self._hyper, self._kind, self.layout.slots, work.inputs, work.groups, work.inverse, work.signs, work.rows,
                 self.pool.take((most,), np.float32), self.pool.take((self._widest,), np.float32), counts,
             )  # fmt: skip
 
-        self._parallel(run, len(starts) - 1, int(work.positions.sum()))
+        self.workers.run(run, len(starts) - 1, int(work.positions.sum()))
         self._touch_again(work)
         firsts = self.layout.members[self.layout.group_starts[:-1]]
         self._finish_step(before, np.flatnonzero(counts[firsts, layout.UPDATED]))
@@ -360,11 +259,11 @@ class TableSet:
                 wide = self.pool.take((wide_rows, self._widest), np.float32)
                 wide[:2] = 0
                 remote.lookup_signs(
-                    self._counter, order, self.headers, self.settings, self._hyper, groups, signs, rows, begin, out,  # noqa: B023
-                    self.pool.take((most,), np.uint64), wide, np.uint64(clock), train,
+                    self.workers.counter, order, self.headers, self.settings, self._hyper,  # noqa: B023 - run at once
+                    groups, signs, rows, begin, out, self.pool.take((most,), np.uint64), wide, np.uint64(clock), train,
                 )  # fmt: skip
 
-            self._parallel(run, len(order), len(signs))
+            self.workers.run(run, len(order), len(signs))
             waiting = np.flatnonzero(groups[:, layout.STATUS] != layout.DONE)
             for group in waiting:
                 info = groups[group]
@@ -386,11 +285,11 @@ class TableSet:
 
         def run() -> None:
             remote.update_signs(
-                self._counter, order, self.headers, self._hyper, self._kind, groups, signs, rows, begin, sums,
+                self.workers.counter, order, self.headers, self._hyper, self._kind, groups, signs, rows, begin, sums,
                 self.pool.take((self._widest,), np.float32), np.uint64(self.clock), gone,
             )  # fmt: skip
 
-        self._parallel(run, len(order), len(signs))
+        self.workers.run(run, len(order), len(signs))
         self._finish_step(before, np.flatnonzero(stepped))
         return int(gone.sum())
 
@@ -437,5 +336,4 @@ class TableSet:
 
     def close(self) -> None:
         """Stop the threads."""
-        if self._threads:
-            self._threads.shutdown(wait=True)
+        self.workers.close()

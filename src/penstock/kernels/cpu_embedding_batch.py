@@ -286,7 +286,7 @@ def sum_bundle(slots: np.ndarray, inputs: np.ndarray, members: np.ndarray, sums:
     """
     count, four = np.int64(inputs[members[0], COUNT]), np.uint64(2)
     for begin in range(0, count, TILE):
-        end = min(begin + TILE, count)
+        end = min(np.int64(begin + TILE), count)
         for k in range(members.shape[0]):
             row, dim = inputs[members[k]], np.int64(slots[members[k], SLOT_DIM])
             first, width = inverse + (row[FIRST] << four), np.uint64(dim) << four
@@ -330,6 +330,7 @@ def sum_group(
 
 @numba.njit(**KERNEL)
 def number_groups(
+    counter: np.ndarray,
     group_starts: np.ndarray,
     members: np.ndarray,
     slots: np.ndarray,
@@ -340,7 +341,10 @@ def number_groups(
     local: np.ndarray,
 ) -> None:
     """`deduplicate` for every group: what the client of a sharded store asks its shards for."""
-    for group in range(groups.shape[0]):
+    while True:
+        group = fetch_add(np.uint64(counter.ctypes.data), 1)
+        if group >= groups.shape[0]:
+            return
         mine = members[group_starts[group] : group_starts[group + 1]]
         begin = np.uint64(signs.ctypes.data) + (np.uint64(groups[group, START]) << np.uint64(3))
         groups[group, UNIQUE] = deduplicate(mine, slots, inputs, local, np.uint64(inverse.ctypes.data), begin)
@@ -348,6 +352,7 @@ def number_groups(
 
 @numba.njit(**KERNEL)
 def pool_groups(
+    counter: np.ndarray,
     group_starts: np.ndarray,
     members: np.ndarray,
     slots: np.ndarray,
@@ -357,7 +362,10 @@ def pool_groups(
     places: np.ndarray,
 ) -> None:
     """Fill every output from the addresses of the distinct rows (in the order of `signs`)."""
-    for group in range(groups.shape[0]):
+    while True:
+        group = fetch_add(np.uint64(counter.ctypes.data), 1)
+        if group >= groups.shape[0]:
+            return
         first_place = np.uint64(places.ctypes.data) + (np.uint64(groups[group, START]) << np.uint64(3))
         for slot in members[group_starts[group] : group_starts[group + 1]]:
             first = np.uint64(inverse.ctypes.data) + (inputs[slot, FIRST] << np.uint64(2))
@@ -366,6 +374,7 @@ def pool_groups(
 
 @numba.njit(**KERNEL)
 def sum_groups(
+    counter: np.ndarray,
     group_starts: np.ndarray,
     members: np.ndarray,
     slots: np.ndarray,
@@ -376,7 +385,10 @@ def sum_groups(
     counts: np.ndarray,
 ) -> None:
     """`sum_group` for every group into the addresses `sums`; STATUS says which have a gradient."""
-    for group in range(groups.shape[0]):
+    while True:
+        group = fetch_add(np.uint64(counter.ctypes.data), 1)
+        if group >= groups.shape[0]:
+            return
         mine = members[group_starts[group] : group_starts[group + 1]]
         found = sum_group(
             mine, slots, inputs, groups[group, UNIQUE], sums[group], np.uint64(inverse.ctypes.data), counts

@@ -1,0 +1,47 @@
+"""A few threads that run the same kernel at once, each drawing tasks from one counter until none is left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+_SMALL = 4096  # positions below which waking other threads costs more than it saves
+
+
+class Workers:
+    """The calling thread and `num_threads - 1` helpers. Kernels release the GIL and draw from `counter`.
+
+    >>> workers, seen = Workers(2), []
+    >>> workers.run(lambda: seen.append(1), tasks=2, positions=10_000)
+    >>> len(seen)
+    2
+    >>> workers.close()
+    """
+
+    def __init__(self, num_threads: int | None = None) -> None:
+        self.num_threads = num_threads or _available()
+        self._pool = ThreadPoolExecutor(self.num_threads - 1, "penstock-store") if self.num_threads > 1 else None
+        self.counter = np.zeros(8, np.int64)  # a cache line of its own
+
+    def run(self, function: Callable[[], None], tasks: int, positions: int) -> None:
+        """Run `function` on as many threads as there are tasks; errors of any are raised here."""
+        self.counter[0] = 0
+        helpers = min(self.num_threads, tasks) - 1 if positions >= _SMALL else 0
+        futures = [self._pool.submit(function) for _ in range(helpers)] if self._pool else []
+        try:
+            function()
+        finally:
+            for future in futures:
+                future.result()
+
+    def close(self) -> None:
+        """Stop the threads."""
+        if self._pool:
+            self._pool.shutdown(wait=True)
+
+
+def _available() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
