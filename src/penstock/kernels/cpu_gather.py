@@ -16,7 +16,39 @@ from penstock.kernels.reference_gather import split_mix
 
 AHEAD = 24  # rows between a prefetch and the use of what it fetched
 LIST_SLACK = 8
+LINE = 64  # bytes of a cache line
+BUFFERED = 1024  # values gathered before they are written
 _intrinsic: Any = intrinsic  # its first argument is numba's own, which type checkers do not know
+
+
+@_intrinsic
+def stream_line(typingctx, out, at, source, start):
+    """Copy the 64 bytes from `source[start]` on to `out[at]`, which is aligned to as many, without caching them."""
+
+    def codegen(context, builder, signature, args):
+        from llvmlite import ir
+        from numba.core import cgutils
+
+        line = ir.VectorType(ir.IntType(32), LINE // 4).as_pointer()
+        target = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
+        origin = cgutils.create_struct_proxy(signature.args[2])(context, builder, value=args[2])
+        value = builder.load(builder.bitcast(builder.gep(origin.data, [args[3]]), line), align=1)
+        store = builder.store(value, builder.bitcast(builder.gep(target.data, [args[1]]), line), align=LINE)
+        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+        return context.get_dummy_value()
+
+    return types.void(out, types.intp, source, types.intp), codegen
+
+
+@_intrinsic
+def fence(typingctx):
+    """What was streamed is visible to other threads before anything that follows."""
+
+    def codegen(context, builder, signature, args):
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
 
 
 @_intrinsic
@@ -84,17 +116,33 @@ def fill_permutation(order, seed):
 
 @njit(nogil=True, cache=True)
 def gather_column(source, order, out, at, width, stride):
-    """`out[place(at + i)] = source[order[i]]`, cast to the dtype of `out`."""
+    """`out[place(at + i)] = source[order[i]]`, cast to the dtype of `out`.
+
+    Values are gathered in a buffer that stays in the cache and leave it past the cache: nobody reads the block soon, and
+    it would drive out the source, which is read at random.
+    """
     i, size = 0, order.shape[0]
+    buffer = np.empty(BUFFERED, out.dtype)
     while i < size:
         place = (at + i) % width
         run = min(size - i, width - place)
         base = (at + i) // width * stride + place
-        target = out[base : base + run]
-        picks = order[i : i + run]
+        aligned = (out.ctypes.data + base * out.itemsize) % LINE == 0
+        done = 0
+        if aligned:
+            while done + BUFFERED <= run:
+                picks = order[i + done : i + done + BUFFERED]
+                for k in range(BUFFERED):
+                    buffer[k] = source[picks[k]]
+                for k in range(0, BUFFERED, LINE // out.itemsize):
+                    stream_line(out, base + done + k, buffer, k)
+                done += BUFFERED
+        target = out[base + done : base + run]
+        picks = order[i + done : i + run]
         for k in range(target.shape[0]):
             target[k] = source[picks[k]]
         i += run
+    fence()
 
 
 @njit(nogil=True, cache=True)

@@ -33,7 +33,7 @@ class Cache:
         return self._columns.get((partition, column))
 
     def put(self, partition: int, column: str, values: Cached) -> Cached:
-        """Keep a column; the arrays belong to the cache from here on."""
+        """Keep a column and give back what is kept; the arrays belong to the cache from here on."""
         self._columns[partition, column] = values
         return values
 

@@ -113,7 +113,10 @@ class ChunkJob:
         """The column over the whole chunk, in stored order, in a buffer of the worker (or where it lies already)."""
         pieces = self.chunk.pieces
         if len(pieces) == 1:
-            return self._values(space, pieces[0].partition, name)[pieces[0].start : pieces[0].stop]
+            values = self._values(space, pieces[0].partition, name)[pieces[0].start : pieces[0].stop]
+            if space.owns(values):
+                return values
+        # Copying in order first is cheaper than reading at random what is not in the cache.
         joined, at = None, 0
         for piece in pieces:
             dtype = self._source.dtype(piece.partition, name, self._frames.get(piece.partition))

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from penstock.core.batch import Ragged
+from penstock.core.dtypes import narrowest_int
 from penstock.core.errors import DataError
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.partition import Partition
@@ -36,6 +37,7 @@ class ColumnSource:
     ) -> None:
         self.partitions, self.rows, self.schema, self.fill = list(partitions), list(rows), schema, fill
         self._ranges = {c.name: _allowed(c, delivered.get(c.name)) for c in schema}
+        self._narrow = {c.name: np.dtype(narrowest_int(c.cardinality)) for c in schema if c.cardinality is not None}
         self.cache = cache
         self.stats = Stats()
         self._parquet = ParquetColumns()
@@ -94,7 +96,9 @@ class ColumnSource:
         values = self._decode(partition, column, frame, files, space, None if self.cache else out)
         self._check(values, self.schema[column], partition)
         if self.cache is not None:
-            values = self.cache.put(partition, column, values)  # type: ignore[assignment]
+            # Checked ids fit the narrowest type of their cardinality, which is less to keep and to read again.
+            narrow = self._narrow.get(column, values.dtype) if values.dtype.kind in "iu" else values.dtype
+            values = self.cache.put(partition, column, values.astype(narrow, copy=False))  # type: ignore[assignment]
         return values
 
     def _decode(self, partition, column, frame, files, space, out) -> np.ndarray:

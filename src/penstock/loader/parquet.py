@@ -60,6 +60,10 @@ class Workspace:
             buffer = self._buffers[name] = np.zeros(need + need // 4, np.uint8)
         return buffer
 
+    def owns(self, array: np.ndarray) -> bool:
+        """Whether an array lies in these buffers."""
+        return any(array.base is buffer for buffer in self._buffers.values())
+
     def array(self, name: str, size: int, dtype: np.dtype) -> np.ndarray:
         """`size` values of a dtype."""
         return self.bytes(name, size * dtype.itemsize)[: size * dtype.itemsize].view(dtype)

@@ -116,8 +116,7 @@ class Pipeline:
                 self._condition.wait()
             self._to_take += 1
             self._done.discard(index)
-            slabs = [self._slabs.pop(key) for key in (("bridge", index), ("slab", index)) if key in self._slabs]
-        return slabs
+            return [self._slabs.pop(key) for key in (("bridge", index), ("slab", index)) if key in self._slabs]
 
     def close(self) -> None:
         """End the threads and let go of everything; safe to call twice, from any thread, and after a fork."""

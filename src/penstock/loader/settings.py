@@ -16,7 +16,7 @@ from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.loader.frames import Fill
 
 PACKED = {Role.CATEGORICAL: "int64", Role.CONTINUOUS: "float32", Role.LABEL: "float32"}
-TARGET_BYTES = 96 << 20
+TARGET_BYTES = 64 << 20
 TARGET_ROWS = 1 << 20
 
 
@@ -91,7 +91,7 @@ def _delivered(column: ColumnSchema, layout: str, wanted: Mapping[str, str], sub
 
 
 def default_chunk_rows(row_bytes: int) -> int:
-    """A chunk of about a million rows, less where rows are wide."""
+    """A chunk of at most a million rows, fewer where rows are wide: its columns should fit the cache one by one."""
     return max(1, min(TARGET_ROWS, TARGET_BYTES // max(row_bytes, 1)))
 
 
