@@ -129,3 +129,43 @@ def test_wire_types_are_narrow(dataset):
     assert wire["item"] == "int32"
     assert wire["age"] == "float32"  # stored as float64, delivered as float32
     assert wire["click"] == "float32"
+
+
+def test_weighted_sampling_on_the_way_to_a_device(frame):
+    from penstock.loader import WeightedSampling
+
+    data = frame.with_columns(weight=(np.arange(frame.height) % 2).astype(np.float32))
+    options = {"categorical": ["row"], "sampling": WeightedSampling("weight"), "chunk_rows": 2000}
+    assert (rows(Staged(data, 500, **options)) == rows(Loader(data, 500, **options))).all()
+    assert (rows(Staged(data, 500, **options)) % 2 == 1).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("lists", ["ragged", "nested"])
+def test_on_a_gpu(dataset, lists):
+    options = {"shuffle": True, "chunk_rows": 1000, "lists": lists}
+    on_host, on_device = Loader(dataset, 256, **options), Loader(dataset, 256, device="cuda", **options)
+    for (a, x), (b, y) in zip(on_host, on_device, strict=True):
+        assert (b["row"].device.type, y.device.type) == ("cuda", "cuda")
+        for name in ("row", "user", "item", "price", "age"):
+            torch.testing.assert_close(a[name], b[name].cpu(), rtol=0, atol=0)
+        left, right = a["genres"], b["genres"]
+        for part in ("values", "offsets"):
+            get = (lambda t: getattr(t, part)()) if lists == "nested" else (lambda t: getattr(t, part))  # noqa: B023
+            torch.testing.assert_close(get(left), get(right).cpu(), rtol=0, atol=0)
+        torch.testing.assert_close(x, y.cpu(), rtol=0, atol=0)
+
+
+@pytest.mark.gpu
+def test_device_memory_bounds_the_chunks(dataset):
+    small = Loader(dataset, 64, device="cuda", device_memory=200_000)
+    assert small.chunk_rows < Loader(dataset, 64, device="cuda").chunk_rows
+    with pytest.raises(Exception, match="device_memory"):
+        Loader(dataset, 4096, device="cuda", device_memory=1000)
+
+
+@pytest.mark.gpu
+def test_batches_kept_on_the_gpu_do_not_change(dataset):
+    kept = [features["row"] for features, _ in Loader(dataset, 256, device="cuda", chunk_rows=700)]
+    torch.cuda.synchronize()
+    assert torch.cat(kept).tolist() == list(range(5003))

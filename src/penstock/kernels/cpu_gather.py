@@ -118,8 +118,8 @@ def fill_permutation(order, seed):
 def gather_column(source, order, out, at, width, stride):
     """`out[place(at + i)] = source[order[i]]`, cast to the dtype of `out`.
 
-    Values are gathered in a buffer that stays in the cache and leave it past the cache: nobody reads the block soon, and
-    it would drive out the source, which is read at random.
+    Values are gathered in a buffer that stays in the cache and leave it past the cache: nobody reads the block soon,
+    and it would drive out the source, which is read at random.
     """
     i, size = 0, order.shape[0]
     buffer = np.empty(BUFFERED, out.dtype)

@@ -290,6 +290,7 @@ class Runtime:
             first=plan.chunk_of(plan.bounds(start)[0]),
             last=plan.chunk_of(last_row) + 1,
             threads=self.threads,
+            depth=2 if carry else 3,  # a device holds on to one chunk more, while it copies
             sampling=sampling,
             carry=carry,
         )

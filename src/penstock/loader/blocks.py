@@ -145,6 +145,7 @@ class Slab:
     num_rows: int
     arrays: list[np.ndarray]
     lists: dict[str, list[Segment]] = field(default_factory=dict)
+    order: np.ndarray | None = None  # for a device that shuffles by itself: the order of the rows
 
     @classmethod
     def acquire(cls, layout: Layout, first: int, num_rows: int, pool: BufferPool, capacity: int = 0) -> Slab:

@@ -12,7 +12,14 @@ import numpy as np
 import polars as pl
 
 from penstock.core.batch import BlockSpec, ListSpec, Ragged
-from penstock.kernels.cpu_gather import LIST_SLACK, copy_column, gather_column, gather_lists, list_offsets
+from penstock.kernels.cpu_gather import (
+    LIST_SLACK,
+    copy_column,
+    fill_permutation,
+    gather_column,
+    gather_lists,
+    list_offsets,
+)
 from penstock.loader.blocks import BufferPool, Segment, Slab
 from penstock.loader.columns import ColumnSource
 from penstock.loader.parquet import Workspace
@@ -73,6 +80,8 @@ class ChunkJob:
                 tasks.append(partial(self._read_frame, partition, columns))
         if self._shuffle_here and (self._plan.shuffle or self._sampling is not None):
             tasks.append(self._draw_order)
+        elif self._plan.shuffle:
+            tasks.append(self._order_for_device)
         return tasks
 
     def fill(self) -> list[Task]:
@@ -102,6 +111,13 @@ class ChunkJob:
             weights = self._assembled(space, self._sampling.column)
             self._order = self._sampling.draw(weights, self._plan.row_seed(self.chunk))
         self._source.stats.add("shuffle", time.perf_counter() - start)
+
+    def _order_for_device(self, space: Workspace) -> None:
+        start = time.perf_counter()
+        order = self._pool.acquire(4 * self.chunk.num_rows).view(np.uint32)
+        fill_permutation(order, np.uint64(self._plan.row_seed(self.chunk)))
+        self._slabs[0].order = order
+        self._source.stats.add("shuffle", time.perf_counter() - start, order.nbytes)
 
     def _values(self, space: Workspace, partition: int, name: str, out: np.ndarray | None = None) -> np.ndarray:
         frame = self._frames.get(partition)

@@ -101,8 +101,7 @@ class Stager:
         self._plan, self._device = plan, loader.device  # type: ignore[attr-defined]
         self._stats = runtime.source.stats
         self.side = _Side(self._device)
-        # Weighted draws need the weights, which are on the host: then the host shuffles, and chunks arrive in order.
-        self._shuffle = plan.shuffle and loader.sampling is None
+        # Weighted draws need the weights, which are on the host: then the host shuffles, and slabs have no order.
         self._pipeline: Pipeline = runtime.pipeline(plan, self._wire, loader.sampling, start, stop, carry=False)
         self._next_chunk = plan.chunk_of(plan.bounds(start)[0])
         self._queue: queue.Queue[DeviceChunk | BaseException | None] = queue.Queue(QUEUED)
@@ -142,11 +141,10 @@ class Stager:
         began = time.perf_counter()
         chunk = self._plan.chunks[self._next_chunk]
         self._next_chunk += 1
-        order = self._plan.row_order(chunk) if self._shuffle else None
         with self.side():
             sent = [self._send(array)[:, : slab.num_rows] for array in slab.arrays]  # whole blocks: one copy each
             lists = {s.name: self._send_lists(slab.lists[s.name][0]) for s in self._wire.lists}
-            picks = None if order is None else self._send(order.view(np.int32)).to(torch.int64)
+            picks = None if slab.order is None else self._send(slab.order.view(np.int32)).to(torch.int64)
             copied = self.side.mark()
             blocks = [self._block(spec, sent, picks, b) for b, spec in enumerate(self._out.blocks)]
             ragged = {s.name: self._lists(s, lists[s.name], picks) for s in self._out.lists}
