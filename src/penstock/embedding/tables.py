@@ -206,8 +206,8 @@ class TableSet:
         def run() -> None:
             kernel.update_groups(
                 self.workers.counter, starts, order, self.layout.group_starts, self.layout.members, self.headers,
-                self._hyper, self._kind, self.layout.slots, work.inputs, work.groups, work.inverse, work.signs, work.rows,
-                self.pool.take((most,), np.float32), self.pool.take((self._widest,), np.float32), counts,
+                self._hyper, self._kind, self.layout.slots, work.inputs, work.groups, work.inverse, work.signs,
+                work.rows, self.pool.take((most,), np.float32), self.pool.take((self._widest,), np.float32), counts,
             )  # fmt: skip
 
         self.workers.run(run, len(starts) - 1, int(work.positions.sum()))

@@ -98,10 +98,9 @@ def resolve_group(
         if row < ABSENT:
             group[PROGRESS], group[STATUS] = u, -row
             return
-        if row >= 0:
-            if header[HISTORY] > 0:
-                _bring_forward(header, sign, np.uint64(row), dim, hyper, scratch)
-            prefetch(row_address(header, np.uint64(row)))
+        # The row itself is not prefetched here: by the time it is pooled it would be out of the cache again.
+        if row >= 0 and header[HISTORY] > 0:
+            _bring_forward(header, sign, np.uint64(row), dim, hyper, scratch)
         store_u32(rows + (np.uint64(u) << np.uint64(2)), np.uint32(row) if row >= 0 else NO_ROW)
     group[PROGRESS], group[STATUS] = unique, DONE
 
@@ -112,6 +111,10 @@ def place_rows(header: np.ndarray, unique: Any, rows: Any, places: np.ndarray, z
     dim, storage = np.int64(header[DIM]), np.int64(header[STORAGE])
     for u in range(unique):
         row = load_u32(rows + (np.uint64(u) << np.uint64(2)))
+        if storage != FLOAT32:
+            ahead = load_u32(rows + (np.uint64(min(u + AHEAD, unique - 1)) << np.uint64(2)))
+            if ahead != NO_ROW:
+                prefetch(row_address(header, np.uint64(ahead)))
         if row == NO_ROW:
             places[u] = zero
         elif storage == FLOAT32:
