@@ -109,15 +109,19 @@ def ray_data(path: Path, batch: int) -> Callable[[], None] | None:
     return lambda: drain(data.iter_batches(batch_size=batch, local_shuffle_buffer_size=batch, batch_format="numpy"))
 
 
-def slow_peers(folder: Path, rows: int, batch: int, names: list[str]) -> dict[str, float | None]:
-    """Rows per second of the loaders that would take minutes on the whole file."""
+def other_loaders(folder: Path, path: Path, options: argparse.Namespace) -> dict[str, float | None]:
+    """Rows per second of other loaders: a fraction of the rows where all of them would take minutes."""
     small = folder / "small.parquet"
-    write_file(small, rows)
-    makers = {"torch_dataloader": torch_dataloader, "hf_datasets": hf_datasets, "ray_data": ray_data}
+    write_file(small, options.slow_rows)
+    makers = {
+        "torch_dataloader": (torch_dataloader, small, options.slow_rows),
+        "hf_datasets": (hf_datasets, small, options.slow_rows),
+        "ray_data": (ray_data, path, options.rows),  # pays for starting up, so it gets the whole file, twice
+    }
     rates: dict[str, float | None] = {}
-    for name, make in makers.items():
-        run = make(small, min(batch, rows)) if name in names else None
-        rates[name] = None if run is None else rows / best_of({name: run}, rounds=1)[name]
+    for name, (make, source, rows) in makers.items():
+        run = make(source, min(options.batch, rows)) if name in options.peers.split(",") else None
+        rates[name] = None if run is None else rows / best_of({name: run}, rounds=2)[name]
     return rates
 
 
@@ -190,7 +194,7 @@ def run(folder: Path, options: argparse.Namespace) -> None:
     )
     rate = {name: options.rows / seconds for name, seconds in times.items()}
     cached._runtime = None  # lets go of the memory
-    peers = slow_peers(folder, options.slow_rows, options.batch, options.peers.split(","))
+    peers = other_loaders(folder, path, options)
     decoders: dict[str, float | None] = {n: rate[n] for n in ("polars_decode", "pyarrow_decode")}
     everyone = {**decoders, **peers, "nvtabular": None}
     batches = -(-options.rows // 512)

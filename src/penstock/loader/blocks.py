@@ -17,7 +17,8 @@ from penstock.core.batch import Batch, BlockSpec, ListSpec, Ragged
 from penstock.core.schema import Role, Schema
 
 ALIGNMENT = 64
-_FREE = 2  # what sys.getrefcount says of an item of a list that nothing else refers to
+_probe = [np.empty(1, np.uint8)]
+_FREE = sys.getrefcount(_probe[0])  # of an item of a list that nothing else refers to; Python versions may differ
 
 
 def round_up(number: int, multiple: int) -> int:
