@@ -1,0 +1,29 @@
+"""Training: the hybrid context, the fit loop, metrics, checkpoints.
+
+>>> __all__
+['Checkpointer', 'History', 'LogLoss', 'StreamingAUC', 'TrainBatch', 'TrainContext', 'evaluate', 'fit', 'slots_of']
+"""
+
+from penstock.core.extras import require
+
+require("torch", "torch")
+
+from penstock.train.batch import TrainBatch  # noqa: E402
+from penstock.train.checkpoint import Checkpointer  # noqa: E402
+from penstock.train.context import TrainContext  # noqa: E402
+from penstock.train.feeder import slots_of  # noqa: E402
+from penstock.train.fit import evaluate, fit  # noqa: E402
+from penstock.train.history import History  # noqa: E402
+from penstock.train.metrics import LogLoss, StreamingAUC  # noqa: E402
+
+__all__ = [
+    "Checkpointer",
+    "History",
+    "LogLoss",
+    "StreamingAUC",
+    "TrainBatch",
+    "TrainContext",
+    "evaluate",
+    "fit",
+    "slots_of",
+]

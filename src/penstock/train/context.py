@@ -1,0 +1,324 @@
+"""Hybrid training: a dense model that steps synchronously beside embeddings that are looked up and updated ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from penstock.core.errors import ParameterError, PenstockError, suggest
+from penstock.core.params import CALLABLE, NONE, Instance, Int, Real, Satisfies, check_all
+from penstock.embedding.store import EmbeddingStore
+from penstock.train import distributed
+from penstock.train.batch import TrainBatch
+from penstock.train.feeder import Feeder, Source
+from penstock.train.gradients import dense_finite, embedding_gradients
+from penstock.train.pipeline import Pipeline
+from penstock.train.transfer import Transfer
+
+
+class TrainContext:
+    """Trains `model` and the embeddings in `store` together.
+
+    Look-ups of coming batches and updates of past ones run on a thread beside the dense step. At most `staleness`
+    batches are in flight: with 1 every look-up sees all updates before it (exact, the same bits on every run); with k
+    it lacks those of the k - 1 batches before. The order of look-ups and updates is fixed, so runs in one process
+    repeat themselves at any staleness.
+
+    Args:
+        model: called as `model(dense, embeddings)`; those of `penstock.nn`, or any module with that signature.
+        store: of `penstock.embedding`; or an `nn.Module` that makes embeddings from ids on the device
+            (`penstock.nn.EmbeddingTables`), whose parameters the dense optimizer steps; or None without categories.
+        dense_optimizer: a torch optimizer; None where nothing is trained.
+        staleness: most batches in flight.
+        loss_fn: what `ctx.loss(output, labels)` computes; binary cross-entropy of logits by default.
+        grad_scaler: a `torch.amp.GradScaler`.
+        autocast: a dtype (`torch.bfloat16`) for the model's forward pass.
+        scheduler: a torch learning-rate scheduler, stepped after every step that was taken.
+        device: where the model runs; that of its parameters by default.
+        exit_timeout: seconds that leaving the block may take at most.
+
+    Under `torch.distributed` the model is wrapped in `DistributedDataParallel`, and gradients of embeddings are divided
+    by the number of workers, as those of the model are; all workers share one store (`RayStore.attach(name)`).
+
+    >>> from penstock import ColumnSchema, Schema
+    >>> from penstock.embedding import SGD, SlotConfig, Store
+    >>> from penstock.loader.torch import Loader
+    >>> from penstock.nn import MLP
+    >>> data = {"user": [1, 2, 3, 4], "click": [0, 1, 0, 1]}
+    >>> loader = Loader(data, 2, categorical=["user"], labels=["click"])
+    >>> model, store = MLP(loader.schema, 4, hidden=()), Store([SlotConfig("user", dim=4)], SGD(lr=0.1))
+    >>> with TrainContext(model, store, torch.optim.SGD(model.parameters(), lr=0.1)) as ctx:
+    ...     for batch in ctx.batches(loader):
+    ...         output, labels = ctx.forward(batch)
+    ...         finite = ctx.backward(ctx.loss(output, labels))
+    >>> finite, ctx.steps, store.stats()["rows"]
+    (True, 2, 4)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        store: Source,
+        dense_optimizer: torch.optim.Optimizer | None,
+        *,
+        staleness: int = 1,
+        loss_fn: Callable[[Any, Any], Tensor] | None = None,
+        grad_scaler: Any = None,
+        autocast: torch.dtype | None = None,
+        scheduler: Any = None,
+        device: Any = None,
+        exit_timeout: float = 60.0,
+    ) -> None:
+        optimizers = NONE | Instance(torch.optim.Optimizer, "a torch optimizer")
+        stores = NONE | Instance((EmbeddingStore, nn.Module), "an embedding store, or a module that makes embeddings")
+        constraints = {
+            "model": Instance(nn.Module, "a torch module"),
+            "store": stores,
+            "dense_optimizer": optimizers,
+            "staleness": Int(min=1),
+            "loss_fn": NONE | CALLABLE,
+            "autocast": NONE | Instance(torch.dtype, "a torch dtype"),
+            "scheduler": NONE | Satisfies(lambda v: hasattr(v, "step"), "a learning-rate scheduler"),
+            "exit_timeout": Real(min=0),
+        }
+        check_all(locals(), constraints, "TrainContext")
+        self.device = torch.device(device) if device is not None else _device_of(model)
+        self.store, self.dense_optimizer, self.staleness = store, dense_optimizer, staleness
+        self.loss = loss_fn or nn.functional.binary_cross_entropy_with_logits
+        self.grad_scaler, self.autocast, self.scheduler = grad_scaler, autocast, scheduler
+        self.exit_timeout = exit_timeout
+        self.tables = store.to(self.device) if isinstance(store, nn.Module) else None
+        self.module = model.to(self.device)
+        self.world = distributed.world_size()
+        self.model = distributed.wrapped(self.module, self.device)
+        self.module = getattr(self.model, "module", self.model) if self.world > 1 else self.module
+        self._network_tables = None if self.tables is None else distributed.wrapped(self.tables, self.device)
+        _check_columns(self.module, store)
+        self._transfer = Transfer(self.device)
+        self._feeder = Feeder(self.module, store, self._transfer, staleness)
+        self._pipeline: Pipeline | None = None
+        self._evaluations: set[Pipeline] = set()
+        self._late_error: Exception | None = None
+        self._current: TrainBatch | None = None
+        self._evaluating = self._entered = False
+        self.steps = self.rows = self.skipped_steps = 0
+        self.dropped_gradients: dict[str, int] = {}
+        self.waited = 0.0
+        self.position: Any = None  # the loader's state after the last batch that was trained
+
+    # The block.
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        self.module.train()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, _: Any) -> None:
+        self._entered = False
+        pipeline, self._pipeline, self._current = self._pipeline, None, None
+        evaluations, self._evaluations = self._evaluations, set()
+        for other in evaluations:
+            other.stop(discard=True, timeout=self.exit_timeout)
+        late, self._late_error = self._late_error, None
+        if pipeline is None:
+            if kind is None and late is not None:
+                raise late
+            return
+        failed = kind is not None
+        try:
+            if not failed:
+                pipeline.drain(self.exit_timeout)
+        except BaseException:
+            failed = True
+            raise
+        finally:
+            pipeline.stop(discard=failed, timeout=self.exit_timeout)
+
+    # The loop.
+
+    def batches(self, loader: Any) -> Iterator[TrainBatch]:
+        """The loader's batches with their embeddings: for training, or for evaluation inside `evaluating()`."""
+        if not self._entered:
+            raise PenstockError("use the context in a with block: with TrainContext(…) as ctx:")
+        training = not self._evaluating
+        if training and self._pipeline is not None:
+            raise PenstockError("a training loop is under way already; finish or leave it before starting another")
+        pipeline = self._feeder.pipeline(loader, training)
+        if training:
+            self._pipeline = pipeline
+        else:
+            self._evaluations.add(pipeline)
+        failed, closing = True, False
+        try:
+            while (batch := pipeline.take()) is not None:
+                self._feeder.arrived(batch)
+                yield batch
+                self._current = None  # a batch that saw no backward pass is let go
+                del batch
+            failed = False
+        except GeneratorExit:  # the loop was left, by break or an error: what was trained still counts
+            failed, closing = False, True
+            raise
+        finally:
+            self.waited += pipeline.waited
+            self._finish(pipeline, failed, closing)
+
+    def _finish(self, pipeline: Pipeline, failed: bool, closing: bool) -> None:
+        """End a loop's thread, unless leaving the block has done so already."""
+        if pipeline is self._pipeline:
+            self._pipeline = self._current = None
+            try:
+                pipeline.stop(discard=failed, timeout=self.exit_timeout)
+            except Exception as error:
+                if not closing:
+                    raise
+                self._late_error = error  # nobody would hear it from a generator that is being closed
+        elif pipeline in self._evaluations:
+            self._evaluations.remove(pipeline)
+            pipeline.stop(discard=True, timeout=self.exit_timeout)
+
+    def forward(self, batch: TrainBatch) -> tuple[Any, Any]:
+        """The model's output and the labels, both on the device."""
+        embeddings = batch.embeddings
+        casting = torch.autocast(self.device.type, dtype=self.autocast) if self.autocast is not None else nullcontext()
+        with casting:
+            # Evaluation goes past DistributedDataParallel: workers may have unequal numbers of batches there.
+            tables = self.tables if self._evaluating else self._network_tables
+            model = self.module if self._evaluating else self.model
+            if tables is not None:
+                embeddings = tables(batch.ids)
+            more = {"masks": batch.masks} if batch.masks else {}
+            output = model(batch.dense, embeddings, **more)
+        if not self._evaluating:
+            self._current = batch
+        return output.float() if isinstance(output, Tensor) else output, batch.labels
+
+    def backward(self, loss: Tensor) -> bool:
+        """Step the model and send the embeddings' gradients; whether all gradients were finite.
+
+        Gradients are un-scaled by the loss scale. Those of an embedding column that are not finite are skipped, and so
+        is the whole dense step where one of its gradients is not; both are counted (`dropped_gradients`,
+        `skipped_steps`), on every step.
+        """
+        batch, self._current = self._current, None
+        if batch is None:
+            raise PenstockError("backward needs a forward pass first: output, labels = ctx.forward(batch)")
+        scaler = self.grad_scaler
+        (loss if scaler is None else scaler.scale(loss)).backward()
+        scale = 1.0 if scaler is None else float(scaler.get_scale())
+        sparse_finite = self._send_gradients(batch, scale)
+        finite = self._dense_step(scale, sparse_finite)
+        self.steps += 1
+        self.rows += batch.num_rows
+        self.position = batch.position
+        return finite and sparse_finite
+
+    def _send_gradients(self, batch: TrainBatch, scale: float) -> bool:
+        if batch.lookup is None:
+            return True
+        gradients, broken = embedding_gradients(batch.leaves, self._feeder.dims)
+        for name in broken:
+            self.dropped_gradients[name] = self.dropped_gradients.get(name, 0) + 1
+        lookup, ready, transfer, store = batch.lookup, self._transfer.mark(), self._transfer, self.store
+        batch.lookup, batch.embeddings, batch.leaves = None, None, {}
+        assert self._pipeline is not None
+        assert isinstance(store, EmbeddingStore)
+        share = scale * self.world  # the model's gradients are averaged over the workers, so these are too
+        self._pipeline.submit(lambda: store.update(lookup, transfer.to_host(gradients, ready), scale=share))
+        return not broken
+
+    def _dense_step(self, scale: float, sparse_finite: bool) -> bool:
+        optimizer, scaler = self.dense_optimizer, self.grad_scaler
+        if optimizer is None:
+            return True
+        if scaler is not None:
+            scaler.unscale_(optimizer)
+        finite = dense_finite(optimizer)
+        if finite:
+            optimizer.step() if scaler is None else scaler.step(optimizer)
+            if self.scheduler is not None:
+                self.scheduler.step()
+        else:
+            self.skipped_steps += 1
+        if scaler is not None:
+            # The scaler has seen the dense gradients only; all workers must go on with the same scale.
+            good = distributed.everywhere(finite and sparse_finite, self.device)
+            scaler.update(None if good else scale * scaler.get_backoff_factor())
+        optimizer.zero_grad(set_to_none=True)
+        return finite
+
+    # Evaluation and checkpoints.
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """A block in which look-ups never insert, nothing is trained, and the model is in evaluation mode."""
+        self.drain()
+        modules = [m for m in (self.module, self.tables) if m is not None]
+        before, was = [m.training for m in modules], self._evaluating
+        current, self._current = self._current, None
+        self._evaluating = True
+        try:
+            for module in modules:
+                module.eval()
+            with torch.no_grad():
+                yield
+        finally:
+            self._evaluating, self._current = was, current
+            for module, mode in zip(modules, before, strict=True):
+                module.train(mode)
+
+    def drain(self) -> None:
+        """Wait until the updates of all batches trained so far are in the store."""
+        if self._pipeline is not None:
+            self._pipeline.drain()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A block in which the store stands still, with all updates done: for saving it.
+
+        Batches that were looked up ahead are looked up again behind it, so that going on and resuming from what was
+        saved see the same.
+        """
+        self.drain()
+        yield
+        if self._pipeline is not None and self.staleness > 1:
+            self._pipeline.look_up_again()
+
+    def stats(self) -> dict[str, Any]:
+        """What the loop has done so far."""
+        return {
+            "steps": self.steps,
+            "rows": self.rows,
+            "skipped_steps": self.skipped_steps,
+            "dropped_gradients": dict(self.dropped_gradients),
+            "seconds_waited_for_batches": self.waited + (self._pipeline.waited if self._pipeline else 0.0),
+        }
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def _check_columns(model: nn.Module, store: Source) -> None:
+    """Every category the model reads must have embeddings, of the width it expects."""
+    wanted = getattr(model, "categorical", None)
+    if wanted is None or isinstance(store, nn.Module):
+        return
+    if store is None:
+        if wanted:
+            raise ParameterError(f"the model reads embeddings of {wanted[0]!r}, so it needs a store")
+        return
+    known: Mapping[str, Any] = {slot.name: slot for slot in store.config}
+    for name in wanted:
+        if name not in known:
+            hint = suggest(name, known, "slots")
+            raise ParameterError(f"the model reads embeddings of {name!r}, and the store has no such slot{hint}")
+        if known[name].dim != model.embedding_dim:
+            raise ParameterError(
+                f"slot {name!r} has dim={known[name].dim}, the model embedding_dim={model.embedding_dim}; "
+                "they must agree"
+            )

@@ -1,0 +1,184 @@
+"""The thread beside the dense step: look-ups of coming batches and updates of past ones, in a fixed order.
+
+All store work of a training loop is done by one thread that takes commands in turn. When the loop asks for batch t + 1
+the look-up of batch t + k is ordered, behind the update of batch t: so at most k batches are in flight, and what each
+look-up sees does not depend on how fast anything runs. With k = 1 every look-up sees every update before it.
+
+    asked for batch 0   look up 0, 1, …, k-1
+    backward of batch 0 update 0
+    asked for batch 1   look up k
+    backward of batch 1 update 1          …
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from penstock.core.errors import PenstockError
+
+_TICK = 0.5  # seconds between looks at whether the thread is still alive
+
+
+class _End:
+    """Behind the last batch."""
+
+
+class Pipeline:
+    """Prepares batches of `source` with `prepare`, up to `ahead` of them before they are taken.
+
+    `prepare(raw)` makes a batch and looks it up; `refresh(batch)` looks it up again.
+
+    >>> pipeline = Pipeline([1, 2, 3], prepare=lambda n: n * n, refresh=lambda n: n, ahead=2)
+    >>> pipeline.take(), pipeline.take()
+    (1, 4)
+    >>> pipeline.submit(lambda: print("updated"))
+    >>> pipeline.drain()
+    updated
+    >>> pipeline.take(), pipeline.take()
+    (9, None)
+    >>> pipeline.stop()
+    """
+
+    def __init__(
+        self, source: Iterable[Any], prepare: Callable[[Any], Any], refresh: Callable[[Any], Any], ahead: int
+    ) -> None:
+        self._source, self._prepare, self._refresh, self._ahead = source, prepare, refresh, ahead
+        self._commands: deque[tuple[str, Any]] = deque()
+        self._ready: deque[Any] = deque()
+        self._changed = threading.Condition()
+        self._busy, self._started, self._discard, self._ended = False, False, False, False
+        self._error: BaseException | None = None
+        self._iterator: Any = None
+        self.waited = 0.0  # seconds that the loop waited for a batch
+        self._thread = threading.Thread(target=self._run, name="penstock-train", daemon=True)
+
+    # What the training loop calls.
+
+    def take(self) -> Any:
+        """The next batch, or None behind the last one."""
+        count = 1 if self._started else self._ahead
+        if not self._started:
+            self._started = True
+            self._thread.start()
+        began = time.perf_counter()
+        with self._changed:
+            self._commands.extend([("fetch", None)] * count)
+            self._changed.notify_all()
+            self._wait_for(lambda: self._ready)
+            item = None if self._ready[0] is _End else self._ready.popleft()
+        self.waited += time.perf_counter() - began
+        return item
+
+    def submit(self, update: Callable[[], None]) -> None:
+        """Have an update done, behind everything ordered before."""
+        with self._changed:
+            self._raise()
+            self._commands.append(("update", update))
+            self._changed.notify_all()
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until everything ordered so far has been done."""
+        with self._changed:
+            if self._started:
+                self._wait_for(lambda: not self._commands and not self._busy, timeout)
+
+    def look_up_again(self) -> None:
+        """Order a fresh look-up of the batches that wait to be taken: after a checkpoint, as after a resumption."""
+        with self._changed:
+            self._commands.append(("refresh", None))
+            self._changed.notify_all()
+
+    def stop(self, discard: bool = False, timeout: float = 60.0) -> None:
+        """End the thread, after what was ordered or leaving it undone; returns within `timeout` seconds in any case."""
+        if not self._started:
+            return
+        with self._changed:
+            self._discard = discard
+            self._commands.append(("stop", None))
+            self._changed.notify_all()
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            warnings.warn(
+                f"the training thread did not end within {timeout:g} s: it hangs in the loader or in the store; "
+                "it is left behind and ends with the process",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        elif not discard:
+            self._raise()
+
+    def _wait_for(self, condition: Callable[[], Any], timeout: float | None = None) -> None:
+        """Wait (holding the lock) for the thread to bring something about; its error is raised here."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not condition():
+            self._raise()
+            if not self._thread.is_alive():
+                raise PenstockError("the training thread has ended; start another loop with ctx.batches(loader)")
+            if deadline is not None and time.monotonic() > deadline:
+                raise PenstockError(f"the updates of past batches were not done within {timeout:g} s; the store hangs")
+            self._changed.wait(_TICK)
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # What the thread does.
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._commands)
+                command, argument = self._commands.popleft()
+                self._busy = True
+            skip = self._discard or self._error is not None
+            try:
+                if command == "stop":
+                    self._close()
+                elif not skip:
+                    self._do(command, argument)
+            except BaseException as error:
+                self._error = error
+            finally:
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()
+            del argument
+            if command == "stop":
+                return
+
+    def _do(self, command: str, argument: Any) -> None:
+        if command == "update":
+            argument()
+        elif command == "refresh":
+            for number, item in enumerate(list(self._ready)):
+                if item is not _End:
+                    self._ready[number] = self._refresh(item)
+        elif not self._ended:
+            item = self._fetch()
+            self._ended = item is _End
+            with self._changed:
+                self._ready.append(item)
+
+    def _fetch(self) -> Any:
+        if self._iterator is None:
+            self._iterator = iter(self._source)
+        try:
+            raw = next(self._iterator)
+        except StopIteration:
+            return _End
+        return self._prepare(raw)
+
+    def _close(self) -> None:
+        """End the loader's threads; a generator must be closed by the thread that runs it."""
+        self._ready.clear()
+        if hasattr(self._iterator, "close"):
+            with suppress(Exception):
+                self._iterator.close()
+        self._iterator = None
