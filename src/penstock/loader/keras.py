@@ -24,7 +24,7 @@ keras = require("keras", "keras")
 ALIGNMENT = 64  # what TensorFlow takes without a copy; it aborts the process on a DLPack buffer with less
 
 
-class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined, misc]
+class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined]
     """Batches `({name: (rows, 1)}, labels)` for Keras; `(features,)` where no column is a label.
 
     `model.fit(loader)` needs nothing else. On the TensorFlow backend batches are tensors over the loader's own memory,
@@ -132,7 +132,7 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined, m
         super().load_state_dict(state)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands. TensorFlow fetches batches ahead of `fit`: use `LoaderPosition` to save inside it."""
+        """Where the loader stands. TensorFlow fetches batches ahead of `fit`; save inside it with `LoaderPosition`."""
         state = super().state_dict()
         if self._consumed is not None:
             state["epoch"], state["batch"] = self._consumed
@@ -197,7 +197,7 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined, m
         return dataset_of(self, prefetch)
 
 
-class LoaderPosition(keras.callbacks.Callback):  # type: ignore[name-defined, misc]
+class LoaderPosition(keras.callbacks.Callback):  # type: ignore[name-defined]
     """Callback of `fit` that makes `loader.state_dict()` name the batch to train on next.
 
     TensorFlow fetches batches ahead, so that without it the state names a batch or two that were not trained on yet.

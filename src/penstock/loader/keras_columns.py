@@ -166,7 +166,7 @@ def _initializer(initializer: Any, name: str, dimension: int) -> dict[str, Any] 
         raise ParameterError(f"the initializer of {name!r} cannot be saved; use one of tf.keras.initializers")
     kind = type(initializer).__name__.removesuffix("V2")
     config = {k: v for k, v in config.items() if k not in ("dtype", "layout")}
-    if kind == "TruncatedNormal" and config.get("mean") == 0.0 and config.get("seed") is None:
-        if abs(config["stddev"] - dimension**-0.5) < 1e-12:
-            return None
+    plain = kind == "TruncatedNormal" and config.get("mean") == 0.0 and config.get("seed") is None
+    if plain and abs(config["stddev"] - dimension**-0.5) < 1e-12:
+        return None
     return {"class_name": kind, "config": config}

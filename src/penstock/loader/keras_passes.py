@@ -29,7 +29,10 @@ class Passes:
         self._open_pass = open_pass
         self._lock = threading.RLock()
         self._in_epoch = False
-        self.forget()
+        self._stream: Iterator[Any] | None = None
+        self._held: list[Any] = []
+        self._served = self._taken = 0
+        self._total: int | None = None
 
     def begin(self) -> None:
         """A pass begins: a new one, or once more the present one if only batches that are still held were served."""
@@ -53,21 +56,16 @@ class Passes:
     def take(self) -> Any:
         """The next batch of the pass."""
         with self._lock:
-            if self._served < len(self._held):
-                batch = self._held[self._served]
-            else:
-                batch = self._advance()
+            batch = self._held[self._served] if self._served < len(self._held) else self._advance()
             self._served += 1
             return batch
 
     def forget(self) -> None:
         """Let go of the present pass, with its threads and batches."""
         with self._lock:
-            close = getattr(getattr(self, "_stream", None), "close", None)
-            self._stream: Iterator[Any] | None = None
-            self._held: list[Any] = []
+            close = getattr(self._stream, "close", None)
+            self._stream, self._held, self._total = None, [], None
             self._served = self._taken = 0
-            self._total: int | None = None
             if close is not None:
                 close()
 
