@@ -130,7 +130,7 @@ def _check_offsets(name: str, offsets: np.ndarray, values: np.ndarray) -> np.nda
             f"slot {name!r}: lists are (values, offsets), both 1-D, offsets integers with one entry more than samples; "
             f"got shapes {values.shape} and {offsets.shape} ({offsets.dtype})"
         )
-    offsets = np.ascontiguousarray(offsets, np.int64)
+    offsets = np.array(offsets, np.int64)  # a copy: the update reads them again, when a loader may have moved on
     if offsets[0] != 0 or offsets[-1] != len(values) or bool((offsets[1:] < offsets[:-1]).any()):
         raise DataError(f"slot {name!r}: offsets must rise from 0 to the number of values, {len(values)}")
     return offsets

@@ -128,7 +128,7 @@ class RayStore(EmbeddingStore):
             numbered = Numbered(self._layout, ids, self._pool, self._workers, self.num_shards)
             replies = self._all("lookup", [(*part, train) for part in numbered.requests()])
             numbered.pool_rows(replies)
-            found._work = numbered
+            found._work = numbered if train else None
             self._counters.lookups += train
         return found
 

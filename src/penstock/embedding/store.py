@@ -154,7 +154,8 @@ class Store(EmbeddingStore):
         with self._lock:
             ids = IdBatch(self.config, batch, self.tables.workers.run)
             found = Lookup(self.config, ids, self.tables.pool, train)
-            found._work = self.tables.lookup(ids.inputs, train, [ids])
+            work = self.tables.lookup(ids.inputs, train, [ids])
+            found._work = work if train else None
             self._counters.lookups += train
         return found
 
