@@ -39,7 +39,7 @@ def test_it_learns_and_reports(make) -> None:
     assert seen == history.records
     assert [r["step"] for r in history.of("train")] == [50, 100, 150, 200]
     assert [(r["step"], r["epoch"]) for r in history.of("valid")] == [(60, 0), (100, 0), (120, 1), (180, 1), (200, 1)]
-    assert history.last("valid")["auc"] > 0.8 > 0.5 + history.of("train")[0]["auc"] - 0.45
+    assert history.last("valid")["auc"] > 0.8 > history.of("train")[0]["auc"]
     assert history.values("train", "loss")[-1] < history.values("train", "loss")[0]
     assert all(rate > 0 for rate in history.values("train", "rows_per_second"))
     assert history.stats["rows"] == 12800 and setup.loader.epoch == 2
@@ -146,7 +146,7 @@ def test_altered_and_incomplete_checkpoints_are_refused(make, tmp_path) -> None:
     with pytest.raises(ArtefactError, match=r"model\.safetensors is truncated or altered"):
         quick(make(), checkpoint_dir=tmp_path)
     weights.write_bytes(content)
-    os.rename(tmp_path / "store-00000020", tmp_path / "elsewhere")
+    (tmp_path / "store-00000020").rename(tmp_path / "elsewhere")
     with pytest.raises(ArtefactError, match="store-00000020, which is not there"):
         quick(make(), checkpoint_dir=tmp_path)
     other = make()

@@ -25,7 +25,7 @@ def test_auc_is_that_of_all_pairs(scale) -> None:
     for number, part in enumerate(np.split(np.arange(3000), [10, 1000, 2999])):
         auc.update(scores[part], labels[part])
         halves[number % 2].update(torch.from_numpy(scores[part]), torch.from_numpy(labels[part]))
-    assert auc.compute() == pytest.approx(exact_auc(scores, labels), abs=1e-5)
+    assert auc.compute() == pytest.approx(exact_auc(scores, labels), abs=5e-5)
     halves[0].merge(halves[1])
     assert halves[0].compute() == auc.compute()
     assert auc.compute() != StreamingAUC().compute()

@@ -91,7 +91,9 @@ class Pipeline:
     def look_up_again(self) -> None:
         """Order a fresh look-up of the batches that wait to be taken: after a checkpoint, as after a resumption."""
         with self._changed:
-            self._commands.append(("refresh", None))
+            items = list(self._ready)
+            self._ready.clear()
+            self._commands.append(("refresh", items))
             self._changed.notify_all()
 
     def stop(self, discard: bool = False, timeout: float = 60.0) -> None:
@@ -157,14 +159,17 @@ class Pipeline:
         if command == "update":
             argument()
         elif command == "refresh":
-            for number, item in enumerate(list(self._ready)):
-                if item is not _End:
-                    self._ready[number] = self._refresh(item)
+            for item in argument:
+                self._deliver(item if item is _End else self._refresh(item))
         elif not self._ended:
             item = self._fetch()
             self._ended = item is _End
-            with self._changed:
-                self._ready.append(item)
+            self._deliver(item)
+
+    def _deliver(self, item: Any) -> None:
+        with self._changed:
+            self._ready.append(item)
+            self._changed.notify_all()
 
     def _fetch(self) -> Any:
         if self._iterator is None:
