@@ -1,0 +1,143 @@
+"""A trained model as an artefact: workflow, embeddings and weights in one directory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from penstock.core import artefact
+from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError, SchemaError
+from penstock.embedding.locks import write_lock
+from penstock.embedding.store import EmbeddingStore, Store
+from penstock.etl import Workflow
+from penstock.nn import EmbeddingTables, Model, from_config
+
+KIND, VERSION = "model", 1
+
+
+@dataclass
+class SavedModel:
+    """What a model directory holds."""
+
+    workflow: Workflow | None
+    model: Model
+    store: Any  # a Store opened for serving, EmbeddingTables, or None
+    labels: list[str]
+
+
+def save_model(
+    directory: str | Path,
+    workflow: Workflow | None,
+    model: nn.Module,
+    store: EmbeddingStore | EmbeddingTables | None,
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Write everything that predictions on raw rows need; `Predictor(directory)` reads it.
+
+    The directory holds `model` (weights, description, workflow) and a `store-…` folder with the embeddings, which
+    `model` names by its checksum and which is written first: an interrupted save leaves the model that was there.
+    `workflow` may be None where rows come as features already.
+    """
+    place = Path(directory)
+    if not isinstance(model, Model):
+        raise ParameterError(f"a saved model is one of penstock.nn (built from its description), got {type(model)}")
+    if (place / "model").exists() and not overwrite:
+        raise OutputExistsError(f"{place} holds a model already; pass overwrite=True to replace it")
+    if workflow is not None:
+        _serving_workflow(workflow, model)  # what cannot be served is refused now, not by the service
+    place.mkdir(parents=True, exist_ok=True)
+    with write_lock(place / "model"):
+        name = None
+        if isinstance(store, EmbeddingStore):
+            name = f"store-{uuid.uuid4().hex[:8]}"
+            store.save(place / name)
+        try:
+            _write(place, workflow, model, store, name)
+        except BaseException:
+            if name is not None:
+                shutil.rmtree(place / name, ignore_errors=True)
+            raise
+        for old in place.glob("store-*"):
+            if old.name != name:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def _write(place: Path, workflow: Workflow | None, model: Model, store: Any, name: str | None) -> None:
+    with artefact.writing(place / "model", KIND, VERSION, overwrite=True) as folder:
+        save_file(
+            {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, folder / "model.safetensors"
+        )
+        about: dict[str, Any] = {
+            "model": model.config(),
+            "store": None,
+            "tables": None,
+            "workflow": workflow is not None,
+        }
+        if name is not None:
+            about["store"] = {"path": name, "manifest": artefact.checksum(place / name / artefact.MANIFEST)}
+        elif isinstance(store, EmbeddingTables):
+            about["tables"] = store.config()
+            weights = {k: v.detach().cpu().contiguous() for k, v in store.state_dict().items()}
+            save_file(weights, folder / "tables.safetensors")
+        if workflow is not None:
+            workflow.save(folder / "workflow")
+        (folder / "model.json").write_text(json.dumps(about, indent=1))
+
+
+def load_model(directory: str | Path, num_threads: int | None = None) -> SavedModel:
+    """Read what `save_model` wrote; embeddings are opened for serving, without optimizer state."""
+    place = Path(directory)
+    folder = artefact.verified(place / "model", KIND, VERSION)
+    try:
+        about = json.loads((folder / "model.json").read_text())
+        described, named, tables, has_workflow = (about[key] for key in ("model", "store", "tables", "workflow"))
+    except (OSError, ValueError, KeyError) as error:
+        raise ArtefactError(f"{folder / 'model.json'} does not describe a model: {error}") from error
+    model = _filled(from_config(described), folder / "model.safetensors")
+    store: Any = None
+    if named is not None:
+        manifest = place / named["path"] / artefact.MANIFEST
+        if not manifest.is_file():
+            raise ArtefactError(f"{folder} belongs to {place / named['path']}, which is not there; copy it along")
+        if artefact.checksum(manifest) != named["manifest"]:
+            raise ArtefactError(f"{place / named['path']} does not hold the embeddings that {folder} was saved with")
+        settings: dict[str, Any] = {} if num_threads is None else {"num_threads": num_threads}
+        store = Store.open(place / named["path"], serving=True, **settings)
+    elif tables is not None:
+        store = _filled(from_config(tables), folder / "tables.safetensors")
+    workflow = Workflow.load(folder / "workflow") if has_workflow else None
+    labels: list[str] = []
+    if workflow is not None:
+        workflow, labels = _serving_workflow(workflow, model)
+    return SavedModel(workflow, model, store, labels)
+
+
+def _filled(module: nn.Module, path: Path) -> Any:
+    try:
+        module.load_state_dict(load_file(path))
+    except (RuntimeError, OSError) as error:
+        raise ArtefactError(f"{path} does not hold the weights of this {type(module).__name__}: {error}") from error
+    return module.eval()
+
+
+def _serving_workflow(workflow: Workflow, model: Model) -> tuple[Workflow, list[str]]:
+    """The workflow without the labels, which rows to predict do not have; and the labels' names."""
+    outputs = set(workflow.output_schema.select(roles="label").names)
+    labels = [c.name for c in workflow.input_schema if c.role == "label" or c.name in outputs]
+    serving = workflow.remove_inputs(labels) if labels else workflow
+    for name in (*model.categorical, *model.continuous):
+        if name not in serving.output_schema:
+            if name in workflow.output_schema:
+                raise SchemaError(f"the model reads {name!r}, which the workflow makes from a label {labels}")
+            raise SchemaError(
+                f"the model reads {name!r}, which the workflow does not make: {serving.output_schema.names}"
+            )
+    return serving, labels

@@ -1,0 +1,244 @@
+"""Predictions on raw rows: workflow, embeddings and model behind one call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+import torch
+from torch import nn
+
+from penstock.core.batch import Ragged
+from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.core.params import NONE, Int, Real, check_all
+from penstock.core.schema import ColumnSchema
+from penstock.data import Dataset
+from penstock.data.sources import to_polars
+from penstock.embedding.feed import FeedReader
+from penstock.embedding.store import Store
+from penstock.nn import Model
+from penstock.serve.model import load_model
+
+_FEW = 64  # rows up to which going row by row beats building a frame
+
+
+class Predictor:
+    """Probabilities for raw rows, from a directory that `penstock.serve.save_model` wrote.
+
+    Look-ups never insert: an id that training has not seen has an embedding of zeros.
+
+    Args:
+        directory: what `save_model` wrote.
+        feed: a directory that a `FeedWriter` publishes to; its packets are applied by `refresh()`.
+        poll_seconds: also look for packets before a prediction, when this long has passed since the last time.
+        batch_size: rows that go through the model at once.
+        device: where the model runs.
+        num_threads: of the embedding look-ups.
+
+    >>> import tempfile
+    >>> import penstock as ps
+    >>> from penstock import ops
+    >>> from penstock.embedding import SGD
+    >>> from penstock.nn import MLP
+    >>> from penstock.serve import save_model
+    >>> from penstock.train import slots_of
+    >>> rows = ps.Dataset({"user": ["ann", "bob"], "click": [0, 1]}).with_roles(label=["click"])
+    >>> workflow = ps.Workflow((["user"] >> ops.Categorify()) + ["click"]).fit(rows)
+    >>> model = MLP(workflow.output_schema, 4, hidden=())
+    >>> place = tempfile.mkdtemp()
+    >>> save_model(place, workflow, model, Store(slots_of(workflow.output_schema, 4), SGD()))
+    >>> Predictor(place).predict([{"user": "ann"}, {"user": "nobody"}]).shape
+    (2,)
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        feed: str | Path | None = None,
+        poll_seconds: float | None = None,
+        batch_size: int = 8192,
+        device: Any = None,
+        num_threads: int | None = None,
+    ) -> None:
+        given = {"poll_seconds": poll_seconds, "batch_size": batch_size, "num_threads": num_threads}
+        numbers = {"poll_seconds": NONE | Real(min=0), "batch_size": Int(1), "num_threads": NONE | Int(1)}
+        check_all(given, numbers, "Predictor")
+        saved = load_model(directory, num_threads)
+        self.directory, self.workflow, self.batch_size = Path(directory), saved.workflow, batch_size
+        self.device = torch.device(device if device is not None else "cpu")
+        self.model: Model = saved.model.to(self.device)
+        self.store = saved.store.to(self.device) if isinstance(saved.store, nn.Module) else saved.store
+        self._feed: FeedReader | None = None
+        if feed is not None:
+            if not isinstance(self.store, Store):
+                raise DataError(f"{directory} has no embedding store, so there is nothing that a feed could update")
+            self._feed = FeedReader(feed, self.store)
+        self._poll_seconds, self._polled = poll_seconds, -float("inf")
+
+    # Predicting.
+
+    def predict(self, rows: Any) -> np.ndarray:
+        """The probability of a click for each row, `(rows,)`: dicts, a frame (polars, pandas, Arrow), or a Dataset."""
+        if self._feed and self._poll_seconds is not None and time.monotonic() - self._polled >= self._poll_seconds:
+            self.refresh()
+        if isinstance(rows, Mapping):
+            raise DataError("predict takes a list of rows, a frame or a Dataset; put a single row in a list: [row]")
+        parts = [self._scores(columns) for columns in self._columns(rows)]
+        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+    def predict_row(self, row: Mapping[str, Any]) -> float:
+        """The probability for one row."""
+        return float(self.predict([row])[0])
+
+    def refresh(self) -> int:
+        """Apply the packets of the feed that have arrived; how many."""
+        if self._feed is None:
+            raise DataError("this predictor follows no feed; open it with Predictor(directory, feed=…)")
+        self._polled = time.monotonic()
+        return self._feed.poll()
+
+    # Rows to columns.
+
+    def _columns(self, rows: Any) -> Iterator[dict[str, Any]]:
+        """The model's columns, a batch at a time."""
+        if isinstance(rows, Dataset):
+            for frame in rows.iter_frames(self._inputs(rows.schema.names)):
+                yield from self._from_frame(frame)
+        elif isinstance(rows, Sequence) and not isinstance(rows, (str, bytes)):
+            if len(rows) > _FEW:
+                yield from self._from_frame(self._frame(rows))
+            elif len(rows):
+                yield self._from_rows(rows)
+        else:
+            yield from self._from_frame(to_polars(rows))
+
+    def _inputs(self, there: list[str]) -> list[str]:
+        wanted = self.workflow.input_schema.names if self.workflow is not None else self._needed
+        for name in wanted:
+            if name not in there:
+                raise ColumnNotFoundError(name, there, "the rows to predict")
+        return list(wanted)
+
+    @property
+    def _needed(self) -> list[str]:
+        return [*self.model.categorical, *self.model.continuous]
+
+    def _from_rows(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Few rows, without a frame."""
+        if self.workflow is not None:
+            rows = [self.workflow.transform_row(row) for row in rows]
+        columns = {}
+        for name in self._needed:
+            column = self.model.schema[name]
+            try:
+                values = [row[name] for row in rows]
+            except KeyError:
+                raise ColumnNotFoundError(name, rows[0], "the rows to predict") from None
+            if any(value is None for value in values):
+                raise _null(name)
+            columns[name] = _ragged(values) if column.is_list else np.array(values, _dtype(column))
+        return columns
+
+    def _frame(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+        """Many rows as a frame, hexadecimal text and all."""
+        schema = self.workflow.input_schema if self.workflow is not None else self.model.schema
+        columns = {}
+        for column in schema:
+            try:
+                values = [row[column.name] for row in rows]
+            except KeyError:
+                raise ColumnNotFoundError(column.name, rows[0], "the rows to predict") from None
+            is_hex = column.properties.get("text") == "hex"
+            values = [int(v, 16) if isinstance(v, str) else v for v in values] if is_hex else values
+            try:
+                columns[column.name] = pl.Series(column.name, values, dtype=column.polars_dtype, strict=True)
+            except (TypeError, pl.exceptions.PolarsError) as error:
+                raise DataError(f"column {column.name!r} must hold {column.dtype} values: {error}") from error
+        return pl.DataFrame(columns)
+
+    def _from_frame(self, frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
+        frame = frame.select(self._inputs(frame.columns))
+        if self.workflow is not None:
+            spelled = [c.name for c in self.workflow.input_schema if c.properties.get("text") == "hex"]
+            texts = [n for n in spelled if frame.schema[n] == pl.String]
+            frame = frame.with_columns(pl.col(texts).str.to_integer(base=16)) if texts else frame
+        for part in frame.iter_slices(self.batch_size):
+            done = self.workflow.transform(part) if self.workflow is not None else part
+            if done.height:
+                yield {name: _array(done[name], self.model.schema[name]) for name in self._needed}
+
+    # Columns to scores.
+
+    def _scores(self, columns: Mapping[str, Any]) -> np.ndarray:
+        with torch.inference_mode():
+            ids = {name: columns[name] for name in self.model.categorical}
+            rows = len(_first(columns))
+            embeddings = self._embeddings(ids)
+            dense = np.empty((rows, len(self.model.continuous)), np.float32)
+            for number, name in enumerate(self.model.continuous):
+                dense[:, number] = columns[name]
+            logits = self.model(torch.from_numpy(dense).to(self.device), embeddings)
+            return torch.sigmoid(logits).float().cpu().numpy()
+
+    def _embeddings(self, ids: Mapping[str, Any]) -> Any:
+        if isinstance(self.store, Store):
+            found = self.store.lookup(ids, train=False)
+            if list(found) == self.model.categorical and not found.masks:  # as the model reads them: one tensor
+                packed = torch.from_numpy(found.packed)
+                return packed.view(len(packed), len(found), -1).to(self.device)
+            return {name: tensor.to(self.device) for name, tensor in found.tensors().items()}
+        return {} if self.store is None else self.store({name: _tensors(value) for name, value in ids.items()})
+
+    def close(self) -> None:
+        """Release the store's threads."""
+        if isinstance(self.store, Store):
+            self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _array(series: pl.Series, column: ColumnSchema) -> Any:
+    if series.null_count():
+        raise _null(series.name)
+    if column.is_list:
+        arrow: Any = series.rechunk().to_arrow()
+        offsets = arrow.offsets.to_numpy().astype(np.int64)
+        values = arrow.values[int(offsets[0]) : int(offsets[-1])]
+        if values.null_count:
+            raise _null(series.name)
+        return Ragged(values.to_numpy(zero_copy_only=False), offsets - offsets[0])
+    return np.ascontiguousarray(series.to_numpy())
+
+
+def _null(name: str) -> DataError:
+    return DataError(f"column {name!r} has missing values behind the workflow; fill them in the workflow")
+
+
+def _ragged(values: list[Any]) -> Ragged:
+    lengths = [len(value) for value in values]
+    joined = [item for value in values for item in value]
+    return Ragged(np.array(joined, np.int64), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+
+def _dtype(column: ColumnSchema) -> Any:
+    return np.float32 if column.role == "continuous" else (np.uint64 if column.dtype == "uint64" else np.int64)
+
+
+def _first(columns: Mapping[str, Any]) -> Any:
+    value = next(iter(columns.values()))
+    return value.offsets[1:] if isinstance(value, Ragged) else value
+
+
+def _tensors(value: Any) -> Any:
+    if isinstance(value, Ragged):
+        return Ragged(*(torch.from_numpy(part.astype(np.int64)) for part in value))
+    return torch.from_numpy(value.astype(np.int64))

@@ -1,0 +1,221 @@
+"""Predictions on raw rows equal what training saw, whatever the rows come as."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import penstock as ps
+from penstock import ops
+from penstock.core.errors import ArtefactError, DataError, OutputExistsError, ParameterError, SchemaError
+from penstock.embedding import Adagrad, FeedWriter, Store
+from penstock.loader.torch import Loader
+from penstock.nn import DLRM, EmbeddingTables
+from penstock.serve import Predictor, save_model
+from penstock.train import fit, slots_of
+
+
+def raw_rows(rows: int = 300) -> pl.DataFrame:
+    rng = np.random.default_rng(0)
+    user = rng.integers(0, 20, rows)
+    return pl.DataFrame(
+        {
+            "user": [f"u{n}" for n in user],
+            "ad": pl.Series(rng.integers(1, 2**31, 5)[rng.integers(0, 5, rows)], dtype=pl.UInt32),
+            "tags": [rng.integers(0, 9, n).tolist() for n in rng.integers(0, 4, rows)],
+            "price": pl.Series([None if p < 0.1 else float(p) for p in rng.random(rows)], dtype=pl.Float32),
+            "click": pl.Series((user % 2).astype(np.int8)),
+        }
+    )
+
+
+class Trained:
+    def __init__(self, tables: bool = False) -> None:
+        torch.manual_seed(0)
+        self.frame = raw_rows()
+        columns = ps.Schema.from_polars(self.frame.schema)
+        columns = columns.with_column(columns["ad"].with_(properties={"text": "hex"}))
+        data = ps.Dataset(self.frame, schema=columns).with_roles(label=["click"])
+        categories = ["user", "ad"] >> ops.Categorify()
+        lists = ["tags"] >> ops.Categorify()
+        self.workflow = ps.Workflow(
+            ["click"] + categories + lists + (["price"] >> ops.FillMissing() >> ops.Normalize())
+        )
+        self.features = self.workflow.fit_transform(data).to_polars()
+        self.schema = self.workflow.output_schema
+        self.loader = Loader(ps.Dataset(self.features, schema=self.schema), 50)
+        self.model = DLRM(self.schema, 4, bottom=(8,), top=(8,))
+        if tables:
+            self.store = EmbeddingTables(self.schema, 4)
+        else:
+            self.store = Store(slots_of(self.schema, 4), Adagrad(lr=0.2))
+        fit(self.model, self.loader, self.store, epochs=3, staleness=1, progress=False)
+
+    def expected(self) -> np.ndarray:
+        """What the model says of the features, computed by hand."""
+        columns = {n: self.features[n] for n in ("user", "ad", "tags", "price")}
+        lists = columns["tags"].to_arrow()
+        ids = {n: columns[n].to_numpy() for n in ("user", "ad")}
+        ragged = lists.values.to_numpy(zero_copy_only=False).astype(np.int64), lists.offsets.to_numpy().astype(np.int64)
+        with torch.no_grad():
+            if isinstance(self.store, Store):
+                found = self.store.lookup({**ids, "tags": ragged}, train=False).tensors()
+            else:
+                tensors = {n: torch.as_tensor(v.astype(np.int64)) for n, v in ids.items()}
+                found = self.store({**tensors, "tags": tuple(map(torch.as_tensor, ragged))})
+            dense = torch.from_numpy(columns["price"].to_numpy().astype(np.float32))[:, None]
+            return torch.sigmoid(self.model.eval()(dense, found)).numpy()
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return Trained()
+
+
+@pytest.fixture(scope="module")
+def place(trained, tmp_path_factory):
+    place = tmp_path_factory.mktemp("served") / "model"
+    save_model(place, trained.workflow, trained.model, trained.store)
+    return place
+
+
+@pytest.fixture
+def predictor(place):
+    with Predictor(place, batch_size=128) as predictor:
+        yield predictor
+
+
+FORMS = {
+    "polars": lambda frame: frame,
+    "pandas": lambda frame: frame.with_columns(pl.col("ad").cast(pl.Int64)).to_pandas(),
+    "arrow": lambda frame: frame.to_arrow(),
+    "dataset": lambda frame: ps.Dataset(frame, part_size=2000),
+    "many dicts": lambda frame: frame.to_dicts(),
+    "hex dicts": lambda frame: [{**row, "ad": f"{row['ad']:08x}"} for row in frame.to_dicts()],
+    "hex frame": lambda frame: frame.with_columns(ad=pl.Series([f"{n:08x}" for n in frame["ad"]])),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_rows_gives_the_same(predictor, trained, form) -> None:
+    rows = FORMS[form](trained.frame.drop("click"))  # the label is not there when serving
+    np.testing.assert_allclose(predictor.predict(rows), trained.expected(), rtol=1e-5, atol=1e-6)
+
+
+def test_few_rows_and_one(predictor, trained) -> None:
+    rows = [{**row, "ad": f"{row['ad']:x}"} for row in trained.frame.to_dicts()[:7]]
+    np.testing.assert_allclose(predictor.predict(rows), trained.expected()[:7], rtol=1e-5, atol=1e-6)
+    assert predictor.predict_row(rows[3]) == pytest.approx(trained.expected()[3], rel=1e-5)
+    assert predictor.predict([]).shape == (0,) == predictor.predict(trained.frame.head(0)).shape
+
+
+def test_it_has_learned(predictor, trained) -> None:
+    scores, clicks = predictor.predict(trained.frame), trained.frame["click"].to_numpy()
+    assert scores[clicks == 1].mean() > scores[clicks == 0].mean() + 0.1
+
+
+def test_unseen_ids_are_zeros_and_nothing_is_inserted(predictor) -> None:
+    before = predictor.store.stats()["rows"]
+    row = {"user": "nobody", "ad": 7, "tags": [100, 101], "price": None}
+    first = predictor.predict_row(row)
+    assert 0 < first < 1 and predictor.predict_row({**row, "user": "somebody else"}) == first
+    assert predictor.store.stats()["rows"] == before
+
+
+def test_on_device_tables(tmp_path) -> None:
+    trained = Trained(tables=True)
+    save_model(tmp_path / "m", trained.workflow, trained.model, trained.store)
+    with Predictor(tmp_path / "m") as predictor:
+        rows = trained.frame.drop("click")
+        np.testing.assert_allclose(predictor.predict(rows), trained.expected(), rtol=1e-5, atol=1e-6)
+
+
+def test_without_a_workflow(tmp_path, trained) -> None:
+    save_model(tmp_path / "m", None, trained.model, trained.store)
+    with Predictor(tmp_path / "m") as predictor:
+        np.testing.assert_allclose(predictor.predict(trained.features), trained.expected(), rtol=1e-5, atol=1e-6)
+        with pytest.raises(DataError, match="column 'price' has missing values"):
+            predictor.predict(trained.features.with_columns(price=pl.lit(None, pl.Float32)))
+
+
+def test_following_a_feed(place, trained, tmp_path) -> None:
+    torch.manual_seed(1)
+    writer = FeedWriter(trained.store, tmp_path / "feed")
+    with (
+        Predictor(place, feed=tmp_path / "feed") as slow,
+        Predictor(place, feed=tmp_path / "feed", poll_seconds=0) as eager,
+    ):
+        before = slow.predict(trained.frame)
+        codes = {"user": np.arange(3, 23), "ad": np.full(20, 3), "tags": np.full(20, 3)}
+        found = trained.store.lookup(codes)
+        trained.store.update(found, {"user": np.ones((20, 4), np.float32)})
+        writer.publish()
+        np.testing.assert_array_equal(slow.predict(trained.frame), before)
+        assert slow.refresh() == 1 and slow.refresh() == 0
+        np.testing.assert_allclose(slow.predict(trained.frame), trained.expected(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(eager.predict(trained.frame), slow.predict(trained.frame))
+        assert (slow.predict(trained.frame) != before).any()
+    writer.close()
+    with pytest.raises(DataError, match="follows no feed"), Predictor(place) as plain:
+        plain.refresh()
+
+
+# What goes wrong.
+
+
+def test_missing_columns_and_wrong_rows(predictor, trained) -> None:
+    with pytest.raises(KeyError, match="column 'ad' is not in"):
+        predictor.predict(trained.frame.drop("ad"))
+    with pytest.raises(KeyError, match="column 'ad' is not in"):
+        predictor.predict([{"user": "u1"}])
+    with pytest.raises(KeyError, match="column 'ad' is not in"):
+        predictor.predict([{"user": "u1"}] * 100)
+    with pytest.raises(DataError, match="put a single row in a list"):
+        predictor.predict({"user": "u1"})
+
+
+def test_saving_twice_and_damage(trained, tmp_path) -> None:
+    place = tmp_path / "m"
+    save_model(place, trained.workflow, trained.model, trained.store)
+    with pytest.raises(OutputExistsError, match="holds a model already"):
+        save_model(place, trained.workflow, trained.model, trained.store)
+    save_model(place, trained.workflow, trained.model, trained.store, overwrite=True)
+    assert sorted(p.name.split("-")[0] for p in place.iterdir()) == ["model", "store"]
+    (store,) = place.glob("store-*")
+    shutil.move(store, tmp_path / "away")
+    with pytest.raises(ArtefactError, match="which is not there; copy it along"):
+        Predictor(place)
+    shutil.move(tmp_path / "away", store)
+    (place / "model" / "model.json").write_text("{}")
+    with pytest.raises(ArtefactError, match=r"model\.json is truncated or altered"):
+        Predictor(place)
+    with pytest.raises(ArtefactError, match="is not a folder"):
+        Predictor(tmp_path / "nowhere")
+
+
+def test_what_cannot_be_served_is_not_saved(trained, tmp_path) -> None:
+    with pytest.raises(ParameterError, match=r"one of penstock\.nn"):
+        save_model(tmp_path / "m", trained.workflow, torch.nn.Linear(1, 1), trained.store)
+    other = ps.Workflow(["user"] >> ops.Categorify()).fit(trained.frame)
+    with pytest.raises(SchemaError, match="the model reads 'ad', which the workflow does not make"):
+        save_model(tmp_path / "m", other, trained.model, trained.store)
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_foreign_class_is_never_built(trained, tmp_path) -> None:
+    from penstock.core import artefact
+
+    place = tmp_path / "m"
+    save_model(place, None, trained.model, trained.store)
+    about = json.loads((place / "model" / "model.json").read_text())
+    about["model"]["class"] = "os.system"
+    shutil.rmtree(place / "model")
+    with artefact.writing(place / "model", "model", 1) as folder:
+        (folder / "model.json").write_text(json.dumps(about))
+    with pytest.raises(ArtefactError, match=r"unknown model 'os\.system'"):
+        Predictor(place)
