@@ -133,6 +133,10 @@ class ChunkJob:
             if space.owns(values):
                 return values
         # Copying in order first is cheaper than reading at random what is not in the cache.
+        first = self._source.dtype(pieces[0].partition, name, self._frames.get(pieces[0].partition))
+        whole = space.array("joined", self.chunk.num_rows, first)
+        if self._at_once(space, name, whole):
+            return whole
         joined, at = None, 0
         for piece in pieces:
             dtype = self._source.dtype(piece.partition, name, self._frames.get(piece.partition))
@@ -161,10 +165,39 @@ class ChunkJob:
             gather_column(values, self._order[target.start : target.stop], out, target.at, width, stride)
         self._source.stats.add("shuffle", time.perf_counter() - start, self.chunk.num_rows * spec.dtype.itemsize)
 
+    def _at_once(self, space: Workspace, name: str, out: np.ndarray) -> bool:
+        """The whole chunk's column into `out` by one call, which is what lets many threads work at the same time."""
+        pieces = self.chunk.pieces
+        start = time.perf_counter()
+        if self._source.cached_at_once([(p.partition, p.start, p.stop) for p in pieces], name, out):
+            self._source.stats.add("shuffle", time.perf_counter() - start, out.nbytes)
+            return True
+        if any(p.start or p.num_rows != self._source.rows[p.partition] for p in pieces):
+            return False
+        return self._source.decode_at_once([p.partition for p in pieces], name, self._files, space, out)
+
+    def _alone(self, space: Workspace, block: int, row: int, spec: BlockSpec, name: str) -> bool:
+        """A slab that holds just this chunk (for a device) is filled by one or two calls."""
+        target = self._targets[0] if len(self._targets) == 1 else None
+        if target is None or target.stop - target.start != self.chunk.num_rows:
+            return False
+        piece = self.chunk.pieces[0]
+        stored = self._source.dtype(piece.partition, name, self._frames.get(piece.partition))
+        out = target.slab.arrays[block][row][target.at : target.at + self.chunk.num_rows]
+        if stored == spec.dtype:
+            return self._at_once(space, name, out)
+        values = space.array("joined", self.chunk.num_rows, stored)
+        if not self._at_once(space, name, values):
+            return False
+        self._copy(values, 0, block, row, spec)
+        return True
+
     def _dense_in_place(self, space: Workspace, block: int, row: int, spec: BlockSpec, name: str) -> None:
         """Unshuffled: decode straight into the slab where a piece is whole and its place contiguous."""
         at = 0
         contiguous = self._layout.stride(spec) == self._layout.batch_size
+        if contiguous and self._alone(space, block, row, spec, name):
+            return
         for piece in self.chunk.pieces:
             end, out = at + piece.num_rows, None
             if contiguous and piece.num_rows == self._source.rows[piece.partition]:

@@ -17,6 +17,7 @@ from penstock.core.errors import DataError
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.partition import Partition
 from penstock.kernels.cpu_gather import first_nan, first_outside
+from penstock.kernels.cpu_parquet_column import copy_pieces
 from penstock.loader.cache import Cache
 from penstock.loader.frames import Fill, checked_height, dense_array, list_array, null_error, read_frame, where
 from penstock.loader.parquet import ColumnChunk, OpenFile, ParquetColumns, Workspace
@@ -101,6 +102,47 @@ class ColumnSource:
             values = self.cache.put(partition, column, values.astype(narrow, copy=False))  # type: ignore[assignment]
         return values
 
+    def decode_at_once(
+        self, partitions: Sequence[int], column: str, files: Files, space: Workspace, out: np.ndarray
+    ) -> bool:
+        """A column of whole partitions, none of them cached, end to end in `out`; False where that cannot be done."""
+        if self.cache is not None:
+            return False
+        chunks: list[tuple[ColumnChunk, OpenFile]] = []
+        for partition in partitions:
+            native = self._native(partition, column)
+            if native is None or _stored_dtype(native[0], self.schema[column]) != out.dtype:
+                return False
+            file = files.get(str(self.partitions[partition].path))
+            chunks += [(chunk, file) for chunk in native]
+        start, read_before, fill = time.perf_counter(), space.read_seconds, self.fill.of(column)
+        nulls = self._parquet.read_at_once(chunks, space, out.view(chunks[0][0].dtype), fill)
+        if nulls is None or (nulls and fill is None):  # step by step it will be said where
+            return False
+        read = space.read_seconds - read_before
+        self.stats.add("read", read, sum(chunk.size for chunk, _ in chunks))
+        self.stats.add("decode", time.perf_counter() - start - read, out.nbytes)
+        return self._all_allowed(out, self.schema[column])
+
+    def cached_at_once(self, pieces: Sequence[tuple[int, int, int]], column: str, out: np.ndarray) -> bool:
+        """Rows `(partition, start, stop)` of a cached column end to end in `out`; False where that cannot be done."""
+        arrays = [self._cached(partition, column) for partition, _, _ in pieces]
+        if any(a is None or a.dtype != out.dtype or not a.flags.c_contiguous for a in arrays):
+            return False
+        width = out.itemsize
+        addresses = [a.ctypes.data + start * width for a, (_, start, _) in zip(arrays, pieces, strict=True)]
+        sizes = [(stop - start) * width for _, start, stop in pieces]
+        copy_pieces(np.array(addresses, np.uint64), np.array(sizes, np.int64), out)
+        return True
+
+    def _all_allowed(self, values: np.ndarray, column: ColumnSchema) -> bool:
+        if column.role is Role.LABEL and values.dtype.kind == "f":
+            return first_nan(values) < 0
+        allowed = self._ranges[column.name]
+        if allowed is None or values.dtype.kind not in "iu":
+            return True
+        return first_outside(values, *_bounds(allowed, values.dtype)) < 0
+
     def _decode(self, partition, column, frame, files, space, out) -> np.ndarray:
         source, fill = self.partitions[partition], self.fill.of(column)
         chunks = self._native(partition, column)
@@ -165,14 +207,15 @@ class ColumnSource:
         if column.role is Role.LABEL and values.dtype.kind == "f":
             if (row := first_nan(values)) >= 0:
                 raise DataError(f"{where(self.partitions[partition])}: label {column.name!r} is NaN in row {row} of it")
-        elif (allowed := self._ranges[column.name]) is not None and values.dtype.kind in "iu":
-            bounds = np.iinfo(values.dtype)
-            low, high = max(allowed.low, bounds.min), min(allowed.high, bounds.max)
-            if (row := first_outside(values, values.dtype.type(low), values.dtype.type(high))) >= 0:
-                raise DataError(
-                    f"{where(self.partitions[partition])}: column {column.name!r} holds {values[row]} "
-                    f"at position {row} there, {allowed.reason}"
-                )
+            return
+        allowed = self._ranges[column.name]
+        if allowed is None or values.dtype.kind not in "iu":
+            return
+        if (row := first_outside(values, *_bounds(allowed, values.dtype))) >= 0:
+            raise DataError(
+                f"{where(self.partitions[partition])}: column {column.name!r} holds {values[row]} "
+                f"at position {row} there, {allowed.reason}"
+            )
 
     def open_files(self) -> Files:
         return Files(self._parquet)
@@ -185,6 +228,12 @@ class Allowed:
     low: int
     high: int
     reason: str
+
+
+def _bounds(allowed: Allowed, dtype: np.dtype) -> tuple[np.generic, np.generic]:
+    """The range as two numbers of the values' dtype."""
+    limits = np.iinfo(dtype)
+    return dtype.type(max(allowed.low, limits.min)), dtype.type(min(allowed.high, limits.max))
 
 
 def _allowed(column: ColumnSchema, delivered: np.dtype | None) -> Allowed | None:
