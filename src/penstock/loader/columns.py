@@ -97,17 +97,13 @@ class ColumnSource:
         values = self._decode(partition, column, frame, files, space, None if self.cache else out)
         self._check(values, self.schema[column], partition)
         if self.cache is not None:
-            # Checked ids fit the narrowest type of their cardinality, which is less to keep and to read again.
-            narrow = self._narrow.get(column, values.dtype) if values.dtype.kind in "iu" else values.dtype
-            values = self.cache.put(partition, column, values.astype(narrow, copy=False))  # type: ignore[assignment]
+            values = self.cache.put(partition, column, self._narrowed(column, values))  # type: ignore[assignment]
         return values
 
     def decode_at_once(
         self, partitions: Sequence[int], column: str, files: Files, space: Workspace, out: np.ndarray
     ) -> bool:
-        """A column of whole partitions, none of them cached, end to end in `out`; False where that cannot be done."""
-        if self.cache is not None:
-            return False
+        """A column of whole partitions end to end in `out`; False where that cannot be done."""
         chunks: list[tuple[ColumnChunk, OpenFile]] = []
         for partition in partitions:
             native = self._native(partition, column)
@@ -122,7 +118,25 @@ class ColumnSource:
         read = space.read_seconds - read_before
         self.stats.add("read", read, sum(chunk.size for chunk, _ in chunks))
         self.stats.add("decode", time.perf_counter() - start - read, out.nbytes)
-        return self._all_allowed(out, self.schema[column])
+        if not self._all_allowed(out, self.schema[column]):
+            return False
+        if self.cache is not None:
+            self._keep(partitions, column, out)
+        return True
+
+    def _keep(self, partitions: Sequence[int], column: str, values: np.ndarray) -> None:
+        """Put checked values of whole partitions into the cache."""
+        kept = self._narrowed(column, values)
+        kept = kept.copy() if kept is values else kept  # `values` lies in a buffer that is used again
+        at = 0
+        for partition in partitions:
+            self.cache.put(partition, column, kept[at : at + self.rows[partition]])  # type: ignore[union-attr]
+            at += self.rows[partition]
+
+    def _narrowed(self, column: str, values: np.ndarray) -> np.ndarray:
+        """Checked ids fit the narrowest type of their cardinality, which is less to keep and to read again."""
+        narrow = self._narrow.get(column, values.dtype) if values.dtype.kind in "iu" else values.dtype
+        return values.astype(narrow, copy=False)
 
     def cached_at_once(self, pieces: Sequence[tuple[int, int, int]], column: str, out: np.ndarray) -> bool:
         """Rows `(partition, start, stop)` of a cached column end to end in `out`; False where that cannot be done."""

@@ -17,7 +17,7 @@ from penstock.loader.blocks import BufferPool
 from penstock.loader.loader import packed, padded
 from penstock.loader.plan import EpochPlan, LastBatch
 from penstock.loader.sampling import WeightedSampling
-from penstock.loader.settings import Lists, Pad
+from penstock.loader.settings import Lists, Pad, default_chunk_rows
 
 torch = require("torch", "torch")
 
@@ -78,6 +78,8 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset):  # type: ignore[name
             sampling=sampling, cache=cache, chunk_rows=chunk_rows, rank=rank, world=world, threads=threads,
         )  # fmt: skip
         self.device = torch.device(device if device is not None else "cpu")
+        if chunk_rows is None and self.device.type == "cuda":
+            self.chunk_rows = default_chunk_rows(self._layout.row_bytes(), on_device=True)
         self.device_memory = device_memory
         if device_memory is not None and self.device.type == "cuda":
             self._fit_device()
