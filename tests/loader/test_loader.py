@@ -6,7 +6,9 @@ import polars as pl
 import pytest
 
 from penstock.core.errors import ParameterError, SchemaError
+from penstock.core.schema import Schema
 from penstock.data import Dataset
+from penstock.data.partition import FramePartition
 from penstock.loader import Loader, Pad, WeightedSampling
 
 
@@ -258,3 +260,12 @@ def test_the_verdict_names_the_slower_side(dataset):
         time.sleep(0.02)
     assert "the model is the bottleneck" in loader.stats().verdict()
     assert loader.stats().stages["wait_for_consumer"].seconds > 0.09
+
+
+def test_parts_per_chunk_counts_partitions():
+    frames = [FramePartition(pl.DataFrame({"x": np.arange(10)})) for _ in range(6)]
+    data = Dataset.from_partitions(frames, Schema.from_polars({"x": pl.Int64()}))
+    loader = Loader(data, 5, continuous=["x"], parts_per_chunk=2)
+    assert [chunk.num_rows for chunk in loader.plan().chunks] == [20, 20, 20]
+    with pytest.raises(ParameterError, match="give one of them"):
+        Loader(data, 5, continuous=["x"], parts_per_chunk=2, chunk_rows=20)

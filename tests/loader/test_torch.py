@@ -169,3 +169,25 @@ def test_batches_kept_on_the_gpu_do_not_change(dataset):
     kept = [features["row"] for features, _ in Loader(dataset, 256, device="cuda", chunk_rows=700)]
     torch.cuda.synchronize()
     assert torch.cat(kept).tolist() == list(range(5003))
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torchdata_resumes_in_the_middle(dataset, workers):
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def feed():
+        return StatefulDataLoader(Loader(dataset, 256, shuffle=True, seed=3), batch_size=None, num_workers=workers)
+
+    whole = [labels for _, labels in feed()]
+    first = feed()
+    batches = iter(first)
+    seen = [next(batches)[1] for _ in range(5)]
+    state = first.state_dict()
+    del batches
+    second = feed()
+    second.load_state_dict(state)
+    rest = [labels for _, labels in second]
+    assert len(seen) + len(rest) == len(whole)
+    for expected, found in zip(whole, seen + rest, strict=True):
+        assert torch.equal(expected, found)

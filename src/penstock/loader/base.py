@@ -39,6 +39,7 @@ class BaseLoader:
         "seed": Int(min=0),
         "last_batch": OneOf(LAST_BATCH),
         "chunk_rows": Int(min=1) | NONE,
+        "parts_per_chunk": Int(min=1) | NONE,
         "layout": OneOf(("dict", "packed")),
         "cache": OneOf((None, "memory", "disk")),
         "threads": Int(min=1) | NONE,
@@ -65,6 +66,7 @@ class BaseLoader:
         sampling: WeightedSampling | None = None,
         cache: str | None = None,
         chunk_rows: int | None = None,
+        parts_per_chunk: int | None = None,
         rank: int = 0,
         world: int = 1,
         threads: int | None = None,
@@ -82,6 +84,10 @@ class BaseLoader:
             self._read_schema = self.schema.with_column(self.dataset.schema[sampling.column])
         self._dtypes = settings.delivered_dtypes(self.schema, layout, dtypes, self._substitutes)
         self._layout = Layout.of(self.schema, self._dtypes, batch_size)
+        if parts_per_chunk is not None:
+            if chunk_rows is not None:
+                raise ParameterError("chunk_rows and parts_per_chunk say the same thing; give one of them")
+            chunk_rows = parts_per_chunk * max(1, *self._row_counts())
         self.chunk_rows = chunk_rows or settings.default_chunk_rows(self._layout.row_bytes())
         self.epoch = 0
         self.num_rows_processed = 0

@@ -32,6 +32,7 @@ class Loader(BaseLoader):
         sampling: a `WeightedSampling` instead of a plain shuffle.
         cache: keep decoded columns for later epochs in `"memory"` or on `"disk"`.
         chunk_rows: rows decoded and shuffled together; about a million by default. Memory is about three chunks.
+        parts_per_chunk: the same as a number of partitions of the data set (of its largest).
         rank, world: which share of the data set this loader delivers.
         threads: that read and shuffle; one per core by default.
 

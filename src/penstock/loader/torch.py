@@ -62,6 +62,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset):  # type: ignore[name
         sampling: WeightedSampling | None = None,
         cache: str | None = None,
         chunk_rows: int | None = None,
+        parts_per_chunk: int | None = None,
         rank: int | None = None,
         world: int | None = None,
         threads: int | None = None,
@@ -75,10 +76,11 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset):  # type: ignore[name
         super().__init__(
             data, batch_size, categorical=categorical, continuous=continuous, labels=labels, shuffle=shuffle, seed=seed,
             last_batch=last_batch, layout=layout, dtypes=_plain(dtypes), lists=lists, fill=fill, transform=transform,
-            sampling=sampling, cache=cache, chunk_rows=chunk_rows, rank=rank, world=world, threads=threads,
+            sampling=sampling, cache=cache, chunk_rows=chunk_rows, parts_per_chunk=parts_per_chunk,
+            rank=rank, world=world, threads=threads,
         )  # fmt: skip
         self.device = torch.device(device if device is not None else "cpu")
-        if chunk_rows is None and self.device.type == "cuda":
+        if chunk_rows is None and parts_per_chunk is None and self.device.type == "cuda":
             self.chunk_rows = default_chunk_rows(self._layout.row_bytes(), on_device=True)
         self.device_memory = device_memory
         if device_memory is not None and self.device.type == "cuda":
@@ -101,9 +103,10 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset):  # type: ignore[name
         worker = torch.utils.data.get_worker_info()
         if worker is None:
             return self._iterate(plan, self._start(), plan.num_batches)
-        # Each worker process of a DataLoader takes a stretch of the batches, and the process's own position stays put.
+        # Each worker process of a DataLoader takes a stretch of the batches; torchdata restores the place it had there.
         count, number = worker.num_workers, worker.id
-        return self._iterate(plan, plan.num_batches * number // count, plan.num_batches * (number + 1) // count)
+        first, stop = plan.num_batches * number // count, plan.num_batches * (number + 1) // count
+        return self._iterate(plan, min(max(first, self._start()), stop), stop)
 
     def _source(self, runtime: Runtime, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
         if not self._staged:
