@@ -1,0 +1,57 @@
+"""Two dense workers (gloo) train one model and share one store on Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.embedding import Adagrad, Init, RayStore
+from penstock.train import Checkpointer, slots_of
+
+from .conftest import SCHEMA
+
+
+@pytest.fixture(scope="module")
+def ray():
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="penstock")
+    yield ray
+    ray.shutdown()
+
+
+def test_two_workers_share_a_store(ray, tmp_path) -> None:
+    store = RayStore(slots_of(SCHEMA, 4, init=Init("uniform", -0.1, 0.1)), Adagrad(lr=0.1), num_shards=2, name="shared")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
+              "RAY_ADDRESS": ray.get_runtime_context().gcs_address}  # fmt: skip
+    command = [sys.executable, str(Path(__file__).with_name("ddp_worker.py")), "shared", str(tmp_path)]
+    workers = [
+        subprocess.Popen(command, env={**common, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    try:
+        for worker in workers:
+            _, errors = worker.communicate(timeout=180)
+            assert worker.returncode == 0, errors[-3000:]
+    finally:
+        for worker in workers:
+            worker.kill()
+    first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2))
+    assert first["world"] == 2 and first["stats"]["steps"] == second["stats"]["steps"] == 100
+    assert first["weights"] == second["weights"]  # the dense side is synchronous
+    valid = [record for record in first["records"] if record["kind"] == "valid"]
+    assert valid[-1]["rows"] == 402 and valid[-1]["auc"] > 0.75
+    assert [r["auc"] for r in second["records"] if r["kind"] == "valid"] == [r["auc"] for r in valid]
+    assert store.stats()["rows"] == 70
+    assert sum(shard["updates"] for shard in store.stats()["shards"]) == 400  # 100 steps, two workers, two shards
+    assert Checkpointer(tmp_path / "checkpoints").steps() == [90, 100]
+    store.close()
