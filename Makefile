@@ -47,7 +47,7 @@ test-gpu: $(TEST_DONE)
 	$(PYTEST) -m gpu || [ $$? -eq 5 ]
 
 bench: $(TEST_DONE)
-	set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	set -e; for script in $(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -50,7 +50,7 @@ def bar(description: str, total: float | None = None, unit: str = "rows", show: 
     class Rate(ProgressColumn):
         def render(self, task):
             rate = task.finished_speed or task.speed
-            return Text(f"{_short(task.completed)}{unit}" + (f", {_short(rate)}{unit}/s" if rate else ""))
+            return Text(f"{_short(task.completed)} {unit}" + (f", {_short(rate)} {unit}/s" if rate else ""))
 
     columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=False) as progress:
@@ -61,4 +61,4 @@ def _short(number: float) -> str:
     for limit, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if number >= limit:
             return f"{number / limit:.1f}{suffix}"
-    return f"{number:.0f} "
+    return f"{number:.0f}"

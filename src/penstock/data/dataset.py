@@ -364,10 +364,10 @@ class Dataset:
         inside = seed if shuffle in (True, "partition") else None
         options = writer.ParquetOptions(row_group_size, compression, hive, inside)
         parts = source.partitions
-        with progress.bar("write", _work(parts), unit="B", show=show_progress) as bar:
+        with progress.bar("write", _work(parts), show=show_progress) as bar:
             report = writer.write_parquet(
                 parts, source.schema, str(path), options, num_files, engine, overwrite,
-                lambda i: bar.advance(parts[i].num_bytes), storage_options,
+                lambda i: bar.advance(parts[i].estimated_rows), storage_options,
             )  # fmt: skip
         report.bad_lines.add(spilled)
         report.bad_lines.warn()
@@ -381,4 +381,4 @@ def _is_path(source: Any) -> bool:
 
 
 def _work(parts: Sequence[Partition]) -> int:
-    return sum(p.num_bytes for p in parts)
+    return sum(p.estimated_rows for p in parts)

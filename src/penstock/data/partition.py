@@ -25,6 +25,11 @@ class Partition:
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         raise TypeError(f"{type(self).__name__} cannot be read")
 
+    @property
+    def estimated_rows(self) -> int:
+        """The number of rows, or a good guess where only reading can tell: for progress bars."""
+        return self.num_rows or 0
+
     def count(self) -> int:
         """The number of rows, by reading when it is not known."""
         return self.num_rows if self.num_rows is not None else self.read().height
@@ -159,6 +164,10 @@ class MappedPartition(Partition):
     @property
     def num_bytes(self) -> int:  # type: ignore[override]
         return self.source.num_bytes
+
+    @property
+    def estimated_rows(self) -> int:
+        return self.source.estimated_rows
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         frame = self.function(self.source.read(self.inputs))

@@ -187,6 +187,10 @@ class SpooledPartition(Partition):
     def num_bytes(self) -> int:  # type: ignore[override]
         return self.part.num_bytes
 
+    @property
+    def estimated_rows(self) -> int:
+        return self.part.estimated_rows
+
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         try:
             return self.part.read(columns)

@@ -55,6 +55,11 @@ class TextPartition(Partition):
     end: int
     format: TextFormat
     storage_options: dict[str, Any] | None = field(default=None, compare=False)
+    bytes_per_row: float = field(default=100.0, compare=False)  # of the file's first lines
+
+    @property
+    def estimated_rows(self) -> int:
+        return max(1, round(self.num_bytes / self.bytes_per_row))
 
     @property
     def num_rows(self) -> None:  # type: ignore[override]
@@ -224,7 +229,13 @@ def partitions(
         while size - cuts[-1] > part_size:
             cuts.append(_after_line(path, cuts[-1] + part_size, size, storage_options))
     bounds = [*cuts, size] if cuts[-1] < size else cuts
-    return [TextPartition(path, a, b, layout, storage_options) for a, b in pairwise(bounds)]
+    width = _bytes_per_row(path, start, size, storage_options)
+    return [TextPartition(path, a, b, layout, storage_options, width) for a, b in pairwise(bounds)]
+
+
+def _bytes_per_row(path: str, start: int, size: int, storage_options: dict[str, Any] | None) -> float:
+    head = read_bytes(path, start, min(size, start + (1 << 16)), storage_options)
+    return max(1.0, len(head) / max(1, int(np.count_nonzero(head == 10))))
 
 
 def _after_line(path: str, position: int, size: int, storage_options: dict[str, Any] | None) -> int:

@@ -42,6 +42,10 @@ class Rows(Partition):
     def num_bytes(self) -> int:  # type: ignore[override]
         return self.source.num_bytes
 
+    @property
+    def estimated_rows(self) -> int:
+        return self.source.estimated_rows
+
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         wanted = None if columns is None else [c for c in columns if c != ROW_NUMBER]
         frame = self.source.read(wanted)
@@ -166,9 +170,12 @@ def _one_pass(
     plan: Plan, stage: Stage, numbers: list[int], engine: Engine, label: str, show_progress: bool | None
 ) -> dict[Any, Any]:
     parts = list(stage.parts)
-    with progress.bar(label, sum(p.num_bytes for p in parts), unit="B", show=show_progress) as bar:
+    with progress.bar(label, sum(p.estimated_rows for p in parts), show=show_progress) as bar:
         state = engine.reduce(
-            _Fit(plan, _shell(stage), tuple(numbers)), _Merge(plan), parts, lambda i: bar.advance(parts[i].num_bytes)
+            _Fit(plan, _shell(stage), tuple(numbers)),
+            _Merge(plan),
+            parts,
+            lambda i: bar.advance(parts[i].estimated_rows),
         )
     assert state is not None
     return state
@@ -213,6 +220,10 @@ class _Left(Partition):
     @property
     def num_bytes(self) -> int:  # type: ignore[override]
         return self.part.num_bytes
+
+    @property
+    def estimated_rows(self) -> int:
+        return self.part.estimated_rows
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         frame = self.leave(self.part)
@@ -324,6 +335,10 @@ class TransformedPartition(Partition):
     @property
     def num_bytes(self) -> int:  # type: ignore[override]
         return self.part.num_bytes
+
+    @property
+    def estimated_rows(self) -> int:
+        return self.part.estimated_rows
 
     def count(self) -> int:
         return self.part.count() if self.keeps_rows else self.read().height
