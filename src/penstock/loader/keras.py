@@ -98,8 +98,7 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined]
         if len(self) == 0:
             raise DataError(f"{self!r} has no batch: the data set is empty, or smaller than one batch")
         self._passes.begin()
-        total = self._passes.num_batches
-        return len(self) - self._resume if total is None else total
+        return len(self)
 
     def __getitem__(self, index: int) -> Any:
         self._must_be_open()
@@ -110,8 +109,23 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined]
         self._passes.on_epoch_begin()
 
     def _open_pass(self) -> tuple[Iterator[Any], int]:
-        total = len(self) - self._resume
-        return iter(self), total
+        return self._pass(), len(self)
+
+    def _pass(self) -> Iterator[Any]:
+        """As many batches as an epoch has; after a resumption from the middle of one to the middle of the next.
+
+        Keras asks once how many batches there are and keeps to that for all epochs, so that a first one of fewer
+        batches would cut the others short.
+        """
+        left = len(self)
+        while left:
+            for batch in self:
+                left -= 1
+                if not left:
+                    self._resume = self._batch
+                yield batch
+                if not left:
+                    return
 
     # Iteration, position, end.
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from penstock.core.extras import require
 from penstock.core.params import Int, check
 from penstock.core.schema import Role
@@ -25,7 +23,7 @@ def dataset_of(loader: Loader, prefetch: int) -> Any:
     flat_specs = tf.nest.flatten(specs, expand_composites=True)
 
     def generate() -> Iterator[tuple]:
-        for batch in loader:
+        for batch in loader._pass():
             yield tuple(tf.nest.flatten(batch, expand_composites=True))
 
     def packed(*tensors: Any) -> Any:
@@ -33,7 +31,7 @@ def dataset_of(loader: Loader, prefetch: int) -> Any:
 
     # Ragged tensors cross into tf.data as their parts: as wholes they would take a slower road.
     dataset = tf.data.Dataset.from_generator(generate, output_signature=tuple(flat_specs)).map(packed)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(_cardinality(loader)))
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(loader)))
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     dataset = dataset.with_options(options)
@@ -72,8 +70,3 @@ def _open_spec(value: Any) -> Any:
     if isinstance(spec, tf.RaggedTensorSpec):
         return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
     return tf.TensorSpec(shape, spec.dtype)
-
-
-def _cardinality(loader: Loader) -> np.int64:
-    """What is left of an epoch is shorter once, after a resumption; the length is then left open."""
-    return np.int64(tf.data.UNKNOWN_CARDINALITY if loader._resume else len(loader))

@@ -1,0 +1,107 @@
+"""Contract 4 for Keras: the same numbers as the NumPy and torch adapters for the same plan, by both of its roads."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+pytest.importorskip("keras")
+tf = pytest.importorskip("tensorflow")
+
+from penstock.data import Dataset  # noqa: E402
+from penstock.loader import Loader as NumpyLoader  # noqa: E402
+from penstock.loader import Pad  # noqa: E402
+from penstock.loader.keras import Loader  # noqa: E402
+
+ROWS = 2_777
+OPTIONS = [
+    {},
+    {"shuffle": True},
+    {"shuffle": True, "batch_size": 100},  # batches that are not aligned by themselves
+    {"shuffle": True, "last_batch": "drop", "rank": 1, "world": 3},
+    {"shuffle": True, "last_batch": "wrap", "rank": 2, "world": 3},
+    {"lists": Pad(3), "shuffle": True},
+    {"lists": Pad(side="left", value=-1)},
+    {"dtypes": {"user": "int32", "price": "float64"}},
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 5, ROWS)
+    frame = pl.DataFrame(
+        {
+            "user": rng.integers(0, 100, ROWS).astype(np.int64),
+            "price": rng.random(ROWS).astype(np.float32),
+            "item": rng.integers(0, 40_000, ROWS).astype(np.int32),
+            "genres": pl.Series(
+                np.split(rng.integers(0, 20, lengths.sum()), np.cumsum(lengths)[:-1]), dtype=pl.List(pl.Int32)
+            ),
+            "click": rng.integers(0, 2, ROWS).astype(np.int8),
+        }
+    )
+    path = tmp_path_factory.mktemp("adapters") / "a.parquet"
+    frame.write_parquet(path, row_group_size=300)
+    dataset = Dataset(str(path), part_size=1)
+    return dataset.with_roles(categorical=["user", "item", "genres"], continuous=["price"], label=["click"])
+
+
+def flat(batch) -> dict[str, np.ndarray]:
+    """The arrays of a batch by where they are; lists of all kinds as values and offsets."""
+    if isinstance(batch, tf.RaggedTensor):
+        batch = (batch.values, batch.row_splits)
+    if isinstance(batch, dict):
+        return {f"{k}.{path}": v for k, item in batch.items() for path, v in flat(item).items()}
+    if isinstance(batch, (tuple, list)):
+        return {f"{k}.{path}": v for k, item in enumerate(batch) for path, v in flat(item).items()}
+    return {"": np.asarray(batch)}
+
+
+def assert_same(got, expected):
+    assert len(got) == len(expected)
+    for batch, wanted in zip(got, expected, strict=True):
+        assert batch.keys() == wanted.keys()
+        for name in wanted:
+            np.testing.assert_array_equal(batch[name], wanted[name], err_msg=name)
+            assert batch[name].dtype == wanted[name].dtype, name
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("road", ["tensors", "tf_data", "by_number"])
+def test_the_same_numbers(data, options, road):
+    options = {"batch_size": 128, "chunk_rows": 700, "seed": 4, **options}
+    expected = [flat(batch) for batch in NumpyLoader(data, **options)]
+    loader = Loader(data, flat=True, **options)
+    if road == "by_number":
+        batches = [loader[i] for i in range(loader.num_batches)]
+    else:
+        batches = list(loader if road == "tensors" else loader.as_tf_dataset())
+    assert_same([flat(batch) for batch in batches], expected)
+
+
+def test_as_torch_does(data):
+    torch = pytest.importorskip("penstock.loader.torch")
+    options = {"batch_size": 128, "chunk_rows": 700, "shuffle": True, "seed": 9}
+    expected = [flat(batch) for batch in torch.Loader(data, **options)]
+    assert_same([flat(batch) for batch in Loader(data, flat=True, **options)], expected)
+
+
+@pytest.mark.parametrize("road", ["tensors", "tf_data", "by_number"])
+def test_resumes_in_the_middle(data, road):
+    options = {"batch_size": 128, "chunk_rows": 700, "shuffle": True, "flat": True}
+    loader = Loader(data, **options)
+    whole = [flat(batch) for batch in loader.epochs(2)]
+    loader.set_epoch(0)
+    iterator = iter(loader)
+    for _ in range(9):
+        next(iterator)
+    resumed = Loader(data, **options)
+    resumed.load_state_dict(loader.state_dict())
+    if road == "by_number":
+        rest = [resumed[i] for i in range(resumed.num_batches)]
+    else:
+        rest = list(resumed if road == "tensors" else resumed.as_tf_dataset())
+    # For Keras every pass is as long as an epoch: it goes on into the next one.
+    last = len(loader) + (0 if road == "tensors" else 9)
+    assert_same([flat(batch) for batch in rest], whole[9:last])
+    assert (resumed.epoch, resumed._batch) == divmod(last, len(loader))
