@@ -15,7 +15,7 @@ from penstock.embedding.store import EmbeddingStore
 from penstock.train import distributed
 from penstock.train.batch import TrainBatch
 from penstock.train.feeder import Feeder, Source
-from penstock.train.gradients import dense_finite, embedding_gradients
+from penstock.train.gradients import Outcome, broken, dense_finite, dropped_counts, embedding_gradients
 from penstock.train.pipeline import Pipeline
 from penstock.train.transfer import Transfer
 
@@ -55,7 +55,7 @@ class TrainContext:
     ...     for batch in ctx.batches(loader):
     ...         output, labels = ctx.forward(batch)
     ...         finite = ctx.backward(ctx.loss(output, labels))
-    >>> finite, ctx.steps, store.stats()["rows"]
+    >>> bool(finite), ctx.steps, store.stats()["rows"]
     (True, 2, 4)
     """
 
@@ -197,8 +197,8 @@ class TrainContext:
             self._current = batch
         return output.float() if isinstance(output, Tensor) else output, batch.labels
 
-    def backward(self, loss: Tensor) -> bool:
-        """Step the model and send the embeddings' gradients; whether all gradients were finite.
+    def backward(self, loss: Tensor) -> Outcome:
+        """Step the model and send the embeddings' gradients; true when all gradients were finite.
 
         Gradients are un-scaled by the loss scale. Those of an embedding column that are not finite are skipped, and so
         is the whole dense step where one of its gradients is not; both are counted (`dropped_gradients`,
@@ -210,26 +210,40 @@ class TrainContext:
         scaler = self.grad_scaler
         (loss if scaler is None else scaler.scale(loss)).backward()
         scale = 1.0 if scaler is None else float(scaler.get_scale())
-        sparse_finite = self._send_gradients(batch, scale)
-        finite = self._dense_step(scale, sparse_finite)
+        gradients, dropped = embedding_gradients(batch.leaves, self._feeder.dims), []
+        # A scaler needs the answer now, and a GPU finds it fast. Else the store will find out: it reads them anyway.
+        look_now = batch.lookup is not None and (scaler is not None or self.device.type != "cpu")
+        if look_now:
+            dropped = broken(batch.leaves, gradients)
+        outcome = Outcome(True, dropped)
+        if batch.lookup is not None:
+            self._send(batch, gradients, scale, outcome, wait=not look_now)
+        outcome.dense_finite = self._dense_step(scale, not dropped)
         self.steps += 1
         self.rows += batch.num_rows
         self.position = batch.position
-        return finite and sparse_finite
+        return outcome
 
-    def _send_gradients(self, batch: TrainBatch, scale: float) -> bool:
-        if batch.lookup is None:
-            return True
-        gradients, broken = embedding_gradients(batch.leaves, self._feeder.dims)
-        for name in broken:
-            self.dropped_gradients[name] = self.dropped_gradients.get(name, 0) + 1
+    def _send(
+        self, batch: TrainBatch, gradients: dict[str, Tensor], scale: float, outcome: Outcome, wait: bool
+    ) -> None:
+        """Order the update; what it drops is counted, and told to `outcome`."""
         lookup, ready, transfer, store = batch.lookup, self._transfer.mark(), self._transfer, self.store
         batch.lookup, batch.embeddings, batch.leaves = None, None, {}
-        assert self._pipeline is not None
-        assert isinstance(store, EmbeddingStore)
-        share = scale * self.world  # the model's gradients are averaged over the workers, so these are too
-        self._pipeline.submit(lambda: store.update(lookup, transfer.to_host(gradients, ready), scale=share))
-        return not broken
+        pipeline, share = self._pipeline, scale * self.world  # divided by the workers, as the model's gradients are
+        assert pipeline is not None and isinstance(store, EmbeddingStore)
+
+        def update() -> None:
+            before = dropped_counts(store)
+            store.update(lookup, transfer.to_host(gradients, ready), scale=share)
+            dropped = [name for name, count in dropped_counts(store).items() if count > before.get(name, 0)]
+            for name in dropped:
+                self.dropped_gradients[name] = self.dropped_gradients.get(name, 0) + 1
+            outcome._dropped = dropped
+
+        if wait:
+            outcome._wait = pipeline.drain
+        pipeline.submit(update)
 
     def _dense_step(self, scale: float, sparse_finite: bool) -> bool:
         optimizer, scaler = self.dense_optimizer, self.grad_scaler
