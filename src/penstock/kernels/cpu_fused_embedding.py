@@ -1,0 +1,212 @@
+"""Fused embeddings on the CPU: the arithmetic of `gpu_embedding`, the words of `reference_fused`.
+
+Weights are float32, or bfloat16 as their bits (uint16). The update walks the sorted keys once; each thread takes a
+stretch of them that begins and ends between two rows, so no row has two writers and the sums do not depend on the
+number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+from penstock.kernels.cpu_intrinsics import KERNEL
+from penstock.kernels.cpu_vector import bits_float, float_bits
+from penstock.kernels.reference_fused import KINDS, POOLINGS
+
+_SGD, _ADAGRAD, _ADAGRAD_ROW, _LAZY_ADAM = (KINDS[k] for k in ("sgd", "adagrad", "adagrad_row", "lazy_adam"))
+_MEAN, _SQRT_N = POOLINGS["mean"], POOLINGS["sqrt_n"]
+
+
+@numba.njit(**KERNEL)
+def read(weight: np.ndarray, row: Any, target: np.ndarray) -> None:
+    """target = weight[row] in float32."""
+    for d in range(len(target)):
+        element = weight[row, d]
+        target[d] = element
+
+
+@numba.njit(**KERNEL)
+def read_bits(weight: np.ndarray, row: Any, target: np.ndarray) -> None:
+    """`read` of bfloat16 bits."""
+    for d in range(len(target)):
+        target[d] = bits_float(np.uint32(np.uint32(weight[row, d]) << np.uint32(16)))
+
+
+@numba.njit(**KERNEL)
+def noise(row: Any, column: Any, step: Any) -> Any:
+    """`reference_fused.noise`."""
+    mask, row = np.uint64(0xFFFFFFFF), np.uint64(row)
+    h = (np.uint64(step) * np.uint64(0x9E3779B1) & mask) ^ (row * np.uint64(0x85EBCA77) & mask)
+    h = ((h ^ (row >> np.uint64(32))) + np.uint64(column) * np.uint64(0xC2B2AE3D)) & mask
+    h = ((h ^ (h >> np.uint64(16))) * np.uint64(0x7FEB352D)) & mask
+    h = ((h ^ (h >> np.uint64(15))) * np.uint64(0x846CA68B)) & mask
+    return np.uint32((h ^ (h >> np.uint64(16))) & np.uint64(0xFFFF))
+
+
+@numba.njit(**KERNEL)
+def write(weight: np.ndarray, row: Any, source: np.ndarray, step: Any) -> None:
+    """weight[row] = source."""
+    for d in range(len(source)):
+        weight[row, d] = source[d]
+
+
+@numba.njit(**KERNEL)
+def write_bits(weight: np.ndarray, row: Any, source: np.ndarray, step: Any) -> None:
+    """`write` to bfloat16 bits, rounded stochastically (`reference_fused.rounded_to_bfloat`)."""
+    for d in range(len(source)):
+        bits = np.uint32(float_bits(source[d]))
+        up = np.uint32(bits + noise(row, d, step)) >> np.uint32(16)
+        if (up & np.uint32(0x7F80)) == np.uint32(0x7F80):
+            up = bits >> np.uint32(16)
+        weight[row, d] = np.uint16(up)
+
+
+@numba.njit(**KERNEL)
+def first_wrong(ids: np.ndarray, features: np.ndarray, values: np.ndarray, offsets: np.ndarray) -> Any:
+    """`(feature, id)` of the first id outside its table; feature -1 where all are inside."""
+    rows, singles = ids.shape
+    for b in range(rows):
+        for f in range(singles):
+            if ids[b, f] < 0 or ids[b, f] >= features[f, 1]:
+                return np.int64(f), np.int64(ids[b, f])
+    for bag in range(len(offsets) - 1):
+        f = singles + bag // rows
+        for k in range(offsets[bag], offsets[bag + 1]):
+            if values[k] < 0 or values[k] >= features[f, 1]:
+                return np.int64(f), np.int64(values[k])
+    return np.int64(-1), np.int64(0)
+
+
+@numba.njit(**KERNEL)
+def _factor(count: Any, pooling: Any) -> Any:
+    length = np.float32(max(count, 1))
+    if pooling == _MEAN:
+        return np.float32(1) / length
+    if pooling == _SQRT_N:
+        return np.float32(1) / np.float32(math.sqrt(length))
+    return np.float32(1)
+
+
+def _make_look_up(read_row: Any) -> Any:
+    @numba.njit(**KERNEL)
+    def look_up(
+        weight: np.ndarray, features: np.ndarray, ids: np.ndarray, values: np.ndarray, offsets: np.ndarray,
+        sample_weights: np.ndarray, pooling: Any, out: np.ndarray, keys: np.ndarray, sources: np.ndarray,
+        scales: np.ndarray, low: Any, high: Any,
+    ) -> None:  # fmt: skip
+        """Samples `low` to `high` of `gpu_embedding.look_up`; arrays of length 0 stand for what is not wanted."""
+        rows, singles = ids.shape
+        dim = weight.shape[1]
+        for b in range(low, high):
+            for f in range(singles):
+                row = features[f, 0] + ids[b, f]
+                at = features[f, 2] * dim
+                read_row(weight, row, out[b, at : at + dim])
+                if len(keys):
+                    keys[f * rows + b] = row
+        if len(offsets) == 0:
+            return
+        found = np.empty(dim, np.float32)
+        for f in range(singles, len(features)):
+            for b in range(low, high):
+                bag = (f - singles) * rows + b
+                factor = _factor(offsets[bag + 1] - offsets[bag], pooling)
+                total = out[b, features[f, 2] * dim : features[f, 2] * dim + dim]
+                total[:] = np.float32(0)
+                for k in range(offsets[bag], offsets[bag + 1]):
+                    row = features[f, 0] + values[k]
+                    scale = np.float32(sample_weights[k]) if len(sample_weights) else np.float32(1)
+                    read_row(weight, row, found)
+                    for d in range(dim):
+                        total[d] += scale * found[d]
+                    if len(keys):
+                        keys[singles * rows + k] = row
+                        sources[k] = f * rows + b
+                        scales[k] = scale * factor
+                for d in range(dim):
+                    total[d] *= factor
+
+    return look_up
+
+
+look_up = _make_look_up(read)
+look_up_bits = _make_look_up(read_bits)
+
+
+@numba.njit(**KERNEL)
+def apply(
+    kind: Any, w: np.ndarray, g: np.ndarray, row: Any, vector1: np.ndarray, vector2: np.ndarray, scalar: np.ndarray,
+    rates: np.ndarray, constants: np.ndarray,
+) -> None:  # fmt: skip
+    """`reference_fused.apply` on the weights `w` of a row; `g` is overwritten by the decayed gradient."""
+    eps, beta1, beta2, decay, bound = constants
+    one, dim, square = np.float32(1), len(w), np.float32(0)
+    for d in range(dim):
+        g[d] += decay * w[d]
+        square += g[d] * g[d]
+    square /= np.float32(dim)
+    if kind == _SGD:
+        for d in range(dim):
+            w[d] -= rates[0] * g[d]
+    elif kind == _ADAGRAD:
+        for d in range(dim):
+            vector1[row, d] += g[d] * g[d]
+            w[d] -= rates[0] * g[d] / (math.sqrt(vector1[row, d]) + eps)
+    elif kind == _ADAGRAD_ROW:
+        scalar[row] += square
+        rate = rates[0] / (math.sqrt(scalar[row]) + eps)
+        for d in range(dim):
+            w[d] -= rate * g[d]
+    else:
+        divisor = np.float32(0)
+        if kind != _LAZY_ADAM:
+            scalar[row] = beta2 * scalar[row] + (one - beta2) * square
+            divisor = np.float32(math.sqrt(scalar[row])) * rates[2] + eps
+        for d in range(dim):
+            vector1[row, d] += (g[d] - vector1[row, d]) * (one - beta1)
+            if kind == _LAZY_ADAM:
+                vector2[row, d] = beta2 * vector2[row, d] + (one - beta2) * g[d] * g[d]
+                divisor = np.float32(math.sqrt(vector2[row, d])) * rates[2] + eps
+            w[d] -= rates[1] * vector1[row, d] / divisor
+    if bound > 0:
+        for d in range(dim):
+            w[d] = min(max(w[d], -bound), bound)
+
+
+def _make_update(read_row: Any, write_row: Any) -> Any:
+    @numba.njit(**KERNEL)
+    def update(
+        kind: Any, weight: np.ndarray, vector1: np.ndarray, vector2: np.ndarray, scalar: np.ndarray,
+        features: np.ndarray, keys: np.ndarray, order: np.ndarray, sources: np.ndarray, scales: np.ndarray,
+        gradient: np.ndarray, singles: Any, rates: np.ndarray, constants: np.ndarray, step: Any, low: Any, high: Any,
+    ) -> None:  # fmt: skip
+        """`gpu_embedding.update` for the rows whose first occurrence is at `low` to `high` of the sorted keys."""
+        rows, dim, at = len(gradient), weight.shape[1], low
+        while 0 < at < high and keys[at] == keys[at - 1]:
+            at += 1
+        g, w = np.empty(dim, np.float32), np.empty(dim, np.float32)
+        while at < high:
+            key = keys[at]
+            g[:] = np.float32(0)
+            while at < len(keys) and keys[at] == key:
+                sample, scale = order[at], np.float32(1)
+                if sample >= singles * rows:
+                    scale = scales[sample - singles * rows]
+                    sample = np.int64(sources[sample - singles * rows])
+                column = features[sample // rows, 2] * dim
+                for d in range(dim):
+                    g[d] += scale * gradient[sample % rows, column + d]
+                at += 1
+            read_row(weight, key, w)
+            apply(kind, w, g, key, vector1, vector2, scalar, rates, constants)
+            write_row(weight, key, w, step)
+
+    return update
+
+
+update = _make_update(read, write)
+update_bits = _make_update(read_bits, write_bits)

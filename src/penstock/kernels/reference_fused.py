@@ -1,0 +1,153 @@
+"""Fused embeddings in plain NumPy: look-up of many tables, and the optimizer applied to the rows a batch touched.
+
+All tables lie one above the other in one weight. A *feature* is one column of a batch; row `f` of `features` says
+where it lives: `(first row of its table, rows of its table, place in the output)`. An *occurrence* is one id of one
+sample: a batch's occurrences are its single ids, feature by feature, then the values of its bags.
+
+This is the oracle of `cpu_fused_embedding` and `gpu_embedding`, which have the same arithmetic. Slow, and in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+KINDS = {"sgd": 0, "adagrad": 1, "adagrad_row": 2, "lazy_adam": 3, "row_adam": 4}
+POOLINGS = {"sum": 0, "mean": 1, "sqrt_n": 2}
+FEATURE_FIELDS = 3
+
+
+class Rule(NamedTuple):
+    """An optimizer's formula and its constants; rates change from step to step and travel apart.
+
+    >>> Rule("adagrad_row").states(dim=16)
+    ((), None)
+    """
+
+    kind: str
+    eps: float = 1e-10
+    beta1: float = 0.9
+    beta2: float = 0.999
+    decay: float = 0.0
+    bound: float = 0.0  # 0: weights are not clipped
+
+    def states(self, dim: int) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+        """The shapes, per row, of the two state arrays; None for one that is not needed."""
+        vector, scalar = (dim,), ()
+        return {
+            "sgd": (None, None),
+            "adagrad": (vector, None),
+            "adagrad_row": (scalar, None),
+            "lazy_adam": (vector, vector),
+            "row_adam": (vector, scalar),
+        }[self.kind]  # type: ignore[return-value]
+
+
+def rates_at(rule: Rule, rate: float, step: int) -> tuple[float, float]:
+    """`(P, Q)` of Adam's `w -= P m / (√v Q + eps)` for the step numbered `step`, from 1; `(rate, 1)` for the others."""
+    first, second = 1 - rule.beta1**step, 1 - rule.beta2**step
+    if rule.kind == "lazy_adam":  # torch.optim.SparseAdam: both corrections in the step size
+        return rate * math.sqrt(second) / first, 1.0
+    return (rate / first, 1 / math.sqrt(second)) if rule.kind == "row_adam" else (rate, 1.0)
+
+
+def look_up(
+    weight: np.ndarray,
+    features: np.ndarray,
+    ids: np.ndarray,
+    values: np.ndarray,
+    offsets: np.ndarray,
+    sample_weights: np.ndarray | None,
+    pooling: str,
+) -> np.ndarray:
+    """`(B, places, dim)`: single ids `(B, singles)`, then bags, feature by feature, in `values` and `offsets`.
+
+    An id outside its table gives zeros.
+    """
+    rows, dim = len(ids), weight.shape[1]
+    out = np.zeros((rows, len(features), dim))
+    for (start, size, place), column in zip(features, ids.T, strict=False):
+        for b, one in enumerate(column):
+            if 0 <= one < size:
+                out[b, place] = weight[start + one]
+    for bag in range(len(offsets) - 1):
+        start, size, place = features[ids.shape[1] + bag // rows]
+        low, high = offsets[bag], offsets[bag + 1]
+        for k in range(low, high):
+            if 0 <= values[k] < size:
+                factor = 1.0 if sample_weights is None else float(sample_weights[k])
+                out[bag % rows, place] += factor * weight[start + values[k]]
+        out[bag % rows, place] *= pool_factor(int(high - low), pooling)
+    return out
+
+
+def pool_factor(count: int, pooling: str) -> float:
+    """What the sum of a bag of `count` ids is multiplied by."""
+    return {"sum": 1.0, "mean": 1 / max(count, 1), "sqrt_n": 1 / math.sqrt(max(count, 1))}[pooling]
+
+
+def row_gradients(
+    gradient: np.ndarray,
+    features: np.ndarray,
+    ids: np.ndarray,
+    values: np.ndarray,
+    offsets: np.ndarray,
+    sample_weights: np.ndarray | None,
+    pooling: str,
+) -> dict[int, np.ndarray]:
+    """`{row of the weight: its gradient}` for a gradient `(B, places, dim)` of `look_up`'s output."""
+    rows, found = len(ids), {}
+    for (start, size, place), column in zip(features, ids.T, strict=False):
+        for b, one in enumerate(column):
+            if 0 <= one < size:
+                found[int(start + one)] = found.get(int(start + one), 0) + gradient[b, place].astype(np.float64)
+    for bag in range(len(offsets) - 1):
+        start, size, place = features[ids.shape[1] + bag // rows]
+        factor = pool_factor(int(offsets[bag + 1] - offsets[bag]), pooling)
+        for k in range(offsets[bag], offsets[bag + 1]):
+            if 0 <= values[k] < size:
+                scale = factor * (1.0 if sample_weights is None else float(sample_weights[k]))
+                row = int(start + values[k])
+                found[row] = found.get(row, 0) + scale * gradient[bag % rows, place].astype(np.float64)
+    return found
+
+
+def apply(
+    rule: Rule, w: np.ndarray, first: np.ndarray | None, second: np.ndarray | None, row: int, g: np.ndarray,
+    rate: float, step: int,
+) -> None:  # fmt: skip
+    """One step of the optimizer on one row, in place."""
+    g = g + rule.decay * w[row]
+    adam, correction = rates_at(rule, rate, step)
+    if rule.kind == "sgd":
+        w[row] -= rate * g
+    elif first is not None and rule.kind in ("adagrad", "adagrad_row"):
+        first[row] += g * g if rule.kind == "adagrad" else np.mean(g * g)
+        w[row] -= rate * g / (np.sqrt(first[row]) + rule.eps)
+    elif first is not None and second is not None:
+        square = g * g if rule.kind == "lazy_adam" else np.mean(g * g)
+        first[row] += (g - first[row]) * (1 - rule.beta1)
+        second[row] = rule.beta2 * second[row] + (1 - rule.beta2) * square
+        w[row] -= adam * first[row] / (np.sqrt(second[row]) * correction + rule.eps)
+    if rule.bound:
+        w[row] = np.clip(w[row], -rule.bound, rule.bound)
+
+
+def noise(row: np.ndarray, column: np.ndarray, step: int) -> np.ndarray:
+    """Sixteen random bits for an element of the weight at a step: a hash, so a run can be repeated."""
+    mask = np.uint64(0xFFFFFFFF)
+    h = np.uint64(step * 0x9E3779B1 & 0xFFFFFFFF) ^ (row.astype(np.uint64) * np.uint64(0x85EBCA77) & mask)
+    h = (h ^ (row.astype(np.uint64) >> np.uint64(32))) + column.astype(np.uint64) * np.uint64(0xC2B2AE3D) & mask
+    h = (h ^ h >> np.uint64(16)) * np.uint64(0x7FEB352D) & mask
+    h = (h ^ h >> np.uint64(15)) * np.uint64(0x846CA68B) & mask
+    return ((h ^ h >> np.uint64(16)) & np.uint64(0xFFFF)).astype(np.uint32)
+
+
+def rounded_to_bfloat(values: np.ndarray, random: np.ndarray) -> np.ndarray:
+    """float32 → the bits of a bfloat16, rounded up with the probability of the remainder; finite values stay finite."""
+    bits = values.astype(np.float32).view(np.uint32)
+    up = (bits + random) >> 16
+    finite = (up & 0x7F80) != 0x7F80
+    return np.where(finite, up, bits >> 16).astype(np.uint16)

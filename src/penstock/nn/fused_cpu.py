@@ -1,0 +1,106 @@
+"""The numba kernels of fused embeddings behind the calls of `penstock.kernels.gpu_embedding`, for tensors on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from penstock.kernels.reference_fused import KINDS, POOLINGS, Rule
+
+_ROWS_PER_THREAD = 4096
+_NO_FLOATS, _NO_INTS, _NO_ROWS = np.empty(0, np.float32), np.empty(0, np.int64), np.empty((0, 1), np.float32)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "penstock-fused")
+
+
+def _split(work: Callable[[int, int], None], count: int) -> None:
+    """`work(low, high)` over stretches of `range(count)`, on torch's number of threads."""
+    threads = min(torch.get_num_threads(), -(-count // _ROWS_PER_THREAD))
+    if threads <= 1:
+        work(0, count)
+        return
+    cuts = [count * i // threads for i in range(threads + 1)]
+    list(_pool(threads).map(work, cuts[:-1], cuts[1:]))
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """The tensor's memory; bfloat16 as its bits."""
+    tensor = tensor.detach()
+    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def look_up(
+    weight: Tensor,
+    features: Tensor,
+    ids: Tensor,
+    bags: tuple[Tensor, Tensor, Tensor | None] | None,
+    pooling: str,
+    out: Tensor,
+    errors: Tensor,
+    occurrences: tuple[Tensor, Tensor, Tensor] | None = None,
+) -> None:
+    """See `gpu_embedding.look_up`. Ids are checked first: a wrong one is left in `errors` and nothing is read."""
+    from penstock.kernels import cpu_fused_embedding as kernels
+
+    values, offsets = (bags[0].numpy(), bags[1].numpy()) if bags is not None else (_NO_INTS, _NO_INTS)
+    weights = bags[2].numpy() if bags is not None and bags[2] is not None else _NO_FLOATS
+    places = features.numpy()
+    feature, identity = kernels.first_wrong(ids.numpy(), places, values, offsets)
+    if feature >= 0:
+        errors.fill_(((feature + 1) << 40) | (identity & ((1 << 40) - 1)))
+        return
+    narrow = out.dtype != torch.float32
+    target = torch.empty(out.shape, dtype=torch.float32) if narrow else out
+    keys, sources, scales = map(_array, occurrences) if occurrences is not None else (_NO_INTS, _NO_INTS, _NO_FLOATS)
+    look_up = kernels.look_up_bits if weight.dtype == torch.bfloat16 else kernels.look_up
+    arrays = _array(weight), places, ids.numpy(), values, offsets, weights, POOLINGS[pooling], target.numpy()
+    _split(lambda low, high: look_up(*arrays, keys, sources, scales, low, high), len(ids))
+    if narrow:
+        out.copy_(target)
+
+
+def sort(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """See `gpu_embedding.sort`."""
+    return torch.sort(keys, stable=True)
+
+
+def update(
+    rule: Rule,
+    weight: Tensor,
+    states: tuple[Tensor | None, Tensor | None],
+    features: Tensor,
+    in_order: tuple[Tensor, Tensor],
+    bags: tuple[Tensor, Tensor] | None,
+    gradient: Tensor,
+    singles: int,
+    rates: Tensor,
+    steps: Tensor,
+) -> None:
+    """See `gpu_embedding.update`."""
+    from penstock.kernels import cpu_fused_embedding as kernels
+
+    keys, order = (tensor.numpy() for tensor in in_order)
+    vectors: list[Any] = [_NO_ROWS, _NO_ROWS]
+    scalar = _NO_FLOATS
+    for number, state in enumerate(states):
+        if state is not None and state.dim() == 1:
+            scalar = state.numpy()
+        elif state is not None:
+            vectors[number] = state.numpy()
+    sources, scales = (bags[0].numpy(), bags[1].numpy()) if bags is not None else (_NO_INTS, _NO_FLOATS)
+    constants = np.array([rule.eps, rule.beta1, rule.beta2, rule.decay, rule.bound], np.float32)
+    update = kernels.update_bits if weight.dtype == torch.bfloat16 else kernels.update
+    arrays = (
+        KINDS[rule.kind], _array(weight), *vectors, scalar, features.numpy(), keys, order, sources, scales,
+        gradient.float().contiguous().numpy(), singles, rates.numpy(), constants, int(steps),
+    )  # fmt: skip
+    _split(lambda low, high: update(*arrays, low, high), len(keys))

@@ -1,0 +1,159 @@
+"""Fused embeddings on one back end against the oracle; run alone: TRITON_INTERPRET=1 python fused_cases.py cpu"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from penstock.kernels import reference_fused as oracle
+from penstock.kernels.reference_fused import Rule
+
+RULES = {
+    "sgd": Rule("sgd", decay=0.1),
+    "adagrad": Rule("adagrad"),
+    "adagrad_row": Rule("adagrad_row", eps=1e-3, bound=0.8),
+    "lazy_adam": Rule("lazy_adam", eps=1e-8),
+    "row_adam": Rule("row_adam", eps=1e-8, decay=0.01),
+}
+
+
+@dataclass
+class Case:
+    """A batch: its sizes, the features that are bags, and what is odd about it."""
+
+    name: str
+    rows: int
+    sizes: tuple[int, ...]
+    dim: int
+    bags: int = 0
+    pooling: str = "sum"
+    weighted: bool = False
+    hot: bool = False  # the first feature has one id in every sample
+    wrong: bool = False  # some ids lie outside their table (back ends that refuse skip this)
+    longest: int = 4
+    gradient: str = "float32"
+    weight: str = "float32"
+
+
+CASES = [
+    Case("one", 1, (3,), 16),
+    Case("odd", 37, (5, 1, 100), 7),
+    Case("hot", 700, (9, 4), 16, hot=True),
+    Case("wide", 33, (50, 7), 40, gradient="bfloat16"),
+    Case("bags", 23, (11, 30, 4), 5, bags=2),
+    Case("only bags", 19, (8,), 16, bags=1, pooling="mean", longest=70),
+    Case("weighted", 21, (8, 90), 16, bags=1, pooling="sqrt_n", weighted=True, hot=True),
+    Case("narrow", 90, (12, 40), 16, weight="bfloat16"),
+    Case("empty", 0, (3, 4), 16),
+    Case("empty bags", 6, (3, 4), 16, bags=1, longest=0),
+    Case("wrong", 80, (6, 9), 16, bags=1, wrong=True),
+]
+
+
+class Batch:
+    """A case's tensors and the oracle's arrays."""
+
+    def __init__(self, case: Case, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.case = case
+        number, singles = len(case.sizes), len(case.sizes) - case.bags
+        starts = np.cumsum([0, *case.sizes[:-1]])
+        self.features = np.stack([starts, case.sizes, rng.permutation(number)], 1).astype(np.int64)
+        low, more = (-2, 3) if case.wrong else (0, 0)
+        self.ids = np.empty((case.rows, singles), np.int32, order="F")  # as a packed batch lies
+        for f in range(singles):
+            self.ids[:, f] = rng.integers(low, case.sizes[f] + more, case.rows)
+        if case.hot:
+            self.ids[:, 0] = 2
+        lengths = rng.integers(0, case.longest + 1, case.bags * case.rows)
+        self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64) if case.bags else np.zeros(0, np.int64)
+        feature = np.repeat(np.repeat(np.arange(singles, number), case.rows), lengths)
+        self.values = rng.integers(low, self.features[feature, 1] + more).astype(np.int64)
+        self.weights = rng.standard_normal(len(self.values)).astype(np.float32) if case.weighted else None
+        self.gradient = torch.from_numpy(rng.standard_normal((case.rows, number * case.dim)).astype(np.float32))
+        self.gradient = self.gradient.to(getattr(torch, case.gradient))
+        self.weight = torch.from_numpy(rng.standard_normal((sum(case.sizes), case.dim)).astype(np.float32))
+        self.weight = self.weight.to(getattr(torch, case.weight))
+        self.arguments = self.features, self.ids, self.values, self.offsets, self.weights, case.pooling
+
+
+def check(backend, case: Case, rule: Rule, device: str, steps: int = 2) -> None:
+    """Look-ups and `steps` updates of a back end equal the oracle's."""
+    batch = Batch(case)
+    weight, shapes = batch.weight.clone().to(device), rule.states(case.dim)
+    states = [None if s is None else torch.zeros((len(weight), *s), device=device) for s in shapes]
+    exact = weight.cpu().double().numpy()
+    exact_states = [None if s is None else s.cpu().double().numpy() for s in states]
+    for step in range(1, steps + 1):
+        wanted = oracle.look_up(exact, *batch.arguments).reshape(case.rows, len(case.sizes) * case.dim)
+        found = run_step(backend, batch, rule, weight, states, step, device)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        gradient = batch.gradient.double().numpy().reshape(case.rows, len(case.sizes), case.dim)
+        for row, g in oracle.row_gradients(gradient, *batch.arguments).items():
+            oracle.apply(rule, exact, *exact_states, row, g, 0.1, step)
+        if case.weight == "bfloat16":
+            touched = list(oracle.row_gradients(gradient, *batch.arguments))
+            _check_rounding(weight.cpu(), exact, touched, step)
+            exact = weight.cpu().double().numpy()
+            continue
+        np.testing.assert_allclose(weight.cpu(), exact, rtol=1e-4, atol=1e-5)
+        for state, wanted_state in zip(states, exact_states, strict=True):
+            if state is not None:
+                np.testing.assert_allclose(state.cpu(), wanted_state, rtol=1e-4, atol=1e-5)
+
+
+def run_step(backend, batch: Batch, rule: Rule, weight, states, step: int, device: str) -> np.ndarray:
+    """One look-up and one update; what was looked up."""
+    case = batch.case
+    singles, num = batch.ids.shape[1], batch.ids.size + len(batch.values)
+    out = torch.zeros((case.rows, len(case.sizes) * case.dim + 3), device=device)
+    keys = torch.empty(num, dtype=torch.int32, device=device)
+    sources = torch.empty(len(batch.values), dtype=torch.int32, device=device)
+    scales = torch.empty(len(batch.values), device=device)
+    errors = torch.zeros(1, dtype=torch.int64, device=device)
+    features = torch.from_numpy(batch.features).to(device)
+    bags = None
+    if case.bags:
+        weights = None if batch.weights is None else torch.from_numpy(batch.weights).to(device)
+        bags = torch.from_numpy(batch.values).to(device), torch.from_numpy(batch.offsets).to(device), weights
+    ids = torch.from_numpy(batch.ids).to(device)
+    backend.look_up(weight, features, ids, bags, case.pooling, out, errors, (keys, sources, scales))
+    assert (int(errors) != 0) == case.wrong
+    rates = torch.tensor([0.1, *oracle.rates_at(rule, 0.1, step)], device=device)
+    backend.update(
+        rule, weight, tuple(states), features, backend.sort(keys), (sources, scales) if case.bags else None,
+        batch.gradient.to(device), singles, rates, torch.tensor(step, device=device),
+    )  # fmt: skip
+    return out[:, :-3].cpu().numpy()
+
+
+def _check_rounding(weight: torch.Tensor, exact: np.ndarray, touched: list[int], step: int) -> None:
+    """Each element is rounded as the hash says, but for those whose last float32 bit decides."""
+    row, column = np.meshgrid(np.arange(len(exact)), np.arange(exact.shape[1]), indexing="ij")
+    bits = oracle.rounded_to_bfloat(exact.astype(np.float32), oracle.noise(row, column, step))
+    same = weight.view(torch.uint16).numpy() == bits
+    assert same[touched].mean() > 0.97
+    np.testing.assert_allclose(weight.float(), exact, rtol=2**-7, atol=1e-6)
+
+
+def main(device: str) -> None:
+    from penstock.kernels import gpu_embedding
+
+    for number, case in enumerate(CASES):
+        # Every formula on the case with everything in it; elsewhere they take turns.
+        names = list(RULES) if case.name in ("bags", "hot") else [list(RULES)[number % len(RULES)]]
+        for name in names:
+            # Small chunks cut the hot row into more pieces than one pass adds up.
+            gpu_embedding.CHUNK, gpu_embedding.PARTIAL_TILE = (16, 4) if case.hot else (64, 128)
+            try:
+                check(gpu_embedding, case, RULES[name], device)
+            except Exception as error:
+                raise AssertionError(f"case {case.name!r}, {name}: {error}") from error
+            print(f"{case.name}: {name} agrees", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,50 @@
+"""Fused embedding kernels against the oracle: numba here, Triton in its interpreter (in a process of its own)."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.kernels.reference_fused import KINDS, noise, rounded_to_bfloat
+from penstock.nn import fused_cpu
+
+SCRIPT = Path(__file__).with_name("fused_cases.py")
+names = runpy.run_path(str(SCRIPT))
+
+
+@pytest.mark.parametrize("rule", KINDS)
+@pytest.mark.parametrize("case", [c for c in names["CASES"] if not c.wrong], ids=lambda c: c.name)
+def test_numba_agrees(case, rule: str) -> None:
+    names["check"](fused_cpu, case, names["RULES"][rule], "cpu")
+
+
+def test_several_threads_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_cpu, "_ROWS_PER_THREAD", 3)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 5)
+    for name in ("hot", "weighted"):
+        case = next(c for c in names["CASES"] if c.name == name)
+        names["check"](fused_cpu, case, names["RULES"]["adagrad_row"], "cpu")
+
+
+def test_triton_agrees() -> None:
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}  # must be set before the kernels are imported
+    done = subprocess.run([sys.executable, str(SCRIPT), "cpu"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("agrees") >= len(names["CASES"]) + 2 * len(KINDS) - 2
+
+
+def test_rounding_is_fair() -> None:
+    """The mean of many roundings is the value, and infinity is never made."""
+    value = np.full((4000, 16), 1.0 + 2.0**-9, np.float32)
+    row, column = np.meshgrid(np.arange(4000), np.arange(16), indexing="ij")
+    bits = rounded_to_bfloat(value, noise(row, column, 7)).astype(np.uint32) << 16
+    assert abs(bits.view(np.float32).mean() - value[0, 0]) < 1e-4
+    largest = np.full(3, np.finfo(np.float32).max, np.float32)
+    assert np.isfinite((rounded_to_bfloat(largest, np.full(3, 0xFFFF, np.uint32)).astype(np.uint32) << 16).view(np.float32)).all()
