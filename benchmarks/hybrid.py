@@ -111,6 +111,14 @@ def run_store(store: Any, batches: Batches, steps: int) -> None:
         store.update(found, _gradient(found.packed.shape))
 
 
+def run_dense(batches: Batches, steps: int) -> None:
+    """The dense step by itself, with embeddings that are there already."""
+    model = Waiting(batches.schema, DENSE_SECONDS)
+    embeddings = torch.zeros(batches.batch_size, 26, DIM)
+    for _ in range(steps):
+        model(torch.empty(0), embeddings.detach().requires_grad_()).backward()
+
+
 def new_store(make: Callable[..., Any] = Store, **settings: Any) -> Any:
     return make([SlotConfig(name, DIM) for name in NAMES], Adagrad(lr=0.01), **settings)
 
@@ -125,19 +133,19 @@ def overlap(batch_size: int, most_rows: int, rounds: int) -> Claim:
                 "staleness 4": lambda: run_context(store, batches, 4, DENSE_SECONDS, STEPS),
                 "synchronous": lambda: run_context(store, batches, 1, DENSE_SECONDS, STEPS),
                 "store": lambda: run_store(store, batches, STEPS),
-                "dense": lambda: run_context(store, batches, 4, DENSE_SECONDS, 1) or time.sleep(DENSE_SECONDS * STEPS),
+                "dense": lambda: run_dense(batches, STEPS),
             },
             rounds,
         )
-    work = times["store"] / STEPS
-    longer = max(DENSE_SECONDS, work)
+    dense, work = times["dense"] / STEPS, times["store"] / STEPS
+    longer = max(dense, work)
     return Claim(
         "hybrid/overlap",
         "s/step",
         times["staleness 4"] / STEPS,
         {"limit": longer, "synchronous": times["synchronous"] / STEPS},
         higher_is_better=False,
-        extra={"batch_size": batch_size, "dense_seconds": DENSE_SECONDS, "store_seconds": float(f"{work:.4g}"),
+        extra={"batch_size": batch_size, "dense_seconds": float(f"{dense:.4g}"), "store_seconds": float(f"{work:.4g}"),
                "times_the_longer": float(f"{times['staleness 4'] / STEPS / longer:.4g}")},
     )  # fmt: skip
 

@@ -76,8 +76,8 @@ def train_click_model(
     say(f"training: {model} over {len(loader)} batches of {batch_size} rows, {epochs} epochs, staleness {staleness}")
     torch.manual_seed(seed)
     network = MODELS[model](loader.schema, embedding_dim)
-    slots = slots_of(loader.schema, embedding_dim, init=Init("uniform", -0.05, 0.05))
-    with Store(slots, Adagrad(lr=0.02, initial_accumulator=0.01)) as store:
+    slots = slots_of(loader.schema, embedding_dim, init=Init("uniform", -0.01, 0.01))
+    with Store(slots, Adagrad(lr=0.05, initial_accumulator=1e-3)) as store:
         history = fit(
             network, loader, store, dense_optimizer=torch.optim.Adam(network.parameters(), lr=2e-3), epochs=epochs,
             staleness=staleness, valid=valid, progress=progress,
