@@ -55,7 +55,7 @@ def test_without_the_variable_nothing_is_limited(monkeypatch):
 
 def test_after_the_start_it_says_so(tensorflow, monkeypatch):
     tensorflow(started=True)
-    with pytest.raises(PenstockError, match="TensorFlow has started already .* TF_MEMORY_ALLOCATION=0.5 has no effect"):
+    with pytest.raises(PenstockError, match=r"TensorFlow has started already .* has no effect"):
         memory.limit_memory(0.5)
     monkeypatch.setenv("TF_MEMORY_ALLOCATION", "4096")
     with pytest.warns(RuntimeWarning, match="TF_MEMORY_ALLOCATION=4096 has no effect"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from penstock.core.errors import ParameterError
@@ -37,9 +38,8 @@ class _Columns(keras.layers.Layer):  # type: ignore[name-defined]
             trainable=column.trainable,
         )
 
-    def _checked(self, inputs: Mapping[str, Any]) -> None:
-        if self.check_ids:
-            lookup.check_ids(inputs, self.columns)
+    def _checked(self, inputs: Mapping[str, Any]) -> AbstractContextManager:
+        return lookup.ids_checked(inputs, self.columns if self.check_ids else [])
 
     def get_config(self) -> dict[str, Any]:
         columns = [column.to_dict() for column in self.columns]
@@ -105,8 +105,8 @@ class DenseFeatures(_Columns):
         self.built = True
 
     def call(self, inputs: Mapping[str, Any]) -> Any:
-        self._checked(inputs)
-        parts = [self._part(lookup.column_input(inputs, c.name), c) for c in self.columns]
+        with self._checked(inputs):
+            parts = [self._part(lookup.column_input(inputs, c.name), c) for c in self.columns]
         return ops.stack(parts, axis=1) if self.aggregation == "stack" else ops.concatenate(parts, axis=-1)
 
     def _part(self, value: Any, column: FeatureColumn) -> Any:
@@ -165,16 +165,15 @@ class LinearFeatures(_Columns):
         self.built = True
 
     def call(self, inputs: Mapping[str, Any]) -> Any:
-        self._checked(inputs)
-        total = None
-        for column in self.columns:
-            value, table = lookup.column_input(inputs, column.name), self.tables[column.name]
-            if column.has_ids:
-                part = lookup.embedded(value, table, column, self.padding)
-            else:
-                part = ops.matmul(lookup.numbers(value, column, self.compute_dtype), table)
-            total = part if total is None else total + part
+        with self._checked(inputs):
+            total = sum(self._part(lookup.column_input(inputs, c.name), c) for c in self.columns)
         return total if self.bias is None else total + self.bias
+
+    def _part(self, value: Any, column: FeatureColumn) -> Any:
+        table = self.tables[column.name]
+        if column.has_ids:
+            return lookup.embedded(value, table, column, self.padding)
+        return ops.matmul(lookup.numbers(value, column, self.compute_dtype), table)
 
     def compute_output_shape(self, input_shape: Any = None) -> tuple:
         return (None, self.units)

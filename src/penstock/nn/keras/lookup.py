@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from penstock.core.errors import ColumnNotFoundError, ParameterError
+from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
 from penstock.core.extras import require
 from penstock.loader.keras_columns import FeatureColumn
 
@@ -20,7 +21,8 @@ def column_input(inputs: Mapping[str, Any], name: str) -> Any:
     try:
         return inputs[name]
     except KeyError:
-        raise ColumnNotFoundError(name, inputs, "the inputs of the layer") from None
+        # Keras adds the layer's arguments to an error, and for that makes it anew from its message alone.
+        raise SchemaError(str(ColumnNotFoundError(name, inputs, "the inputs of the layer"))) from None
 
 
 def on_tensorflow() -> bool:
@@ -107,26 +109,28 @@ def _in_range(ids: Any, column: FeatureColumn) -> Any:
     return ops.where(inside, ids, ops.cast(column.default, ids.dtype))
 
 
-def check_ids(inputs: Mapping[str, Any], columns: Sequence[FeatureColumn]) -> None:
-    """Ids below the size of their table, or an error that names the column and its largest id.
+def ids_checked(inputs: Mapping[str, Any], columns: Sequence[FeatureColumn]) -> AbstractContextManager:
+    """Inside it, ids are known to be below the size of their table; if not, an error names column and largest id.
 
     On a CPU TensorFlow would name neither, on a GPU it would deliver zeros. The price is one pass over the ids.
     """
     checked = [c for c in columns if c.has_ids and c.default is None]
     if not checked or not on_tensorflow():
-        return
+        return nullcontext()
     import tensorflow as tf
 
     largest = tf.stack([_largest(column_input(inputs, c.name)) for c in checked])
     sizes = tf.constant([c.size for c in checked], tf.int64)
     wrong = largest >= sizes
-    tf.debugging.Assert(
+    assertion = tf.debugging.Assert(
         tf.logical_not(tf.reduce_any(wrong)),
         [
             "ids outside their embedding: columns", tf.boolean_mask(tf.constant([c.name for c in checked]), wrong),
             "largest ids", tf.boolean_mask(largest, wrong), "rows of the tables", tf.boolean_mask(sizes, wrong),
         ],
     )  # fmt: skip
+    # In a graph nothing else would keep the look-up from running first, and failing without a name.
+    return tf.control_dependencies([assertion] if assertion is not None else [])
 
 
 def _largest(value: Any) -> Any:
