@@ -69,7 +69,7 @@ class Batch:
         if case.hot:
             self.ids[:, 0] = 2
         lengths = rng.integers(0, case.longest + 1, case.bags * case.rows)
-        self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64) if case.bags else np.zeros(0, np.int64)
+        self.offsets = np.cumsum([0, *lengths] if case.bags else [], dtype=np.int64)
         feature = np.repeat(np.repeat(np.arange(singles, number), case.rows), lengths)
         self.values = rng.integers(low, self.features[feature, 1] + more).astype(np.int64)
         self.weights = rng.standard_normal(len(self.values)).astype(np.float32) if case.weighted else None

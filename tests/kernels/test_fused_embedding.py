@@ -47,4 +47,5 @@ def test_rounding_is_fair() -> None:
     bits = rounded_to_bfloat(value, noise(row, column, 7)).astype(np.uint32) << 16
     assert abs(bits.view(np.float32).mean() - value[0, 0]) < 1e-4
     largest = np.full(3, np.finfo(np.float32).max, np.float32)
-    assert np.isfinite((rounded_to_bfloat(largest, np.full(3, 0xFFFF, np.uint32)).astype(np.uint32) << 16).view(np.float32)).all()
+    bits = rounded_to_bfloat(largest, np.full(3, 0xFFFF, np.uint32)).astype(np.uint32) << 16
+    assert np.isfinite(bits.view(np.float32)).all()

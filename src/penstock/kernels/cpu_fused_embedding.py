@@ -191,6 +191,8 @@ def _make_update(read_row: Any, write_row: Any) -> Any:
         g, w = np.empty(dim, np.float32), np.empty(dim, np.float32)
         while at < high:
             key = keys[at]
+            if key >= len(weight):  # values that no bag claims lie behind all rows
+                return
             g[:] = np.float32(0)
             while at < len(keys) and keys[at] == key:
                 sample, scale = order[at], np.float32(1)

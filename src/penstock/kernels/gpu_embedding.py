@@ -34,9 +34,9 @@ CHUNK, CHUNK_WARPS, PARTIAL_TILE = 64, 4, 128
 
 
 @triton.jit
-def _report(errors, feature, identity, wrong):
-    """Keep the worst of the wrong ids, with its feature: a maximum, so the same one whatever the order."""
-    code = ((feature + 1).to(tl.int64) << 40) | (identity & _ID_MASK)
+def _report(errors, place, identity, wrong):
+    """Keep the worst of the wrong ids, with its place in the output: a maximum, so the same one whatever the order."""
+    code = ((place + 1) << 40) | (identity & _ID_MASK)
     tl.atomic_max(errors + tl.zeros_like(identity), code, mask=wrong)
 
 
@@ -55,7 +55,7 @@ def _look_up_single(
     at = row.to(tl.int64) * row_stride + feature.to(tl.int64) * column_stride
     identity = tl.load(ids + at, mask=inside, other=0).to(tl.int64)
     known = (identity >= 0) & (identity < size)
-    _report(errors, feature, identity, inside & (known == 0))
+    _report(errors, place, identity, inside & (known == 0))
     column = tl.arange(0, DIM)
     real = (column < WIDTH)[None, :]
     found = tl.load(
@@ -71,7 +71,7 @@ def _look_up_single(
 @triton.jit
 def _look_up_bags(
     values, offsets, sample_weights, features, weight, out, keys, sources, scales, errors, num_rows, singles,
-    single_occurrences, out_stride, missing,
+    single_occurrences, num_values, out_stride, missing,
     WIDTH: tl.constexpr, DIM: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, WEIGHTED: tl.constexpr,
     POOLING: tl.constexpr,
 ):  # fmt: skip
@@ -79,7 +79,8 @@ def _look_up_bags(
     row = tl.program_id(0)
     feature = tl.program_id(1) + singles
     bag = tl.program_id(1).to(tl.int64) * num_rows + row
-    low, high = tl.load(offsets + bag), tl.load(offsets + bag + 1)
+    low = tl.maximum(tl.load(offsets + bag), 0)  # offsets come unchecked, and must not lead beyond the values
+    high = tl.minimum(tl.load(offsets + bag + 1), num_values)
     start = tl.load(features + feature * _FIELDS)
     size = tl.load(features + feature * _FIELDS + 1)
     place = tl.load(features + feature * _FIELDS + 2)
@@ -97,7 +98,7 @@ def _look_up_bags(
         inside = k < high
         identity = tl.load(values + k, mask=inside, other=0).to(tl.int64)
         known = (identity >= 0) & (identity < size)
-        _report(errors, feature, identity, inside & (known == 0))
+        _report(errors, place, identity, inside & (known == 0))
         scale = tl.full((TILE,), 1.0, tl.float32)
         if WEIGHTED:
             scale = tl.load(sample_weights + k, mask=inside, other=0.0).to(tl.float32)
@@ -312,8 +313,8 @@ def look_up(
         values, offsets, sample_weights = bags
         _look_up_bags[(rows, (len(offsets) - 1) // rows)](
             values, offsets, scales if sample_weights is None else sample_weights, features, weight, out, keys, sources,
-            scales, errors, rows, singles, singles * rows, out.stride(0), weight.shape[0], TILE=BAG_TILE,
-            WEIGHTED=sample_weights is not None, POOLING=POOLINGS[pooling], num_warps=1, **sizes,
+            scales, errors, rows, singles, singles * rows, len(values), out.stride(0), weight.shape[0],
+            TILE=BAG_TILE, WEIGHTED=sample_weights is not None, POOLING=POOLINGS[pooling], num_warps=1, **sizes,
         )  # fmt: skip
 
 

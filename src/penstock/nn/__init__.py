@@ -1,7 +1,7 @@
 """Models over a schema in torch. Embeddings come from a store or from on-device tables; the models cannot tell.
 
 >>> __all__
-['DCNv2', 'DLRM', 'DeepFM', 'EmbeddingTables', 'MLP', 'Model', 'from_config']
+['DCNv2', 'DLRM', 'DeepFM', 'EmbeddingTables', 'FusedEmbeddings', 'MLP', 'Model', 'from_config']
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,10 @@ from penstock.nn.dcn import DCNv2  # noqa: E402
 from penstock.nn.deepfm import DeepFM  # noqa: E402
 from penstock.nn.dlrm import DLRM  # noqa: E402
 from penstock.nn.embeddings import EmbeddingTables  # noqa: E402
+from penstock.nn.fused import FusedEmbeddings  # noqa: E402
 from penstock.nn.mlp import MLP  # noqa: E402
 
-__all__ = ["DCNv2", "DLRM", "DeepFM", "EmbeddingTables", "MLP", "Model", "from_config"]  # noqa: RUF022
+__all__ = ["DCNv2", "DLRM", "DeepFM", "EmbeddingTables", "FusedEmbeddings", "MLP", "Model", "from_config"]  # noqa: RUF022
 
 _BUILT_IN: dict[str, Any] = {c.__name__: c for c in (DCNv2, DLRM, DeepFM, EmbeddingTables, MLP)}
 

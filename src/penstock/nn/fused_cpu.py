@@ -1,4 +1,4 @@
-"""The numba kernels of fused embeddings behind the calls of `penstock.kernels.gpu_embedding`, for tensors on the CPU."""
+"""The numba kernels of fused embeddings behind the calls of `penstock.kernels.gpu_embedding`, for CPU tensors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def look_up(
     places = features.numpy()
     feature, identity = kernels.first_wrong(ids.numpy(), places, values, offsets)
     if feature >= 0:
-        errors.fill_(((feature + 1) << 40) | (identity & ((1 << 40) - 1)))
+        errors.fill_(((int(places[feature, 2]) + 1) << 40) | (identity & ((1 << 40) - 1)))
         return
     narrow = out.dtype != torch.float32
     target = torch.empty(out.shape, dtype=torch.float32) if narrow else out

@@ -1,0 +1,348 @@
+"""Embedding tables that train themselves: one look-up for all of them, and a backward pass that is the update."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from penstock.core.errors import DataError, ParameterError, SchemaError, suggest
+from penstock.core.extras import require
+from penstock.core.params import NONE, Int, OneOf, Real, check_all
+from penstock.core.schema import Role, Schema
+from penstock.embedding.optimizers import SGD, Adagrad, LazyAdam, Optimizer, RowWiseAdam
+from penstock.embedding.schedules import rate_at
+from penstock.kernels.reference_fused import KINDS, POOLINGS, Rule
+from penstock.nn.base import DIM
+from penstock.nn.embeddings import EmbeddingTables
+from penstock.nn.fused_inputs import Ids, read_ids
+
+_BY_NAME: dict[str, Any] = {
+    "sgd": SGD,
+    "adagrad": Adagrad,
+    "rowwise_adagrad": lambda **own: Adagrad(row_wise=True, **own),
+    "adam": LazyAdam,
+    "rowwise_adam": RowWiseAdam,
+}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class FusedEmbeddings(nn.Module):
+    """All tables in one weight, looked up at once; `loss.backward()` applies the optimizer to the rows of the batch.
+
+    No gradient of a table is ever stored, so a step costs what the batch touches, not what the tables hold. Weights and
+    state are buffers: they are in `state_dict()` and not in `parameters()`. On a GPU the work is done by Triton, on the
+    CPU by numba, with the same numbers; repeated runs give the same bits. Every backward pass is a step: gradients
+    cannot be accumulated over several or divided by a `GradScaler` afterwards.
+
+    Args:
+        tables: a schema whose categorical columns have a cardinality, `{name: rows}`, or a list of rows.
+        optimizer: "sgd", "adagrad", "rowwise_adagrad", "adam", "rowwise_adam" (on the rows of the batch only), or an
+            `SGD`, `Adagrad`, `LazyAdam` or `RowWiseAdam` of `penstock.embedding`.
+        lr: the rate; None leaves the optimizer's own. Set `tables.lr` for a schedule.
+        dtype: of the weights. bfloat16 is rounded stochastically, by a hash of row, column and step.
+        output: "stack" for `(B, tables, dim)`, "concat" for `(B, tables · dim)`, beside which `dense` can be written.
+        output_dtype: of the output; None is autocast's where that is on, else float32.
+        pooling: of list columns: "sum", "mean" or "sqrt_n".
+        scale: weights start uniform in ±scale.
+        align: with "concat", the width is filled up with zeros to a multiple of this (tensor cores like 8 or 16).
+
+    >>> tables = FusedEmbeddings({"user": 10, "item": 5}, dim=4, lr=0.5)
+    >>> before = tables.weight.clone()
+    >>> found = tables({"user": torch.tensor([3, 9]), "item": (torch.tensor([1, 2, 2]), torch.tensor([0, 1, 3]))})
+    >>> found.shape
+    torch.Size([2, 2, 4])
+    >>> found.sum().backward()
+    >>> (tables.weight != before).any(1).nonzero().flatten().tolist()
+    [3, 9, 11, 12]
+    """
+
+    weight: Tensor
+    steps: Tensor
+    rates: Tensor
+    errors: Tensor
+
+    def __init__(
+        self,
+        tables: Schema | Mapping[str, int] | Sequence[int],
+        dim: int = 16,
+        *,
+        optimizer: str | Optimizer = "rowwise_adagrad",
+        lr: float | None = None,
+        dtype: str | torch.dtype = "float32",
+        output: str = "stack",
+        output_dtype: str | torch.dtype | None = None,
+        pooling: str = "sum",
+        scale: float = 0.01,
+        align: int = 1,
+        device: Any = None,
+    ) -> None:
+        super().__init__()
+        given = {"dim": dim, "output": output, "pooling": pooling, "scale": scale, "align": align, "lr": lr}
+        constraints = {"dim": DIM, "output": OneOf(("stack", "concat")), "pooling": OneOf(tuple(POOLINGS)),
+                       "scale": Real(min=0), "align": Int(min=1), "lr": NONE | Real(min=0)}  # fmt: skip
+        check_all(given, constraints, "FusedEmbeddings")
+        self.schema = tables.select(roles=Role.CATEGORICAL) if isinstance(tables, Schema) else None
+        self.sizes = _sizes(tables)
+        self.names, self.dim, self.pooling, self.output, self.align = list(self.sizes), dim, pooling, output, align
+        self.output_dtype = None if output_dtype is None else _dtype("output_dtype", output_dtype)
+        self.optimizer = _optimizer(optimizer, lr)
+        self.rule = _rule(self.optimizer)
+        total = sum(self.sizes.values())
+        kind = _dtype("dtype", dtype)
+        self.register_buffer("weight", torch.empty((total, dim), device=device).uniform_(-scale, scale).to(kind))
+        start = getattr(self.optimizer, "initial_accumulator", 0.0)
+        for name, shape in zip(("first_state", "second_state"), self.rule.states(dim), strict=True):
+            state = None if shape is None else torch.full((total, *shape), start, dtype=torch.float32, device=device)
+            self.register_buffer(name, state)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
+        rate = rate_at(self.optimizer.lr, 0)
+        self.register_buffer("rates", torch.tensor([rate, rate, 1.0], dtype=torch.float32, device=device))
+        self.register_buffer("errors", torch.zeros(1, dtype=torch.int64, device=device), persistent=False)
+        self._features: dict[Any, Tensor] = {}
+        self._taken: int | None = 0  # steps, as far as the host knows
+        self._side: Any = None  # the stream on which ids are sorted
+        self._unsorted: Tensor | None = None  # what it may still be reading
+
+    def width(self, num_dense: int = 0) -> int:
+        """Columns of the output of "concat" with `num_dense` numbers beside the embeddings."""
+        return -(-(len(self.names) * self.dim + num_dense) // self.align) * self.align
+
+    @property
+    def lr(self) -> float:
+        """The rate. Setting it takes effect at the next step, in captured CUDA graphs too; reading it waits."""
+        return float(self.rates[0])
+
+    @lr.setter
+    def lr(self, rate: float) -> None:
+        check_all({"lr": rate}, {"lr": Real(min=0)}, "FusedEmbeddings")
+        self.rates[0].fill_(rate)
+
+    @torch.compiler.disable
+    def forward(
+        self, ids: Any, dense: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None
+    ) -> Tensor:
+        """The embeddings of a batch.
+
+        `ids` are `(B, tables)`, or `{name: column}` with `(B,)`, padded `(B, n)` or ragged `(values, offsets)` columns,
+        or a packed batch with lists. `sample_weights` are `{list column: one weight a value}`; they are not trained.
+        """
+        found = read_ids(ids, self.names, self.weight.device, sample_weights)
+        if dense is not None and self.output == "stack":
+            raise ParameterError('numbers can be written beside the embeddings with output="concat" only')
+        if torch.is_grad_enabled():
+            anchor = torch.empty(0, device=self.weight.device, requires_grad=True)  # makes backward call us
+            out = _LookUp.apply(anchor, dense, self, found)
+        else:
+            out, _ = self.look_up(found, dense, training=False)
+        return out.view(len(out), len(self.names), self.dim) if self.output == "stack" else out
+
+    def check_ids(self) -> None:
+        """Raise `DataError` if any id since the last call lay outside its table. Waits for the GPU.
+
+        Such an id gives zeros and is not trained. On the CPU `forward` calls this itself.
+        """
+        code = int(self.errors)
+        if not code:
+            return
+        self.errors.zero_()
+        number, identity = (code >> 40) - 1, code & ((1 << 40) - 1)
+        identity = identity - (1 << 40) if identity >= 1 << 39 else identity
+        table = self.names[number]
+        raise DataError(
+            f"id {identity} is outside table {table!r}, which has rows 0 to {self.sizes[table] - 1}; encode the "
+            f"column with the workflow the tables were made for, or make the table larger"
+        )
+
+    def look_up(self, ids: Ids, dense: Tensor | None, training: bool) -> tuple[Tensor, Any]:
+        """The `(B, width)` output and, for training, what `step` needs: `(sorted keys, order)` and the bags' sources."""
+        device, rows = self.weight.device, len(ids.singles)
+        extra = 0 if dense is None else dense.shape[1]
+        width = self.width(extra) if self.output == "concat" else len(self.names) * self.dim
+        out = torch.empty((rows, width), dtype=self._output_dtype(), device=device)
+        embedded = len(self.names) * self.dim
+        if dense is not None:
+            out[:, embedded : embedded + extra] = dense
+        if embedded + extra < width:
+            out[:, embedded + extra :] = 0
+        saved = None
+        if training:
+            values = 0 if ids.lists is None else len(ids.lists[0])
+            keys = torch.empty(ids.num_occurrences, dtype=self._key_dtype, device=device)
+            sources = torch.empty(values, dtype=torch.int32, device=device)
+            saved = keys, sources, torch.empty(values, dtype=torch.float32, device=device)
+            keys[ids.singles.numel() :] = len(self.weight)  # values that no bag claims
+        self._kernels.look_up(
+            self.weight, self._places(ids.bags), ids.singles, ids.lists, self.pooling, out, self.errors, saved
+        )
+        if device.type == "cpu" and not _interpreted():
+            self.check_ids()
+        return out, None if saved is None else (self._sorted(saved[0]), saved[1:])
+
+    def step(self, ids: Ids, saved: Any, gradient: Tensor) -> None:
+        """Apply the optimizer for a gradient of `look_up`'s output."""
+        self._advance()
+        in_order, bags = saved
+        if self._side is not None:
+            torch.cuda.current_stream().wait_stream(self._side)
+            self._unsorted = None
+        self._kernels.update(
+            self.rule, self.weight, (self.first_state, self.second_state), self._places(ids.bags), in_order,
+            bags if ids.bags else None, gradient, ids.singles.shape[1], self.rates, self.steps,
+        )  # fmt: skip
+
+    def tables(self) -> EmbeddingTables:
+        """Plain tables with these weights, as serving takes them; needs a schema."""
+        if self.schema is None:
+            raise SchemaError("plain tables need a schema: build FusedEmbeddings from one")
+        plain = EmbeddingTables(self.schema, self.dim, pooling=self.pooling).to(self.weight.device)
+        with torch.no_grad():
+            plain.weight.copy_(self.weight)
+        return plain
+
+    @property
+    def _kernels(self) -> Any:
+        if self.weight.device.type == "cuda" or _interpreted():
+            require("triton", "torch")
+            from penstock.kernels import gpu_embedding
+
+            return gpu_embedding
+        from penstock.nn import fused_cpu
+
+        return fused_cpu
+
+    @property
+    def _key_dtype(self) -> torch.dtype:
+        return torch.int32 if len(self.weight) < 2**31 - 1 else torch.int64
+
+    def _output_dtype(self) -> torch.dtype:
+        if self.output_dtype is not None:
+            return self.output_dtype
+        kind = self.weight.device.type
+        if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
+            return torch.bfloat16
+        return torch.float32
+
+    def _places(self, bags: tuple[int, ...]) -> Tensor:
+        """`reference_fused`'s features for a batch in which these features are bags; made once for each such set."""
+        key = bags, self.weight.device
+        if key not in self._features:
+            sizes = torch.tensor(list(self.sizes.values()), dtype=torch.int64)
+            every = torch.stack([sizes.cumsum(0) - sizes, sizes, torch.arange(len(sizes))], 1)
+            order = [i for i in range(len(sizes)) if i not in bags] + list(bags)
+            self._features[key] = every[order].contiguous().to(self.weight.device)
+        return self._features[key]
+
+    def _sorted(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Sort beside the dense model's work: nothing needs the order before the backward pass."""
+        if keys.device.type != "cuda":
+            return self._kernels.sort(keys)
+        if self._side is None:
+            self._side = torch.cuda.Stream(keys.device)
+        if self._unsorted is not None:  # a look-up without a backward pass: its keys must outlive the sort
+            torch.cuda.current_stream().wait_stream(self._side)
+        self._unsorted = keys
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
+            # The memory is the side stream's own. It is handed out again only to a later sort, and that one waits for
+            # everything the main stream had done by then.
+            return self._kernels.sort(keys)
+
+    def _advance(self) -> None:
+        """Count the step and work out its rates, on the device."""
+        self.steps += 1
+        if callable(self.optimizer.lr):
+            taken = int(self.steps) - 1 if self._taken is None else self._taken
+            self.rates[0].fill_(rate_at(self.optimizer.lr, taken))
+            self._taken = taken + 1
+        if self.rule.kind not in ("lazy_adam", "row_adam"):
+            return
+        number = self.steps.double()
+        first, second = 1 - self.rule.beta1**number, 1 - self.rule.beta2**number
+        if self.rule.kind == "lazy_adam":
+            self.rates[1] = self.rates[0] * (second.sqrt() / first)
+        else:
+            self.rates[1] = self.rates[0] / first
+            self.rates[2] = second.rsqrt()
+
+    def _load_from_state_dict(self, *arguments: Any, **named: Any) -> None:
+        super()._load_from_state_dict(*arguments, **named)
+        self._taken = None
+
+    def extra_repr(self) -> str:
+        name = type(self.optimizer).__name__
+        return f"{len(self.names)} tables, {len(self.weight)} rows, dim={self.dim}, {name}, {self.weight.dtype}"
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, dense: Tensor | None, tables: FusedEmbeddings, ids: Ids) -> Tensor:
+        out, ctx.saved = tables.look_up(ids, dense, training=True)
+        ctx.tables, ctx.ids = tables, ids
+        ctx.dense = None if dense is None else (dense.shape[1], dense.dtype)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        tables = ctx.tables
+        with torch.no_grad():
+            tables.step(ctx.ids, ctx.saved, gradient)
+            of_dense = None
+            if ctx.dense is not None and ctx.needs_input_grad[1]:
+                begin = len(tables.names) * tables.dim
+                of_dense = gradient[:, begin : begin + ctx.dense[0]].to(ctx.dense[1])
+        return None, of_dense, None, None
+
+
+def _interpreted() -> bool:
+    """Whether Triton kernels run on the CPU, for tests."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _sizes(tables: Any) -> dict[str, int]:
+    if isinstance(tables, Schema):
+        columns = tables.select(roles=Role.CATEGORICAL)
+        for column in columns:
+            if not column.cardinality:
+                raise SchemaError(
+                    f"column {column.name!r} has no cardinality, so its table has no size; encode it with Categorify, "
+                    f"or keep its embeddings in a store (penstock.embedding), which needs none"
+                )
+        sizes = {column.name: int(column.cardinality or 0) for column in columns}
+    else:
+        sizes = dict(tables) if isinstance(tables, Mapping) else {f"table_{i}": n for i, n in enumerate(tables)}
+        check_all(sizes, dict.fromkeys(sizes, Int(min=1)), "FusedEmbeddings.tables")
+    if not sizes:
+        raise SchemaError("FusedEmbeddings needs at least one table: a schema with categorical columns, or sizes")
+    return {name: int(size) for name, size in sizes.items()}
+
+
+def _dtype(name: str, given: Any) -> torch.dtype:
+    found = _DTYPES.get(str(given).removeprefix("torch."))
+    if found is None:
+        raise ParameterError(f"FusedEmbeddings.{name} must be one of {', '.join(_DTYPES)}, got {given!r}")
+    return found
+
+
+def _optimizer(given: str | Optimizer, lr: float | None) -> Optimizer:
+    own = {} if lr is None else {"lr": lr}
+    if isinstance(given, str):
+        if given not in _BY_NAME:
+            raise ParameterError(f"unknown optimizer {given!r}{suggest(given, _BY_NAME, 'optimizers')}")
+        return _BY_NAME[given](**own)
+    if not isinstance(given, Optimizer) or given.kernel_name not in KINDS or getattr(given, "momentum", 0):
+        raise ParameterError(
+            f"FusedEmbeddings takes SGD without momentum, Adagrad of the usual form, LazyAdam or RowWiseAdam, got "
+            f"{given!r}; a store (penstock.embedding) takes the others"
+        )
+    return dataclasses.replace(given, **own)
+
+
+def _rule(optimizer: Optimizer) -> Rule:
+    named = {name: getattr(optimizer, name) for name in ("eps", "beta1", "beta2") if hasattr(optimizer, name)}
+    bound = optimizer.weight_bound or 0.0
+    return Rule(optimizer.kernel_name, **named, decay=optimizer.weight_decay, bound=bound)

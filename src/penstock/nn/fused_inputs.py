@@ -1,0 +1,146 @@
+"""What fused embeddings are given, brought into the one form their kernels read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from penstock.core.errors import ColumnNotFoundError, DataError
+
+_MOST = 2**31 - 1
+
+
+class Ids(NamedTuple):
+    """A batch's ids: `(B, singles)`, and `(values, offsets, sample weights)` of its bags, feature by feature.
+
+    `bags` says which features are bags; the single ones come first in the kernels' order, each group in the schema's.
+    """
+
+    singles: Tensor
+    lists: tuple[Tensor, Tensor, Tensor | None] | None
+    bags: tuple[int, ...]
+
+    @property
+    def num_occurrences(self) -> int:
+        return self.singles.numel() + (0 if self.lists is None else len(self.lists[0]))
+
+
+def read_ids(
+    given: Any, names: Sequence[str], device: torch.device, sample_weights: Mapping[str, Any] | None = None
+) -> Ids:
+    """The ids of `(B, columns)`, of `{name: column}`, or of a packed batch with lists, `(matrix, {name: lists})`."""
+    if isinstance(given, Tensor):
+        found = Ids(_matrix(given, len(names), device), None, ())
+    elif isinstance(given, Mapping):
+        for name in names:
+            if name not in given:
+                raise ColumnNotFoundError(name, given, "the features given to the tables")
+        lists = {name: given[name] for name in names if _is_list(given[name])}
+        singles = [_column(name, given[name], device) for name in names if name not in lists]
+        found = _joined(_stacked(singles, device), lists, names, device, sample_weights or {})
+    elif isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
+        matrix, lists = given
+        lists = {name: lists[name] for name in names if name in lists}
+        found = _joined(
+            _matrix(matrix, len(names) - len(lists), device), lists, names, device, sample_weights or {}
+        )  # fmt: skip
+    else:
+        raise DataError(
+            f"ids must be a tensor (B, {len(names)}), a mapping from names to columns, or a packed batch with lists, "
+            f"got {type(given).__name__}"
+        )
+    if sample_weights and (strange := [n for n in sample_weights if names.index(n) not in found.bags]):
+        raise DataError(f"sample weights are for list columns, and {strange[0]!r} is none in this batch")
+    if found.num_occurrences > _MOST:
+        raise DataError(f"a batch may hold {_MOST} ids, this one has {found.num_occurrences}; use smaller batches")
+    return found
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, tuple) or (isinstance(value, Tensor) and value.dim() == 2)
+
+
+def _integers(what: str, value: Any, device: torch.device) -> Tensor:
+    tensor = torch.as_tensor(value, device=device)
+    if tensor.dtype not in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
+        raise DataError(f"{what} must be signed integers (or uint8), got {tensor.dtype}; encode the column first")
+    return tensor
+
+
+def _matrix(given: Any, width: int, device: torch.device) -> Tensor:
+    matrix = _integers("ids", given, device)
+    matrix = matrix[:, None] if matrix.dim() == 1 and width == 1 else matrix
+    if matrix.dim() != 2 or matrix.shape[1] != width:
+        raise DataError(f"ids must be (B, {width}), one column a table, got {tuple(matrix.shape)}")
+    return matrix
+
+
+def _column(name: str, value: Any, device: torch.device) -> Tensor:
+    column = _integers(f"the ids of {name!r}", value, device)
+    if column.dim() != 1:
+        raise DataError(f"the ids of {name!r} must be (B,), (B, n) or (values, offsets), got {tuple(column.shape)}")
+    return column
+
+
+def _stacked(columns: list[Tensor], device: torch.device) -> Tensor | None:
+    if not columns:
+        return None
+    if len({len(column) for column in columns}) > 1:
+        raise DataError(f"columns of one batch must be as long, got lengths {sorted({len(c) for c in columns})}")
+    if len({column.dtype for column in columns}) > 1:
+        columns = [column.long() for column in columns]
+    return torch.stack(columns).t()  # column by column, as it came
+
+
+def _joined(
+    singles: Tensor | None,
+    lists: Mapping[str, Any],
+    names: Sequence[str],
+    device: torch.device,
+    sample_weights: Mapping[str, Any],
+) -> Ids:
+    """Single columns and lists as one batch; all lists one behind the other."""
+    values, offsets, weights, base, rows = [], [], [], 0, None if singles is None else len(singles)
+    for name, given in lists.items():
+        own, ends = _ragged(name, given, device)
+        if rows is not None and len(ends) - 1 != rows:
+            raise DataError(f"the lists of {name!r} are {len(ends) - 1}, but the batch has {rows} rows")
+        rows = len(ends) - 1
+        values.append(own.long())
+        offsets.append(ends[:-1].long() + base)
+        base += len(own)
+        if sample_weights:
+            weight = sample_weights.get(name)
+            weight = torch.ones(len(own)) if weight is None else torch.as_tensor(weight)
+            if weight.shape != own.shape:
+                raise DataError(
+                    f"the sample weights of {name!r} are {tuple(weight.shape)}, its ids {tuple(own.shape)}"
+                )
+            weights.append(weight.to(device, torch.float32))
+    if singles is None:
+        singles = torch.empty((rows or 0, 0), dtype=torch.int64, device=device)
+    if not lists:
+        return Ids(singles, None, ())
+    ends = torch.cat([*offsets, torch.full((1,), base, dtype=torch.int64, device=device)])
+    packed = torch.cat(values), ends, torch.cat(weights) if weights else None
+    return Ids(singles, packed, tuple(names.index(name) for name in lists))
+
+
+def _ragged(name: str, given: Any, device: torch.device) -> tuple[Tensor, Tensor]:
+    if isinstance(given, Tensor):  # (B, n)
+        values = _integers(f"the ids of {name!r}", given, device)
+        return values.reshape(-1), torch.arange(len(values) + 1, device=device) * values.shape[1]
+    values, offsets = (_integers(f"the ids of {name!r}", part, device) for part in given)
+    if values.dim() != 1 or offsets.dim() != 1 or not len(offsets):
+        raise DataError(f"the lists of {name!r} must be (values, offsets), with one offset more than there are lists")
+    if device.type == "cpu":  # on a GPU looking would stall it; the kernels read nothing beyond the values there
+        low, high, steps = int(offsets[0]), int(offsets[-1]), offsets[1:] - offsets[:-1]
+        if low != 0 or high != len(values) or (steps < 0).any():
+            raise DataError(
+                f"the offsets of {name!r} must rise from 0 to the number of values, {len(values)}; they go from {low} "
+                f"to {high}"
+            )
+    return values, offsets
