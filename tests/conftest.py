@@ -1,5 +1,6 @@
 """Settings that must be in place before numba, TensorFlow or Ray are imported: the same as the Makefile's."""
 
+import contextlib
 import os
 
 for _name, _value in {
@@ -11,3 +12,7 @@ for _name, _value in {
     "KERAS_BACKEND": "tensorflow",
 }.items():
     os.environ.setdefault(_name, _value)
+
+# Both carry an LLVM of their own; TensorFlow tolerates the other's options, Triton aborts the process. So Triton first.
+with contextlib.suppress(ModuleNotFoundError):
+    import triton  # noqa: F401
