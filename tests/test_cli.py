@@ -293,6 +293,7 @@ def test_demo_shows_the_schema_and_leaves_nothing(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     said = ok("demo", "--rows", 2_000)
     assert "best reachable AUC" in said
+    assert re.search(r"AUC 0\.\d{4}; the best reachable", said)
     assert re.search(r"C1 +int32 +categorical", said)
     assert list(tmp_path.iterdir()) == []
 
@@ -300,7 +301,7 @@ def test_demo_shows_the_schema_and_leaves_nothing(tmp_path: Path, monkeypatch: p
 def test_demo_keeps_its_folder_and_runs_again(tmp_path: Path) -> None:
     for _ in range(2):
         ok("demo", "--rows", 1_000, "--output", tmp_path / "demo")
-    assert sorted(p.name for p in (tmp_path / "demo").iterdir()) == ["clicks.tsv", "features", "features-workflow"]
+    assert sorted(p.name for p in (tmp_path / "demo").iterdir()) == ["clicks.tsv", "features", "model", "valid"]
 
 
 def test_version() -> None:

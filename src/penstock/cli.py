@@ -243,7 +243,7 @@ def demo(
         str | None, typer.Option(help="Keep everything in this folder.", show_default="a temporary one")
     ] = None,
 ) -> None:
-    """Make click logs, turn them into features, and show the schema with its embedding sizes."""
+    """Make click logs, turn them into features, train a DLRM, and predict on raw rows."""
     from penstock.report.demo import run_demo
 
     run_demo(_console(), rows, output)
