@@ -4,7 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-pytest.importorskip("keras")
+from penstock.core.errors import MissingExtraError
+
+pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError)
 tf = pytest.importorskip("tensorflow")
 
 from penstock.data import Dataset  # noqa: E402

@@ -5,7 +5,9 @@ import threading
 import numpy as np
 import pytest
 
-keras = pytest.importorskip("keras")
+from penstock.core.errors import MissingExtraError
+
+keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
 tf = pytest.importorskip("tensorflow")
 
 from penstock.core.errors import DataError, ParameterError, PenstockError, SchemaError  # noqa: E402

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-keras = pytest.importorskip("keras")
+from penstock.core.errors import MissingExtraError
+
+keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
 tf = pytest.importorskip("tensorflow")
 
 from penstock.core.errors import ParameterError, SchemaError  # noqa: E402
@@ -156,7 +158,9 @@ def test_ids_outside_their_table_are_named():
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)columns.*user.*largest ids.*7.*rows of the tables"):
         layer({**inputs(), "user": tf.constant([[7], [0], [1]])})
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)columns.*genres.*largest ids.*9"):
-        tf.function(layer)({**inputs(), "more": tf.constant(0), "genres": tf.ragged.constant([[1], [9], []], dtype=tf.int64)})
+        tf.function(layer)(
+            {**inputs(), "more": tf.constant(0), "genres": tf.ragged.constant([[1], [9], []], dtype=tf.int64)}
+        )
 
 
 @pytest.mark.parametrize(

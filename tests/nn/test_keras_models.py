@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-keras = pytest.importorskip("keras")
+from penstock.core.errors import MissingExtraError
+
+keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
 tf = pytest.importorskip("tensorflow")
 
 from penstock.core.errors import SchemaError  # noqa: E402

@@ -9,17 +9,17 @@ import numpy as np
 
 from penstock.core.batch import Batch, Ragged
 from penstock.core.errors import DataError, ParameterError, PenstockError
-from penstock.core.extras import require
 from penstock.core.params import BOOL, check
 from penstock.core.schema import Role
 from penstock.loader.base import BaseLoader, labels_of
+from penstock.loader.keras_import import import_keras
 from penstock.loader.keras_passes import Passes
 from penstock.loader.loader import padded
 from penstock.loader.plan import EpochPlan, LastBatch
 from penstock.loader.sampling import WeightedSampling
 from penstock.loader.settings import Lists, Pad
 
-keras = require("keras", "keras")
+keras = import_keras()
 
 ALIGNMENT = 64  # what TensorFlow takes without a copy; it aborts the process on a DLPack buffer with less
 

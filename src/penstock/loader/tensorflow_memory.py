@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.extras import require
+from penstock.loader.keras_import import import_keras
 
 VARIABLE = "TF_MEMORY_ALLOCATION"
 _MEGABYTE = 1 << 20
@@ -100,6 +101,7 @@ def limit_memory(allocation: str | float | None = None) -> dict[str, int]:
     if wanted is None:
         return {}
     number = parse_allocation(wanted)
+    import_keras()
     tf = require("tensorflow", "keras")
     limits: dict[str, int] = {}
     for index, gpu in enumerate(tf.config.list_physical_devices("GPU")):

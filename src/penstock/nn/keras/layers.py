@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from penstock.core.errors import ParameterError
-from penstock.core.extras import require
 from penstock.core.params import BOOL, Int, OneOf, check
 from penstock.loader.keras_columns import FeatureColumn
 from penstock.loader.keras_columns import feature_columns as as_feature_columns
+from penstock.loader.keras_import import import_keras
 from penstock.nn.keras import lookup
 
-keras = require("keras", "keras")
+keras = import_keras()
 ops = keras.ops
 _register = keras.saving.register_keras_serializable(package="penstock")
 

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
-from penstock.core.extras import require
 from penstock.loader.keras_columns import FeatureColumn
+from penstock.loader.keras_import import import_keras
 
-keras = require("keras", "keras")
+keras = import_keras()
 ops = keras.ops
 
 

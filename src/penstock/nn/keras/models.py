@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.errors import SchemaError
-from penstock.core.extras import require
 from penstock.core.params import Int, ListOf, OneOf, check
 from penstock.core.schema import ColumnSchema, Role, Schema
+from penstock.loader.keras_import import import_keras
 from penstock.nn.keras.layers import DenseFeatures, DotProductInteraction, LinearFeatures
 
-keras = require("keras", "keras")
+keras = import_keras()
 
 _WIDTHS = ListOf(Int(min=1))
 _LISTS = OneOf(("ragged", "padded", "row_lengths"))
