@@ -48,15 +48,12 @@ def run_demo(
 def _show(found: dict[str, Any], best_auc: float, console: Console) -> None:
     seconds = found["seconds"]
     console.print("3. On held-out rows")
-    console.print(
-        f"   AUC {found['auc']:.4f}; the best reachable, that of the probabilities drawn from: {best_auc:.4f}"
-    )
+    console.print(f"   AUC {found['auc']:.4f}; the best reachable, of the planted probabilities: {best_auc:.4f}")
     console.print(
         f"   {found['rows']['train']:,} rows a pass, {found['rows_per_second']:,.0f} rows/s in training; "
         f"{found['embedding_rows']:,} embedding rows; "
         + ", ".join(f"{name} {time:.1f} s" for name, time in seconds.items())
     )
     for example in found["examples"]:
-        console.print(
-            f"   a raw row that was {'' if example['label'] else 'not '}clicked: {example['probability']:.3f}"
-        )
+        outcome = "clicked" if example["label"] else "not clicked"
+        console.print(f"   a raw row that was {outcome}: {example['probability']:.3f}")
