@@ -1,4 +1,4 @@
-"""The stages of a fused embedding step on a GPU, each alone: python benchmarks/fused_stages.py [--batch 400000] [--tune]
+"""The stages of a fused embedding step on a GPU, each alone: python benchmarks/fused_stages.py [--batch N] [--tune]
 
 Claim `gpu/stages` (milliseconds; look-up, sort, update). Ids are log-uniform over 26 tables with the cardinalities of
 the Criteo terabyte data, hot ids included: tables of four rows have each row a hundred thousand times in a batch.

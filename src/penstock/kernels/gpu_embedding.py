@@ -14,11 +14,16 @@ import os
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
-from penstock.kernels.reference_fused import FEATURE_FIELDS, KINDS, POOLINGS, Rule
+from penstock.core.extras import require
+
+require("triton", "torch")
+
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+from penstock.kernels.reference_fused import FEATURE_FIELDS, KINDS, POOLINGS, Rule  # noqa: E402
 
 _FIELDS = tl.constexpr(FEATURE_FIELDS)
 _SGD, _ADAGRAD, _ADAGRAD_ROW = (tl.constexpr(KINDS[k]) for k in ("sgd", "adagrad", "adagrad_row"))
@@ -246,7 +251,8 @@ def _reduce_chunks(
         bound, KIND, WIDTH, DIM,
     )  # fmt: skip
     slot = chunk * 2 + (key != first_key).to(tl.int32)
-    tl.store(partial + slot[:, None] * DIM + column[None, :], total, mask=((last & partly) != 0)[:, None] & (column >= 0)[None, :])
+    left = ((last & partly) != 0)[:, None] & (column >= 0)[None, :]
+    tl.store(partial + slot[:, None] * DIM + column[None, :], total, mask=left)
 
 
 @triton.jit
@@ -268,9 +274,7 @@ def _finish_rows(
             chunks = chunk + 1 + tl.arange(0, TILE)
             same = tl.load(keys + chunks * SIZE, mask=chunks * SIZE < num, other=-1) == key
             while tl.max(same.to(tl.int32), 0) > 0:
-                parts = tl.load(
-                    partial + (chunks * 2)[:, None] * DIM + column[None, :], mask=same[:, None], other=0.0
-                )
+                parts = tl.load(partial + (chunks * 2)[:, None] * DIM + column[None, :], mask=same[:, None], other=0.0)
                 total += tl.sum(parts, 0)
                 chunks += TILE
                 same = tl.load(keys + chunks * SIZE, mask=chunks * SIZE < num, other=-1) == key

@@ -42,7 +42,7 @@ class Rule(NamedTuple):
             "adagrad_row": (scalar, None),
             "lazy_adam": (vector, vector),
             "row_adam": (vector, scalar),
-        }[self.kind]  # type: ignore[return-value]
+        }[self.kind]
 
 
 def rates_at(rule: Rule, rate: float, step: int) -> tuple[float, float]:
@@ -98,11 +98,13 @@ def row_gradients(
     pooling: str,
 ) -> dict[int, np.ndarray]:
     """`{row of the weight: its gradient}` for a gradient `(B, places, dim)` of `look_up`'s output."""
-    rows, found = len(ids), {}
+    rows = len(ids)
+    found: dict[int, np.ndarray] = {}
     for (start, size, place), column in zip(features, ids.T, strict=False):
         for b, one in enumerate(column):
             if 0 <= one < size:
-                found[int(start + one)] = found.get(int(start + one), 0) + gradient[b, place].astype(np.float64)
+                row = int(start + one)
+                found[row] = found.get(row, np.zeros(1)) + gradient[b, place].astype(np.float64)
     for bag in range(len(offsets) - 1):
         start, size, place = features[ids.shape[1] + bag // rows]
         factor = pool_factor(int(offsets[bag + 1] - offsets[bag]), pooling)
@@ -110,7 +112,7 @@ def row_gradients(
             if 0 <= values[k] < size:
                 scale = factor * (1.0 if sample_weights is None else float(sample_weights[k]))
                 row = int(start + values[k])
-                found[row] = found.get(row, 0) + scale * gradient[bag % rows, place].astype(np.float64)
+                found[row] = found.get(row, np.zeros(1)) + scale * gradient[bag % rows, place].astype(np.float64)
     return found
 
 

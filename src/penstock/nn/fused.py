@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from penstock.core.errors import DataError, ParameterError, SchemaError, suggest
-from penstock.core.extras import require
 from penstock.core.params import NONE, Int, OneOf, Real, check_all
 from penstock.core.schema import Role, Schema
 from penstock.embedding.optimizers import SGD, Adagrad, LazyAdam, Optimizer, RowWiseAdam
@@ -123,9 +122,7 @@ class FusedEmbeddings(nn.Module):
         self.rates[0].fill_(rate)
 
     @torch.compiler.disable
-    def forward(
-        self, ids: Any, dense: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None
-    ) -> Tensor:
+    def forward(self, ids: Any, dense: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None) -> Tensor:
         """The embeddings of a batch.
 
         `ids` are `(B, tables)`, or `{name: column}` with `(B,)`, padded `(B, n)` or ragged `(values, offsets)` columns,
@@ -159,7 +156,7 @@ class FusedEmbeddings(nn.Module):
         )
 
     def look_up(self, ids: Ids, dense: Tensor | None, training: bool) -> tuple[Tensor, Any]:
-        """The `(B, width)` output and, for training, what `step` needs: `(sorted keys, order)` and the bags' sources."""
+        """The `(B, width)` output and, for training, what `step` needs: sorted keys, and the bags' sources."""
         device, rows = self.weight.device, len(ids.singles)
         extra = 0 if dense is None else dense.shape[1]
         width = self.width(extra) if self.output == "concat" else len(self.names) * self.dim
@@ -207,7 +204,6 @@ class FusedEmbeddings(nn.Module):
     @property
     def _kernels(self) -> Any:
         if self.weight.device.type == "cuda" or _interpreted():
-            require("triton", "torch")
             from penstock.kernels import gpu_embedding
 
             return gpu_embedding
@@ -287,7 +283,7 @@ class _LookUp(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         tables = ctx.tables
         with torch.no_grad():
             tables.step(ctx.ids, ctx.saved, gradient)
@@ -334,7 +330,7 @@ def _optimizer(given: str | Optimizer, lr: float | None) -> Optimizer:
         if given not in _BY_NAME:
             raise ParameterError(f"unknown optimizer {given!r}{suggest(given, _BY_NAME, 'optimizers')}")
         return _BY_NAME[given](**own)
-    if not isinstance(given, Optimizer) or given.kernel_name not in KINDS or getattr(given, "momentum", 0):
+    if not isinstance(given, Optimizer) or given.kernel_name not in KINDS or getattr(given, "momentum", False):
         raise ParameterError(
             f"FusedEmbeddings takes SGD without momentum, Adagrad of the usual form, LazyAdam or RowWiseAdam, got "
             f"{given!r}; a store (penstock.embedding) takes the others"

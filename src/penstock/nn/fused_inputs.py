@@ -116,9 +116,7 @@ def _joined(
             weight = sample_weights.get(name)
             weight = torch.ones(len(own)) if weight is None else torch.as_tensor(weight)
             if weight.shape != own.shape:
-                raise DataError(
-                    f"the sample weights of {name!r} are {tuple(weight.shape)}, its ids {tuple(own.shape)}"
-                )
+                raise DataError(f"the sample weights of {name!r} are {tuple(weight.shape)}, its ids {tuple(own.shape)}")
             weights.append(weight.to(device, torch.float32))
     if singles is None:
         singles = torch.empty((rows or 0, 0), dtype=torch.int64, device=device)

@@ -1,0 +1,103 @@
+"""Fused embeddings and the captured training step on a real GPU."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from penstock.core.errors import DataError
+from penstock.nn import FusedEmbeddings
+from penstock.train.gpu import DeviceStep
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+CASES = Path(__file__).parents[1] / "kernels" / "fused_cases.py"
+OPTIMIZERS = ["sgd", "adagrad", "rowwise_adagrad", "adam", "rowwise_adam"]
+
+
+def test_kernels_agree_with_the_oracle(capsys: pytest.CaptureFixture[str]) -> None:
+    names = runpy.run_path(str(CASES))
+    names["main"]("cuda")
+    assert capsys.readouterr().out.count("agrees") >= len(names["CASES"])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_cpu_and_gpu_train_alike(name: str) -> None:
+    torch.manual_seed(0)
+    sizes = [3, 40_000, 700]
+    host = FusedEmbeddings(sizes, 16, optimizer=name, lr=0.05)
+    device = FusedEmbeddings(sizes, 16, optimizer=name, lr=0.05, device="cuda")
+    device.load_state_dict(host.state_dict())
+    for _ in range(3):
+        ids = torch.stack([torch.randint(0, size, (5000,)) for size in sizes], 1)
+        factor = torch.randn(5000, 3, 16)
+        (host(ids) * factor).sum().backward()
+        (device(ids.cuda()) * factor.cuda()).sum().backward()
+    torch.testing.assert_close(device.weight.cpu(), host.weight, rtol=1e-4, atol=1e-4)
+
+
+def test_two_runs_give_the_same_bits() -> None:
+    def run() -> torch.Tensor:
+        torch.manual_seed(0)
+        tables = FusedEmbeddings([5, 100_000], 16, dtype="bfloat16", lr=0.1, device="cuda")
+        for _ in range(3):
+            ids = torch.stack([torch.randint(0, n, (50_000,), device="cuda") for n in (5, 100_000)], 1)
+            tables(ids).square().sum().backward()
+        return tables.weight
+
+    assert torch.equal(run(), run())
+
+
+def test_rows_beyond_two_to_the_31_elements() -> None:
+    rows = 140_000_000  # × 16 = 2.24e9 elements
+    tables = FusedEmbeddings([7, rows], 16, optimizer="sgd", lr=1.0, dtype="bfloat16", device="cuda")
+    ids = torch.tensor([[0, rows - 1], [6, 0], [3, rows - 1]], device="cuda")
+    before = tables.weight[7 + rows - 1].float()
+    found = tables(ids)
+    torch.testing.assert_close(found[0, 1], before)
+    found.sum().backward()
+    torch.testing.assert_close(tables.weight[7 + rows - 1].float(), before - 2, rtol=0.02, atol=0.02)
+
+
+def test_a_wrong_id_is_reported_and_harmless() -> None:
+    tables = FusedEmbeddings({"user": 5, "item": 6}, 4, device="cuda")
+    found = tables(torch.tensor([[1, 2], [5, 3]], device="cuda"))
+    assert not found[1, 0].any()
+    with pytest.raises(DataError, match="id 5 is outside table 'user'"):
+        tables.check_ids()
+    tables.check_ids()
+
+
+class Clicks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = FusedEmbeddings([50, 3000], 16, output="concat", align=8, lr=0.05, device="cuda")
+        self.layers = nn.Sequential(nn.Linear(self.tables.width(4), 32), nn.ReLU(), nn.Linear(32, 1)).cuda()
+
+    def forward(self, ids: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        return self.layers(self.tables(ids, numbers)).squeeze(1)
+
+
+def test_a_captured_step_equals_an_eager_one() -> None:
+    models = [Clicks(), Clicks()]
+    models[1].load_state_dict(models[0].state_dict())
+    steps = [DeviceStep(models[0], graph=True, compile=True), DeviceStep(models[1], graph=False, compile=False)]
+    for number in range(8):
+        rows = 500 if number == 5 else 2048  # a batch of another size in between
+        ids = torch.stack([torch.randint(0, n, (rows,), device="cuda") for n in (50, 3000)], 1)
+        numbers, labels = torch.randn(rows, 4, device="cuda"), torch.randint(0, 2, (rows,), device="cuda")
+        if number == 6:
+            for model in models:
+                model.tables.lr = 0.01
+        for step in steps:
+            step(ids, numbers, labels)
+    torch.testing.assert_close(models[0].tables.weight, models[1].tables.weight, rtol=1e-3, atol=1e-4)
+    first, second = (step.metrics.take() for step in steps)
+    assert first["rows"] == second["rows"] == 7 * 2048 + 500
+    assert abs(first["loss"] - second["loss"]) < 1e-4 and abs(first["auc"] - second["auc"]) < 1e-3
