@@ -3,9 +3,9 @@
 Claims `gpu/step` (batches already on the GPU), `gpu/train` (from parquet files in memory, shuffled), `gpu/loss` (plain
 PyTorch's loss after 200 steps over ours) and `gpu/memory`; `--part stages` lists the kernels of a step. The model is
 that of the Criteo terabyte notebooks: 26 tables of up to 10 M rows (`CARDINALITIES["terabyte"]`), dim 16, 13 numbers,
-hidden layers of 512 and 256 with batch norm. Peers run in the same process on the same batches: plain PyTorch with dense
-gradients and fused Adam (`torch_dense`), with sparse gradients and Adagrad (`torch_sparse`), and with sparse gradients
-and SGD (`torch_sgd`, which adapts nothing).
+hidden layers of 512 and 256 with batch norm. Peers run in the same process on the same batches: plain PyTorch with
+dense gradients and fused Adam (`torch_dense`), with sparse gradients and Adagrad (`torch_sparse`), and with sparse
+gradients and SGD (`torch_sgd`, which adapts nothing).
 """
 
 from __future__ import annotations
