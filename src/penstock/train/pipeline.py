@@ -12,6 +12,8 @@ look-up sees does not depend on how fast anything runs. With k = 1 every look-up
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 import warnings
@@ -134,6 +136,7 @@ class Pipeline:
     # What the thread does.
 
     def _run(self) -> None:
+        _give_way()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._commands)
@@ -187,3 +190,13 @@ class Pipeline:
             with suppress(Exception):
                 self._iterator.close()
         self._iterator = None
+
+
+def _give_way() -> None:
+    """Let the dense step go first: it wakes for moments only, and every one it waits for a core delays the device.
+
+    Threads that the loader and the store start from here inherit this.
+    """
+    if sys.platform == "linux":  # elsewhere priorities belong to processes, not to threads
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
