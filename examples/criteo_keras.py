@@ -12,13 +12,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # How much GPU memory TensorFlow may take: a fraction of what is free, or megabytes. Before its first operation.
 os.environ.setdefault("TF_MEMORY_ALLOCATION", "0.5")
 
+from penstock.loader.keras_sequence import KerasSequenceLoader, KerasSequenceValidater
+
+# isort: split
 import keras
 import numpy as np
 
 import penstock as ps
 from penstock import ops
 from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
-from penstock.loader.keras_sequence import KerasSequenceLoader, KerasSequenceValidater
 from penstock.nn.keras import DenseFeatures, dlrm, inputs_of, wide_and_deep
 
 CONTINUOUS = [f"I{i}" for i in range(1, 14)]
