@@ -25,13 +25,13 @@ def main(store_name: str, folder: str) -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())  # the wrapper gives all workers the weights of the first
     store = RayStore.attach(store_name)
-    rows, more = training_setup.some_rows(6400), training_setup.some_rows(402, seed=1)
+    rows, more = training_setup.some_rows(3200), training_setup.some_rows(402, seed=1)
     loader = Loader(rows, 64, shuffle=True, seed=3, chunk_rows=2000, **training_setup.ROLES)
     valid = Loader(more, 100, last_batch="keep", **training_setup.ROLES)
     model = DLRM(training_setup.SCHEMA, embedding_dim=4, bottom=(8,), top=(8,))
     history = fit(
-        model, loader, store, dense_optimizer=torch.optim.Adam(model.parameters(), lr=0.01), epochs=2, staleness=2,
-        valid=valid, checkpoint_dir=Path(folder) / "checkpoints", checkpoint_every=30, progress=False,
+        model, loader, store, dense_optimizer=torch.optim.Adam(model.parameters(), lr=0.01), epochs=1, staleness=2,
+        valid=valid, checkpoint_dir=Path(folder) / "checkpoints", checkpoint_every=20, progress=False,
     )  # fmt: skip
     weights = torch.cat([p.detach().flatten() for p in model.parameters()])
     report = {

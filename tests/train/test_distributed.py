@@ -46,12 +46,12 @@ def test_two_workers_share_a_store(ray, tmp_path) -> None:
         for worker in workers:
             worker.kill()
     first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2))
-    assert first["world"] == 2 and first["stats"]["steps"] == second["stats"]["steps"] == 100
+    assert first["world"] == 2 and first["stats"]["steps"] == second["stats"]["steps"] == 25
     assert first["weights"] == second["weights"]  # the dense side is synchronous
     valid = [record for record in first["records"] if record["kind"] == "valid"]
-    assert valid[-1]["rows"] == 402 and valid[-1]["auc"] > 0.75
+    assert valid[-1]["rows"] == 402 and valid[-1]["auc"] > 0.6
     assert [r["auc"] for r in second["records"] if r["kind"] == "valid"] == [r["auc"] for r in valid]
     assert store.stats()["rows"] == 70
-    assert sum(shard["updates"] for shard in store.stats()["shards"]) == 400  # 100 steps, two workers, two shards
-    assert Checkpointer(tmp_path / "checkpoints").steps() == [90, 100]
+    assert sum(shard["updates"] for shard in store.stats()["shards"]) == 100  # 25 steps, two workers, two shards
+    assert Checkpointer(tmp_path / "checkpoints").steps() == [20, 25]
     store.close()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from penstock.core.errors import ParameterError, PenstockError, suggest
+from penstock.core.errors import PenstockError
 from penstock.core.params import CALLABLE, NONE, Instance, Int, Real, Satisfies, check_all
 from penstock.embedding.store import EmbeddingStore
 from penstock.train import distributed
 from penstock.train.batch import TrainBatch
-from penstock.train.feeder import Feeder, Source
+from penstock.train.feeder import Feeder, Source, check_columns
 from penstock.train.gradients import Outcome, broken, dense_finite, dropped_counts, embedding_gradients
 from penstock.train.pipeline import Pipeline
 from penstock.train.transfer import Transfer
@@ -97,7 +97,7 @@ class TrainContext:
         self.model = distributed.wrapped(self.module, self.device)
         self.module = getattr(self.model, "module", self.model) if self.world > 1 else self.module
         self._network_tables = None if self.tables is None else distributed.wrapped(self.tables, self.device)
-        _check_columns(self.module, store)
+        check_columns(self.module, store)
         self._transfer = Transfer(self.device)
         self._feeder = Feeder(self.module, store, self._transfer, staleness)
         self._pipeline: Pipeline | None = None
@@ -315,24 +315,3 @@ class TrainContext:
 
 def _device_of(model: nn.Module) -> torch.device:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-
-
-def _check_columns(model: nn.Module, store: Source) -> None:
-    """Every category the model reads must have embeddings, of the width it expects."""
-    wanted = getattr(model, "categorical", None)
-    if wanted is None or isinstance(store, nn.Module):
-        return
-    if store is None:
-        if wanted:
-            raise ParameterError(f"the model reads embeddings of {wanted[0]!r}, so it needs a store")
-        return
-    known: Mapping[str, Any] = {slot.name: slot for slot in store.config}
-    for name in wanted:
-        if name not in known:
-            hint = suggest(name, known, "slots")
-            raise ParameterError(f"the model reads embeddings of {name!r}, and the store has no such slot{hint}")
-        if known[name].dim != model.embedding_dim:
-            raise ParameterError(
-                f"slot {name!r} has dim={known[name].dim}, the model embedding_dim={model.embedding_dim}; "
-                "they must agree"
-            )

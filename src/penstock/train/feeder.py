@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from penstock.core.errors import ParameterError
+from penstock.core.errors import ParameterError, suggest
 from penstock.core.schema import Role, Schema
 from penstock.embedding.slots import Init, SlotConfig
 from penstock.embedding.store import EmbeddingStore
@@ -90,3 +91,24 @@ class Feeder:
         """The loop takes a batch over."""
         for tensor in (batch.dense, *batch.leaves.values()):
             self.transfer.used_here(tensor)
+
+
+def check_columns(model: nn.Module, store: Source) -> None:
+    """Every category the model reads must have embeddings, of the width it expects."""
+    wanted = getattr(model, "categorical", None)
+    if wanted is None or isinstance(store, nn.Module):
+        return
+    if store is None:
+        if wanted:
+            raise ParameterError(f"the model reads embeddings of {wanted[0]!r}, so it needs a store")
+        return
+    known: Mapping[str, Any] = {slot.name: slot for slot in store.config}
+    for name in wanted:
+        if name not in known:
+            hint = suggest(name, known, "slots")
+            raise ParameterError(f"the model reads embeddings of {name!r}, and the store has no such slot{hint}")
+        if known[name].dim != model.embedding_dim:
+            raise ParameterError(
+                f"slot {name!r} has dim={known[name].dim}, the model embedding_dim={model.embedding_dim}; "
+                "they must agree"
+            )
