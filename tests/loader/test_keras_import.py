@@ -1,4 +1,4 @@
-"""What holds for a whole process: TensorFlow beside Triton, and the other backends of Keras. Each runs in one of its own."""
+"""What holds for a whole process: TensorFlow beside Triton, the other backends of Keras. Each in one of its own."""
 
 import importlib.util
 import os
