@@ -1,9 +1,10 @@
 """The Criteo job on one GPU: python benchmarks/criteo_h200.py [--part step train loss] [--batch 400000 65536]
 
 Claims `gpu/step` (batches already on the GPU), `gpu/train` (from parquet files in memory, shuffled), `gpu/loss` (plain
-PyTorch's loss after 200 steps over ours) and `gpu/memory`; `--part stages` lists the kernels of a step. The model is
-that of the Criteo terabyte notebooks: 26 tables of up to 10 M rows (`CARDINALITIES["terabyte"]`), dim 16, 13 numbers,
-hidden layers of 512 and 256 with batch norm. Peers run in the same process on the same batches: plain PyTorch with
+PyTorch's loss after 200 steps over ours) and `gpu/memory`; `--part stages` lists the kernels of a step, and
+`--part cache` measures `gpu/cache`: tables of four times the cache. The model is that of the Criteo terabyte notebooks:
+26 tables of up to 10 M rows (`CARDINALITIES["terabyte"]`), dim 16, 13 numbers, hidden layers of 512 and 256 with batch
+norm. Peers run in the same process on the same batches: plain PyTorch with
 dense gradients and fused Adam (`torch_dense`), with sparse gradients and Adagrad (`torch_sparse`), and with sparse
 gradients and SGD (`torch_sgd`, which adapts nothing).
 """
@@ -133,7 +134,7 @@ def measure_step(torch, rows: int, peers: bool) -> list[Claim]:
     data = batches(torch, rows, 3, SIZES)
     figures: dict[str, float] = {}
     others = {}
-    for name in ("rowwise_adagrad", "adagrad", "adam", "sgd") if peers else ("rowwise_adagrad",):
+    for name in ("rowwise_adagrad", "adagrad", "adam", "sgd") if peers and rows > 100_000 else ("rowwise_adagrad",):
         torch.cuda.empty_cache()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
@@ -211,6 +212,36 @@ def measure_loss(torch, steps: int = 200, rows: int = 16_384) -> Claim:
     return Claim("gpu/loss", "nats", ours["loss"], {"torch_sparse": theirs}, higher_is_better=False, extra=extra)
 
 
+def measure_cache(torch, rows: int) -> Claim:
+    """`gpu/cache`: 8 GiB of tables behind a cache of 2 GiB, against the same tables on the GPU."""
+    from penstock.nn import CachedEmbeddings
+    from penstock.train.gpu import DeviceStep
+
+    row_bytes = DIM * 4 + 4
+    factor = 8 * GIB / row_bytes / sum(SIZES)
+    sizes = [max(4, int(size * factor)) for size in SIZES]
+    data = batches(torch, rows, 40, sizes)
+    found = {}
+    for name in ("cached", "on_gpu"):
+        model = fused_model(torch, sizes if name == "on_gpu" else [4] * 26)
+        if name == "cached":
+            settings = {"lr": 0.01, "output": "concat", "align": 16, "device": "cuda", "scale": 0.0}
+            model.tables = CachedEmbeddings(sizes, DIM, cache_rows=2 * GIB // row_bytes, **settings)
+        step = DeviceStep(model, autocast=torch.bfloat16)
+        for batch in data[:10]:
+            step(*batch)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for batch in data[10:]:
+            step(*batch)
+        torch.cuda.synchronize()
+        found[name] = rows * 30 / (time.perf_counter() - start)
+        print(f"{name}: {found[name] / 1e6:.1f} M rows/s, {step.metrics.take()}", flush=True)
+        del model, step
+    extra = {"batch": rows, "table_rows": sum(sizes), "cache_rows": 2 * GIB // row_bytes}
+    return Claim("gpu/cache", "rows/s", found["cached"], {"limit": found["on_gpu"]}, extra=extra)
+
+
 def write_files(folder: Path, rows: int, files: int = 16) -> None:
     """Rows as they leave the ETL, several files at once."""
 
@@ -271,7 +302,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", nargs="+", default=["step", "loss", "train"])
     parser.add_argument("--batch", nargs="+", type=int, default=[400_000, 65_536])
-    parser.add_argument("--rows", type=int, default=8_000_000)
+    parser.add_argument("--rows", type=int, default=16_000_000)
     parser.add_argument("--folder", default="/dev/shm" if Path("/dev/shm").is_dir() else None)
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
@@ -289,6 +320,8 @@ def main() -> None:
         if "train" in options.part:
             alone = [c.penstock for c in claims if c.name == "gpu/step" and c.extra["batch"] == batch]
             claims.append(measure_train(torch, options.rows, batch, options.folder, alone[0] if alone else None))
+    if "cache" in options.part:
+        claims.append(measure_cache(torch, options.batch[0]))
     if "loss" in options.part:
         claims.append(measure_loss(torch))
     report(f"The Criteo job on {torch.cuda.get_device_name()}, 26 tables, {sum(SIZES):,} rows × {DIM}", claims)

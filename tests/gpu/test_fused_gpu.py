@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from penstock.core.errors import DataError
-from penstock.nn import FusedEmbeddings
+from penstock.nn import CachedEmbeddings, FusedEmbeddings
 from penstock.train.gpu import DeviceStep
 
 pytestmark = [
@@ -40,6 +40,22 @@ def test_cpu_and_gpu_train_alike(name: str) -> None:
         (host(ids) * factor).sum().backward()
         (device(ids.cuda()) * factor.cuda()).sum().backward()
     torch.testing.assert_close(device.weight.cpu(), host.weight, rtol=1e-4, atol=1e-4)
+
+
+def test_a_cache_changes_nothing() -> None:
+    torch.manual_seed(0)
+    sizes = [30_000, 5]
+    cached = CachedEmbeddings(sizes, 16, cache_rows=6000, lr=0.1, device="cuda")
+    plain = FusedEmbeddings(sizes, 16, lr=0.1, device="cuda")
+    plain.load_state_dict(cached.state_dict())
+    for _ in range(12):
+        ids = torch.stack([torch.randint(0, size, (2500,), device="cuda") for size in sizes], 1)
+        factor = torch.randn(2500, 2, 16, device="cuda")
+        for tables in (cached, plain):
+            (tables(ids) * factor).sum().backward()
+    mine, theirs = cached.state_dict(), plain.state_dict()
+    for key in mine:
+        torch.testing.assert_close(mine[key].cpu(), theirs[key].cpu(), rtol=1e-5, atol=1e-5)
 
 
 def test_two_runs_give_the_same_bits() -> None:
@@ -84,6 +100,7 @@ class Clicks(nn.Module):
         return self.layers(self.tables(ids, numbers)).squeeze(1)
 
 
+@pytest.mark.filterwarnings("ignore:TensorFloat32")  # the compiler's advice to compute less exactly
 def test_a_captured_step_equals_an_eager_one() -> None:
     models = [Clicks(), Clicks()]
     models[1].load_state_dict(models[0].state_dict())

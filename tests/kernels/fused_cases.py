@@ -42,6 +42,7 @@ CASES = [
     Case("one", 1, (3,), 16),
     Case("odd", 37, (5, 1, 100), 7),
     Case("hot", 700, (9, 4), 16, hot=True),
+    Case("many", 400, (3, 150), 16),
     Case("wide", 33, (50, 7), 40, gradient="bfloat16"),
     Case("bags", 23, (11, 30, 4), 5, bags=2),
     Case("only bags", 19, (8,), 16, bags=1, pooling="mean", longest=70),
@@ -144,7 +145,7 @@ def main(device: str) -> None:
 
     for number, case in enumerate(CASES):
         # Every formula on the case with everything in it; elsewhere they take turns.
-        names = list(RULES) if case.name in ("bags", "hot") else [list(RULES)[number % len(RULES)]]
+        names = list(RULES) if case.name in ("bags", "hot", "many") else [list(RULES)[number % len(RULES)]]
         for name in names:
             # Small chunks cut the hot row into more pieces than one pass adds up.
             gpu_embedding.CHUNK, gpu_embedding.PARTIAL_TILE = (16, 4) if case.hot else (64, 128)

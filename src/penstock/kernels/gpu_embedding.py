@@ -324,7 +324,8 @@ def look_up(
 
 def sort(keys: Tensor) -> tuple[Tensor, Tensor]:
     """The keys in order, and where each came from; equal keys keep their order, so sums can be repeated."""
-    return torch.sort(keys, stable=True)
+    in_order, origin = torch.sort(keys, stable=True)
+    return in_order, origin.int()  # half the memory to hold until the backward pass, and to read in it
 
 
 def update(

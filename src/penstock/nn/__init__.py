@@ -1,7 +1,7 @@
 """Models over a schema in torch. Embeddings come from a store or from on-device tables; the models cannot tell.
 
 >>> __all__
-['DCNv2', 'DLRM', 'DeepFM', 'EmbeddingTables', 'FusedEmbeddings', 'MLP', 'Model', 'from_config']
+['CachedEmbeddings', 'DCNv2', 'DLRM', 'DeepFM', 'EmbeddingTables', 'FusedEmbeddings', 'MLP', 'Model', 'from_config']
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from penstock.core.schema import Schema
 require("torch", "torch")
 
 from penstock.nn.base import Model, constructor_names  # noqa: E402
+from penstock.nn.cached import CachedEmbeddings  # noqa: E402
 from penstock.nn.dcn import DCNv2  # noqa: E402
 from penstock.nn.deepfm import DeepFM  # noqa: E402
 from penstock.nn.dlrm import DLRM  # noqa: E402
@@ -21,7 +22,17 @@ from penstock.nn.embeddings import EmbeddingTables  # noqa: E402
 from penstock.nn.fused import FusedEmbeddings  # noqa: E402
 from penstock.nn.mlp import MLP  # noqa: E402
 
-__all__ = ["DCNv2", "DLRM", "DeepFM", "EmbeddingTables", "FusedEmbeddings", "MLP", "Model", "from_config"]  # noqa: RUF022
+__all__ = [  # noqa: RUF022
+    "CachedEmbeddings",
+    "DCNv2",
+    "DLRM",
+    "DeepFM",
+    "EmbeddingTables",
+    "FusedEmbeddings",
+    "MLP",
+    "Model",
+    "from_config",
+]
 
 _BUILT_IN: dict[str, Any] = {c.__name__: c for c in (DCNv2, DLRM, DeepFM, EmbeddingTables, MLP)}
 

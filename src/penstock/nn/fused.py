@@ -91,7 +91,7 @@ class FusedEmbeddings(nn.Module):
         self.output_dtype = None if output_dtype is None else _dtype("output_dtype", output_dtype)
         self.optimizer = _optimizer(optimizer, lr)
         self.rule = _rule(self.optimizer)
-        total = sum(self.sizes.values())
+        total = self._rows_on_device()
         kind = _dtype("dtype", dtype)
         self.register_buffer("weight", torch.empty((total, dim), device=device).uniform_(-scale, scale).to(kind))
         start = getattr(self.optimizer, "initial_accumulator", 0.0)
@@ -105,7 +105,11 @@ class FusedEmbeddings(nn.Module):
         self._features: dict[Any, Tensor] = {}
         self._taken: int | None = 0  # steps, as far as the host knows
         self._side: Any = None  # the stream on which ids are sorted
-        self._unsorted: Tensor | None = None  # what it may still be reading
+        self._sorting = False  # whether it may still be at it
+
+    def _rows_on_device(self) -> int:
+        """Rows of the weight."""
+        return sum(self.sizes.values())
 
     def width(self, num_dense: int = 0) -> int:
         """Columns of the output of "concat" with `num_dense` numbers beside the embeddings."""
@@ -169,7 +173,7 @@ class FusedEmbeddings(nn.Module):
         saved = None
         if training:
             values = 0 if ids.lists is None else len(ids.lists[0])
-            keys = torch.empty(ids.num_occurrences, dtype=self._key_dtype, device=device)
+            keys = self._empty_keys(ids.num_occurrences)
             sources = torch.empty(values, dtype=torch.int32, device=device)
             saved = keys, sources, torch.empty(values, dtype=torch.float32, device=device)
             keys[ids.singles.numel() :] = len(self.weight)  # values that no bag claims
@@ -185,8 +189,8 @@ class FusedEmbeddings(nn.Module):
         self._advance()
         in_order, bags = saved
         if self._side is not None:
-            torch.cuda.current_stream().wait_stream(self._side)
-            self._unsorted = None
+            torch.cuda.current_stream(self.weight.device).wait_stream(self._side)
+            self._sorting = False
         self._kernels.update(
             self.rule, self.weight, (self.first_state, self.second_state), self._places(ids.bags), in_order,
             bags if ids.bags else None, gradient, ids.singles.shape[1], self.rates, self.steps,
@@ -233,19 +237,31 @@ class FusedEmbeddings(nn.Module):
             self._features[key] = every[order].contiguous().to(self.weight.device)
         return self._features[key]
 
+    def _empty_keys(self, count: int) -> Tensor:
+        """Room for a batch's keys, in the memory of the stream that sorts them: free as soon as that is done."""
+        device = self.weight.device
+        if device.type != "cuda":
+            return torch.empty(count, dtype=self._key_dtype, device=device)
+        main = torch.cuda.current_stream(device)
+        if self._side is None:
+            self._side = torch.cuda.Stream(device)
+        if self._sorting:  # a look-up that had no backward pass: its keys may still be read
+            main.wait_stream(self._side)
+        self._side.wait_stream(main)  # part of a capture, if there is one, before it allocates
+        with torch.cuda.stream(self._side):
+            return torch.empty(count, dtype=self._key_dtype, device=device)
+
     def _sorted(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Sort beside the dense model's work: nothing needs the order before the backward pass."""
+        """Sort beside the dense model's work: nothing needs the order before the backward pass.
+
+        The memory is the side stream's own. It is handed out again only to a later batch, whose sort waits for all that
+        the main stream has done by then, and the main stream has waited for this one (`step`).
+        """
         if keys.device.type != "cuda":
             return self._kernels.sort(keys)
-        if self._side is None:
-            self._side = torch.cuda.Stream(keys.device)
-        if self._unsorted is not None:  # a look-up without a backward pass: its keys must outlive the sort
-            torch.cuda.current_stream().wait_stream(self._side)
-        self._unsorted = keys
-        self._side.wait_stream(torch.cuda.current_stream())
+        self._side.wait_stream(torch.cuda.current_stream(keys.device))
+        self._sorting = True
         with torch.cuda.stream(self._side):
-            # The memory is the side stream's own. It is handed out again only to a later sort, and that one waits for
-            # everything the main stream had done by then.
             return self._kernels.sort(keys)
 
     def _advance(self) -> None:
