@@ -35,6 +35,7 @@ def _swap(wanted, slots, count, row_of_slot, cache, host, WIDTH: tl.constexpr, D
         coming = tl.load(host + new[:, None] * WIDTH + column[None, :], mask=inside[:, None] & real)
         leaving = inside[:, None] & (old >= 0)[:, None] & real
         tl.store(host + old[:, None] * WIDTH + column[None, :], tl.load(here, mask=leaving), mask=leaving)
+        tl.debug_barrier()  # threads that hold the same element must all have read it
         tl.store(here, coming, mask=inside[:, None] & real)
 
 

@@ -153,14 +153,18 @@ def _apply(
     w = tl.load(weight + at, mask=mask, other=0.0).to(tl.float32)
     g = tl.where(mask, gradient + decay * w, 0.0)
     rate = tl.load(rates)
+    # Where a tile has fewer elements than the program has threads, several warps hold (and load) the same element, and
+    # one stores it: all must have loaded before. The barriers see to that.
     if KIND == _SGD:
         w -= rate * g
     elif KIND == _ADAGRAD:
         total = tl.load(first + at, mask=mask, other=1.0) + g * g
+        tl.debug_barrier()
         tl.store(first + at, total, mask=mask)
         w -= rate * g / (tl.sqrt(total) + eps)
     elif KIND == _ADAGRAD_ROW:
         total = tl.load(first + row, mask=chosen, other=1.0) + tl.sum(g * g, 1) / WIDTH
+        tl.debug_barrier()
         tl.store(first + row, total, mask=chosen)
         w -= (rate / (tl.sqrt(total) + eps))[:, None] * g
     else:
@@ -168,19 +172,22 @@ def _apply(
         correction = tl.load(rates + 2)
         m = tl.load(first + at, mask=mask, other=0.0)
         m += (g - m) * (1.0 - beta1)
-        tl.store(first + at, m, mask=mask)
         if KIND == _LAZY_ADAM:
             v = beta2 * tl.load(second + at, mask=mask, other=1.0) + (1.0 - beta2) * g * g
+            tl.debug_barrier()
             tl.store(second + at, v, mask=mask)
             w -= rate * m / (tl.sqrt(v) * correction + eps)
         else:
             v = beta2 * tl.load(second + row, mask=chosen, other=1.0) + (1.0 - beta2) * tl.sum(g * g, 1) / WIDTH
+            tl.debug_barrier()
             tl.store(second + row, v, mask=chosen)
             w -= (rate / (tl.sqrt(v) * correction + eps))[:, None] * m
+        tl.store(first + at, m, mask=mask)
     if bound > 0:
         w = tl.minimum(tl.maximum(w, -bound), bound)
     if weight.dtype.element_ty == tl.bfloat16:
         w = _to_bfloat(w, _noise(row[:, None], column[None, :], tl.load(steps)))
+    tl.debug_barrier()
     tl.store(weight + at, w.to(weight.dtype.element_ty), mask=mask)
 
 

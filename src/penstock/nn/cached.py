@@ -33,6 +33,12 @@ class CachedEmbeddings(FusedEmbeddings):
     (3, (1000, 4))
     """
 
+    _slot_of: Tensor
+    _row_of: Tensor
+    _used: Tensor
+    _clock: Tensor
+    _hand: Tensor
+
     def __init__(self, tables: Any, dim: int = 16, *, cache_rows: int, scale: float = 0.01, **settings: Any) -> None:
         check_all({"cache_rows": cache_rows}, {"cache_rows": Int(min=1)}, "CachedEmbeddings")
         self.__dict__["cache_rows"] = cache_rows  # asked for by the constructor that follows
@@ -52,9 +58,6 @@ class CachedEmbeddings(FusedEmbeddings):
         self._lookups = 0
         device = self.weight.device
         # One entry more than there are rows (or slots): what is written for "none" goes there.
-        self._slot_of: Tensor
-        self._row_of: Tensor
-        self._used: Tensor
         for name, size in (("_slot_of", self.num_rows), ("_row_of", cache_rows), ("_used", cache_rows)):
             kind = torch.int32 if self.num_rows < 2**31 - 1 and name != "_used" else torch.int64
             self.register_buffer(name, torch.full((size + 1,), -1, dtype=kind, device=device), persistent=False)
