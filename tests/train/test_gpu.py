@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -72,3 +75,9 @@ def test_bad_input() -> None:
         DeviceStep(Clicks(), graph=True)
     with pytest.raises(ParameterError, match="epochs must be an int"):
         fit_on_device(Clicks(), loader(), epochs=-1)
+
+
+def test_the_example_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "criteo_gpu.py"))
+    assert example["main"](num_rows=20_000, batch_size=1024)["auc"] > 0.6
