@@ -101,3 +101,20 @@ def test_header_files_must_agree(tmp_path):
     (tmp_path / "b.csv").write_text("x,z\n1,2\n")
     with pytest.raises(DataError.__mro__[1], match=r"'y' is not in .*b\.csv"):
         Dataset(tmp_path)
+
+
+def test_a_long_line_does_not_hide_a_short_one(tmp_path, dtypes):
+    path = written(tmp_path, [*GOOD[:50], "1\t2\tab\t9", *GOOD[50:90], "1\t2", *GOOD[90:]])
+    with pytest.raises(DataError, match=r"log\.tsv, line 51: .*fields"):
+        opened(path, dtypes).to_polars()
+
+
+def test_text_beyond_ascii_and_quotes_take_the_general_reader(tmp_path):
+    frame = pl.DataFrame(
+        {"a": ["naïve", "plain", None, 'with "quotes"', "日本語の長い文字列です"], "b": [1, 2, 3, 4, 5]}
+    )
+    frame.write_csv(tmp_path / "x.csv")
+    assert Dataset(tmp_path / "x.csv").to_polars().equals(frame)
+    plain = frame.filter(pl.col("a") == "plain")
+    plain.write_csv(tmp_path / "y.csv")
+    assert Dataset(tmp_path / "y.csv").to_polars().equals(plain)

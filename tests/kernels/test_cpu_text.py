@@ -16,7 +16,7 @@ from penstock.kernels import cpu_text_fields as fields
 from penstock.kernels import reference
 from penstock.kernels.cpu_text import ERROR_TEXTS, KINDS, count_lines, next_line_start, parse
 
-NUMBERS = [kind for kind in KINDS if kind != "skip"]
+NUMBERS = [kind for kind in KINDS if kind not in ("skip", "string")]
 ODD_FIELDS = [
     b"", b"0", b"-0", b"+7", b"-", b"+", b"--1", b"1-", b" 1", b"1 ", b"12345678", b"123456789", b"-12345678", b"127",
     b"128", b"-128", b"-129", b"255", b"256", b"65535", b"65536", b"-32768", b"2147483647", b"2147483648",
@@ -210,3 +210,24 @@ def test_wrong_arguments_name_the_setting():
         parse(b"", ["int8"], keep=[3])
     with pytest.raises(ParameterError, match="at least one column"):
         parse(b"", [])
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+@pytest.mark.parametrize("on_error", ["raise", "skip", "null"])
+def test_strings_of_every_length(end, on_error):
+    """Views hold up to 12 bytes themselves and point into the text beyond that, also in the copied tail."""
+    rows = [(i, "x" * (i % 40) if i % 5 else "", f"id{i}" * (i % 4)) for i in range(300)]
+    newline = end or "\n"
+    text = newline.join(f"{a}\t{b}\t{c}" for a, b, c in rows) + end
+    parsed = parse(text.encode(), ["int32", "string", "string"], on_error=on_error)
+    frame = parsed.to_polars(["a", "b", "c"])
+    del parsed, text
+    assert frame.rows() == [(a, b or None, c or None) for a, b, c in rows]
+
+
+def test_strings_of_short_lines_are_null():
+    parsed = parse(b"1\tabc\n2\n3\tde\n", ["int32", "string"], on_error="null")
+    assert parsed.to_polars(["a", "b"]).rows() == [(1, "abc"), (2, None), (3, "de")]
+    assert parsed.num_bad_lines == 1
+    skipped = parse(b"1\tabc\n2\n3\tde\n", ["int32", "string"], on_error="skip")
+    assert skipped.to_polars(["a", "b"]).rows() == [(1, "abc"), (3, "de")]

@@ -37,9 +37,17 @@ class TextFormat:
 
     @property
     def fast(self) -> bool:
-        """Whether the fixed-kind kernel can read every column: numbers and hex only."""
-        numeric = (*dt.INTEGERS, *dt.FLOATS, *dt.HEX)
-        return all(self.dtypes[n] in numeric for n in self.names)
+        """Whether the kernel can read every column: numbers, hexadecimal ids and text."""
+        known = (*dt.INTEGERS, *dt.FLOATS, *dt.HEX, "string")
+        return all(self.dtypes[n] in known for n in self.names)
+
+    def suits(self, buffer: np.ndarray) -> bool:
+        """Whether the kernel can read these bytes: nothing quoted, and text that needs no check of its encoding."""
+        from penstock.kernels.cpu_lines import count_byte, is_ascii
+
+        if not self.fast or (self.quote is not None and count_byte(buffer, ord(self.quote))):
+            return False
+        return "string" not in self.dtypes.values() or (len(buffer) < 2**31 and is_ascii(buffer))
 
     @property
     def polars_schema(self) -> dict[str, pl.DataType]:
@@ -75,7 +83,7 @@ class TextPartition(Partition):
                 raise ColumnNotFoundError(name, self.format.names, self.path)
         wanted = list(columns) if columns is not None else list(self.format.names)
         buffer = read_bytes(self.path, self.start, self.end, self.storage_options)
-        if self.format.fast and not (self.format.quote and np.any(buffer == ord(self.format.quote))):
+        if self.format.suits(buffer):
             from penstock.data.text_fast import parse
 
             frame, errors, rows_before_skip = parse(buffer, self.format, wanted)
@@ -95,23 +103,38 @@ class TextPartition(Partition):
     # The general path: polars, after the records have been checked for their number of fields.
 
     def _read_general(self, buffer: np.ndarray, wanted: list[str]) -> pl.DataFrame:
-        from penstock.kernels.cpu_lines import ragged_records
-
-        separator = ord(self.format.separator)
-        quote = ord(self.format.quote) if self.format.quote else -1
-        _, bad, num_bad = ragged_records(buffer, separator, quote, len(self.format.names), _MOST_REPORTED)
-        if num_bad:
-            expected = len(self.format.names)
-            errors = [(int(r), f"{f} fields, {expected} expected") for r, _, _, f in bad]
-            self._report(errors, num_bad)
-            if self.format.on_error == "skip":
-                buffer = self._without(buffer, bad, num_bad)
+        even = self._looks_even(buffer)
+        if not even:
+            buffer = self._checked(buffer)
         text = buffer.tobytes()
         try:
             return self._cast(self._parse(text, self._polars_dtypes(), wanted), wanted)
         except pl.exceptions.PolarsError:
-            # Some field does not parse: read everything as text to find out which.
+            # Some field does not parse, or lines too long made up for others: read it all as text to find out.
+            text = self._checked(buffer).tobytes() if even else text
             return self._careful(text, wanted)
+
+    def _looks_even(self, buffer: np.ndarray) -> bool:
+        """Whether there are as many separators as there should be: cheap, and polars refuses lines that are too long,
+        so a line that is too short cannot hide behind one."""
+        from penstock.kernels.cpu_lines import count_byte
+        from penstock.kernels.cpu_text import count_lines
+
+        if self.format.quote is not None or self.format.on_error != "raise":
+            return False
+        return count_byte(buffer, ord(self.format.separator)) == count_lines(buffer) * (len(self.format.names) - 1)
+
+    def _checked(self, buffer: np.ndarray) -> np.ndarray:
+        """The records that have the right number of fields, after saying which have not."""
+        from penstock.kernels.cpu_lines import ragged_records
+
+        separator, expected = ord(self.format.separator), len(self.format.names)
+        quote = ord(self.format.quote) if self.format.quote else -1
+        _, bad, num_bad = ragged_records(buffer, separator, quote, expected, _MOST_REPORTED)
+        if not num_bad:
+            return buffer
+        self._report([(int(r), f"{f} fields, {expected} expected") for r, _, _, f in bad], num_bad)
+        return self._without(buffer, bad, num_bad) if self.format.on_error == "skip" else buffer
 
     def _parse(self, text: bytes, schema: dict[str, pl.DataType], wanted: list[str]) -> pl.DataFrame:
         if not text:

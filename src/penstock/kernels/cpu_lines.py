@@ -63,3 +63,22 @@ def ragged_records(
             fields = 1
             start = i + 1
     return record, bad[: min(num_bad, most)], num_bad
+
+
+@nb.njit(**KERNEL)
+def count_byte(buffer: np.ndarray, wanted: int) -> int:
+    """How often a byte occurs: a plain loop, which becomes vector instructions."""
+    byte = np.uint8(wanted)
+    total = 0
+    for i in range(buffer.shape[0]):
+        total += buffer[i] == byte
+    return total
+
+
+@nb.njit(**KERNEL)
+def is_ascii(buffer: np.ndarray) -> bool:
+    """Whether no byte has its top bit set."""
+    seen = np.uint8(0)
+    for i in range(buffer.shape[0]):
+        seen |= buffer[i]
+    return seen < 128

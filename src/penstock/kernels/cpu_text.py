@@ -1,7 +1,8 @@
 """A reader for delimited click-log text: a byte range of whole lines in, typed columns with Arrow validity out.
 
 Plain fields only: no quoting, no surrounding blanks; an empty field is null. Kinds are `"int8"` to `"int64"`, `"uint8"`
-to `"uint64"`, `"hex32"` (up to 8 hexadecimal digits, as uint32), `"hex64"`, `"float32"`, `"float64"` and `"skip"`.
+to `"uint64"`, `"hex32"` (up to 8 hexadecimal digits, as uint32), `"hex64"`, `"float32"`, `"float64"`, `"string"` and
+`"skip"`. Strings come as Arrow string views that point into the text, which must be valid UTF-8 and shorter than 2 GiB.
 Integers may have a sign and are checked for range; floats are correctly rounded; lines may end in `\\r\\n`, and the
 last one need not end at all. Any number of threads may parse different ranges.
 """
@@ -29,6 +30,7 @@ __all__ = ["ERROR_TEXTS", "KINDS", "LineError", "ParsedColumn", "ParsedText", "c
 
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 DTYPES = {name: name for name in (*INTEGERS, "float32", "float64")} | {"hex32": "uint32", "hex64": "uint64"}
+DTYPES["string"] = "V16"  # a string view
 KINDS = (*DTYPES, "skip")
 ON_ERROR = ("raise", "skip", "null")
 ERROR_TEXTS = {
@@ -43,6 +45,7 @@ ERROR_TEXTS = {
 PADDING = 64  # bytes that the kernel may read beyond the last line
 HARD_FLOATS = 1 << 14  # floats put aside for Python before the kernel pauses
 CODES = {"hex32": tiles.HEX32, "hex64": tiles.HEX64, "float32": tiles.FLOAT32, "float64": tiles.FLOAT64}
+CODES["string"] = tiles.STRING
 
 
 class LineError(NamedTuple):
@@ -66,6 +69,7 @@ class ParsedColumn:
     values: np.ndarray
     bitmap: np.ndarray
     null_count: int
+    text: np.ndarray | None = None  # what string views point into
 
     def valid(self) -> np.ndarray:
         """The validity as one boolean per row."""
@@ -76,6 +80,9 @@ class ParsedColumn:
         import pyarrow as pa
 
         bitmap = pa.py_buffer(self.bitmap) if self.null_count else None
+        if self.text is not None:
+            buffers = [bitmap, pa.py_buffer(self.values.view(np.uint8)), pa.py_buffer(self.text)]
+            return pa.Array.from_buffers(pa.string_view(), len(self.values), buffers, self.null_count)
         kind = pa.from_numpy_dtype(self.values.dtype)
         return pa.Array.from_buffers(kind, len(self.values), [bitmap, pa.py_buffer(self.values)], self.null_count)
 
@@ -121,6 +128,9 @@ def parse(
     text = _as_uint8(buffer)
     num_lines = count_lines(text)
     outputs = _allocate(num_lines, {column: np.dtype(DTYPES[kinds[column]]) for column in kept})
+    for column in kept:
+        if kinds[column] == "string":
+            outputs[column].text = text
     run = _Run(kinds, outputs, delimiter, on_error, max_errors)
     split = _last_line_start(text, len(text) - PADDING)
     run.parse(text, split, 0)
@@ -180,7 +190,8 @@ class _Run:
 
     def parse(self, text: np.ndarray, limit: int, origin: int) -> None:
         """Parse `text[:limit]`, which starts at `origin` of the range."""
-        self.state[tiles.POSITION], num_errors = 0, self.state[tiles.NUM_ERRORS]
+        self.state[tiles.POSITION], self.state[tiles.ORIGIN] = 0, origin
+        num_errors = self.state[tiles.NUM_ERRORS]
         while self.state[tiles.POSITION] < limit:
             tiles.parse_tiles(
                 address_of(text), limit, self.delimiter, len(self.kinds), self.mode, self.plan, self.state,
@@ -209,7 +220,7 @@ class _Run:
 def _plan_row(column: int, kind: str, out: ParsedColumn | None) -> list[int]:
     dtype = np.dtype(DTYPES[kind])
     code = CODES.get(kind, tiles.UNSIGNED if dtype.kind == "u" else tiles.SIGNED)
-    most = int(np.iinfo(dtype).max) if dtype.kind != "f" else 0
+    most = int(np.iinfo(dtype).max) if dtype.kind in "iu" else 0
     most = most - 2**64 if most >= 2**63 else most
     addresses = (address_of(out.values), address_of(out.bitmap)) if out is not None else (0, 0)
     return [column, code, dtype.itemsize.bit_length() - 1, *addresses, most]

@@ -31,13 +31,13 @@ TILE = fields.TILE
 MAX_LINE = 1 << 31  # positions are 32-bit, relative to the tile
 UNROLLED = 16  # separators written per 64 bytes without a branch
 
-SIGNED, UNSIGNED, HEX32, HEX64, FLOAT32, FLOAT64 = range(6)
+SIGNED, UNSIGNED, HEX32, HEX64, FLOAT32, FLOAT64, STRING = range(7)
 MODE_DROP, MODE_NULL = 0, 1
 
 # Columns of the plan: one row per column to decode; where VALUES and BITMAP are 0 it is checked but not kept.
 COLUMN, KIND, LOG2_SIZE, VALUES, BITMAP, MOST = range(6)
 # Entries of the state that a call leaves for the next one.
-POSITION, OUT_ROW, LINE, NUM_ERRORS, NUM_HARD, BAD_LINES, NUM_STATE = range(7)
+POSITION, OUT_ROW, LINE, NUM_ERRORS, NUM_HARD, BAD_LINES, ORIGIN, NUM_STATE = range(8)
 
 
 @numba.njit(**KERNEL)
@@ -176,6 +176,34 @@ def _write(values: np.ndarray, num_rows: int, address: Any, log2_size: int) -> N
 
 
 @numba.njit(**KERNEL)
+def _write_views(
+    base: Any, separators: np.ndarray, first: np.ndarray, num_rows: int, column: int, is_last: bool, address: Any,
+    offset: Any,
+) -> Any:  # fmt: skip
+    """One Arrow string view a row (16 bytes): up to 12 bytes of text in the view itself, more where they stand.
+
+    `offset` is the place of `base` in the whole text. Empty fields are null; returns them as a bit mask.
+    """
+    null, four_bytes = U64(0), U64(0xFFFFFFFF)
+    for row in range(num_rows):
+        start, length = fields.field_bounds(base, separators, U64(first[row] + column), is_last)
+        head, rest = load64(start), load64(start + U64(4))  # 64 more bytes may be read behind every field
+        if length <= U64(4):
+            head &= (U64(1) << (U64(8) * length)) - U64(1)
+            rest = U64(0)
+        elif length < U64(12):
+            rest &= (U64(1) << (U64(8) * (length - U64(4)))) - U64(1)
+        elif length > U64(12):
+            rest = (offset + (start - base)) << U64(32)
+        head &= four_bytes
+        store64(address, length | (head << U64(32)))
+        store64(address + U64(8), rest)
+        address += U64(16)
+        null |= U64(length == U64(0)) << U64(row)
+    return null
+
+
+@numba.njit(**KERNEL)
 def _decode_tile(
     base: Any, separators: np.ndarray, first: np.ndarray, lines: np.ndarray, num_rows: int, num_fields: int,
     plan: np.ndarray, values: np.ndarray, words: np.ndarray, lengths: np.ndarray, valid: np.ndarray,
@@ -186,6 +214,15 @@ def _decode_tile(
     all_rows = (U64(1) << U64(num_rows)) - U64(1) if num_rows < 64 else ~U64(0)
     for place in range(plan.shape[0]):
         column, kind, most = plan[place, COLUMN], plan[place, KIND], U64(plan[place, MOST])
+        if kind == STRING:  # any text is a string: nothing to check, and nothing to do where it is not kept
+            valid[place] = all_rows
+            if plan[place, VALUES] != 0:
+                views = U64(plan[place, VALUES]) + (U64(state[OUT_ROW]) << U64(4))
+                offset = U64(state[ORIGIN] + state[POSITION])
+                last = column == num_fields - 1
+                null = _write_views(base, separators, first, num_rows, column, last, views, offset)
+                valid[place] = ~null & all_rows
+            continue
         null, flagged = _decode(
             base, separators, first, num_rows, num_fields, column, kind, most, values, words, lengths
         )
