@@ -142,7 +142,9 @@ def measure_step(torch, rows: int, peers: bool) -> list[Claim]:
         step = DeviceStep(model, autocast=torch.bfloat16)
         others[name] = rate(torch, lambda batch, step=step: step(*batch), data, 60)
         if name == "rowwise_adagrad":
-            held = sum(t.numel() * t.element_size() for t in model.tables.buffers())
+            held = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
+            states = [t for state in step.optimizer.state.values() for t in state.values()]
+            held += sum(t.numel() * t.element_size() for t in states)
             figures["memory"] = (torch.cuda.max_memory_allocated() - before - held) / GIB
             print(f"metrics after {step.steps} steps: {step.metrics.take()}", flush=True)
         print(f"fused {name}, batch {rows:,}: {others[name] / 1e6:.1f} M rows/s", flush=True)

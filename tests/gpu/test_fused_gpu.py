@@ -100,7 +100,7 @@ class Clicks(nn.Module):
         return self.layers(self.tables(ids, numbers)).squeeze(1)
 
 
-@pytest.mark.filterwarnings("ignore:TensorFloat32")  # the compiler's advice to compute less exactly
+@pytest.mark.filterwarnings("ignore:TensorFloat32", "ignore:The .grad attribute")  # said by torch's compiler
 def test_a_captured_step_equals_an_eager_one() -> None:
     models = [Clicks(), Clicks()]
     models[1].load_state_dict(models[0].state_dict())

@@ -156,9 +156,10 @@ class CachedEmbeddings(FusedEmbeddings):
         chosen = torch.arange(most, device=keys.device) < count
         self._move(wanted[:most], slots, count)
         leaving = torch.where(chosen, self._row_of[slots].long(), -1)
-        self._slot_of[torch.where(leaving >= 0, leaving, self.num_rows)] = -1
+        # index_fill_, not an assignment: that would copy its number from the host, which a capture forbids
+        self._slot_of.index_fill_(0, torch.where(leaving >= 0, leaving, self.num_rows), -1)
         self._slot_of[torch.where(chosen, wanted[:most], self.num_rows)] = slots.to(self._slot_of.dtype)
-        self._slot_of[-1:] = -1
+        self._slot_of[-1:].fill_(-1)
         place = torch.where(chosen, slots, capacity)
         self._row_of[place] = wanted[:most].to(self._row_of.dtype)
         self._used[place] = clock
