@@ -11,8 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from etl import CATS, CONTS, THRESHOLD
 from harness import Claim, report
+
+from etl import CATS, CONTS, THRESHOLD
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba as nb
 import numpy as np
 
@@ -76,7 +78,7 @@ def count_byte(buffer: np.ndarray, wanted: int) -> int:
 
 
 @nb.njit(**KERNEL)
-def is_ascii(buffer: np.ndarray) -> bool:
+def is_ascii(buffer: np.ndarray) -> Any:
     """Whether no byte has its top bit set."""
     seen = np.uint8(0)
     for i in range(buffer.shape[0]):

@@ -7,6 +7,8 @@ column reaches the memory's speed. Here nothing needs the lock between the first
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import int32, int64, njit, types, uint64
 
@@ -27,9 +29,9 @@ CHUNK_FIELDS = 6
 _CLOCK_MONOTONIC = 1
 
 # The C library's functions by name: unlike ctypes pointers they can be compiled to the cache. Pointers go as integers.
-_pread = types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
-_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uint64))
-_memcpy = types.ExternalFunction("memcpy", types.uint64(types.uint64, types.uint64, types.uint64))
+_pread: Any = types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
+_clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uint64))
+_memcpy: Any = types.ExternalFunction("memcpy", types.uint64(types.uint64, types.uint64, types.uint64))
 
 
 @njit(nogil=True, cache=True)

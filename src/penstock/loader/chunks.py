@@ -134,9 +134,9 @@ class ChunkJob:
                 return values
         # Copying in order first is cheaper than reading at random what is not in the cache.
         first = self._source.dtype(pieces[0].partition, name, self._frames.get(pieces[0].partition))
-        whole = space.array("joined", self.chunk.num_rows, first)
-        if self._at_once(space, name, whole):
-            return whole
+        column = space.array("joined", self.chunk.num_rows, first)
+        if self._at_once(space, name, column):
+            return column
         joined, at = None, 0
         for piece in pieces:
             dtype = self._source.dtype(piece.partition, name, self._frames.get(piece.partition))
