@@ -126,11 +126,11 @@ def other_loaders(folder: Path, path: Path, options: argparse.Namespace) -> dict
 
 
 def peak_memory(folder: Path) -> dict[str, float]:
-    """How many chunks the peak memory grows by while a file of twenty chunks is read, in a process of its own."""
+    """How many chunks the peak memory grows by while a file of twelve chunks is read, in a process of its own."""
     import multiprocessing
 
     path = folder / "memory.parquet"
-    write_file(path, 2_000_000)
+    write_file(path, 3_000_000)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         grown, chunk = pool.apply(_grown, (str(path),))
     return {"chunks": round(grown / chunk, 2), "chunk_megabytes": round(chunk / 1e6, 1)}
