@@ -141,17 +141,11 @@ class IpcPartition(Partition):
         return cast_frame(pl.DataFrame(pl.from_arrow(table)), self.dtypes, self.path)
 
 
-@dataclass(frozen=True)
-class MappedPartition(Partition):
-    """A partition with a function on top, run when it is read: how data sets stay lazy.
-
-    `inputs` are the columns the function needs (None: all); `keeps_rows` says that it maps row to row.
-    """
+class WrappedPartition(Partition):
+    """A partition on top of another: where it lies and how large it is are those of the one below."""
 
     source: Partition
-    function: Callable[[pl.DataFrame], pl.DataFrame]
-    inputs: tuple[str, ...] | None = None
-    keeps_rows: bool = True
+    keeps_rows: bool  # whether row i is made from row i below
 
     @property
     def path(self) -> str | None:  # type: ignore[override]
@@ -168,6 +162,22 @@ class MappedPartition(Partition):
     @property
     def estimated_rows(self) -> int:
         return self.source.estimated_rows
+
+    def count(self) -> int:
+        return self.source.count() if self.keeps_rows else self.read().height
+
+
+@dataclass(frozen=True)
+class MappedPartition(WrappedPartition):
+    """A partition with a function on top, run when it is read: how data sets stay lazy.
+
+    `inputs` are the columns the function needs (None: all); `keeps_rows` says that it maps row to row.
+    """
+
+    source: Partition
+    function: Callable[[pl.DataFrame], pl.DataFrame]
+    inputs: tuple[str, ...] | None = None
+    keeps_rows: bool = True
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         frame = self.function(self.source.read(self.inputs))

@@ -18,7 +18,14 @@ from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.data import text
 from penstock.data.files import COMPRESSIONS, filesystem, is_remote, suffixes
-from penstock.data.partition import FramePartition, IpcPartition, ParquetPartition, Partition, open_ipc
+from penstock.data.partition import (
+    FramePartition,
+    IpcPartition,
+    ParquetPartition,
+    Partition,
+    WrappedPartition,
+    open_ipc,
+)
 from penstock.data.scratch import Scratch
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -172,33 +179,23 @@ def _same_layout(first: text.TextFormat, found: text.TextFormat, path: str, firs
 
 
 @dataclasses.dataclass(frozen=True)
-class SpooledPartition(Partition):
+class SpooledPartition(WrappedPartition):
     """A byte range of a compressed file that was unpacked to scratch, because nobody can seek in a gzip stream."""
 
-    part: text.TextPartition
-    path: str
+    source: text.TextPartition
+    packed: str
     scratch: Scratch = dataclasses.field(compare=False)
+    keeps_rows: bool = True
 
     @property
-    def num_rows(self) -> None:  # type: ignore[override]
-        return None
-
-    @property
-    def num_bytes(self) -> int:  # type: ignore[override]
-        return self.part.num_bytes
-
-    @property
-    def estimated_rows(self) -> int:
-        return self.part.estimated_rows
+    def path(self) -> str:  # type: ignore[override]
+        return self.packed
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         try:
-            return self.part.read(columns)
+            return self.source.read(columns)
         except DataError as error:
-            raise DataError(str(error).replace(self.part.path, self.path)) from None
-
-    def count(self) -> int:
-        return self.part.count()
+            raise DataError(str(error).replace(self.source.path, self.packed)) from None
 
 
 def _decompressed(path: str, options: OpenOptions) -> tuple[Scratch | None, str]:

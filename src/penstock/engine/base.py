@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
@@ -95,6 +96,35 @@ def available_cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS and Windows
         return os.cpu_count() or 1
+
+
+def in_order(
+    submit: Callable[[Item], Any],
+    collect: Callable[[Any], Result],
+    cancel: Callable[[list], Any],
+    items: Sequence[Item],
+    limit: int,
+    on_done: Callable[[int], Any] | None,
+) -> Iterator[Result]:
+    """Results in the order of the items, at most `limit` of them under way; what is left at the end is cancelled."""
+    pending: deque[tuple[int, Any]] = deque()
+
+    def take() -> Result:
+        index, handle = pending.popleft()
+        result = collect(handle)
+        if on_done:
+            on_done(index)
+        return result
+
+    try:
+        for index, item in enumerate(items):
+            pending.append((index, submit(item)))
+            if len(pending) >= limit:
+                yield take()
+        while pending:
+            yield take()
+    finally:
+        cancel([handle for _, handle in pending])
 
 
 def fold_group(fold: Callable, items: Sequence) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
-from penstock.engine.base import fold_group, groups
+from penstock.engine.base import fold_group, groups, in_order
 
 
 class DaskEngine:
@@ -41,27 +40,13 @@ class DaskEngine:
         return max(1, sum(self.client.nthreads().values()))
 
     def map(self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None) -> Iterator[Any]:
-        pending: deque = deque()
         # A task, not scattered data: when the worker that holds it dies, Dask computes it again.
         shared = self.client.submit(_itself, function, pure=False)
-        limit = 2 * self.num_workers
 
-        def take() -> Any:
-            index, future = pending.popleft()
-            result = self._result(future)
-            if on_done:
-                on_done(index)
-            return result
+        def submit(item: Any) -> Any:
+            return self.client.submit(_call, shared, item, pure=False)
 
-        try:
-            for index, item in enumerate(items):
-                pending.append((index, self.client.submit(_call, shared, item, pure=False)))
-                if len(pending) >= limit:
-                    yield take()
-            while pending:
-                yield take()
-        finally:
-            self.client.cancel([future for _, future in pending])
+        return in_order(submit, self._result, self.client.cancel, items, 2 * self.num_workers, on_done)
 
     def reduce(
         self,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
+
+from penstock.engine.base import in_order
 
 
 class LocalEngine:
@@ -31,24 +32,12 @@ class LocalEngine:
                 yield result
             return
         pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="penstock")
-        pending: deque[tuple[int, Future]] = deque()
-        try:
-            for index, item in enumerate(items):
-                pending.append((index, pool.submit(function, item)))
-                if len(pending) >= 2 * self.num_workers:
-                    yield self._next(pending, on_done)
-            while pending:
-                yield self._next(pending, on_done)
-        finally:
+
+        def end(_: list) -> None:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    @staticmethod
-    def _next(pending: deque[tuple[int, Future]], on_done: Callable[[int], Any] | None) -> Any:
-        index, future = pending.popleft()
-        result = future.result()
-        if on_done:
-            on_done(index)
-        return result
+        limit = 2 * self.num_workers
+        yield from in_order(lambda item: pool.submit(function, item), Future.result, end, items, limit, on_done)
 
     def reduce(
         self,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
-from penstock.engine.base import fold_group, groups
+from penstock.engine.base import fold_group, groups, in_order
 
 
 class RayEngine:
@@ -27,28 +26,14 @@ class RayEngine:
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
     def map(self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None) -> Iterator[Any]:
-        shared = self.ray.put(function)
-        task = self.ray.remote(_call)
-        pending: deque = deque()
-        limit = 2 * self.num_workers
+        shared, task = self.ray.put(function), self.ray.remote(_call)
 
-        def take() -> Any:
-            index, reference = pending.popleft()
-            result = self._get(reference)
-            if on_done:
-                on_done(index)
-            return result
-
-        try:
-            for index, item in enumerate(items):
-                pending.append((index, task.remote(shared, item)))
-                if len(pending) >= limit:
-                    yield take()
-            while pending:
-                yield take()
-        finally:
-            for _, reference in pending:
+        def cancel(references: list) -> None:
+            for reference in references:
                 self.ray.cancel(reference)
+
+        limit = 2 * self.num_workers
+        return in_order(lambda item: task.remote(shared, item), self._get, cancel, items, limit, on_done)
 
     def reduce(
         self,

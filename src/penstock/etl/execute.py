@@ -17,40 +17,38 @@ from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines, collecting
 from penstock.data.dataset import Dataset
 from penstock.data.exchange import by_key, exchange
-from penstock.data.partition import FramePartition, MappedPartition, Partition
+from penstock.data.partition import FramePartition, MappedPartition, Partition, WrappedPartition
 from penstock.engine import Engine
 from penstock.etl.operator import ROW_NUMBER
 from penstock.etl.plan import Environment, Plan
 
 
 @dataclass(frozen=True)
-class Rows(Partition):
+class Rows(WrappedPartition):
     """A raw partition with its row numbers, for plans that need them."""
 
     source: Partition
     first: int
-
-    @property
-    def path(self) -> str | None:  # type: ignore[override]
-        return self.source.path
-
-    @property
-    def num_rows(self) -> int | None:  # type: ignore[override]
-        return self.source.num_rows
-
-    @property
-    def num_bytes(self) -> int:  # type: ignore[override]
-        return self.source.num_bytes
-
-    @property
-    def estimated_rows(self) -> int:
-        return self.source.estimated_rows
+    keeps_rows: bool = True
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         wanted = None if columns is None else [c for c in columns if c != ROW_NUMBER]
         frame = self.source.read(wanted)
         numbers = pl.Series(ROW_NUMBER, np.arange(self.first, self.first + frame.height, dtype=np.int64))
         return frame.with_columns(numbers)
+
+
+@dataclass(frozen=True)
+class ComputedPartition(WrappedPartition):
+    """What a stage makes of a partition, computed when it is read."""
+
+    source: Partition
+    compute: Callable[[Partition], pl.DataFrame]
+    keeps_rows: bool
+
+    def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        frame = self.compute(self.source)
+        return frame if columns is None else frame.select(columns)
 
 
 @dataclass
@@ -203,34 +201,6 @@ class _Leave:
 
 
 @dataclass(frozen=True)
-class _Left(Partition):
-    """A partition as it leaves a stage, computed when read."""
-
-    part: Partition
-    leave: _Leave
-
-    @property
-    def path(self) -> str | None:  # type: ignore[override]
-        return self.part.path
-
-    @property
-    def num_rows(self) -> None:  # type: ignore[override]
-        return None
-
-    @property
-    def num_bytes(self) -> int:  # type: ignore[override]
-        return self.part.num_bytes
-
-    @property
-    def estimated_rows(self) -> int:
-        return self.part.estimated_rows
-
-    def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        frame = self.leave(self.part)
-        return frame if columns is None else frame.select(columns)
-
-
-@dataclass(frozen=True)
 class _Enter:
     """Runs the exchanging operator on one bucket, where all rows of a key have met, in the order of the data."""
 
@@ -265,7 +235,7 @@ def cross(plan: Plan, stage: Stage, number: int, engine: Engine, training: bool 
     owner = {name: p for p in reversed(inputs) for name in plan.schemas[p].names}  # parents before dependencies
     key_columns = tuple(f"{owner[key]}:{key}" for key in keys)
     leave = _Leave(plan, _shell(stage), carried, training)
-    parts = [_Left(part, leave) for part in stage.parts]
+    parts = [ComputedPartition(part, leave, False) for part in stage.parts]
     count = len(parts)
     buckets = exchange(parts, _ByKey(key_columns, count), count, engine) if count > 1 else parts
     entered: list[Partition] = [
@@ -316,38 +286,6 @@ class _Transform:
         return environment[self.plan.output]
 
 
-@dataclass(frozen=True)
-class TransformedPartition(Partition):
-    """A partition of a transformed data set, computed when it is read."""
-
-    part: Partition
-    transform: Callable[[Partition], pl.DataFrame]
-    keeps_rows: bool
-
-    @property
-    def path(self) -> str | None:  # type: ignore[override]
-        return self.part.path
-
-    @property
-    def num_rows(self) -> int | None:  # type: ignore[override]
-        return self.part.num_rows if self.keeps_rows else None
-
-    @property
-    def num_bytes(self) -> int:  # type: ignore[override]
-        return self.part.num_bytes
-
-    @property
-    def estimated_rows(self) -> int:
-        return self.part.estimated_rows
-
-    def count(self) -> int:
-        return self.part.count() if self.keeps_rows else self.read().height
-
-    def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        frame = self.transform(self.part)
-        return frame if columns is None else frame.select(columns)
-
-
 def transform(plan: Plan, dataset: Dataset, engine: Engine, training: bool, schema: Schema) -> Dataset:
     """The transformed data set: lazy, but for operators that move rows, which spill to scratch now."""
     stage = first_stage(plan, dataset)
@@ -355,5 +293,5 @@ def transform(plan: Plan, dataset: Dataset, engine: Engine, training: bool, sche
     for number in range(last):
         stage = cross(plan, stage, number, engine, training)
     task = _Transform(plan, _shell(stage), training)
-    parts = [TransformedPartition(part, task, plan.keeps_rows) for part in stage.parts]
+    parts = [ComputedPartition(part, task, plan.keeps_rows) for part in stage.parts]
     return Dataset.from_partitions(parts, schema)
