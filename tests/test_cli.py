@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -324,7 +325,10 @@ def test_help_gives_every_option_a_default(command: str, monkeypatch: pytest.Mon
 def start(*arguments: object, **environment: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "penstock.cli", *map(str, arguments)]
     env = {**os.environ, **environment}
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell starts background jobs, which a test run may be, with SIGINT ignored, and children inherit that.
+    default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True, preexec_fn=default)
 
 
 def test_a_real_process(logs: Path, tmp_path: Path) -> None:

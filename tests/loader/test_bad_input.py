@@ -19,7 +19,7 @@ from penstock.loader import Loader
 
 
 def loader_threads():
-    return [t for t in threading.enumerate() if t.name.startswith("penstock-")]
+    return [t for t in threading.enumerate() if t.name.startswith(("penstock-loader", "penstock-stager"))]
 
 
 def open_handles():

@@ -94,7 +94,7 @@ def test_staging_resumes_and_ends_its_threads(dataset, shuffle):
     got = [next(iterator)[0]["row"] for _ in range(7)]
     state = loader.state_dict()
     iterator.close()
-    assert not [t for t in threading.enumerate() if t.name.startswith("penstock")]
+    assert not [t for t in threading.enumerate() if t.name.startswith(("penstock-loader", "penstock-stager"))]
     other = Staged(dataset, 256, shuffle=shuffle, chunk_rows=1000)
     other.load_state_dict(state)
     got += [f["row"] for f, _ in other]

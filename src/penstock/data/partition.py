@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -205,11 +205,6 @@ class SlicedPartition(Partition):
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         frames = [source.read(columns) for source in self.sources]
         return pl.concat(frames).slice(self.offset, self.num_rows)
-
-
-def with_dtypes(partition: Partition, dtypes: dict[str, pl.DataType]) -> Partition:
-    """A file partition that delivers exactly these dtypes."""
-    return replace(partition, dtypes=dtypes)  # type: ignore[type-var]
 
 
 def open_ipc(path: str, storage_options: dict[str, Any] | None = None) -> Any:
