@@ -1,8 +1,8 @@
 """A whole column in one call: read from the file, find the pages, uncompress, decode, one chunk after the other.
 
 Calls from Python take the interpreter's lock for a moment. With many threads and a call for each step of each row group
-they spend more time waiting for it than working: measured on 16 cores, 28 M rows/s where the same work in one call per
-column reaches the memory's speed. Here nothing needs the lock between the first byte and the last value.
+they spend more time waiting for it than working: measured on 16 cores, decoding alone fell from 46 M rows/s with 8
+threads to 28 M with 16. Here nothing needs the lock between the first byte and the last value.
 """
 
 from __future__ import annotations
