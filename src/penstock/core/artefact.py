@@ -62,8 +62,31 @@ def check_free(place: Path, overwrite: bool) -> None:
         )
 
 
+@contextmanager
+def replacing(file: str | Path) -> Iterator[Path]:
+    """A path beside `file` to write to, renamed over it when the block ends well.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "a.yaml"
+    >>> with replacing(target) as partial:
+    ...     _ = partial.write_text("x: 1")
+    >>> target.read_text(), len(list(target.parent.iterdir()))
+    ('x: 1', 1)
+    """
+    file = Path(file)
+    partial = file.parent / f".{file.name}.{uuid.uuid4().hex[:8]}.partial"
+    try:
+        yield partial
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def replace(staging: Path, place: Path) -> None:
     """Rename `staging` to `place`; what was there stays until the rename has happened."""
+    if staging.is_file() and (place.is_file() or not place.exists()):
+        staging.replace(place)  # one step; folders cannot be renamed over one another
+        return
     old = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.old"
     if place.exists():
         place.replace(old)

@@ -61,7 +61,8 @@ class DaskEngine:
 
         # A few groups a worker: enough to even out their lengths, few enough to keep the merges cheap.
         runs = groups(len(items), 2 * self.num_workers)
-        futures = {self.client.submit(fold_group, fold, [items[i] for i in run], pure=False): run for run in runs}
+        shared = self.client.submit(_itself, fold, pure=False)  # sent once: it may carry vocabularies
+        futures = {self.client.submit(fold_group, shared, [items[i] for i in run], pure=False): run for run in runs}
         try:
             for future in as_completed(list(futures)):
                 if future.status == "error":

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.core.artefact import verified, writing
+from penstock.core.artefact import replacing, verified, writing
 from penstock.core.errors import ArtefactError, ColumnNotFoundError, GraphError, NotFittedError, ParameterError, suggest
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines
@@ -215,7 +215,8 @@ class Workflow:
         """The recipe as YAML, also written to `path`."""
         text = recipe.write_yaml(self.to_recipe())
         if path is not None:
-            Path(path).write_text(text)
+            with replacing(path) as partial:
+                partial.write_text(text)
         return text
 
     @classmethod

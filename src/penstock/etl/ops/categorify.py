@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.core.artefact import replacing
 from penstock.core.dtypes import INTEGERS, canonical, to_numpy
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColumn, Satisfies
@@ -337,7 +338,8 @@ class Categorify(FittedOperator, Invertible):
         folder.mkdir(parents=True, exist_ok=True)
         for name, vocabulary in self.vocabularies_.items():
             codes = self.codes(name)
-            _unique_frame(vocabulary, codes.first).write_parquet(folder / f"unique.{name}.parquet")
+            with replacing(folder / f"unique.{name}.parquet") as partial:
+                _unique_frame(vocabulary, codes.first).write_parquet(partial)
             counts = self.state_.get(name)
             seen = 0 if counts is None else counts.num_rows - counts.num_null
             known = int(vocabulary.counts.sum())
@@ -348,7 +350,8 @@ class Categorify(FittedOperator, Invertible):
             if self.start_index is None:
                 rows = [("pad", 0, 1, 0), ("null", codes.null, 1, 0 if counts is None else counts.num_null), *rows]
             names = ("kind", "offset", "num_indices", "num_observed")
-            pl.DataFrame(rows, schema=list(names), orient="row").write_parquet(folder / f"meta.{name}.parquet")
+            with replacing(folder / f"meta.{name}.parquet") as partial:
+                pl.DataFrame(rows, schema=list(names), orient="row").write_parquet(partial)
 
 
 def _unique_frame(vocabulary: Vocabulary, first: int) -> pl.DataFrame:
