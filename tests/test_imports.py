@@ -52,8 +52,13 @@ HOMES = {
     "jax": FRAMEWORKS,
     "fastai": FRAMEWORKS,
     "lightning": FRAMEWORKS,
-    "typer": ("cli.py",),
-    "rich": ("cli.py", "report/*", "core/progress.py"),
+    "fastapi": ("serve/http*",),
+    "uvicorn": ("serve/http*",),
+    "nbclient": ("compat/*",),
+    "nbformat": ("compat/*",),
+    "tensorboard": ("train/*",),
+    "typer": ("cli/*",),
+    "rich": ("cli/*", "report/*", "core/progress.py"),
 }
 
 

@@ -1,24 +1,13 @@
-"""The command line: arguments in, calls out. What the commands do lives in the packages they call."""
+"""Data on the command line: make it, turn it into features, look at it."""
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import traceback
-import warnings
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from typer.core import TyperGroup
 
-from penstock.core.errors import PenstockError
-
-INTERRUPTED = 130
-TERMINATED = 143
+from penstock.cli.app import Preset, Progress, Recipe, app, console, recipe_of
 
 
 class Kind(StrEnum):
@@ -42,83 +31,6 @@ class Shuffle(StrEnum):
     none = "none"
     inside = "partition"
     full = "full"
-
-
-class Group(TyperGroup):
-    """One place where errors become one readable line and an exit code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        debug = ctx.params.get("debug", False)
-        try:
-            with _readable_warnings():
-                return super().invoke(ctx)
-        except (PenstockError, OSError, MemoryError) as error:
-            if isinstance(error, BrokenPipeError):  # the reader of a pipe has gone, as `| head` does
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                raise typer.Exit(0) from None
-            if debug:
-                traceback.print_exc()
-            _say(f"error: {error or type(error).__name__}")
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            if debug:
-                traceback.print_exc()
-            _say("stopped; nothing was written")
-            raise typer.Exit(INTERRUPTED) from None
-
-
-class _readable_warnings(warnings.catch_warnings):
-    """Warnings as one line each on standard error, every text once."""
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        warnings.simplefilter("always", UserWarning)  # whatever -W says: here they are part of the answer
-        seen: set[str] = set()
-
-        def show(message: Warning | str, category: Any, *_: Any, **__: Any) -> None:
-            if str(message) not in seen and issubclass(category, UserWarning):
-                seen.add(str(message))
-                _say(f"warning: {message}")
-
-        warnings.showwarning = show
-
-
-def _say(text: str) -> None:
-    print(" ".join(text.split("\n")), file=sys.stderr)
-
-
-app = typer.Typer(
-    cls=Group,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    help="Click logs to a trained recommender at full pressure.",
-)
-
-Progress = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="Draw progress bars.", show_default="on a terminal")
-]
-Preset = Annotated[str | None, typer.Option(help="A recipe that comes with Penstock: criteo.", show_default="none")]
-Recipe = Annotated[str | None, typer.Option(help="A recipe as a YAML file.", show_default="none")]
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        print(f"penstock {version('penstock')}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    debug: Annotated[bool, typer.Option(help="Print the traceback of an error.", envvar="PENSTOCK_DEBUG")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Click logs to a trained recommender at full pressure."""
 
 
 @app.command()
@@ -202,11 +114,11 @@ def etl(
     if apply is not None and workflow is not None:
         raise typer.BadParameter("a workflow that is applied is not saved again", param_hint="--workflow")
     job = EtlJob(
-        inputs, output, recipe=_recipe(recipe, preset), apply=apply, workflow=workflow, engine=engine,
+        inputs, output, recipe=recipe_of(recipe, preset), apply=apply, workflow=workflow, engine=engine,
         part_size=part_size, on_error=str(on_error), shuffle=None if shuffle is Shuffle.none else str(shuffle),
         seed=seed, row_group_size=row_group_size, num_files=files, overwrite=overwrite, show_progress=progress,
     )  # fmt: skip
-    terminal.show_etl(job.run(), _console())
+    terminal.show_etl(job.run(), console())
 
 
 @app.command()
@@ -226,57 +138,11 @@ def inspect(
     if len(paths) == 1 and profile.is_artefact(paths[0]):
         found = profile.profile_workflow(Workflow.load(paths[0]), paths[0])
     else:
-        data = open_input(paths, (_recipe(recipe, preset) or {}).get("input"), on_error=str(on_error))
+        data = open_input(paths, (recipe_of(recipe, preset) or {}).get("input"), on_error=str(on_error))
         found = profile.profile_dataset(data, rows)
     if json:
         from json import dumps
 
         print(dumps(found, indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        terminal.show(found, _console())
-
-
-@app.command()
-def demo(
-    rows: Annotated[int, typer.Option(min=1, help="How many rows of click logs.")] = 300_000,
-    output: Annotated[
-        str | None, typer.Option(help="Keep everything in this folder.", show_default="a temporary one")
-    ] = None,
-) -> None:
-    """Make click logs, turn them into features, train a DLRM, and predict on raw rows."""
-    from penstock.report.demo import run_demo
-
-    run_demo(_console(), rows, output)
-
-
-def _recipe(recipe: str | None, preset: str | None) -> dict[str, Any] | None:
-    if recipe is not None and preset is not None:
-        raise typer.BadParameter("give either --recipe or --preset, not both")
-    if preset is not None:
-        from penstock.etl import presets
-
-        return presets.load(preset)
-    if recipe is not None:
-        from penstock.etl.recipe import read_yaml
-
-        return read_yaml(Path(recipe))
-    return None
-
-
-def _console() -> Console:
-    # A pipe has no width: nothing must be cut off there.
-    return Console() if sys.stdout.isatty() else Console(width=160, soft_wrap=False)
-
-
-def _terminate(*_: Any) -> None:
-    raise SystemExit(TERMINATED)  # unwinds, so that staging folders are removed, as Ctrl-C does
-
-
-def main() -> None:
-    """The `penstock` command."""
-    signal.signal(signal.SIGTERM, _terminate)
-    app()
-
-
-if __name__ == "__main__":
-    main()
+        terminal.show(found, console())

@@ -1,0 +1,24 @@
+"""The command line: arguments in, calls out. What the commands do lives in the packages they call.
+
+One file per group of commands; importing it registers them.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from penstock.cli import data, demo  # noqa: F401  (registers the commands, in the order of --help)
+from penstock.cli.app import TERMINATED, app
+
+__all__ = ["app", "main"]
+
+
+def _terminate(*_: Any) -> None:
+    raise SystemExit(TERMINATED)  # unwinds, so that staging folders are removed, as Ctrl-C does
+
+
+def main() -> None:
+    """The `penstock` command."""
+    signal.signal(signal.SIGTERM, _terminate)
+    app()
