@@ -20,7 +20,7 @@ SUM       := $(shell cat pyproject.toml requirements/*.txt | cksum | tr ' ' '-')
 BASE_DONE := $(VENV)/.base-$(SUM)
 TEST_DONE := $(VENV)/.test-$(SUM)
 
-.PHONY: demo test lint format pytest test-slow test-gpu bench clean
+.PHONY: demo test lint format pytest test-slow test-gpu bench docs clean
 
 demo: $(BASE_DONE)
 	$(BIN)/penstock demo --output demo
@@ -47,7 +47,10 @@ test-gpu: $(TEST_DONE)
 	$(PYTEST) -m gpu || [ $$? -eq 5 ]
 
 bench: $(TEST_DONE)
-	set -e; for script in $(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
+	$(BIN)/penstock bench
+
+docs: $(TEST_DONE)
+	$(BIN)/mkdocs build --strict
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -65,4 +68,4 @@ $(TEST_DONE): $(BASE_DONE)
 	rm -f $(VENV)/.test-* && touch $@
 
 clean:
-	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from penstock.report.machine import describe_machine
 
 
 @dataclass
@@ -54,7 +54,7 @@ def best_of(contestants: dict[str, Callable[[], object]], rounds: int = 3) -> di
 
 def report(title: str, claims: list[Claim]) -> None:
     """Print a table for people, then the JSON lines for machines."""
-    print(f"\n{title} ({machine()})")
+    print(f"\n{title} ({describe_machine()})")
     for claim in claims:
         print(f"\n  {claim.name} [{claim.unit}]")
         print(f"    {'penstock':<24}{_readable(claim.penstock):>14}")
@@ -65,20 +65,6 @@ def report(title: str, claims: list[Claim]) -> None:
     print()
     for claim in claims:
         print(claim.line())
-
-
-def machine() -> str:
-    """The machine in a few words."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} cores, {_processor()}, Python {platform.python_version()}"
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:  # noqa: PTH123
-            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def _short(value: float) -> float:

@@ -41,7 +41,7 @@ def _show_dataset(profile: Mapping[str, Any], console: Console) -> None:
     console.print(f"{rows}{' rows' if profile['rows'] is not None else ''}, {size}")
     if profile["is_sample"]:
         console.print(f"Counted over a sample of {profile['sampled_rows']:,} rows, spread over the data.")
-    table = _table("column", "dtype", "role")
+    table = plain_table("column", "dtype", "role")
     table.add_column("distinct", justify="right")
     table.add_column("codes", justify="right")
     table.add_column("null", justify="right")
@@ -70,7 +70,7 @@ def _range(column: Mapping[str, Any]) -> str:
 
 def _show_workflow(profile: Mapping[str, Any], console: Console) -> None:
     console.print(f"Fitted workflow: {len(profile['inputs'])} columns in, {len(profile['outputs'])} out")
-    nodes = _table("node", "from", "operators")
+    nodes = plain_table("node", "from", "operators")
     for name, node in profile["recipe"]["nodes"].items():
         origin = _listed(node["from"]) if "from" in node else _columns(node["columns"])
         nodes.add_row(escape(name), escape(origin), escape(" → ".join(map(_operator, node.get("ops", ())))))
@@ -101,7 +101,7 @@ def _listed(names: Any) -> str:
 
 def schema_table(columns: Sequence[Mapping[str, Any]]) -> Table:
     """Columns with their cardinality and the size of their embedding table."""
-    table = _table("column", "dtype", "role")
+    table = plain_table("column", "dtype", "role")
     table.add_column("cardinality", justify="right")
     table.add_column("embedding", justify="right")
     for column in columns:
@@ -125,7 +125,8 @@ def show_etl(report: EtlReport, console: Console) -> None:
         console.print(f"workflow: {report.workflow}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _table(*columns: str) -> Table:
+def plain_table(*columns: str) -> Table:
+    """A table with a line under its head and nothing else."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
