@@ -17,6 +17,7 @@ from penstock.train.batch import TrainBatch
 from penstock.train.feeder import Feeder, Source, check_columns
 from penstock.train.gradients import Outcome, broken, dense_finite, dropped_counts, embedding_gradients
 from penstock.train.pipeline import Pipeline
+from penstock.train.timing import Timings
 from penstock.train.transfer import Transfer
 
 
@@ -99,7 +100,8 @@ class TrainContext:
         self._network_tables = None if self.tables is None else distributed.wrapped(self.tables, self.device)
         check_columns(self.module, store)
         self._transfer = Transfer(self.device)
-        self._feeder = Feeder(self.module, store, self._transfer, staleness)
+        self.timings = Timings()
+        self._feeder = Feeder(self.module, store, self._transfer, staleness, self.timings)
         self._pipeline: Pipeline | None = None
         self._evaluations: set[Pipeline] = set()
         self._late_error: Exception | None = None
@@ -185,7 +187,7 @@ class TrainContext:
         """The model's output and the labels, both on the device."""
         embeddings = batch.embeddings
         casting = torch.autocast(self.device.type, dtype=self.autocast) if self.autocast is not None else nullcontext()
-        with casting:
+        with casting, self.timings.timed(None if self._evaluating else "forward"):
             # Evaluation goes past DistributedDataParallel: workers may have unequal numbers of batches there.
             tables = self.tables if self._evaluating else self._network_tables
             model = self.module if self._evaluating else self.model
@@ -208,7 +210,8 @@ class TrainContext:
         if batch is None:
             raise PenstockError("backward needs a forward pass first: output, labels = ctx.forward(batch)")
         scaler = self.grad_scaler
-        (loss if scaler is None else scaler.scale(loss)).backward()
+        with self.timings.timed("backward"):
+            (loss if scaler is None else scaler.scale(loss)).backward()
         scale = 1.0 if scaler is None else float(scaler.get_scale())
         gradients, dropped = embedding_gradients(batch.leaves, self._feeder.dims), []
         # A scaler needs the answer now, and a GPU finds it fast. Else the store will find out: it reads them anyway.
@@ -218,7 +221,8 @@ class TrainContext:
         outcome = Outcome(True, dropped)
         if batch.lookup is not None:
             self._send(batch, gradients, scale, outcome, wait=not look_now)
-        outcome.dense_finite = self._dense_step(scale, not dropped)
+        with self.timings.timed("optimizer"):
+            outcome.dense_finite = self._dense_step(scale, not dropped)
         self.steps += 1
         self.rows += batch.num_rows
         self.position = batch.position
@@ -235,7 +239,9 @@ class TrainContext:
 
         def update() -> None:
             before = dropped_counts(store)
-            store.update(lookup, transfer.to_host(gradients, ready), scale=share)
+            arrived = transfer.to_host(gradients, ready)
+            with self.timings.timed("update"):
+                store.update(lookup, arrived, scale=share)
             dropped = [name for name, count in dropped_counts(store).items() if count > before.get(name, 0)]
             for name in dropped:
                 self.dropped_gradients[name] = self.dropped_gradients.get(name, 0) + 1
@@ -310,6 +316,7 @@ class TrainContext:
             "skipped_steps": self.skipped_steps,
             "dropped_gradients": dict(self.dropped_gradients),
             "seconds_waited_for_batches": self.waited + (self._pipeline.waited if self._pipeline else 0.0),
+            "seconds": dict(self.timings.seconds),
         }
 
 

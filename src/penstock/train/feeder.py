@@ -14,6 +14,7 @@ from penstock.embedding.slots import Init, SlotConfig
 from penstock.embedding.store import EmbeddingStore
 from penstock.train.batch import TrainBatch, to_device, training_batch
 from penstock.train.pipeline import Pipeline
+from penstock.train.timing import Timings
 from penstock.train.transfer import Transfer
 
 Source = EmbeddingStore | nn.Module | None
@@ -35,7 +36,10 @@ def slots_of(schema: Schema, dim: int, pooling: str = "mean", init: Init | None 
 class Feeder:
     """Makes the pipelines of a training context."""
 
-    def __init__(self, model: nn.Module, store: Source, transfer: Transfer, staleness: int) -> None:
+    def __init__(
+        self, model: nn.Module, store: Source, transfer: Transfer, staleness: int, timings: Timings | None = None
+    ) -> None:
+        self.timings = timings or Timings()
         self.model, self.store, self.transfer, self.staleness = model, store, transfer, staleness
         slots = store.config if isinstance(store, EmbeddingStore) else ()
         # The pooled slots and their widths, in the order in which they lie side by side.
@@ -56,21 +60,24 @@ class Feeder:
         position = getattr(loader, "state_dict", None) if training else None
 
         def prepare(raw: Any) -> TrainBatch:
-            batch = training_batch(raw, columns, continuous, slots)
-            batch.position = position() if position is not None else None
-            batch.dense, batch.labels = self.transfer.to_device(batch.dense), self.transfer.to_device(batch.labels)
-            if isinstance(store, nn.Module):
-                batch.ids = to_device(batch.ids, self.transfer.device)
+            with self.timings.timed("prepare" if training else None):
+                batch = training_batch(raw, columns, continuous, slots)
+                batch.position = position() if position is not None else None
+                batch.dense, batch.labels = self.transfer.to_device(batch.dense), self.transfer.to_device(batch.labels)
+                if isinstance(store, nn.Module):
+                    batch.ids = to_device(batch.ids, self.transfer.device)
             return self.look_up(batch, training)
 
         ahead = self.staleness if training else max(2, self.staleness)
-        return Pipeline(loader, prepare, lambda batch: self.look_up(batch, training), ahead)
+        timings = self.timings if training else None
+        return Pipeline(loader, prepare, lambda batch: self.look_up(batch, training), ahead, timings)
 
     def look_up(self, batch: TrainBatch, training: bool) -> TrainBatch:
         """Fill in the embeddings: one packed leaf where the model can read it as it lies, else one view a slot."""
         if not isinstance(self.store, EmbeddingStore):
             return batch
-        found = self.store.lookup(batch.ids, train=training)
+        with self.timings.timed("lookup" if training else None):
+            found = self.store.lookup(batch.ids, train=training)
         packed, move = torch.from_numpy(found.packed), self.transfer.to_device
         batch.lookup = found if training else None
         if self._stacked:

@@ -196,13 +196,19 @@ class _Run:
         if self.valid is None:
             return
         self._evaluated_at = self.ctx.steps
-        self._record("valid", {"epoch": epoch, **evaluate(self.ctx, self.valid)})
+        figures = evaluate(self.ctx, self.valid)
+        self.meter.leave_out(figures["seconds"])
+        self._record("valid", {"epoch": epoch, **figures})
 
     def _checkpoint(self) -> None:
         assert self.saver is not None
         self._saved_at = self.ctx.steps
         extra = {"records": self.history.records, "first_epoch": self._first_epoch}
-        self._record("checkpoint", {"path": str(self.saver.save(self.ctx, self.loader, extra))})
+        began = time.perf_counter()
+        path = self.saver.save(self.ctx, self.loader, extra)
+        seconds = time.perf_counter() - began
+        self.meter.leave_out(seconds)
+        self._record("checkpoint", {"path": str(path), "seconds": seconds})
 
     def _record(self, kind: str, figures: Mapping[str, Any]) -> None:
         record = {"kind": kind, "step": self.ctx.steps, **figures}
@@ -223,6 +229,10 @@ class _Meter:
         self._pending.append((loss.detach(), output.detach() if isinstance(output, Tensor) else None, labels))
         self._rows += rows
 
+    def leave_out(self, seconds: float) -> None:
+        """Time in which nothing was trained: that of an evaluation or a checkpoint."""
+        self._since += seconds
+
     def take(self) -> dict[str, Any]:
         """What was measured; begins anew."""
         if not self._pending:
@@ -239,6 +249,7 @@ class _Meter:
                 self.auc.update(torch.nan_to_num(output), labels)
             self.auc.counts = distributed.summed(self.auc.counts, device)
             figures["auc"] = self.auc.compute()
+        figures["seconds"] = {"total": time.perf_counter() - self._since, **self.ctx.timings.since_last()}
         self._pending, self._rows, self._since = [], 0, time.perf_counter()
         return figures
 

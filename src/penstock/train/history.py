@@ -10,8 +10,8 @@ from typing import Any
 class History:
     """Records in the order in which they were made, each a plain dict with its `kind` and `step`.
 
-    `train` records carry loss, AUC and rows/s since the record before; `valid` ones the loss and AUC of an evaluation;
-    `checkpoint` ones the path.
+    `train` records carry loss, AUC, rows/s and `seconds` by stage (see `Timings`) since the record before; `valid` ones
+    the loss and AUC of an evaluation; `checkpoint` ones the path; both the seconds they took.
 
     >>> history = History([{"kind": "valid", "step": 1, "auc": 0.7}, {"kind": "valid", "step": 2, "auc": 0.8}])
     >>> history.last("valid")["auc"], history.values("valid", "auc")

@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.core.errors import PenstockError
+from penstock.train.timing import Timings
 
 _TICK = 0.5  # seconds between looks at whether the thread is still alive
 
@@ -48,8 +49,14 @@ class Pipeline:
     """
 
     def __init__(
-        self, source: Iterable[Any], prepare: Callable[[Any], Any], refresh: Callable[[Any], Any], ahead: int
+        self,
+        source: Iterable[Any],
+        prepare: Callable[[Any], Any],
+        refresh: Callable[[Any], Any],
+        ahead: int,
+        timings: Timings | None = None,
     ) -> None:
+        self._timings = timings or Timings()
         self._source, self._prepare, self._refresh, self._ahead = source, prepare, refresh, ahead
         self._commands: deque[tuple[str, Any]] = deque()
         self._ready: deque[Any] = deque()
@@ -74,7 +81,9 @@ class Pipeline:
             self._changed.notify_all()
             self._wait_for(lambda: self._ready)
             item = None if self._ready[0] is _End else self._ready.popleft()
-        self.waited += time.perf_counter() - began
+        waited = time.perf_counter() - began
+        self.waited += waited
+        self._timings.add("wait", waited)
         return item
 
     def submit(self, update: Callable[[], None]) -> None:
@@ -178,7 +187,8 @@ class Pipeline:
         if self._iterator is None:
             self._iterator = iter(self._source)
         try:
-            raw = next(self._iterator)
+            with self._timings.timed("fetch"):
+                raw = next(self._iterator)
         except StopIteration:
             return _End
         return self._prepare(raw)
