@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,12 @@ KIND, VERSION = "model", 1
 class SavedModel:
     """What a model directory holds."""
 
-    workflow: Workflow | None
+    workflow: Workflow | None  # without the labels
     model: Model
     store: Any  # a Store opened for serving, EmbeddingTables, or None
     labels: list[str]
+    fitted: Workflow | None = None  # the workflow with its labels: for evaluation
+    input: dict[str, Any] | None = None  # how raw files are read: a recipe's `input` section
 
 
 def save_model(
@@ -38,13 +41,15 @@ def save_model(
     model: nn.Module,
     store: EmbeddingStore | EmbeddingTables | None,
     *,
+    input: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write everything that predictions on raw rows need; `Predictor(directory)` reads it.
 
     The directory holds `model` (weights, description, workflow) and a `store-…` folder with the embeddings, which
     `model` names by its checksum and which is written first: an interrupted save leaves the model that was there.
-    `workflow` may be None where rows come as features already.
+    `workflow` may be None where rows come as features already. `input` is the section of that name of a recipe: with
+    it, `penstock predict` and `penstock evaluate` read raw files as training did.
     """
     place = Path(directory)
     if not isinstance(model, Model):
@@ -60,7 +65,7 @@ def save_model(
             name = f"store-{uuid.uuid4().hex[:8]}"
             store.save(place / name)
         try:
-            _write(place, workflow, model, store, name)
+            _write(place, workflow, model, store, name, input)
         except BaseException:
             if name is not None:
                 shutil.rmtree(place / name, ignore_errors=True)
@@ -70,7 +75,7 @@ def save_model(
                 shutil.rmtree(old, ignore_errors=True)
 
 
-def _write(place: Path, workflow: Workflow | None, model: Model, store: Any, name: str | None) -> None:
+def _write(place: Path, workflow: Workflow | None, model: Model, store: Any, name: str | None, section: Any) -> None:
     with artefact.writing(place / "model", KIND, VERSION, overwrite=True) as folder:
         save_file(
             {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, folder / "model.safetensors"
@@ -80,6 +85,7 @@ def _write(place: Path, workflow: Workflow | None, model: Model, store: Any, nam
             "store": None,
             "tables": None,
             "workflow": workflow is not None,
+            "input": None if section is None else dict(section),
         }
         if name is not None:
             about["store"] = {"path": name, "manifest": artefact.checksum(place / name / artefact.MANIFEST)}
@@ -113,11 +119,9 @@ def load_model(directory: str | Path, num_threads: int | None = None) -> SavedMo
         store = Store.open(place / named["path"], serving=True, **settings)
     elif tables is not None:
         store = _filled(from_config(tables), folder / "tables.safetensors")
-    workflow = Workflow.load(folder / "workflow") if has_workflow else None
-    labels: list[str] = []
-    if workflow is not None:
-        workflow, labels = _serving_workflow(workflow, model)
-    return SavedModel(workflow, model, store, labels)
+    fitted = Workflow.load(folder / "workflow") if has_workflow else None
+    workflow, labels = (None, []) if fitted is None else _serving_workflow(fitted, model)
+    return SavedModel(workflow, model, store, labels, fitted, about.get("input"))
 
 
 def _filled(module: nn.Module, path: Path) -> Any:

@@ -70,6 +70,7 @@ class Predictor:
         check_all(given, numbers, "Predictor")
         saved = load_model(directory, num_threads)
         self.directory, self.workflow, self.batch_size = Path(directory), saved.workflow, batch_size
+        self.saved = saved
         self.device = torch.device(device if device is not None else "cpu")
         self.model: Model = saved.model.to(self.device)
         self.store = saved.store.to(self.device) if isinstance(saved.store, nn.Module) else saved.store
@@ -94,6 +95,11 @@ class Predictor:
     def predict_row(self, row: Mapping[str, Any]) -> float:
         """The probability for one row."""
         return float(self.predict([row])[0])
+
+    def predict_features(self, features: pl.DataFrame) -> np.ndarray:
+        """The probability for each row of a frame that the workflow has transformed already."""
+        parts = [self._scores(columns) for columns in self._batches(features)]
+        return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     def refresh(self) -> int:
         """Apply the packets of the feed that have arrived; how many."""
@@ -168,9 +174,12 @@ class Predictor:
             texts = [n for n in spelled if frame.schema[n] == pl.String]
             frame = frame.with_columns(pl.col(texts).str.to_integer(base=16)) if texts else frame
         for part in frame.iter_slices(self.batch_size):
-            done = self.workflow.transform(part) if self.workflow is not None else part
-            if done.height:
-                yield {name: _array(done[name], self.model.schema[name]) for name in self._needed}
+            yield from self._batches(self.workflow.transform(part) if self.workflow is not None else part)
+
+    def _batches(self, features: pl.DataFrame) -> Iterator[dict[str, Any]]:
+        for part in features.iter_slices(self.batch_size):
+            if part.height:
+                yield {name: _array(part[name], self.model.schema[name]) for name in self._needed}
 
     # Columns to scores.
 
