@@ -50,7 +50,8 @@ bench: $(TEST_DONE)
 	$(BIN)/penstock bench
 
 docs: $(TEST_DONE)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
