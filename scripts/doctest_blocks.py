@@ -10,15 +10,8 @@ import griffe
 def fenced(text: str) -> str:
     """Every run of doctest lines between fences.
 
-    >>> print(fenced("Adds.\\n\\n>>> 1 + 1\\n2\\n\\nDone.").replace("`", "'"))
-    Adds.
-    <BLANKLINE>
-    '''pycon
-    >>> 1 + 1
-    2
-    '''
-    <BLANKLINE>
-    Done.
+    >>> fenced("Adds.\\n\\n>>> 1\\n1").splitlines()
+    ['Adds.', '', '```pycon', '>>> 1', '1', '```']
     """
     out: list[str] = []
     inside = False
