@@ -128,6 +128,10 @@ def test_all_homes_agree_for_every_optimizer(make):
                     np.testing.assert_array_equal(got[name], expected[name], err_msg=f"{optimizer} {name}")
             assert store.stats()["rows"] == reference.stats()["rows"]
             assert store.stats()["steps"] == reference.stats()["steps"]
+            tables, expected_tables = store.stats()["tables"], reference.stats()["tables"]
+            for group, table in expected_tables.items():
+                for figure in ("rows", "dim", "payload_bytes", "distinct", "inserted"):
+                    assert tables[group][figure] == table[figure], f"{group} {figure}"
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ class Shard:
         return {
             "rows": tables.rows,
             "rows_by_group": {table.name: table.rows for table in tables.tables},
+            "tables": tables.by_table(),
             "waiting": sum(table.pending for table in tables.tables),
             "bytes": tables.bytes,
             "payload_bytes": sum(table.rows * table.layout.payload for table in tables.tables),

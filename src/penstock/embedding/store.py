@@ -56,7 +56,7 @@ class EmbeddingStore(ABC):
 
     @abstractmethod
     def stats(self) -> dict[str, Any]:
-        """Plain figures: rows, bytes, steps, evictions, dropped gradients."""
+        """Plain figures: rows, bytes, steps, evictions, dropped gradients; `tables`: rows, bytes and hits of each."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -198,6 +198,7 @@ class Store(EmbeddingStore):
             return {
                 "rows": tables.rows,
                 "rows_by_group": {table.name: table.rows for table in tables.tables},
+                "tables": tables.by_table(),
                 "waiting": sum(table.pending for table in tables.tables),
                 "bytes": tables.bytes,
                 "payload_bytes": payload,

@@ -39,6 +39,11 @@ _KINDS = {
 }
 
 
+# What is counted for each table: ids looked up in training, those distinct within their batch, rows made, ids that got
+# no row (not admitted yet); then distinct ids looked up without training, and those that had no row.
+TALLIES = ("ids", "distinct", "inserted", "absent", "evaluated", "missed")
+
+
 @dataclass
 class UpdateCounts:
     """What an update did."""
@@ -91,6 +96,7 @@ class TableSet:
             )
         self.clock = 0  # training look-ups so far; what rows are stamped with
         self.evicted = 0
+        self.tallies = np.zeros((len(TALLIES), len(self.tables)), np.int64)
         self.removed: list[tuple[int, int, np.ndarray]] = []  # (clock, group, signs), kept while someone watches
         self.watchers: dict[str, int] = {}  # who follows changes (checkpoints, a feed), and from which clock on
         self.pool = BufferPool()
@@ -108,6 +114,19 @@ class TableSet:
     @property
     def bytes(self) -> int:
         return sum(table.bytes for table in self.tables)
+
+    def by_table(self) -> dict[str, dict[str, int]]:
+        """Rows, memory and what was counted so far (`TALLIES`), by table."""
+        return {
+            table.name: {
+                "rows": table.rows,
+                "dim": table.layout.dim,
+                "bytes": table.bytes,
+                "payload_bytes": table.rows * table.layout.payload,
+                **{name: int(self.tallies[k, i]) for k, name in enumerate(TALLIES)},
+            }
+            for i, table in enumerate(self.tables)
+        }
 
     @property
     def steps(self) -> list[int]:
@@ -151,7 +170,7 @@ class TableSet:
             self._stamp_if_needed()
         work.clock = self.clock
         clock = self.clock if train else self.clock + 1
-        order = self._order(work)
+        order, before = self._order(work), self.headers[:, index.ROWS].copy()
         self._run_lookup(order, work, clock, train, False)
         while (waiting := np.flatnonzero(work.groups[:, layout.STATUS] != layout.DONE)).size:
             for group in waiting:
@@ -159,9 +178,22 @@ class TableSet:
                 missing = int(info[layout.UNIQUE] - info[layout.PROGRESS])
                 self.tables[group].grow(-int(info[layout.STATUS]), missing)
             self._run_lookup(waiting, work, clock, train, True)
+        self._tally(work.groups, work.rows, work.positions, before, train)
         if train:
             self._upkeep()
         return work
+
+    def _tally(self, groups: np.ndarray, rows: np.ndarray, ids: np.ndarray, before: np.ndarray, train: bool) -> None:
+        distinct = groups[:, layout.UNIQUE]
+        if not train:
+            self.tallies[4] += distinct
+            layout.count_absent(groups, rows, self.tallies[5])
+            return
+        self.tallies[0] += ids
+        self.tallies[1] += distinct
+        self.tallies[2] += (self.headers[:, index.ROWS] - before).astype(np.int64)
+        if self.admission.min_count > 1 or self.admission.probability < 1:  # else every id has its row
+            layout.count_absent(groups, rows, self.tallies[3])
 
     def _stamp_if_needed(self) -> None:
         # A stamp dirties the row's line in the index: rows are stamped only while something asks for stamps.
@@ -250,6 +282,7 @@ class TableSet:
         groups, begin = self._parts(counts)
         out = np.empty(int(begin[-1]), np.float32)
         rows, waiting = self.pool.take((len(signs),), np.uint32), np.argsort(-counts, kind="stable")
+        before = self.headers[:, index.ROWS].copy()
         most = int(counts.max(initial=0))
         wide_rows = 2 + (most if self.storage != "float32" else 0)
         while waiting.size:
@@ -269,6 +302,7 @@ class TableSet:
                 info = groups[group]
                 missing = int(info[layout.UNIQUE] - info[layout.PROGRESS])
                 self.tables[group].grow(-int(info[layout.STATUS]), missing)
+        self._tally(groups, rows, counts, before, train)
         if train:
             self._upkeep()
         return out
@@ -332,6 +366,7 @@ class TableSet:
         for table in self.tables:
             table.reset()
         self.clock, self.evicted, self.removed, self.watchers = 0, 0, [], {}
+        self.tallies[:] = 0
         self.set_steps([0] * len(self.tables))
 
     def close(self) -> None:

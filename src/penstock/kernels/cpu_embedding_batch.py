@@ -62,6 +62,15 @@ def load_id(values: Any, log2_bytes: Any, i: Any) -> Any:
 
 
 @numba.njit(**KERNEL)
+def count_absent(groups: np.ndarray, rows: np.ndarray, absent: np.ndarray) -> None:
+    """How many of each group's distinct signs have no row; added to `absent`."""
+    for group in range(groups.shape[0]):
+        start = groups[group, START]
+        for u in range(start, start + groups[group, UNIQUE]):
+            absent[group] += rows[u] == NO_ROW
+
+
+@numba.njit(**KERNEL)
 def scan_ids(counter: np.ndarray, inputs: np.ndarray, signed: np.ndarray, negative: np.ndarray) -> None:
     """Draw slots: fill in a bound on each one's ids, and whether one of them is negative.
 
