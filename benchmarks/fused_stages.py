@@ -57,6 +57,7 @@ class Stages:
         self.out = torch.empty(rows, 26 * DIM + 16, dtype=torch.bfloat16, **options)
         self.gradient = torch.randn(rows, 26 * DIM + 16, **options).bfloat16()
         none = torch.empty(0, dtype=torch.int32, **options)
+        self.unscale, self.skipped = torch.ones(1, **options), torch.zeros(1, dtype=torch.int64, **options)
         self.occurrences = torch.empty(26 * rows, dtype=torch.int32, **options), none, none.float()
         self.errors = torch.zeros(1, dtype=torch.int64, **options)
         self.rates, self.steps = torch.full((3,), 0.01, **options), torch.ones((), dtype=torch.int64, **options)
@@ -74,7 +75,7 @@ class Stages:
     def update(self) -> None:
         self.kernels.update(
             self.rule, self.weight, self.states, self.features, self.in_order, None, self.gradient, 26, self.rates,
-            self.steps,
+            self.steps, self.unscale, self.skipped,
         )  # fmt: skip
 
 

@@ -36,6 +36,8 @@ class Case:
     longest: int = 4
     gradient: str = "float32"
     weight: str = "float32"
+    broken: int = 0  # so many samples have a gradient that is not finite
+    loss_scale: float = 1.0  # what the gradient arrives multiplied by
 
 
 CASES = [
@@ -51,6 +53,12 @@ CASES = [
     Case("empty", 0, (3, 4), 16),
     Case("empty bags", 6, (3, 4), 16, bags=1, longest=0),
     Case("wrong", 80, (6, 9), 16, bags=1, wrong=True),
+    Case("broken", 150, (40, 9), 16, broken=3),
+    Case("broken narrow", 150, (40, 200), 16, broken=4, gradient="bfloat16", weight="bfloat16"),
+    Case("broken hot", 300, (9, 120), 8, broken=2, hot=True),
+    Case("broken bags", 40, (11, 30), 5, bags=1, broken=2),
+    Case("scaled", 60, (30, 8), 16, loss_scale=1024.0),
+    Case("long bag", 2, (50, 7), 16, bags=1, pooling="mean", longest=5000),
 ]
 
 
@@ -75,6 +83,9 @@ class Batch:
         self.values = rng.integers(low, self.features[feature, 1] + more).astype(np.int64)
         self.weights = rng.standard_normal(len(self.values)).astype(np.float32) if case.weighted else None
         self.gradient = torch.from_numpy(rng.standard_normal((case.rows, number * case.dim)).astype(np.float32))
+        for number, sample in enumerate(rng.choice(case.rows, case.broken, replace=False)):
+            place = sample, rng.integers(self.gradient.shape[1])
+            self.gradient[place] = [float("nan"), float("inf"), -float("inf")][number % 3]
         self.gradient = self.gradient.to(getattr(torch, case.gradient))
         self.weight = torch.from_numpy(rng.standard_normal((sum(case.sizes), case.dim)).astype(np.float32))
         self.weight = self.weight.to(getattr(torch, case.weight))
@@ -86,17 +97,20 @@ def check(backend, case: Case, rule: Rule, device: str, steps: int = 2) -> None:
     batch = Batch(case)
     weight, shapes = batch.weight.clone().to(device), rule.states(case.dim)
     states = [None if s is None else torch.zeros((len(weight), *s), device=device) for s in shapes]
-    exact = weight.cpu().double().numpy()
+    exact, skipped, lost = weight.cpu().double().numpy(), torch.zeros(1, dtype=torch.int64, device=device), 0
     exact_states = [None if s is None else s.cpu().double().numpy() for s in states]
     for step in range(1, steps + 1):
         wanted = oracle.look_up(exact, *batch.arguments).reshape(case.rows, len(case.sizes) * case.dim)
-        found = run_step(backend, batch, rule, weight, states, step, device)
+        found = run_step(backend, batch, rule, weight, states, step, skipped)
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
         gradient = batch.gradient.double().numpy().reshape(case.rows, len(case.sizes), case.dim)
-        for row, g in oracle.row_gradients(gradient, *batch.arguments).items():
+        by_row = oracle.row_gradients(gradient, *batch.arguments)
+        for row, g in by_row.items():
             oracle.apply(rule, exact, *exact_states, row, g, 0.1, step)
+        lost += sum(not np.isfinite(g).all() for g in by_row.values())
+        assert int(skipped) == lost and (lost > 0) == (case.broken > 0)
         if case.weight == "bfloat16":
-            touched = list(oracle.row_gradients(gradient, *batch.arguments))
+            touched = [row for row, g in by_row.items() if np.isfinite(g).all()]
             _check_rounding(weight.cpu(), exact, touched, step)
             exact = weight.cpu().double().numpy()
             continue
@@ -106,9 +120,9 @@ def check(backend, case: Case, rule: Rule, device: str, steps: int = 2) -> None:
                 np.testing.assert_allclose(state.cpu(), wanted_state, rtol=1e-4, atol=1e-5)
 
 
-def run_step(backend, batch: Batch, rule: Rule, weight, states, step: int, device: str) -> np.ndarray:
+def run_step(backend, batch: Batch, rule: Rule, weight, states, step: int, skipped: torch.Tensor) -> np.ndarray:
     """One look-up and one update; what was looked up."""
-    case = batch.case
+    case, device = batch.case, skipped.device
     singles, num = batch.ids.shape[1], batch.ids.size + len(batch.values)
     out = torch.zeros((case.rows, len(case.sizes) * case.dim + 3), device=device)
     keys = torch.empty(num, dtype=torch.int32, device=device)
@@ -126,7 +140,8 @@ def run_step(backend, batch: Batch, rule: Rule, weight, states, step: int, devic
     rates = torch.tensor([0.1, *oracle.rates_at(rule, 0.1, step)], device=device)
     backend.update(
         rule, weight, tuple(states), features, backend.sort(keys), (sources, scales) if case.bags else None,
-        batch.gradient.to(device), singles, rates, torch.tensor(step, device=device),
+        batch.gradient.to(device) * case.loss_scale, singles, rates, torch.tensor(step, device=device),
+        torch.tensor([1 / case.loss_scale], device=device), skipped,
     )  # fmt: skip
     return out[:, :-3].cpu().numpy()
 

@@ -177,22 +177,34 @@ def apply(
             w[d] = min(max(w[d], -bound), bound)
 
 
+@numba.njit(**KERNEL)
+def _all_finite(values: np.ndarray) -> bool:
+    for value in values:  # noqa: SIM110, a generator would not compile
+        if not math.isfinite(value):
+            return False
+    return True
+
+
 def _make_update(read_row: Any, write_row: Any) -> Any:
     @numba.njit(**KERNEL)
     def update(
         kind: Any, weight: np.ndarray, vector1: np.ndarray, vector2: np.ndarray, scalar: np.ndarray,
         features: np.ndarray, keys: np.ndarray, order: np.ndarray, sources: np.ndarray, scales: np.ndarray,
-        gradient: np.ndarray, singles: Any, rates: np.ndarray, constants: np.ndarray, step: Any, low: Any, high: Any,
-    ) -> None:  # fmt: skip
-        """`gpu_embedding.update` for the rows whose first occurrence is at `low` to `high` of the sorted keys."""
-        rows, dim, at = len(gradient), weight.shape[1], low
+        gradient: np.ndarray, singles: Any, rates: np.ndarray, unscale: np.ndarray, constants: np.ndarray, step: Any,
+        low: Any, high: Any,
+    ) -> Any:  # fmt: skip
+        """`gpu_embedding.update` for the rows whose first occurrence is at `low` to `high` of the sorted keys.
+
+        Returns how many of them had a gradient that is not finite, and were left alone.
+        """
+        rows, dim, at, skipped = len(gradient), weight.shape[1], low, 0
         while 0 < at < high and keys[at] == keys[at - 1]:
             at += 1
         g, w = np.empty(dim, np.float32), np.empty(dim, np.float32)
         while at < high:
             key = keys[at]
             if key >= len(weight):  # values that no bag claims lie behind all rows
-                return
+                return skipped
             g[:] = np.float32(0)
             while at < len(keys) and keys[at] == key:
                 sample, scale = order[at], np.float32(1)
@@ -203,9 +215,15 @@ def _make_update(read_row: Any, write_row: Any) -> Any:
                 for d in range(dim):
                     g[d] += scale * gradient[sample % rows, column + d]
                 at += 1
+            if not _all_finite(g):
+                skipped += 1
+                continue
+            for d in range(dim):
+                g[d] *= unscale[0]
             read_row(weight, key, w)
             apply(kind, w, g, key, vector1, vector2, scalar, rates, constants)
             write_row(weight, key, w, step)
+        return skipped
 
     return update
 

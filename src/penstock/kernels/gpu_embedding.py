@@ -23,11 +23,10 @@ require("triton", "torch")
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
+from penstock.kernels.gpu_embedding_optim import apply, not_finite  # noqa: E402
 from penstock.kernels.reference_fused import FEATURE_FIELDS, KINDS, POOLINGS, Rule  # noqa: E402
 
 _FIELDS = tl.constexpr(FEATURE_FIELDS)
-_SGD, _ADAGRAD, _ADAGRAD_ROW = (tl.constexpr(KINDS[k]) for k in ("sgd", "adagrad", "adagrad_row"))
-_LAZY_ADAM = tl.constexpr(KINDS["lazy_adam"])
 _MEAN, _SQRT_N = tl.constexpr(POOLINGS["mean"]), tl.constexpr(POOLINGS["sqrt_n"])
 _ID_MASK = tl.constexpr((1 << 40) - 1)
 
@@ -123,75 +122,6 @@ def _look_up_bags(
 
 
 @triton.jit
-def _noise(row, column, step):
-    """`reference_fused.noise`."""
-    h = (step.to(tl.uint32) * 0x9E3779B1) ^ (row.to(tl.uint32) * 0x85EBCA77)
-    h = (h ^ (row >> 32).to(tl.uint32)) + column.to(tl.uint32) * 0xC2B2AE3D
-    h = (h ^ (h >> 16)) * 0x7FEB352D
-    h = (h ^ (h >> 15)) * 0x846CA68B
-    return (h ^ (h >> 16)) & 0xFFFF
-
-
-@triton.jit
-def _to_bfloat(value, random):
-    """`reference_fused.rounded_to_bfloat`, the bits left in a float32 whose lower half is zero."""
-    bits = value.to(tl.uint32, bitcast=True)
-    up = (bits + random) & 0xFFFF0000
-    kept = tl.where((up & 0x7F800000) == 0x7F800000, bits & 0xFFFF0000, up)
-    return kept.to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _apply(
-    row, chosen, gradient, weight, first, second, rates, steps, eps, beta1, beta2, decay, bound,
-    KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr,
-):  # fmt: skip
-    """One step of the optimizer (`reference_fused.apply`) on the chosen rows; `gradient` is (rows, DIM)."""
-    column = tl.arange(0, DIM)
-    mask = chosen[:, None] & (column < WIDTH)[None, :]
-    at = row[:, None] * WIDTH + column[None, :]
-    w = tl.load(weight + at, mask=mask, other=0.0).to(tl.float32)
-    g = tl.where(mask, gradient + decay * w, 0.0)
-    rate = tl.load(rates)
-    # Where a tile has fewer elements than the program has threads, several warps hold (and load) the same element, and
-    # one stores it: all must have loaded before. The barriers see to that.
-    if KIND == _SGD:
-        w -= rate * g
-    elif KIND == _ADAGRAD:
-        total = tl.load(first + at, mask=mask, other=1.0) + g * g
-        tl.debug_barrier()
-        tl.store(first + at, total, mask=mask)
-        w -= rate * g / (tl.sqrt(total) + eps)
-    elif KIND == _ADAGRAD_ROW:
-        total = tl.load(first + row, mask=chosen, other=1.0) + tl.sum(g * g, 1) / WIDTH
-        tl.debug_barrier()
-        tl.store(first + row, total, mask=chosen)
-        w -= (rate / (tl.sqrt(total) + eps))[:, None] * g
-    else:
-        rate = tl.load(rates + 1)
-        correction = tl.load(rates + 2)
-        m = tl.load(first + at, mask=mask, other=0.0)
-        m += (g - m) * (1.0 - beta1)
-        if KIND == _LAZY_ADAM:
-            v = beta2 * tl.load(second + at, mask=mask, other=1.0) + (1.0 - beta2) * g * g
-            tl.debug_barrier()
-            tl.store(second + at, v, mask=mask)
-            w -= rate * m / (tl.sqrt(v) * correction + eps)
-        else:
-            v = beta2 * tl.load(second + row, mask=chosen, other=1.0) + (1.0 - beta2) * tl.sum(g * g, 1) / WIDTH
-            tl.debug_barrier()
-            tl.store(second + row, v, mask=chosen)
-            w -= (rate / (tl.sqrt(v) * correction + eps))[:, None] * m
-        tl.store(first + at, m, mask=mask)
-    if bound > 0:
-        w = tl.minimum(tl.maximum(w, -bound), bound)
-    if weight.dtype.element_ty == tl.bfloat16:
-        w = _to_bfloat(w, _noise(row[:, None], column[None, :], tl.load(steps)))
-    tl.debug_barrier()
-    tl.store(weight + at, w.to(weight.dtype.element_ty), mask=mask)
-
-
-@triton.jit
 def _sum_equal(key, gradient, EXACT: tl.constexpr, NARROW: tl.constexpr):
     """For every occurrence of a chunk the sum of the gradients of its row, on the tensor cores.
 
@@ -211,9 +141,24 @@ def _sum_equal(key, gradient, EXACT: tl.constexpr, NARROW: tl.constexpr):
 
 
 @triton.jit
+def _sum_by_row(key, gradient, EXACT: tl.constexpr, NARROW: tl.constexpr):
+    """`_sum_equal`, and NaN for the rows with a gradient that is not finite.
+
+    In the product zero times infinity would be NaN in every row of the chunk, so such gradients stay out of it.
+    """
+    broken = not_finite(gradient)
+    bad = tl.max(broken.to(tl.int32), 1)
+    total = _sum_equal(key, tl.where(broken, tl.zeros_like(gradient), gradient), EXACT, NARROW)
+    if tl.max(bad, 0) > 0:
+        spoilt = tl.max(tl.where(key[:, None] == key[None, :], bad[None, :], 0), 1)
+        total = tl.where(spoilt[:, None] > 0, float("nan"), total)
+    return total
+
+
+@triton.jit
 def _reduce_chunks(
     keys, order, sources, scales, gradient, features, weight, first, second, partial, rates, steps,
-    num, single_occurrences, num_rows, gradient_stride, missing, eps, beta1, beta2, decay, bound,
+    unscale, skipped, num, single_occurrences, num_rows, gradient_stride, missing, eps, beta1, beta2, decay, bound,
     KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, BAGS: tl.constexpr,
     EXACT: tl.constexpr, NARROW: tl.constexpr,
 ):  # fmt: skip
@@ -250,12 +195,12 @@ def _reduce_chunks(
         g = g.to(tl.float32)
     if BAGS:
         g = g * tl.where(of_bag, tl.load(scales + value, mask=of_bag, other=1.0), 1.0)[:, None]
-    total = _sum_equal(key, g, EXACT, NARROW)
+    total = _sum_by_row(key, g, EXACT, NARROW)
     last = used & ((key != following) | (lane == SIZE - 1))
     partly = (((key == first_key) & (key == preceding)) | (key == following)) & (lane >= 0)
-    _apply(
-        key.to(tl.int64), last & (partly == 0), total, weight, first, second, rates, steps, eps, beta1, beta2, decay,
-        bound, KIND, WIDTH, DIM,
+    apply(
+        key.to(tl.int64), last & (partly == 0), total, weight, first, second, rates, steps, unscale, skipped, eps,
+        beta1, beta2, decay, bound, KIND, WIDTH, DIM,
     )  # fmt: skip
     slot = chunk * 2 + (key != first_key).to(tl.int32)
     left = ((last & partly) != 0)[:, None] & (column >= 0)[None, :]
@@ -264,7 +209,7 @@ def _reduce_chunks(
 
 @triton.jit
 def _finish_rows(
-    keys, partial, weight, first, second, rates, steps, num, missing, eps, beta1, beta2, decay, bound,
+    keys, partial, weight, first, second, rates, steps, unscale, skipped, num, missing, eps, beta1, beta2, decay, bound,
     KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """The row that begins in this chunk and reaches over its end: its partial sums added up, and the update."""
@@ -286,9 +231,9 @@ def _finish_rows(
                 chunks += TILE
                 same = tl.load(keys + chunks * SIZE, mask=chunks * SIZE < num, other=-1) == key
             row = tl.zeros((1,), tl.int64) + key
-            _apply(
-                row, row >= 0, total[None, :], weight, first, second, rates, steps, eps, beta1, beta2, decay, bound,
-                KIND, WIDTH, DIM,
+            apply(
+                row, row >= 0, total[None, :], weight, first, second, rates, steps, unscale, skipped, eps, beta1,
+                beta2, decay, bound, KIND, WIDTH, DIM,
             )  # fmt: skip
 
 
@@ -346,11 +291,14 @@ def update(
     singles: int,
     rates: Tensor,
     steps: Tensor,
+    unscale: Tensor,
+    skipped: Tensor,
 ) -> None:
     """Apply the optimizer to every row that the batch touched.
 
     `in_order` is what `sort` gave, `bags` `(sources, scales)`, `gradient` that of `look_up`'s output, `rates` the rate
-    and `reference_fused.rates_at`, on the device.
+    and `reference_fused.rates_at`, on the device. Gradients are multiplied by `unscale`; rows whose gradient is not
+    finite are left alone and counted in `skipped`.
     """
     keys, order = in_order
     num, rows, dim = len(keys), len(gradient), weight.shape[1]
@@ -366,12 +314,12 @@ def update(
     constants = (rule.eps, rule.beta1, rule.beta2, rule.decay, rule.bound)
     _reduce_chunks[(chunks,)](
         keys, order, sources, scales, gradient, features, weight, first, second, partial, rates, steps,
-        num, singles * rows, rows, gradient.stride(0), weight.shape[0], *constants,
+        unscale, skipped, num, singles * rows, rows, gradient.stride(0), weight.shape[0], *constants,
         KIND=KINDS[rule.kind], WIDTH=dim, DIM=width, SIZE=CHUNK, BAGS=bags is not None,
         EXACT=bags is not None or gradient.dtype != torch.bfloat16, NARROW=not INTERPRETED,
         num_warps=CHUNK_WARPS,
     )  # fmt: skip
     _finish_rows[(chunks,)](
-        keys, partial, weight, first, second, rates, steps, num, weight.shape[0], *constants,
+        keys, partial, weight, first, second, rates, steps, unscale, skipped, num, weight.shape[0], *constants,
         KIND=KINDS[rule.kind], WIDTH=dim, DIM=width, SIZE=CHUNK, TILE=PARTIAL_TILE,
     )  # fmt: skip

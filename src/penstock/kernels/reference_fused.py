@@ -120,7 +120,9 @@ def apply(
     rule: Rule, w: np.ndarray, first: np.ndarray | None, second: np.ndarray | None, row: int, g: np.ndarray,
     rate: float, step: int,
 ) -> None:  # fmt: skip
-    """One step of the optimizer on one row, in place."""
+    """One step of the optimizer on one row, in place; a gradient that is not finite leaves it alone."""
+    if not np.isfinite(g).all():
+        return
     g = g + rule.decay * w[row]
     adam, correction = rates_at(rule, rate, step)
     if rule.kind == "sgd":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,24 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from penstock.core.errors import DataError, ParameterError, SchemaError, suggest
-from penstock.core.params import NONE, Int, OneOf, Real, check_all
+from penstock.core.errors import DataError, ParameterError, SchemaError
+from penstock.core.params import NONE, Int, OneOf, Real, Satisfies, check_all
 from penstock.core.schema import Role, Schema
-from penstock.embedding.optimizers import SGD, Adagrad, LazyAdam, Optimizer, RowWiseAdam
+from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.schedules import rate_at
-from penstock.kernels.reference_fused import KINDS, POOLINGS, Rule
+from penstock.kernels.reference_fused import POOLINGS
 from penstock.nn.base import DIM
 from penstock.nn.embeddings import EmbeddingTables
 from penstock.nn.fused_inputs import Ids, read_ids
-
-_BY_NAME: dict[str, Any] = {
-    "sgd": SGD,
-    "adagrad": Adagrad,
-    "rowwise_adagrad": lambda **own: Adagrad(row_wise=True, **own),
-    "adam": LazyAdam,
-    "rowwise_adam": RowWiseAdam,
-}
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+from penstock.nn.fused_settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule, weight_dtype
 
 
 class FusedEmbeddings(nn.Module):
@@ -36,7 +27,8 @@ class FusedEmbeddings(nn.Module):
     No gradient of a table is ever stored, so a step costs what the batch touches, not what the tables hold. Weights and
     state are buffers: they are in `state_dict()` and not in `parameters()`. On a GPU the work is done by Triton, on the
     CPU by numba, with the same numbers; repeated runs give the same bits. Every backward pass is a step: gradients
-    cannot be accumulated over several or divided by a `GradScaler` afterwards.
+    cannot be accumulated over several. Where the loss was multiplied (a `GradScaler`), say by what in `loss_scale`. A
+    row whose gradient is not finite is left alone and counted in `skipped_rows`; no other row suffers from it.
 
     Args:
         tables: a schema whose categorical columns have a cardinality, `{name: rows}`, or a list of rows.
@@ -64,6 +56,8 @@ class FusedEmbeddings(nn.Module):
     steps: Tensor
     rates: Tensor
     errors: Tensor
+    unscale: Tensor
+    skipped: Tensor
 
     def __init__(
         self,
@@ -86,13 +80,13 @@ class FusedEmbeddings(nn.Module):
                        "scale": Real(min=0), "align": Int(min=1), "lr": NONE | Real(min=0)}  # fmt: skip
         check_all(given, constraints, "FusedEmbeddings")
         self.schema = tables.select(roles=Role.CATEGORICAL) if isinstance(tables, Schema) else None
-        self.sizes = _sizes(tables)
+        self.sizes = table_sizes(tables)
         self.names, self.dim, self.pooling, self.output, self.align = list(self.sizes), dim, pooling, output, align
-        self.output_dtype = None if output_dtype is None else _dtype("output_dtype", output_dtype)
-        self.optimizer = _optimizer(optimizer, lr)
-        self.rule = _rule(self.optimizer)
+        self.output_dtype = None if output_dtype is None else weight_dtype("output_dtype", output_dtype)
+        self.optimizer = table_optimizer(optimizer, lr)
+        self.rule = update_rule(self.optimizer)
         total = self._rows_on_device()
-        kind = _dtype("dtype", dtype)
+        kind = weight_dtype("dtype", dtype)
         self.register_buffer("weight", torch.empty((total, dim), device=device).uniform_(-scale, scale).to(kind))
         start = getattr(self.optimizer, "initial_accumulator", 0.0)
         for name, shape in zip(("first_state", "second_state"), self.rule.states(dim), strict=True):
@@ -102,6 +96,8 @@ class FusedEmbeddings(nn.Module):
         rate = rate_at(self.optimizer.lr, 0)
         self.register_buffer("rates", torch.tensor([rate, rate, 1.0], dtype=torch.float32, device=device))
         self.register_buffer("errors", torch.zeros(1, dtype=torch.int64, device=device), persistent=False)
+        self.register_buffer("unscale", torch.ones(1, dtype=torch.float32, device=device), persistent=False)
+        self.register_buffer("skipped", torch.zeros(1, dtype=torch.int64, device=device), persistent=False)
         self._features: dict[Any, Tensor] = {}
         self._taken: int | None = 0  # steps, as far as the host knows
         self._side: Any = None  # the stream on which ids are sorted
@@ -125,6 +121,33 @@ class FusedEmbeddings(nn.Module):
         check_all({"lr": rate}, {"lr": Real(min=0)}, "FusedEmbeddings")
         self.rates[0].fill_(rate)
 
+    @property
+    def loss_scale(self) -> float:
+        """What losses are multiplied by before `backward()`; gradients are divided by it. Reading it waits.
+
+        It can be a tensor on the device; setting it waits for nothing, and works between replays of captured graphs.
+        """
+        return 1.0 / float(self.unscale)
+
+    @loss_scale.setter
+    def loss_scale(self, scale: float | Tensor) -> None:
+        if isinstance(scale, Tensor):
+            self.unscale.copy_(scale.detach().reshape(1).reciprocal())
+        else:
+            above_zero = Satisfies(lambda v: Real(min=0).accepts(v) and v > 0, "a number above 0")
+            check_all({"loss_scale": scale}, {"loss_scale": above_zero}, "FusedEmbeddings")
+            self.unscale.fill_(1.0 / scale)
+
+    @property
+    def skipped_rows(self) -> int:
+        """How often a row was left alone because its gradient was not finite. Waits for the GPU."""
+        return int(self.skipped)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can hold a step: a rate that is a function of the step is worked out on the host."""
+        return not callable(self.optimizer.lr)
+
     @torch.compiler.disable
     def forward(self, ids: Any, dense: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None) -> Tensor:
         """The embeddings of a batch.
@@ -132,6 +155,7 @@ class FusedEmbeddings(nn.Module):
         `ids` are `(B, tables)`, or `{name: column}` with `(B,)`, padded `(B, n)` or ragged `(values, offsets)` columns,
         or a packed batch with lists. `sample_weights` are `{list column: one weight a value}`; they are not trained.
         """
+        self._check_dtypes()
         found = read_ids(ids, self.names, self.weight.device, sample_weights)
         if dense is not None and self.output == "stack":
             raise ParameterError('numbers can be written beside the embeddings with output="concat" only')
@@ -193,7 +217,8 @@ class FusedEmbeddings(nn.Module):
             self._sorting = False
         self._kernels.update(
             self.rule, self.weight, (self.first_state, self.second_state), self._places(ids.bags), in_order,
-            bags if ids.bags else None, gradient, ids.singles.shape[1], self.rates, self.steps,
+            bags if ids.bags else None, gradient, ids.singles.shape[1], self.rates, self.steps, self.unscale,
+            self.skipped,
         )  # fmt: skip
 
     def tables(self) -> EmbeddingTables:
@@ -214,6 +239,15 @@ class FusedEmbeddings(nn.Module):
         from penstock.nn import fused_cpu
 
         return fused_cpu
+
+    def _check_dtypes(self) -> None:
+        """`module.half()` and its like convert weights and state, too; the kernels take them as they were made."""
+        if self.weight.dtype not in WEIGHT_DTYPES or self.rates.dtype != torch.float32:
+            raise ParameterError(
+                f"the kernels of FusedEmbeddings take weights in float32 or bfloat16 and state in float32, and these have "
+                f"become {self.weight.dtype} and {self.rates.dtype}; give dtype= when you make them, and move them with "
+                f".to(device) alone"
+            )
 
     @property
     def _key_dtype(self) -> torch.dtype:
@@ -313,48 +347,3 @@ class _LookUp(torch.autograd.Function):
 def _interpreted() -> bool:
     """Whether Triton kernels run on the CPU, for tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def _sizes(tables: Any) -> dict[str, int]:
-    if isinstance(tables, Schema):
-        columns = tables.select(roles=Role.CATEGORICAL)
-        for column in columns:
-            if not column.cardinality:
-                raise SchemaError(
-                    f"column {column.name!r} has no cardinality, so its table has no size; encode it with Categorify, "
-                    f"or keep its embeddings in a store (penstock.embedding), which needs none"
-                )
-        sizes = {column.name: int(column.cardinality or 0) for column in columns}
-    else:
-        sizes = dict(tables) if isinstance(tables, Mapping) else {f"table_{i}": n for i, n in enumerate(tables)}
-        check_all(sizes, dict.fromkeys(sizes, Int(min=1)), "FusedEmbeddings.tables")
-    if not sizes:
-        raise SchemaError("FusedEmbeddings needs at least one table: a schema with categorical columns, or sizes")
-    return {name: int(size) for name, size in sizes.items()}
-
-
-def _dtype(name: str, given: Any) -> torch.dtype:
-    found = _DTYPES.get(str(given).removeprefix("torch."))
-    if found is None:
-        raise ParameterError(f"FusedEmbeddings.{name} must be one of {', '.join(_DTYPES)}, got {given!r}")
-    return found
-
-
-def _optimizer(given: str | Optimizer, lr: float | None) -> Optimizer:
-    own = {} if lr is None else {"lr": lr}
-    if isinstance(given, str):
-        if given not in _BY_NAME:
-            raise ParameterError(f"unknown optimizer {given!r}{suggest(given, _BY_NAME, 'optimizers')}")
-        return _BY_NAME[given](**own)
-    if not isinstance(given, Optimizer) or given.kernel_name not in KINDS or getattr(given, "momentum", False):
-        raise ParameterError(
-            f"FusedEmbeddings takes SGD without momentum, Adagrad of the usual form, LazyAdam or RowWiseAdam, got "
-            f"{given!r}; a store (penstock.embedding) takes the others"
-        )
-    return dataclasses.replace(given, **own)
-
-
-def _rule(optimizer: Optimizer) -> Rule:
-    named = {name: getattr(optimizer, name) for name in ("eps", "beta1", "beta2") if hasattr(optimizer, name)}
-    bound = optimizer.weight_bound or 0.0
-    return Rule(optimizer.kernel_name, **named, decay=optimizer.weight_decay, bound=bound)

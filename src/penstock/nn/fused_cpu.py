@@ -22,14 +22,13 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "penstock-fused")
 
 
-def _split(work: Callable[[int, int], None], count: int) -> None:
-    """`work(low, high)` over stretches of `range(count)`, on torch's number of threads."""
+def _split(work: Callable[[int, int], Any], count: int) -> list[Any]:
+    """`work(low, high)` over stretches of `range(count)`, on torch's number of threads; what it returned."""
     threads = min(torch.get_num_threads(), -(-count // _ROWS_PER_THREAD))
     if threads <= 1:
-        work(0, count)
-        return
+        return [work(0, count)]
     cuts = [count * i // threads for i in range(threads + 1)]
-    list(_pool(threads).map(work, cuts[:-1], cuts[1:]))
+    return list(_pool(threads).map(work, cuts[:-1], cuts[1:]))
 
 
 def _array(tensor: Tensor) -> np.ndarray:
@@ -84,6 +83,8 @@ def update(
     singles: int,
     rates: Tensor,
     steps: Tensor,
+    unscale: Tensor,
+    skipped: Tensor,
 ) -> None:
     """See `gpu_embedding.update`."""
     from penstock.kernels import cpu_fused_embedding as kernels
@@ -101,6 +102,6 @@ def update(
     update = kernels.update_bits if weight.dtype == torch.bfloat16 else kernels.update
     arrays = (
         KINDS[rule.kind], _array(weight), *vectors, scalar, features.numpy(), keys, order, sources, scales,
-        gradient.float().contiguous().numpy(), singles, rates.numpy(), constants, int(steps),
+        gradient.float().contiguous().numpy(), singles, rates.numpy(), unscale.numpy(), constants, int(steps),
     )  # fmt: skip
-    _split(lambda low, high: update(*arrays, low, high), len(keys))
+    skipped += sum(_split(lambda low, high: update(*arrays, low, high), len(keys)))

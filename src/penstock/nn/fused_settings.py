@@ -1,0 +1,70 @@
+"""What fused embeddings are made of: their tables' sizes, dtypes and the optimizer in the kernels' terms."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from penstock.core.errors import ParameterError, SchemaError, suggest
+from penstock.core.params import Int, check_all
+from penstock.core.schema import Role, Schema
+from penstock.embedding.optimizers import SGD, Adagrad, LazyAdam, Optimizer, RowWiseAdam
+from penstock.kernels.reference_fused import KINDS, Rule
+
+_BY_NAME: dict[str, Any] = {
+    "sgd": SGD,
+    "adagrad": Adagrad,
+    "rowwise_adagrad": lambda **own: Adagrad(row_wise=True, **own),
+    "adam": LazyAdam,
+    "rowwise_adam": RowWiseAdam,
+}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+WEIGHT_DTYPES = tuple(_DTYPES.values())
+
+
+def table_sizes(tables: Any) -> dict[str, int]:
+    if isinstance(tables, Schema):
+        columns = tables.select(roles=Role.CATEGORICAL)
+        for column in columns:
+            if not column.cardinality:
+                raise SchemaError(
+                    f"column {column.name!r} has no cardinality, so its table has no size; encode it with Categorify, "
+                    f"or keep its embeddings in a store (penstock.embedding), which needs none"
+                )
+        sizes = {column.name: int(column.cardinality or 0) for column in columns}
+    else:
+        sizes = dict(tables) if isinstance(tables, Mapping) else {f"table_{i}": n for i, n in enumerate(tables)}
+        check_all(sizes, dict.fromkeys(sizes, Int(min=1)), "FusedEmbeddings.tables")
+    if not sizes:
+        raise SchemaError("FusedEmbeddings needs at least one table: a schema with categorical columns, or sizes")
+    return {name: int(size) for name, size in sizes.items()}
+
+
+def weight_dtype(name: str, given: Any) -> torch.dtype:
+    found = _DTYPES.get(str(given).removeprefix("torch."))
+    if found is None:
+        raise ParameterError(f"FusedEmbeddings.{name} must be one of {', '.join(_DTYPES)}, got {given!r}")
+    return found
+
+
+def table_optimizer(given: str | Optimizer, lr: float | None) -> Optimizer:
+    own = {} if lr is None else {"lr": lr}
+    if isinstance(given, str):
+        if given not in _BY_NAME:
+            raise ParameterError(f"unknown optimizer {given!r}{suggest(given, _BY_NAME, 'optimizers')}")
+        return _BY_NAME[given](**own)
+    if not isinstance(given, Optimizer) or given.kernel_name not in KINDS or getattr(given, "momentum", False):
+        raise ParameterError(
+            f"FusedEmbeddings takes SGD without momentum, Adagrad of the usual form, LazyAdam or RowWiseAdam, got "
+            f"{given!r}; a store (penstock.embedding) takes the others"
+        )
+    return dataclasses.replace(given, **own)
+
+
+def update_rule(optimizer: Optimizer) -> Rule:
+    named = {name: getattr(optimizer, name) for name in ("eps", "beta1", "beta2") if hasattr(optimizer, name)}
+    bound = optimizer.weight_bound or 0.0
+    return Rule(optimizer.kernel_name, **named, decay=optimizer.weight_decay, bound=bound)
