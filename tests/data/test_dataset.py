@@ -81,6 +81,17 @@ class TestSources:
         assert read.to_polars().equals(frame)
         assert read.partitions[2].read(["id"])["id"][0] == 200
 
+    def test_avro(self, frame, tmp_path):
+        plain = frame.select("id", "tags")
+        for part in range(2):
+            plain.slice(500 * part, 500).write_avro(tmp_path / f"part-{part}.avro")
+        data = Dataset(tmp_path)
+        assert (data.num_partitions, data.num_rows) == (2, 1000)
+        assert data.to_polars(["tags", "id"])["id"].to_list() == frame["id"].to_list()
+        (tmp_path / "part-1.avro").write_bytes((tmp_path / "part-1.avro").read_bytes()[:50])
+        with pytest.raises(DataError, match=r"part-1\.avro: Avro is damaged"):
+            Dataset(tmp_path)
+
     @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".csv.zst"])
     def test_csv_plain_and_compressed(self, frame, tmp_path, suffix):
         text = frame.select("id", "city").write_csv().encode()

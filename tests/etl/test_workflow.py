@@ -311,3 +311,21 @@ class TestGlobalOperators:
         out = flow.fit_schema(Schema.from_polars(frame.schema)).transform(in_parts(frame)).to_polars().sort("user")
         assert out["user"].to_list() == [1, 2, 3]
         assert out["price_sum"].to_list() == [9.0, 4.0, 9.0]
+
+
+class _Scaled(ops.Normalize):
+    """The same operator under another argument."""
+
+    saved_as = ops.Normalize
+
+    def __init__(self, precise: bool = False) -> None:
+        super().__init__("float64" if precise else "float32")
+
+
+def test_an_operator_under_other_arguments_is_saved_as_its_parent(frame, tmp_path):
+    flow = Workflow(["price"] >> _Scaled(precise=True)).fit(frame)
+    assert repr(flow.output.op) == "_Scaled(out_dtype='float64')"
+    flow.save(tmp_path / "flow")
+    loaded = Workflow.load(tmp_path / "flow")
+    assert type(loaded.output.op) is ops.Normalize
+    assert loaded.transform(frame).equals(flow.transform(frame))

@@ -15,7 +15,7 @@ from penstock.core.errors import DataError, ParameterError
 FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".parq": "parquet",
     ".csv": "csv", ".tsv": "tsv", ".txt": "tsv",
-    ".arrow": "ipc", ".ipc": "ipc", ".feather": "ipc",
+    ".arrow": "ipc", ".ipc": "ipc", ".feather": "ipc", ".avro": "avro",
 }  # fmt: skip
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
@@ -112,7 +112,7 @@ def infer_format(files: list[str]) -> str:
     if kinds == {None} or None in kinds:
         odd = next(f for f in files if suffixes(f)[0] not in FORMATS)
         raise ParameterError(
-            f"cannot tell the format of {odd} from its name; pass format='parquet', 'csv', 'tsv' or 'ipc'"
+            f"cannot tell the format of {odd} from its name; pass format='parquet', 'csv', 'tsv', 'ipc' or 'avro'"
         )
     if len(kinds) > 1:
         raise DataError(f"the files mix formats ({', '.join(sorted(map(str, kinds)))}); open one format at a time")

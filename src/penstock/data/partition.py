@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,6 +140,29 @@ class IpcPartition(Partition):
                     raise ColumnNotFoundError(name, table.column_names, self.path)
             table = table.select(list(columns))
         return cast_frame(pl.DataFrame(pl.from_arrow(table)), self.dtypes, self.path)
+
+
+@dataclass(frozen=True)
+class AvroPartition(Partition):
+    """One Avro file: its blocks have no index, so it is read as a whole."""
+
+    path: str
+    num_rows: int | None = None
+    num_bytes: int = 0
+    dtypes: dict[str, pl.DataType] | None = field(default=None, compare=False)
+    storage_options: dict[str, Any] | None = field(default=None, compare=False)
+
+    def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        try:
+            if is_remote(self.path):
+                with filesystem(self.path, self.storage_options).open(self.path, "rb") as file:
+                    frame = pl.read_avro(io.BytesIO(file.read()))
+            else:
+                frame = pl.read_avro(self.path)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise DataError(f"{self.path}: Avro is damaged or truncated ({error}); write the file again") from error
+        frame = frame if columns is None else _select(frame, columns, self.path)
+        return cast_frame(frame, self.dtypes, self.path)
 
 
 class WrappedPartition(Partition):

@@ -19,6 +19,7 @@ from penstock.core.schema import ColumnSchema, Schema
 from penstock.data import text
 from penstock.data.files import COMPRESSIONS, filesystem, is_remote, suffixes
 from penstock.data.partition import (
+    AvroPartition,
     FramePartition,
     IpcPartition,
     ParquetPartition,
@@ -50,9 +51,11 @@ def open_files(files: list[str], kind: str, options: OpenOptions) -> tuple[list[
         return _open_parquet(files, options)
     if kind == "ipc":
         return _open_ipc_files(files, options)
+    if kind == "avro":
+        return _open_avro(files, options)
     if kind in ("csv", "tsv"):
         return _open_text(files, kind, options)
-    raise ParameterError(f"format must be 'parquet', 'csv', 'tsv' or 'ipc', got {kind!r}")
+    raise ParameterError(f"format must be 'parquet', 'csv', 'tsv', 'ipc' or 'avro', got {kind!r}")
 
 
 def _open_parquet(files: list[str], options: OpenOptions) -> tuple[list[Partition], Schema]:
@@ -143,6 +146,18 @@ def _open_ipc_files(files: list[str], options: OpenOptions) -> tuple[list[Partit
             parts.append(IpcPartition(path, tuple(run), rows, size, storage_options=options.storage_options))
     assert expected is not None
     return [dataclasses.replace(p, dtypes=expected) for p in parts], Schema.from_polars(expected)  # type: ignore[type-var]
+
+
+def _open_avro(files: list[str], options: OpenOptions) -> tuple[list[Partition], Schema]:
+    expected: dict[str, pl.DataType] | None = None
+    parts: list[AvroPartition] = []
+    for path in files:
+        found = AvroPartition(path, storage_options=options.storage_options).read()
+        expected = _agree(expected, dict(found.schema), path, files[0], options.dtypes)
+        size = int(found.estimated_size())
+        parts.append(AvroPartition(path, found.height, size, storage_options=options.storage_options))
+    assert expected is not None
+    return [dataclasses.replace(p, dtypes=expected) for p in parts], Schema.from_polars(expected)
 
 
 def _open_text(files: list[str], kind: str, options: OpenOptions) -> tuple[list[Partition], Schema]:

@@ -55,6 +55,7 @@ class Operator:
     changes_rows: ClassVar[bool] = False  # fewer, more or other rows than came in
     needs_row_numbers: ClassVar[bool] = False  # `frame` carries ROW_NUMBER
     fit_only_dependencies: ClassVar[bool] = False  # only fitting reads them: a serving workflow does without
+    saved_as: ClassVar[type[Operator] | None] = None  # for a subclass that is its parent under other arguments
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -101,12 +102,12 @@ class Operator:
 
     def params(self) -> dict[str, Any]:
         """The constructor's arguments as given."""
-        return {name: getattr(self, name) for name in parameter_names(type(self))}
+        return {name: getattr(self, name) for name in parameter_names(self.saved_as or type(self))}
 
     def recipe_params(self) -> dict[str, Any]:
         """The arguments that differ from their defaults, as plain data for a recipe."""
         out = {}
-        for name, parameter in _parameters(type(self)).items():
+        for name, parameter in _parameters(self.saved_as or type(self)).items():
             value = getattr(self, name)
             default = parameter.default
             if default is inspect.Parameter.empty or type(value) is not type(default) or value != default:
@@ -128,7 +129,7 @@ class Operator:
 
     def __repr__(self) -> str:
         shown = {}
-        for name, parameter in _parameters(type(self)).items():
+        for name, parameter in _parameters(self.saved_as or type(self)).items():
             value = getattr(self, name, None)
             if parameter.default is inspect.Parameter.empty or value is not parameter.default:
                 shown[name] = value
