@@ -12,7 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from penstock.compat import names, settings
+from penstock.compat import children, keras_saving, names, settings
+from penstock.compat import cpu as _cpu
 from penstock.compat.after_import import find_elsewhere
 from penstock.compat.missing import PREFIX, CompatError, missing_module
 from penstock.core.params import ListOf, OneOf, check
@@ -54,11 +55,15 @@ class _Alias(importlib.abc.Loader):
 _finder = _Finder()
 
 
-def activate(*, packages: Iterable[str] = names.LIBRARIES, force: bool = False, nvtabular: str | None = None) -> None:
-    """Make the imports of old code resolve to Penstock.
+def activate(
+    *, packages: Iterable[str] = names.LIBRARIES, force: bool = False, nvtabular: str | None = None, cpu: bool = False
+) -> None:
+    """Make the imports of old code resolve to Penstock, here and in the processes that multiprocessing starts.
 
     `packages`: which of nvtabular, merlin and persia. `force`: also where the real package is installed. `nvtabular`:
-    whose conventions its loaders follow ("0.5", "1.0" or "latest"). Calling it again adds to what is active.
+    whose conventions its loaders follow ("0.5", "1.0" or "latest"). `cpu`: where there is no CUDA, let what asks torch
+    for it run on the CPU. From then on `model.save` of Keras writes a SavedModel where the path has no suffix, as it
+    did in TensorFlow 2. Calling it again adds to what is active.
 
     >>> activate(packages=["nvtabular"])
     >>> active()
@@ -74,6 +79,10 @@ def activate(*, packages: Iterable[str] = names.LIBRARIES, force: bool = False, 
     _finder.packages.update(wanted)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+    keras_saving.save_folders()
+    if cpu:
+        _cpu.map_to_cpu()
+    children.follow(activate, {"packages": active(), "force": True, "cpu": _cpu.mapped()})
 
 
 def active() -> list[str]:
@@ -92,6 +101,9 @@ def deactivate() -> None:
     _finder.packages.clear()
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
+    keras_saving.undo()
+    _cpu.unmap()
+    children.forget()
 
 
 def _refuse_the_real_one(package: str, force: bool) -> None:

@@ -1,0 +1,89 @@
+"""`model.save("folder")` as TensorFlow 2's Keras did it: a SavedModel, where Keras 3 wants a suffix and refuses.
+
+The folder holds the SavedModel (`tf.saved_model.load`, TensorFlow Serving) and Keras's own files beside it, so that
+`keras.models.load_model` gives back the model itself, optimizer included.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from penstock.compat.after_import import AfterImport
+from penstock.core.artefact import replace
+from penstock.core.errors import OutputExistsError
+
+_SINGLE_FILES = (".keras", ".h5", ".hdf5")
+# Every module that hands out `save_model`; the first is the one that `Model.save` calls.
+_PLACES = ("keras.src.saving.saving_api", "keras.saving", "keras.models", "keras._tf_keras.keras.saving",
+           "keras._tf_keras.keras.models")  # fmt: skip
+_OLD_ARGUMENTS = {"save_format", "include_optimizer"}
+_undo: list[tuple[ModuleType, Any]] = []
+_waiting: list[AfterImport] = []
+
+
+def save_folders() -> None:
+    """From Keras's import on, let `save` write a folder where the path has no suffix of a single file."""
+    if not _waiting:
+        _waiting.append(AfterImport("keras", _patch))
+        _waiting[0].start()
+
+
+def undo() -> None:
+    """Undo `save_folders`."""
+    while _waiting:
+        _waiting.pop().stop()
+    while _undo:
+        module, before = _undo.pop()
+        module.save_model = before  # type: ignore[attr-defined]
+
+
+def _patch(_: ModuleType) -> None:
+    api = sys.modules[_PLACES[0]]
+    original = api.save_model
+    save = _saver(original)
+    for name in _PLACES:
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, "save_model", None) is original:
+            _undo.append((module, original))
+            module.save_model = save  # type: ignore[attr-defined]
+
+
+def _saver(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def save_model(model: Any, filepath: Any, overwrite: bool = True, zipped: Any = None, **kwargs: Any) -> Any:
+        path = str(filepath)
+        is_folder = zipped is None and not path.endswith(_SINGLE_FILES) and "://" not in path
+        understood = kwargs.get("save_format") in (None, False, "tf") and kwargs.keys() <= _OLD_ARGUMENTS
+        if not (is_folder and understood):
+            return original(model, filepath, overwrite, zipped, **kwargs)
+        return save_folder(model, Path(path), overwrite, functools.partial(original, zipped=False))
+
+    return save_model
+
+
+def save_folder(model: Any, place: Path, overwrite: bool, keep: Callable[[Any, str], Any]) -> None:
+    """Write `place` in one step; `keep(model, folder)` adds Keras's own files to the SavedModel."""
+    if place.exists() and not (overwrite and _is_saved_model(place)):
+        raise OutputExistsError(f"{place} is there already, and " + (
+            "is no saved model; remove it, or choose another path" if overwrite else "overwrite is False"
+        ))  # fmt: skip
+    place.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    staging.chmod(0o755)
+    try:
+        model.export(str(staging), verbose=False)
+        keep(model, str(staging))
+        replace(staging, place)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _is_saved_model(place: Path) -> bool:
+    return place.is_dir() and ((place / "saved_model.pb").is_file() or not any(place.iterdir()))

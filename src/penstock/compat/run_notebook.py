@@ -1,0 +1,184 @@
+"""Run a notebook from the top, old imports activated, showing each cell as it runs and keeping what it put out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.compat import cpu as cpu_mapping
+from penstock.compat.missing import CompatError
+from penstock.core.artefact import replacing
+from penstock.core.errors import DataError
+from penstock.core.extras import require
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What running a notebook came to: where it was written, and the cell (from 1) and error it stopped at, if any."""
+
+    output: Path
+    cells: int
+    seconds: float
+    failed: int | None = None
+    error: str = ""
+
+    def __str__(self) -> str:
+        if self.failed is None:
+            return f"{self.cells} cells in {self.seconds:.1f} s, written to {self.output}"
+        return f"cell {self.failed} failed: {self.error}; what ran before it was written to {self.output}"
+
+
+def run_notebook(
+    notebook: str | Path,
+    arguments: list[str] | None = None,
+    output: str | Path | None = None,
+    show: Callable[[str], None] = print,
+    **activation: Any,
+) -> Outcome:
+    """Execute every cell in a fresh kernel of this interpreter and write the result, also when a cell fails.
+
+    `output` is `NAME.executed.ipynb` beside the notebook by default; `arguments` become `sys.argv[1:]`; the rest goes
+    to `penstock.compat.activate`. Like Jupyter it runs in the notebook's own folder.
+    """
+    source = Path(notebook)
+    place = Path(output) if output is not None else source.with_name(f"{source.stem}.executed.ipynb")
+    if not place.parent.is_dir():
+        raise CompatError(f"cannot write {place}: there is no folder {place.parent}")
+    content = read_notebook(source)
+    client = _client(content, source, show)
+    started = time.perf_counter()
+    outcome: dict[str, Any] = {}
+    try:
+        outcome = asyncio.run(_execute(client, _setup(source, arguments or [], activation), show))
+    finally:  # also on Ctrl-C: what has run is kept
+        with replacing(place) as partial:
+            require("nbformat", "notebook").write(content, partial)
+    return Outcome(place, outcome.pop("cells"), time.perf_counter() - started, **outcome)
+
+
+def read_notebook(path: Path) -> Any:
+    """The notebook in nbformat 4, or an error that names the file and what is wrong with it."""
+    nbformat = require("nbformat", "notebook")
+    try:
+        content = nbformat.read(path, as_version=4)
+        nbformat.validate(content)
+    except OSError as error:
+        raise CompatError(f"cannot open {path}: {error.strerror}") from error
+    except (
+        nbformat.reader.NotJSONError,
+        nbformat.ValidationError,
+        json.JSONDecodeError,
+        ValueError,
+        KeyError,
+    ) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise DataError(f"{path} is not a notebook: {reason}") from error
+    return content
+
+
+def _setup(source: Path, arguments: list[str], activation: dict[str, Any]) -> str:
+    return (
+        f"import sys, penstock.compat\nsys.argv = {[str(source), *arguments]!r}\n"
+        f"penstock.compat.activate(**{activation!r})\ndel sys, penstock"
+    )
+
+
+def _client(content: Any, source: Path, show: Callable[[str], None]) -> Any:
+    nbclient: Any = require("nbclient", "notebook")
+
+    class Showing(nbclient.NotebookClient):
+        """Hands on every output as it arrives."""
+
+        def process_message(self, message: dict, cell: Any, cell_index: int) -> Any:
+            output = super().process_message(message, cell, cell_index)
+            if output is not None and (text := _text_of(output)):
+                show(text)
+            return output
+
+    return Showing(
+        content, kernel_manager_class=_kernel_manager(), kernel_name="python3", timeout=None, record_timing=False,
+        coalesce_streams=True, resources={"metadata": {"path": str(source.resolve().parent)}},
+    )  # fmt: skip
+
+
+def _kernel_manager() -> type:
+    """A kernel of this interpreter, whatever kernel the notebook names: that one may be another machine's."""
+    require("ipykernel", "notebook")
+    from ipykernel.kernelspec import make_ipkernel_cmd
+    from jupyter_client.kernelspec import KernelSpec
+    from jupyter_client.manager import AsyncKernelManager
+
+    class Here(AsyncKernelManager):
+        kernel_spec = KernelSpec(argv=make_ipkernel_cmd(), display_name="Python 3", language="python")
+
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            if os.name == "posix":
+                self.transport = "ipc"  # nobody else on the machine can listen, as they could over TCP
+
+    return Here
+
+
+async def _execute(client: Any, setup: str, show: Callable[[str], None]) -> dict[str, Any]:
+    exceptions = require("nbclient.exceptions", "notebook")
+    code_cells = [
+        (i, cell) for i, cell in enumerate(client.nb.cells) if cell.cell_type == "code" and cell.source.strip()
+    ]
+    client.reset_execution_trackers()
+    for _, cell in code_cells:
+        cell.outputs, cell.execution_count = [], None
+    async with client.async_setup_kernel():
+        reply = (await client.kc.execute_interactive(setup, silent=True, store_history=False))["content"]
+        if reply["status"] != "ok":
+            raise CompatError(f"{reply.get('evalue', reply['status'])}")
+        info = await client.async_wait_for_reply(client.kc.kernel_info())
+        client.nb.metadata["language_info"] = info["content"]["language_info"]
+        for number, (index, cell) in enumerate(code_cells, 1):
+            show(f"[{number}/{len(code_cells)}] {_head(cell.source)}")
+            began = time.perf_counter()
+            try:
+                await client.async_execute_cell(cell, index)
+            except exceptions.CellExecutionError as error:
+                return {"cells": number, "failed": number, "error": _error_of(error.ename, error.evalue)}
+            except exceptions.DeadKernelError:
+                return {"cells": number, "failed": number, "error": "the kernel died (out of memory?)"}
+            show(f"    {time.perf_counter() - began:.1f} s")
+        return {"cells": len(code_cells)}
+
+
+def _error_of(name: str, value: str) -> str:
+    said = f"{name}: {value}"
+    hint = cpu_mapping.hint(said)
+    return f"{said} ({hint})" if hint else said
+
+
+def _head(source: str, width: int = 100) -> str:
+    """The first line of a cell that says something."""
+    lines = [line for line in source.splitlines() if line.strip()]
+    line = next((line for line in lines if not line.lstrip().startswith("#")), lines[0])
+    more = "" if len(lines) == 1 else f" … ({len(lines)} lines)"
+    return line[:width] + ("…" if len(line) > width else "") + more
+
+
+def _text_of(output: Any, most: int = 20) -> str:
+    """An output as plain text, long ones cut."""
+    if output["output_type"] == "stream":
+        text = output["text"]
+    elif output["output_type"] == "error":
+        text = _COLOURS.sub("", "\n".join(output["traceback"]))
+    else:
+        data = output.get("data", {})
+        text = data.get("text/markdown") or data.get("text/plain") or f"<{', '.join(data)}>"
+    lines = [line.rsplit("\r", 1)[-1] for line in str(text).rstrip().splitlines()]
+    if len(lines) > most and output["output_type"] != "error":
+        lines = [*lines[:most], f"… ({len(lines) - most} more lines)"]
+    return "\n".join(f"    {line}" for line in lines)
