@@ -81,10 +81,7 @@ def _say(text: str) -> None:
 def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     before = getattr(owner, name)
     _undo.append((owner, name, before))
-    after = make(before)
-    with contextlib.suppress(AttributeError):  # slots of C types have no __dict__ to copy
-        functools.update_wrapper(after, before)
-    setattr(owner, name, after)
+    setattr(owner, name, make(before))
 
 
 def _on_cpu(device: Any) -> Any:
@@ -114,6 +111,7 @@ def _patch(torch: ModuleType) -> None:
 
 def _patch_tensors(torch: Any) -> None:
     def by_keyword(function: Callable) -> Callable:
+        @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             if "device" in kwargs:
                 kwargs["device"] = _on_cpu(kwargs["device"])
@@ -122,6 +120,7 @@ def _patch_tensors(torch: Any) -> None:
         return call
 
     def to(method: Callable) -> Callable:
+        @functools.wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             if args:
                 args = (_on_cpu(args[0]), *args[1:])
@@ -130,6 +129,7 @@ def _patch_tensors(torch: Any) -> None:
         return call
 
     def itself(method: Callable) -> Callable:
+        @functools.wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             _say(SAID)
             return self
@@ -137,6 +137,7 @@ def _patch_tensors(torch: Any) -> None:
         return call
 
     def load(function: Callable) -> Callable:
+        @functools.wraps(function)
         def call(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
             where = "cpu" if map_location is None else map_location
             return function(f, where if callable(where) else _on_cpu(where), *args, **kwargs)
@@ -156,6 +157,7 @@ def _patch_tensors(torch: Any) -> None:
 
 def _patch_mixed_precision(torch: Any) -> None:
     def autocast(init: Callable) -> Callable:
+        @functools.wraps(init)
         def call(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, *args: Any, **kw: Any) -> None:
             if device_type == "cuda":
                 _say(SAID)
@@ -165,6 +167,7 @@ def _patch_mixed_precision(torch: Any) -> None:
         return call
 
     def scaler(init: Callable) -> Callable:
+        @functools.wraps(init)
         def call(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> Any:
             if device == "cuda":
                 _say(SAID)
@@ -180,7 +183,7 @@ def _patch_mixed_precision(torch: Any) -> None:
 class _Event:
     """A CUDA event's clock, where every operation is finished when it returns."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self) -> None:
         self._at = 0.0
 
     def record(self, stream: Any = None) -> None:
@@ -201,7 +204,7 @@ class _Event:
 class _Stream(contextlib.nullcontext):
     """A stream on which everything is done at once."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self) -> None:
         super().__init__(self)
 
     def synchronize(self) -> None:
@@ -213,25 +216,32 @@ class _Stream(contextlib.nullcontext):
     wait_event = record_event = wait_stream
 
 
-def _instead(after: Any, _: Any) -> Any:
-    return after
-
-
 def _patch_cuda_functions(torch: Any) -> None:
-    def nothing(*_: Any, **__: Any) -> None:
-        _say(SAID)
+    """Each gets a function of its own: torch's compiler knows functions by identity."""
 
-    cuda = torch.cuda
+    def giving(value: Callable[[], Any]) -> Callable:
+        def make(_: Any) -> Callable:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                _say(SAID)
+                return value()
+
+            return call
+
+        return make
+
+    def on_cpu(before: Any) -> Callable:
+        tensor_type = getattr(torch, before.__name__)
+        return lambda *args: tensor_type(*args)
+
     for name in ("set_device", "synchronize", "reset_peak_memory_stats"):
-        _replace(cuda, name, lambda _: nothing)
-    _replace(cuda, "current_device", lambda _: lambda: 0)
-    _replace(cuda, "get_device_name", lambda _: lambda device=None: "CPU")
-    for name in ("Stream", "current_stream", "default_stream", "stream", "device"):
-        _replace(cuda, name, lambda _: _Stream)
-    _replace(cuda, "Event", lambda _: _Event)
+        _replace(torch.cuda, name, giving(lambda: None))
+    for name in ("current_stream", "default_stream", "device", "stream", "Stream"):
+        _replace(torch.cuda, name, giving(_Stream))
+    _replace(torch.cuda, "Event", giving(_Event))
+    _replace(torch.cuda, "current_device", giving(lambda: 0))
+    _replace(torch.cuda, "get_device_name", giving(lambda: "CPU"))
     for kind in _TYPES:
-        on_cpu = functools.partial(getattr(torch, f"{kind}Tensor"))
-        _replace(cuda, f"{kind}Tensor", functools.partial(_instead, on_cpu))
+        _replace(torch.cuda, f"{kind}Tensor", on_cpu)
 
 
 def _patch_distributed(torch: Any) -> None:
@@ -239,12 +249,14 @@ def _patch_distributed(torch: Any) -> None:
         return
 
     def group(function: Callable) -> Callable:
+        @functools.wraps(function)
         def call(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
             return function("gloo" if backend is None or "nccl" in str(backend) else backend, *args, **kwargs)
 
         return call
 
     def parallel(init: Callable) -> Callable:
+        @functools.wraps(init)
         def call(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *a: Any, **kw: Any) -> Any:
             return init(self, module, None, None, *a, **kw)
 

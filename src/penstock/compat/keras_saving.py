@@ -75,14 +75,12 @@ def save_folder(model: Any, place: Path, overwrite: bool, keep: Callable[[Any, s
             "is no saved model; remove it, or choose another path" if overwrite else "overwrite is False"
         ))  # fmt: skip
     place.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
-    staging.chmod(0o755)
-    try:
-        model.export(str(staging), verbose=False)
-        keep(model, str(staging))
-        replace(staging, place)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as staging:
+        whole, own = Path(staging, "whole"), Path(staging, "own")
+        keep(model, str(own))  # not into the same folder: both want to make `assets`
+        model.export(str(whole), verbose=False)
+        shutil.copytree(own, whole, dirs_exist_ok=True)
+        replace(whole, place)
 
 
 def _is_saved_model(place: Path) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,11 +54,12 @@ def run_notebook(
     if not place.parent.is_dir():
         raise CompatError(f"cannot write {place}: there is no folder {place.parent}")
     content = read_notebook(source)
-    client = _client(content, source, show)
     started = time.perf_counter()
     outcome: dict[str, Any] = {}
     try:
-        outcome = asyncio.run(_execute(client, _setup(source, arguments or [], activation), show))
+        with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
+            client = _client(content, source, show, sockets)
+            outcome = asyncio.run(_execute(client, _setup(source, arguments or [], activation), show))
     finally:  # also on Ctrl-C: what has run is kept
         with replacing(place) as partial:
             require("nbformat", "notebook").write(content, partial)
@@ -69,17 +70,13 @@ def read_notebook(path: Path) -> Any:
     """The notebook in nbformat 4, or an error that names the file and what is wrong with it."""
     nbformat = require("nbformat", "notebook")
     try:
-        content = nbformat.read(path, as_version=4)
-        nbformat.validate(content)
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise CompatError(f"cannot open {path}: {error.strerror}") from error
-    except (
-        nbformat.reader.NotJSONError,
-        nbformat.ValidationError,
-        json.JSONDecodeError,
-        ValueError,
-        KeyError,
-    ) as error:
+    try:
+        content = nbformat.reads(text, as_version=4)
+        nbformat.validate(content)
+    except (nbformat.ValidationError, ValueError, KeyError, AttributeError) as error:  # the last: a list, a number
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(f"{path} is not a notebook: {reason}") from error
     return content
@@ -92,7 +89,7 @@ def _setup(source: Path, arguments: list[str], activation: dict[str, Any]) -> st
     )
 
 
-def _client(content: Any, source: Path, show: Callable[[str], None]) -> Any:
+def _client(content: Any, source: Path, show: Callable[[str], None], sockets: str) -> Any:
     nbclient: Any = require("nbclient", "notebook")
 
     class Showing(nbclient.NotebookClient):
@@ -105,12 +102,12 @@ def _client(content: Any, source: Path, show: Callable[[str], None]) -> Any:
             return output
 
     return Showing(
-        content, kernel_manager_class=_kernel_manager(), kernel_name="python3", timeout=None, record_timing=False,
-        coalesce_streams=True, resources={"metadata": {"path": str(source.resolve().parent)}},
+        content, kernel_manager_class=_kernel_manager(sockets), kernel_name="python3", timeout=None,
+        record_timing=False, coalesce_streams=True, resources={"metadata": {"path": str(source.resolve().parent)}},
     )  # fmt: skip
 
 
-def _kernel_manager() -> type:
+def _kernel_manager(sockets: str) -> type:
     """A kernel of this interpreter, whatever kernel the notebook names: that one may be another machine's."""
     require("ipykernel", "notebook")
     from ipykernel.kernelspec import make_ipkernel_cmd
@@ -123,7 +120,7 @@ def _kernel_manager() -> type:
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             if os.name == "posix":
-                self.transport = "ipc"  # nobody else on the machine can listen, as they could over TCP
+                self.transport, self.ip = "ipc", f"{sockets}/kernel"  # over TCP others on the machine could listen
 
     return Here
 

@@ -1,0 +1,169 @@
+"""Old imports resolve to Penstock when asked to, and only then; what is not here says so."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock.compat
+from penstock.compat import CompatError, activate, active, deactivate, names, settings
+from penstock.compat.missing import module_getattr
+from penstock.core.errors import DataError, ParameterError
+
+
+@pytest.fixture
+def activated() -> Iterator[None]:
+    activate()
+    yield
+    deactivate()
+
+
+@pytest.fixture
+def old_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVTabular's table with entries that no edit of the real one changes."""
+    content = {
+        "nvtabular": {"Gone": {"absent": "it needs cuDF; use polars"}, "Kept": "same"},
+        "nvtabular.inference": {"absent": "Triton is not here; use penstock.serve"},
+    }
+    table = names.parse(content, "nvtabular.yaml")
+    monkeypatch.setattr(names, "table", lambda library: table)
+
+
+def test_never_by_default() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("nvtabular")
+
+
+def test_the_modules_are_the_same_objects(activated: None) -> None:
+    old, new = importlib.import_module("persia"), importlib.import_module("penstock.compat.persia")
+    assert old is new
+    assert new.__name__ == new.__spec__.name == "penstock.compat.persia"
+
+
+def test_twice_is_once_and_deactivate_undoes_it() -> None:
+    before = list(sys.meta_path)
+    activate(packages=["persia"])
+    activate(packages=["persia", "merlin"])
+    assert active() == ["merlin", "persia"]
+    assert len(sys.meta_path) == len(before) + 1
+    importlib.import_module("persia")
+    deactivate()
+    deactivate()
+    assert (active(), sys.meta_path) == ([], before)
+    assert "persia" not in sys.modules
+
+
+def test_packages_must_be_known() -> None:
+    with pytest.raises(ParameterError, match="one of 'nvtabular', 'merlin', 'persia', got \\['torch'\\]"):
+        activate(packages=["torch"])
+
+
+def test_it_refuses_the_real_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "persia"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    with pytest.raises(CompatError, match=r"the real persia is installed .*force=True"):
+        activate()
+    assert active() == []
+    activate(packages=["nvtabular"])
+    deactivate()
+    activate(force=True)
+    assert importlib.import_module("persia").__name__ == "penstock.compat.persia"
+    deactivate()
+
+
+def test_a_folder_of_data_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "merlin" / "castle").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    activate(packages=["merlin"])
+    deactivate()
+
+
+def test_the_real_merlin_has_no_init_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = tmp_path / "merlin" / "schema"
+    part.mkdir(parents=True)
+    (part / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(CompatError, match="the real merlin is installed"):
+        activate(packages=["merlin"])
+
+
+def test_it_refuses_after_the_first_import(tmp_path: Path) -> None:
+    (tmp_path / "persia.py").write_text("")
+    script = "import persia, penstock.compat as c\nc.activate(force=True)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert "persia is imported already, from " in done.stderr
+    assert "before the first import" in done.stderr
+
+
+# what is not here
+
+
+def test_an_absent_name_says_why(old_table: None) -> None:
+    module = type(sys)("penstock.compat.nvtabular")
+    module.__getattr__ = module_getattr(module.__name__)  # type: ignore[method-assign]
+    text = "nvtabular.Gone exists in NVTabular and not here: it needs cuDF; use polars; see docs/migrate-nvtabular.md"
+    with pytest.raises(CompatError) as caught:
+        getattr(module, "Gone")  # noqa: B009
+    assert (str(caught.value), isinstance(caught.value, AttributeError)) == (text, True)
+    assert not hasattr(module, "Gone")
+    with pytest.raises(AttributeError, match="'nvtabular' has no attribute 'Unheard'"):
+        getattr(module, "Unheard")  # noqa: B009
+
+
+def test_an_absent_name_says_why_when_it_is_imported(
+    old_table: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stand_in.py").write_text(
+        "from penstock.compat.missing import module_getattr\n"
+        "__getattr__ = module_getattr('penstock.compat.nvtabular')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("Gone", "inference"):
+        with pytest.raises(ImportError, match=f"nvtabular.{name} exists in NVTabular and not here") as caught:
+            exec(f"from stand_in import {name}")
+        assert isinstance(caught.value, CompatError)
+    with pytest.raises(ImportError, match="cannot import name 'Unheard'"):
+        exec("from stand_in import Unheard")
+
+
+def test_an_absent_module_says_why(activated: None, old_table: None) -> None:
+    for module in ("nvtabular.inference", "nvtabular.inference.triton"):
+        with pytest.raises(ModuleNotFoundError, match=r"Triton is not here; use penstock\.serve; see docs") as caught:
+            importlib.import_module(module)
+        assert isinstance(caught.value, CompatError)
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'nvtabular\.unheard'"):
+        importlib.import_module("nvtabular.unheard")
+
+
+@pytest.mark.parametrize("entry", ["yes", {"absent": ""}, {"differs": 3}, {"absent": "a", "differs": "b"}, None])
+def test_a_wrong_table_names_the_entry(entry: object) -> None:
+    with pytest.raises(DataError, match=r"old.yaml: old.ops.Clip must be same, \{differs"):
+        names.parse({"old.ops": {"Clip": entry, "Log": "same"}}, "old.yaml")
+    with pytest.raises(DataError, match=r"old\.ops must map names to entries"):
+        names.parse({"old.ops": "same"}, "old.yaml")
+
+
+# settings
+
+
+def test_settings_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(settings.NVTABULAR, raising=False)
+    assert settings.nvtabular() == "0.5"
+    activate(nvtabular="1.0")
+    assert settings.nvtabular() == "1.0"
+    deactivate()
+    with settings.using(nvtabular="latest"):
+        assert settings.nvtabular() == "latest"
+    assert settings.nvtabular() == "1.0"
+    monkeypatch.setenv(settings.NVTABULAR, "0.3")
+    with pytest.raises(ParameterError, match="PENSTOCK_COMPAT_NVTABULAR must be one of '0"):
+        settings.nvtabular()
+    with pytest.raises(ParameterError, match="nvtabular must be one of"):
+        penstock.compat.activate(nvtabular="2")
