@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from penstock.core.errors import DataError
+from penstock.core.batch import Ragged
+from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.params import STR, Int, check
 from penstock.kernels.cpu_gather import mix_seed
 
@@ -47,8 +49,9 @@ class NegativeSampling:
     """For each row `num_negatives` rows more, with other items and label 0: `loader.map(NegativeSampling(…))`.
 
     Items are drawn from those of the batch (their popularity then is that of the data), or uniformly from
-    `range(low, cardinality)` when a cardinality is given. Works on batches `(features, labels)` of NumPy arrays and of
-    anything that indexes and concatenates like them. A drawn item can be the row's own by chance: that is not excluded.
+    `range(low, cardinality)` when a cardinality is given. Batches are `(features, labels)`, of NumPy, torch,
+    TensorFlow or JAX; lists are repeated with their rows. A drawn item can be the row's own by chance: that is not
+    excluded.
 
     >>> sample = NegativeSampling(["item"], num_negatives=1, seed=3)
     >>> features, labels = sample(({"user": np.array([1, 2]), "item": np.array([10, 20])}, np.array([1.0, 1.0])))
@@ -68,29 +71,67 @@ class NegativeSampling:
     def __call__(self, batch: tuple[dict[str, Any], Any]) -> tuple[dict[str, Any], Any]:
         features, labels = batch
         rows = len(labels)
+        missing = [name for name in self.items if name not in features or _is_list(features[name])]
+        if missing:
+            single = [name for name, column in features.items() if not _is_list(column)]
+            raise ColumnNotFoundError(missing[0], single, "the columns that negatives can be drawn for")
         # The content seeds the draw: the same batch gives the same negatives, in whatever order batches are asked for.
-        first = np.asarray(features[self.items[0]])
+        first = _numpy(features[self.items[0]])
         rng = np.random.default_rng(mix_seed(self.seed, rows, int(first.astype(np.int64).sum())))
         picks = rng.integers(0, rows, rows * self.num_negatives)
         out = {}
         for name, column in features.items():
-            repeated = _repeat(column, self.num_negatives)
-            if name in self.items:
-                repeated[rows:] = column[picks] if self.cardinality is None else self._drawn(rng, len(picks), column)
-            out[name] = repeated
-        extended = _repeat(labels, self.num_negatives)
-        extended[rows:] = 0
-        return out, extended
-
-    def _drawn(self, rng: np.random.Generator, count: int, like: Any) -> Any:
-        drawn = rng.integers(self.low, self.cardinality, count)
-        if isinstance(like, np.ndarray):
-            return drawn.astype(like.dtype)
-        return like.new_tensor(drawn)
+            if name not in self.items:
+                out[name] = _repeat(column, self.num_negatives)
+            elif self.cardinality is None:
+                out[name] = _repeat(column, self.num_negatives, lambda array: array[picks])
+            else:
+                drawn = rng.integers(self.low, self.cardinality, len(picks))
+                out[name] = _repeat(column, self.num_negatives, lambda _: drawn)  # noqa: B023  (called at once)
+        return out, _repeat(labels, self.num_negatives, lambda _: 0)
 
 
-def _repeat(column: Any, times: int) -> Any:
-    """The rows once and `times` times more, in new memory."""
-    if isinstance(column, np.ndarray):
-        return np.tile(column, (times + 1, *[1] * (column.ndim - 1)))
-    return column.repeat(times + 1, *[1] * (column.ndim - 1))
+def _repeat(column: Any, times: int, others: Callable[[Any], Any] | None = None) -> Any:
+    """The rows once and `times` times more, in new memory; `others` makes what stands in the further ones."""
+    if isinstance(column, Ragged):
+        shifts = np.arange(times + 1)[:, None] * int(column.offsets[-1])
+        offsets = _numpy(column.offsets)
+        offsets = np.concatenate([[0], (offsets[1:] + shifts).ravel()]).astype(offsets.dtype)
+        return Ragged(_repeat(column.values, times), _like(column.offsets, offsets))
+    if _is_list(column):
+        return sys.modules["tensorflow"].concat([column] * (times + 1), axis=0)
+    if hasattr(column, "new_tensor"):  # torch, where it is
+        rows = column.repeat(times + 1, *[1] * (column.ndim - 1))
+        if others is not None:
+            rows[len(column) :] = _as_rows(others(column), column)
+        return rows
+    array = _numpy(column)
+    rows = np.tile(array, (times + 1, *[1] * (array.ndim - 1)))
+    if others is not None:
+        rows[len(array) :] = _as_rows(others(array), array)
+    return _like(column, rows)
+
+
+def _as_rows(made: Any, column: Any) -> Any:
+    """What was drawn in NumPy, in the shape and home of the column's rows; all else as it is."""
+    if not isinstance(made, np.ndarray):
+        return made
+    return _like(column, made.reshape(-1, *column.shape[1:]))
+
+
+def _is_list(column: Any) -> bool:
+    return isinstance(column, Ragged) or hasattr(column, "row_splits")  # as TensorFlow has them
+
+
+def _numpy(column: Any) -> np.ndarray:
+    return np.asarray(column.cpu() if hasattr(column, "cpu") else column)
+
+
+def _like(column: Any, array: np.ndarray) -> Any:
+    """The array as the framework of `column` has it; no framework is imported that is not there already."""
+    home = type(column).__module__.partition(".")[0]
+    if hasattr(column, "new_tensor"):
+        return column.new_tensor(array)
+    if home == "tensorflow":
+        return sys.modules["tensorflow"].convert_to_tensor(array)
+    return sys.modules["jax"].numpy.asarray(array) if home in ("jax", "jaxlib") else array
