@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+_PACKAGES = (
+    "penstock", "numpy", "polars", "pyarrow", "numba", "torch", "triton", "keras", "tensorflow", "jax", "ray", "dask",
+)  # fmt: skip
 
 
 def machine_facts() -> dict[str, Any]:
@@ -21,6 +27,29 @@ def machine_facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
     }
+
+
+def versions(packages: tuple[str, ...] = _PACKAGES) -> dict[str, str]:
+    """The versions of those packages that are installed.
+
+    >>> list(versions(("numpy", "no-such-package")))
+    ['numpy']
+    """
+    found = {}
+    for name in packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def gpus() -> list[str]:
+    """The names of the GPUs, where torch has been imported already."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return []
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 def describe_machine() -> str:

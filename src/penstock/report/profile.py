@@ -17,6 +17,7 @@ from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data import Dataset
 from penstock.etl import Workflow
 from penstock.etl.ops import get_embedding_sizes
+from penstock.report.plain import plain
 
 SAMPLE_ROWS = 1_000_000
 NUM_BINS = 12
@@ -92,15 +93,15 @@ def profile_column(series: pl.Series, column: ColumnSchema) -> dict[str, Any]:
     }
     if column.is_list:
         lengths = series.list.len().drop_nulls()
-        out["mean_length"] = _plain(lengths.mean())
-        out["max_length"] = _plain(lengths.max())
+        out["mean_length"] = plain(lengths.mean())
+        out["max_length"] = plain(lengths.max())
         series = series.explode()
     values = series.drop_nulls()
     out["distinct"] = values.n_unique()
     if column.dtype in NUMERIC and column.dtype != "bool" and not _is_category(column):
         numbers = values.cast(pl.Float64)
         numbers = numbers.filter(numbers.is_finite())
-        out.update(min=_plain(numbers.min()), max=_plain(numbers.max()), mean=_plain(numbers.mean()))
+        out.update(min=plain(numbers.min()), max=plain(numbers.max()), mean=plain(numbers.mean()))
         out["histogram"] = histogram(numbers.to_numpy())
     else:
         out["histogram"] = frequencies(values, as_hex=column.properties.get("text") == "hex")
@@ -141,17 +142,8 @@ def frequencies(values: pl.Series, most: int = NUM_BINS, as_hex: bool = False) -
     """
     counts = pl.DataFrame({"value": values}).group_by("value").len().sort("len", "value", descending=[True, False])
     top = counts.head(most)
-    shown = [f"{v:08x}" if as_hex else _plain(v) for v in top["value"].to_list()]
+    shown = [f"{v:08x}" if as_hex else plain(v) for v in top["value"].to_list()]
     return {"scale": "frequency", "values": shown, "counts": top["len"].to_list()}
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold: text for dates, nothing for what is not a number."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return str(value)
 
 
 def profile_workflow(workflow: Workflow, path: str = "") -> dict[str, Any]:

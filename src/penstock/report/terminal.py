@@ -12,6 +12,7 @@ from rich.table import Table
 
 from penstock.etl.job import EtlReport
 from penstock.report.profile import profile_schema
+from penstock.report.words import data_size, short
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -37,7 +38,7 @@ def show(profile: Mapping[str, Any], console: Console) -> None:
 
 def _show_dataset(profile: Mapping[str, Any], console: Console) -> None:
     rows = f"{profile['rows']:,}" if profile["rows"] is not None else "rows not counted"
-    size = f"{len(profile['columns'])} columns, {profile['partitions']} partition(s), {_bytes(profile['bytes'])}"
+    size = f"{len(profile['columns'])} columns, {profile['partitions']} partition(s), {data_size(profile['bytes'])}"
     console.print(f"{rows}{' rows' if profile['rows'] is not None else ''}, {size}")
     if profile["is_sample"]:
         console.print(f"Counted over a sample of {profile['sampled_rows']:,} rows, spread over the data.")
@@ -65,7 +66,7 @@ def _range(column: Mapping[str, Any]) -> str:
     if not histogram["counts"]:
         return lists + "no values"
     scale = " (log bins)" if histogram["scale"] == "log" else ""
-    return f"{lists}{_short(column['min'])} … {_short(column['max'])}, mean {_short(column['mean'])}{scale}"
+    return f"{lists}{short(column['min'])} … {short(column['max'])}, mean {short(column['mean'])}{scale}"
 
 
 def _show_workflow(profile: Mapping[str, Any], console: Console) -> None:
@@ -115,7 +116,7 @@ def show_etl(report: EtlReport, console: Console) -> None:
     """The closing summary of an ETL run."""
     console.print(schema_table(profile_schema(report.schema)))
     console.print(
-        f"{report.num_rows:,} rows in {report.seconds:.1f} s ({_short(report.rows_per_second)} rows/s), "
+        f"{report.num_rows:,} rows in {report.seconds:.1f} s ({short(report.rows_per_second)} rows/s), "
         f"{report.num_files} file(s), bad lines: {report.bad_lines.count:,}"
     )
     if report.bad_lines.count:
@@ -135,20 +136,3 @@ def plain_table(*columns: str) -> Table:
 
 def _number(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"
-
-
-def _short(number: float) -> str:
-    """Four digits of a number, with thousands separated.
-
-    >>> _short(1234567.0), _short(0.12345), _short(3.0)
-    ('1,234,567', '0.1235', '3')
-    """
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"

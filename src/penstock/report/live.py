@@ -1,0 +1,192 @@
+"""A run's page while the run goes on: served on loopback by a thread, brought up to date without a reload."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+from penstock.core.errors import PenstockError
+from penstock.core.params import STR, Int, check_all
+from penstock.report.html import render, render_parts
+from penstock.report.markup import Markup
+from penstock.report.run import RunRecorder
+
+_FRESH = 0.5  # seconds for which a rendering is good while the run goes on
+_READER_IS_THERE = 5.0  # seconds since a page last asked
+_PATIENCE = 3.0  # seconds that the end of a run waits for such a page to hear of it
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+
+
+class PortTakenError(PenstockError, OSError):
+    """Another program listens on the port."""
+
+
+class LiveView:
+    """Serves what a recorder has so far, as long as the block lasts; the file that is written at the end is the same.
+
+    Args:
+        recorder: of the run.
+        port: 0 for any that is free.
+        host: loopback by default, so that nobody else on the network sees it.
+
+    >>> import tempfile, urllib.request
+    >>> with LiveView(RunRecorder(tempfile.mkdtemp(), title="A run")) as view:
+    ...     page = urllib.request.urlopen(view.url).read().decode()
+    >>> "<h1>A run</h1>" in page
+    True
+    """
+
+    def __init__(self, recorder: RunRecorder, port: int = 0, host: str = "127.0.0.1") -> None:
+        check_all({"port": port, "host": host}, {"port": Int(0, 65535), "host": STR}, "LiveView")
+        self.recorder, self.host, self.port = recorder, host, port
+        self._lock = threading.Lock()
+        self._number, self._rendered_at, self._seen = 0, float("-inf"), -1
+        self._report: dict[str, Any] = {}
+        self._parts: dict[str, tuple[int, Markup]] = {}  # the state in which each part last changed, and the part
+        self._asked_at = float("-inf")
+        self._end_told = threading.Event()
+        self._server: _Server | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{shown}:{self.port}/"
+
+    def __enter__(self) -> Self:
+        try:
+            self._server = _Server(self)
+        except OSError as error:
+            self._server = None
+            raise PortTakenError(
+                f"port {self.port} on {self.host} cannot be used: {error.strerror or error}; "
+                "choose another port, or 0 for any that is free"
+            ) from error
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), name="penstock-live", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        server, self._server = self._server, None
+        if server is None:
+            return
+        if self.recorder.report()["state"] != "running" and time.monotonic() - self._asked_at < _READER_IS_THERE:
+            self._end_told.wait(_PATIENCE)
+        server.shutdown()
+        server.server_close()
+
+    # What the server's threads call.
+
+    def page(self) -> str:
+        """The whole page as things stand."""
+        with self._lock:
+            self._bring_up_to_date()
+            return render(self._report, live=self._number)
+
+    def changes(self, since: int) -> dict[str, Any]:
+        """The parts that have changed since a state, and the number of the present one."""
+        with self._lock:
+            self._bring_up_to_date()
+            self._asked_at = time.monotonic()
+            changed = {name: part for name, (number, part) in self._parts.items() if number > since}
+            return {
+                "version": self._number,
+                "state": self._report["state"],
+                "title": f"{self._report['title']} · Penstock",
+                "path": str(self.recorder.path),
+                "sections": changed,
+            }
+
+    def told(self, state: str) -> None:
+        """A page has been sent this state."""
+        if state != "running":
+            self._end_told.set()
+
+    def _bring_up_to_date(self) -> None:
+        running = self._report.get("state") == "running"
+        fresh = time.monotonic() - self._rendered_at < _FRESH
+        unchanged = self.recorder.version == self._seen and not running  # while it runs, the clock goes on
+        if self._report and (unchanged or (running and fresh)):
+            return
+        self._seen = self.recorder.version
+        self._report = self.recorder.report()
+        parts = render_parts(self._report)
+        changed = {n for n, part in parts.items() if n not in self._parts or self._parts[n][1] != part}
+        self._number += bool(changed)
+        for name in changed:
+            self._parts[name] = (self._number, parts[name])
+        self._rendered_at = time.monotonic()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True  # a browser that hangs must not keep the run from ending
+    block_on_close = False
+
+    def __init__(self, view: LiveView) -> None:
+        self.view = view
+        self.loopback = _is_loopback(view.host)
+        self.address_family = socket.AF_INET6 if ":" in view.host else socket.AF_INET
+        super().__init__((view.host, view.port), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that hangs up is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = 10.0
+    server_version = "Penstock"
+
+    def do_GET(self) -> None:
+        view, asked = self.server.view, urlsplit(self.path)
+        if self.server.loopback and not _is_loopback(_host_of(self.headers.get("Host", ""))):
+            # A page from elsewhere whose name was made to point here must not read the run.
+            self._answer(403, "text/plain", "this page is for the machine it runs on")
+        elif asked.path == "/":
+            self._answer(200, "text/html", view.page())
+        elif asked.path == "/changes":
+            since = parse_qs(asked.query).get("since", ["-1"])[0]
+            news = view.changes(int(since) if since.lstrip("-").isdecimal() else -1)
+            self._answer(200, "application/json", json.dumps(news))
+            view.told(news["state"])
+        elif asked.path == "/report.json":
+            self._answer(200, "application/json", json.dumps(view.recorder.report(), allow_nan=False))
+        else:
+            self._answer(404, "text/plain", "there is nothing here; the page is at /")
+
+    def _answer(self, status: int, kind: str, content: str) -> None:
+        body = content.encode()
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """The terminal belongs to the run."""
+
+
+def _host_of(header: str) -> str:
+    """The host of a Host header, without its port.
+
+    >>> _host_of("localhost:8000"), _host_of("[::1]:8000")
+    ('localhost', '::1')
+    """
+    return header.partition("]")[0][1:] if header.startswith("[") else header.partition(":")[0]
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
