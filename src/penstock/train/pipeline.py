@@ -26,6 +26,7 @@ from penstock.core.errors import PenstockError
 from penstock.train.timing import Timings
 
 _TICK = 0.5  # seconds between looks at whether the thread is still alive
+_GLANCE = 0.05  # seconds to wait for a late batch before looking whether there is something else to do
 
 
 class _End:
@@ -35,7 +36,9 @@ class _End:
 class Pipeline:
     """Prepares batches of `source` with `prepare`, up to `ahead` of them before they are taken.
 
-    `prepare(raw)` makes a batch and looks it up; `refresh(batch)` looks it up again.
+    `prepare(raw)` makes a batch and looks it up; `refresh(batch)` looks it up again. Where batches may be late, as in a
+    stream, `available(seconds)` says whether the next one is there, waiting so long at most: updates then do not wait
+    for it, which makes look-ups fresher than they would be, and their order depends on the stream.
 
     >>> pipeline = Pipeline([1, 2, 3], prepare=lambda n: n * n, refresh=lambda n: n, ahead=2)
     >>> pipeline.take(), pipeline.take()
@@ -55,7 +58,9 @@ class Pipeline:
         refresh: Callable[[Any], Any],
         ahead: int,
         timings: Timings | None = None,
+        available: Callable[[float], bool] | None = None,
     ) -> None:
+        self._available, self._fetching = available, False
         self._timings = timings or Timings()
         self._source, self._prepare, self._refresh, self._ahead = source, prepare, refresh, ahead
         self._commands: deque[tuple[str, Any]] = deque()
@@ -97,7 +102,13 @@ class Pipeline:
         """Wait until everything ordered so far has been done."""
         with self._changed:
             if self._started:
-                self._wait_for(lambda: not self._commands and not self._busy, timeout)
+                self._wait_for(self._done, timeout)
+
+    def _done(self) -> bool:
+        if self._available is None:
+            return not self._commands and not self._busy
+        # Batches that have not arrived may take as long as they like.
+        return all(command == "fetch" for command, _ in self._commands) and (self._fetching or not self._busy)
 
     def look_up_again(self) -> None:
         """Order a fresh look-up of the batches that wait to be taken: after a checkpoint, as after a resumption."""
@@ -173,10 +184,25 @@ class Pipeline:
         elif command == "refresh":
             for item in argument:
                 self._deliver(item if item is _End else self._refresh(item))
-        elif not self._ended:
+        elif not self._ended and self._arrived():
             item = self._fetch()
             self._ended = item is _End
             self._deliver(item)
+
+    def _arrived(self) -> bool:
+        """Whether the next batch is there; if not, it is asked for again behind what has been ordered since."""
+        if self._available is None:
+            return True
+        self._fetching = True
+        try:
+            others = any(command != "fetch" for command, _ in list(self._commands))
+            if self._available(0.0 if others else _GLANCE):
+                return True
+        finally:
+            self._fetching = False
+        with self._changed:
+            self._commands.append(("fetch", None))
+        return False
 
     def _deliver(self, item: Any) -> None:
         with self._changed:
