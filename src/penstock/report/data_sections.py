@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.report.charts import bar, histogram_chart
@@ -12,7 +13,7 @@ from penstock.report.sections import Report, missing, section
 from penstock.report.words import DASH, count, data_size, plural, share, short, whole
 
 _ROLES = {"label": "Label", "continuous": "Numbers", "categorical": "Categories", "other": "Other columns"}
-_FOLD_ABOVE = 400  # columns; beyond, a table would make the page heavy
+_LONG, _FIRST, _MOST = 14, 8, 400  # entries from which a table is folded, those shown, those that the page holds
 
 
 def data(report: Report) -> Markup:
@@ -40,11 +41,23 @@ def _profile(title: str, profile: Mapping[str, Any], opened: bool) -> Markup:
         own = [column for column in columns if column["role"] == role]
         if own:
             tables.append(tag("h3", name, tag("small", plural(len(own), "column"))))
-            tables.append(tag("div", _columns(own[:_FOLD_ABOVE], f"{title}: {name}"), class_="scroll"))
-            if len(own) > _FOLD_ABOVE:
-                tables.append(tag("p", f"{len(own) - _FOLD_ABOVE:,} more are in report.json.", class_="empty"))
+            tables += _folded(own, partial(_columns, caption=f"{title}: {name}"), "column")
     summary = tag("summary", tag("strong", title), " ", tag("span", words, class_="quiet-text"))
     return tag("details", summary, *tables, open=opened, class_="panel", id=f"data-{title.split()[0].lower()}")
+
+
+def _folded(entries: Sequence[Any], draw: Callable[[Sequence[Any]], Markup], noun: str) -> list[Markup]:
+    """A table of the first entries, and the others behind a fold where they are many."""
+    if len(entries) <= _LONG:
+        return [tag("div", draw(entries), class_="scroll")]
+    others = entries[_FIRST:_MOST]
+    out = [
+        tag("div", draw(entries[:_FIRST]), class_="scroll"),
+        tag("details", tag("summary", plural(len(others), f"more {noun}")), tag("div", draw(others), class_="scroll")),
+    ]
+    if len(entries) > _MOST:
+        out.append(tag("p", f"{plural(len(entries) - _MOST, f'more {noun}')} in report.json.", class_="empty"))
+    return out
 
 
 def _columns(columns: Sequence[Mapping[str, Any]], caption: str) -> Markup:
@@ -119,17 +132,22 @@ def embeddings(report: Report) -> Markup:
         store.get("restarts") and f"{plural(len(store['restarts']), 'shard')} restarted",
     ]
     about = " · ".join(str(part) for part in known if part)
-    most = max(table["rows"] for table in tables) or 1
-    hot = report.get("hot_ids") or {}
-    rows = [_table_row(entry, most, hot.get(entry["name"]) or []) for entry in tables[:_FOLD_ABOVE]]
-    head = ["table", "rows", "width", "memory", "known when looked up", "unknown in evaluation", "hot ids"]
+    most, hot = max(entry["rows"] for entry in tables) or 1, report.get("hot_ids") or {}
+    head = ["table", "rows", "width", "memory", "known", "unseen", "hot ids"]
+
+    def draw(part: Sequence[Mapping[str, Any]]) -> Markup:
+        rows = [_table_row(entry, most, hot.get(entry["name"]) or []) for entry in part]
+        return table(head, rows, "Embedding tables, the largest first", "tables", numeric=(2, 3))
+
+    largest = sorted(tables, key=lambda entry: -entry["rows"])
+    content = tag("div", *_folded(largest, draw, "table"), class_="panel")
     notes = tag(
         "p",
-        "Known when looked up: of the distinct ids in a training batch, the share that had a row already. "
+        "Known: of the distinct ids of a training batch, the share that had a row already. "
+        "Unseen: of those of an evaluation batch, the share that had none. "
         "Hot ids: the most frequent in the training data, with their share of its rows.",
         class_="note",
     )
-    content = tag("div", table(head, rows, "Embedding tables", "tables", numeric=(2, 3)), class_="scroll")
     return section("embeddings", "Embedding tables", content, notes, about=about)
 
 
@@ -147,5 +165,8 @@ def _table_row(entry: Mapping[str, Any], most: int, hot: Sequence[Mapping[str, A
 
 
 def _hot(item: Mapping[str, Any]) -> Markup:
-    value = item["value"] if item.get("value") is not None else f"#{item['id']}"
-    return tag("span", tag("code", str(value)[:20]), f" {share(item['share'])}", class_="hot", title=f"id {item['id']}")
+    if item.get("meaning"):
+        shown = tag("em", item["meaning"])
+    else:
+        shown = tag("code", str(item["value"] if item.get("value") is not None else f"#{item['id']}")[:20])
+    return tag("span", shown, f" {share(item['share'])}", class_="hot", title=f"id {item['id']}")

@@ -10,8 +10,8 @@ from typing import Any
 from penstock.report.markup import Markup, tag
 from penstock.report.words import folded, plural
 
-_TALL, _BETWEEN, _GAP, _MARGIN = 46.0, 18.0, 52.0, 8.0
-_CHARACTER, _LONGEST = 7.1, 24
+_TALL, _BETWEEN, _GAP, _MARGIN = 46.0, 18.0, 44.0, 8.0
+_CHARACTER, _LONGEST = 7.1, 40
 
 
 @dataclass
@@ -53,6 +53,7 @@ def draw_graph(graph: Mapping[str, Any], downwards: bool = False) -> Markup:
         viewBox=f"0 0 {wide:.0f} {tall:.0f}",
         width=f"{wide:.0f}",
         height=f"{tall:.0f}",
+        style=f"min-width:{0.72 * wide:.0f}px" if not downwards else None,  # smaller could not be read: it scrolls
         role="img",
         class_="graph down" if downwards else "graph across",
     )
@@ -135,8 +136,39 @@ def _place(boxes: list[_Box], downwards: bool) -> tuple[float, float]:
                 box.x, box.y = at + (along[n] - box.wide) / 2, place
                 place += box.tall + _BETWEEN
         at += along[n] + (_GAP * 0.7 if downwards else _GAP)
+    if not downwards:
+        _straighten([layers[n] for n in sorted(layers)], boxes)
+        top = min(box.y for box in boxes) - _MARGIN
+        for box in boxes:
+            box.y -= top
+        widest = max(box.y + box.tall for box in boxes) - _MARGIN
     length = at - (_GAP * 0.7 if downwards else _GAP) + _MARGIN
     return (widest + 2 * _MARGIN, length) if downwards else (length, widest + 2 * _MARGIN)
+
+
+def _straighten(layers: list[list[_Box]], boxes: list[_Box]) -> None:
+    """Move boxes towards the height of their neighbours, in their order and without touching, so that chains are
+    straight."""
+
+    def middle(box: _Box) -> float:
+        return box.y + box.tall / 2
+
+    for sweep in range(8):
+        forwards = sweep % 2 == 0
+        for row in layers if forwards else reversed(layers):
+            wanted = []
+            for box in row:
+                near = (box.before or box.after) if forwards else (box.after or box.before)
+                wanted.append(sum(middle(boxes[j]) for j in near) / len(near) if near else middle(box))
+            floor, places = float("-inf"), []
+            for box, want in zip(row, wanted, strict=True):
+                place = max(want - box.tall / 2, floor)
+                places.append(place)
+                floor = place + box.tall + _BETWEEN
+            # Pushing went one way only: shift all back by what it added on average.
+            drift = sum(p + b.tall / 2 - w for p, b, w in zip(places, row, wanted, strict=True)) / len(row)
+            for box, place in zip(row, places, strict=True):
+                box.y = place - drift
 
 
 def _arrow(boxes: list[_Box], route: list[int], edge: Mapping[str, Any], downwards: bool) -> Markup:

@@ -48,7 +48,7 @@ def _node(plan: Plan, i: int) -> dict[str, Any]:
     if node.kind == "source":
         roles = {str(column.role) for column in schema}
         kind = roles.pop() if len(roles) == 1 else ""
-        return _box("source", folded(names), f"{plural(len(names), 'column')} {kind}".strip(), names, "")
+        return _box("source", folded(names), plural(len(names), f"{kind} column".strip()), names, "")
     if node.op is not None:
         arguments = repr(node.op).partition("(")[2][:-1]
         new = Schema(c for c in schema if all(c != old for p in plan.parents[i] for old in plan.schemas[p]))

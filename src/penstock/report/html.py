@@ -18,18 +18,18 @@ _PARTS = {
     "headline": sections.headline,
     "training": sections.training,
     "time": sections.time,
-    "data": data_sections.data,
     "workflow": data_sections.workflow,
     "embeddings": data_sections.embeddings,
+    "data": data_sections.data,
     "configuration": sections.configuration,
     "machine": sections.machine,
 }
 _NAVIGATION = {
     "training": "Training",
     "time": "Time",
-    "data": "Data",
     "workflow": "Workflow",
     "embeddings": "Embeddings",
+    "data": "Data",
     "configuration": "Configuration",
     "machine": "Machine",
 }

@@ -165,7 +165,10 @@ class RunRecorder:
             self._look()
 
     def _on_trained(self, payload: Mapping[str, Any]) -> None:
-        self._data["history"] = plain(payload["history"].stats)
+        history, seen = payload["history"], {(r["kind"], r["step"]) for r in self._data["records"]}
+        self._data["history"] = plain(history.stats)
+        earlier = [plain(r) for r in history.records if (r["kind"], r["step"]) not in seen]
+        self._data["records"] = [*earlier, *self._data["records"]]  # those from before a resumption
         self._look()
         self._objects = {}  # a store that is closed must not be asked
 
@@ -262,5 +265,9 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _title(data: Mapping[str, Any]) -> str:
-    model = (data["training"] or {}).get("model") or data["configuration"].get("model")
-    return f"{model} run" if isinstance(model, str) else "Training run"
+    asked = data["configuration"].get("model")
+    model = (data["training"] or {}).get("model") or (asked.get("name") if isinstance(asked, Mapping) else asked)
+    source = data["configuration"].get("data")
+    names = [Path(str(path)).name for path in ([source] if isinstance(source, str) else source or [])]
+    about = f" on {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "") if names else ""
+    return f"{model}{about}" if isinstance(model, str) else f"Training{about}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import yaml
+
 from penstock.report.charts import Series, bar, gauge, line_chart
 from penstock.report.markup import Markup, joined, table, tag
 from penstock.report.words import DASH, count, data_size, duration, plural, share, whole
@@ -88,19 +90,26 @@ def _cards(report: Report) -> list[Markup]:
     auc, best, reached = head.get("auc"), head.get("best_auc"), head.get("auc_reached")
     said = f"{share(reached)} of the way from guessing to the best reachable" if reached is not None else None
     meter = gauge(auc, best) if auc is not None else None
-    out = [_card("AUC on held-out rows", DASH if auc is None else f"{auc:.4f}", meter, said, wide=True)]
-    if head.get("log_loss") is not None:
-        out.append(_card("Log loss", f"{head['log_loss']:.4f}", _base_rate(report)))
+    value = DASH if auc is None else joined([f"{auc:.4f}", best and tag("small", f" of {best:.4f}")])
+    loss, speed, memory = head.get("log_loss"), head.get("rows_per_second"), head.get("embedding_bytes")
     rows, trained = head.get("rows"), head.get("rows_trained")
-    passes = f"{trained / rows:.3g} passes" if rows and trained else None
-    out.append(_card("Rows trained", count(trained), passes and f"{passes} over {whole(rows)} rows"))
-    speed = head.get("rows_per_second")
-    out.append(_card("Training speed", joined([count(speed), tag("small", " rows/s")]) if speed else DASH, None))
-    out.append(_card("Time", duration(head.get("seconds")), _stage_words(report)))
-    if head.get("embedding_rows") is not None:
-        memory = head.get("embedding_bytes")
-        out.append(_card("Embedding rows", count(head["embedding_rows"]), memory and f"{data_size(memory)} of memory"))
-    return out
+    passes = f"{trained / rows:.3g} × {whole(rows)} rows" if rows and trained else None
+    batch, tables = (report.get("training") or {}).get("batch_size"), (report.get("store") or {}).get("tables") or []
+    pace = f"{speed / batch:.3g} steps of {whole(batch)} rows a second" if speed and batch else None
+    return [
+        _card("AUC on held-out rows", value, meter, said, wide=True),
+        _card("Log loss", DASH if loss is None else f"{loss:.4f}", _base_rate(report)),
+        _card("Training speed", joined([count(speed), tag("small", " rows/s")]) if speed else DASH, pace),
+        _card("Rows trained", count(trained), passes),
+        _card("Time", duration(head.get("seconds")), _stage_words(report)),
+        _card("Embedding rows", count(head.get("embedding_rows")), tables and f"in {plural(len(tables), 'table')}"),
+        _card("Embedding memory", data_size(memory) if memory else DASH, _largest(tables)),
+    ]
+
+
+def _largest(tables: Iterable[Mapping[str, Any]]) -> str | None:
+    largest = max(tables, key=lambda table: table["bytes"], default=None)
+    return None if largest is None else f"the largest: {largest['name']}, {data_size(largest['bytes'])}"
 
 
 def _base_rate(report: Report) -> str | None:
@@ -231,13 +240,15 @@ def _waterfall(
     of: float | None = None,
 ) -> Markup:
     lines = [
-        [name, bar(begin, seconds / (total or 1), look), duration(seconds), share(seconds / ((of or total) or 1)), more]
-        for name, begin, seconds, look, more in rows
+        [
+            joined([name, moved and tag("small", moved)]),
+            bar(begin, seconds / (total or 1), look),
+            duration(seconds),
+            share(seconds / ((of or total) or 1)),
+        ]
+        for name, begin, seconds, look, moved in rows
     ]
-    wide = any(line[-1] for line in lines)
-    head = ["stage", "when", "time", "share", "moved"]
-    cells = [[cell if cell is not None else "" for cell in (line if wide else line[:4])] for line in lines]
-    figures = table(head if wide else head[:4], cells, f"{title}: {about}", "waterfall", numeric=(2, 3, 4))
+    figures = table(["stage", "when", "time", "share"], lines, f"{title}: {about}", "waterfall", numeric=(2, 3))
     return tag("div", tag("h3", title, tag("small", about)), figures, class_="lane")
 
 
@@ -246,14 +257,19 @@ def _waterfall(
 
 def configuration(report: Report) -> Markup:
     """Every setting of the run."""
-    found = list(_flat(report.get("configuration") or {}))
+    settings = dict(report.get("configuration") or {})
+    recipe = settings.pop("recipe", None)
+    found = list(_flat(settings))
     if not found:
         return section("configuration", "Configuration", tag("p", "None was handed over.", class_="empty"))
     rows = [[tag("code", key), value] for key, value in found]
     places = {"output": report.get("output"), "model": report.get("saved")}
     about = joined([joined([f"{name}: ", tag("code", place)]) for name, place in places.items() if place], " · ")
-    content = tag("div", table(["setting", "value"], rows, "Configuration", "settings"), class_="scroll")
-    return section("configuration", "Configuration", content, about=about or None)
+    content = [tag("div", table(["setting", "value"], rows, "Configuration", "settings"), class_="scroll")]
+    if recipe:
+        shown = recipe if isinstance(recipe, str) else yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
+        content.append(tag("details", tag("summary", "Recipe"), tag("pre", shown, class_="scroll", tabindex=0)))
+    return section("configuration", "Configuration", *content, about=about or None)
 
 
 def _flat(value: Any, name: str = "") -> Iterable[tuple[str, str]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import polars as pl
 
 from penstock.core.errors import PenstockError
+from penstock.core.schema import ColumnSchema
 from penstock.etl import Workflow
+from penstock.etl.graph import ancestors
+from penstock.etl.ops import Categorify
 from penstock.report.plain import plain
 
 NUM_HOT = 5
@@ -83,7 +86,9 @@ def hot_ids(features: Mapping[str, Any], workflow: Workflow | None = None) -> di
             continue
         filled = max(1.0, features["sampled_rows"] * (1 - column["null_share"]) * (column.get("mean_length") or 1))
         pairs = list(zip(histogram["values"], histogram["counts"], strict=True))[:NUM_HOT]
-        hot[column["name"]] = [{"id": v, "value": None, "share": min(1.0, n / filled)} for v, n in pairs]
+        hot[column["name"]] = [
+            {"id": v, "value": None, "meaning": None, "share": min(1.0, n / filled)} for v, n in pairs
+        ]
     if workflow is not None:
         _name_values(hot, workflow)
     return hot
@@ -103,6 +108,20 @@ def _name_values(hot: dict[str, list[dict[str, Any]]], workflow: Workflow) -> No
             continue
         raw = inputs.get(name)
         as_hex = raw is not None and raw.properties.get("text") == "hex"
+        reserved = _reserved(workflow, column)
         for entry, value in zip(entries, values, strict=True):
             known = value is not None and value != entry["id"]
+            entry["meaning"] = None if known else reserved(entry["id"])
             entry["value"] = (f"{value:08x}" if as_hex and isinstance(value, int) else str(value)) if known else None
+
+
+def _reserved(workflow: Workflow, column: ColumnSchema) -> Callable[[int], str | None]:
+    """What the codes stand for that are no value of the vocabulary."""
+    vocabulary = column.properties.get("vocabulary")
+    for node in ancestors([workflow.output]):
+        op = node.op
+        if isinstance(op, Categorify) and op.is_fitted and vocabulary in op.vocabularies_:
+            codes = op.codes(vocabulary).shifted(op.shifts_[vocabulary])
+            rare = "missing or rare" if codes.null == codes.oov else "rare values"
+            return lambda code: rare if codes.oov <= code < codes.first else "missing" if code == codes.null else None
+    return lambda code: None
