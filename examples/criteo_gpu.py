@@ -15,7 +15,7 @@ from penstock import ops
 from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
 from penstock.loader.torch import Loader
 from penstock.nn import FusedEmbeddings
-from penstock.train.gpu import fit_on_device
+from penstock.train import fit
 
 CATEGORICAL = [f"C{i}" for i in range(1, 27)]
 CONTINUOUS = [f"I{i}" for i in range(1, 14)]
@@ -62,7 +62,7 @@ def main(num_rows: int = 200_000, epochs: int = 1, batch_size: int = 4096) -> di
 
     model = Clicks(train.schema).to(device)
     precision = torch.bfloat16 if device == "cuda" else None
-    history = fit_on_device(model, train, epochs=epochs, valid=valid, autocast=precision)
+    history = fit(model, train, epochs=epochs, valid=valid, autocast=precision, log_every=None)
     for record in history.records:
         speed = f", {record['rows_per_second'] / 1e6:.2f} M rows/s on {device}" if "rows_per_second" in record else ""
         print(f"{record['kind']}: loss {record['loss']:.4f}, AUC {record['auc']:.4f}{speed}")

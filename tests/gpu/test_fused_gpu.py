@@ -11,7 +11,7 @@ from torch import nn
 
 from penstock.core.errors import DataError
 from penstock.nn import CachedEmbeddings, FusedEmbeddings
-from penstock.train.gpu import DeviceStep
+from penstock.train import DeviceStep
 
 pytestmark = [
     pytest.mark.gpu,

@@ -81,6 +81,7 @@ class FusedEmbeddings(nn.Module):
         check_all(given, constraints, "FusedEmbeddings")
         self.schema = tables.select(roles=Role.CATEGORICAL) if isinstance(tables, Schema) else None
         self.sizes = table_sizes(tables)
+        self.named = isinstance(tables, (Schema, Mapping))  # else tables go by their order alone
         self.names, self.dim, self.pooling, self.output, self.align = list(self.sizes), dim, pooling, output, align
         self.output_dtype = None if output_dtype is None else weight_dtype("output_dtype", output_dtype)
         self.optimizer = table_optimizer(optimizer, lr)
@@ -244,9 +245,9 @@ class FusedEmbeddings(nn.Module):
         """`module.half()` and its like convert weights and state, too; the kernels take them as they were made."""
         if self.weight.dtype not in WEIGHT_DTYPES or self.rates.dtype != torch.float32:
             raise ParameterError(
-                f"the kernels of FusedEmbeddings take weights in float32 or bfloat16 and state in float32, and these have "
-                f"become {self.weight.dtype} and {self.rates.dtype}; give dtype= when you make them, and move them with "
-                f".to(device) alone"
+                f"the kernels of FusedEmbeddings take weights in float32 or bfloat16 and state in float32, and these "
+                f"are {self.weight.dtype} and {self.rates.dtype} now; give dtype= when you make them, and move them "
+                f"with .to(device) alone"
             )
 
     @property

@@ -1,7 +1,8 @@
-"""Training: the hybrid context, the fit loop, metrics, checkpoints.
+"""Training: the fit loop, the hybrid context, the step on a device, metrics, checkpoints.
 
 >>> __all__
-['Checkpointer', 'History', 'LogLoss', 'StreamingAUC', 'TrainBatch', 'TrainContext', 'evaluate', 'fit', 'slots_of']
+['Checkpointer', 'DeviceStep', 'History', 'LogLoss', 'StreamingAUC', 'TrainBatch', 'TrainContext', 'evaluate', 'fit',
+ 'slots_of']
 """
 
 from penstock.core.extras import require
@@ -12,12 +13,15 @@ from penstock.train.batch import TrainBatch  # noqa: E402
 from penstock.train.checkpoint import Checkpointer  # noqa: E402
 from penstock.train.context import TrainContext  # noqa: E402
 from penstock.train.feeder import slots_of  # noqa: E402
-from penstock.train.fit import evaluate, fit  # noqa: E402
+from penstock.train.fit import fit  # noqa: E402
+from penstock.train.gpu import DeviceStep  # noqa: E402
 from penstock.train.history import History  # noqa: E402
+from penstock.train.hybrid import evaluate  # noqa: E402
 from penstock.train.metrics import LogLoss, StreamingAUC  # noqa: E402
 
 __all__ = [
     "Checkpointer",
+    "DeviceStep",
     "History",
     "LogLoss",
     "StreamingAUC",

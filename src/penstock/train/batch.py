@@ -109,7 +109,8 @@ def to_device(value: Any, device: torch.device) -> Any:
     if isinstance(value, Mapping):
         return {name: to_device(item, device) for name, item in value.items()}
     if isinstance(value, tuple):
-        return type(value)(*(to_device(item, device) for item in value))
+        moved = [to_device(item, device) for item in value]
+        return Ragged(*moved) if isinstance(value, Ragged) else tuple(moved)
     return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
 
 

@@ -12,7 +12,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core import artefact
 from penstock.core.errors import ArtefactError, ParameterError
@@ -20,14 +20,19 @@ from penstock.core.params import Int, check_all
 from penstock.embedding.locks import write_lock
 from penstock.embedding.store import EmbeddingStore
 from penstock.train import distributed
-from penstock.train.context import TrainContext
 from penstock.train.state import random_state, read_state, set_random_state, write_state
+
+if TYPE_CHECKING:
+    from penstock.train.context import TrainContext
+    from penstock.train.device import DeviceLoop
+
+    Training: TypeAlias = TrainContext | DeviceLoop
 
 KIND, VERSION = "training", 1
 
 
 class Checkpointer:
-    """Saves and restores the state of a `TrainContext`.
+    """Saves and restores the state of a training: of a `TrainContext`, or of `fit`.
 
     Args:
         directory: where checkpoints go.
@@ -61,7 +66,7 @@ class Checkpointer:
 
     # Saving.
 
-    def save(self, ctx: TrainContext, loader: Any = None, extra: Mapping[str, Any] | None = None) -> Path:
+    def save(self, ctx: Training, loader: Any = None, extra: Mapping[str, Any] | None = None) -> Path:
         """Write a checkpoint of the last step; with several workers all of them call this."""
         place = self._place("step", ctx.steps)
         position = _position(ctx, loader)
@@ -73,7 +78,7 @@ class Checkpointer:
             distributed.barrier()
         return place
 
-    def _save(self, place: Path, ctx: TrainContext, position: Any, generators: list, extra: Mapping[str, Any]) -> None:
+    def _save(self, place: Path, ctx: Training, position: Any, generators: list, extra: Mapping[str, Any]) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         with write_lock(self.directory / "training"):
             store = self._save_store(ctx)
@@ -88,7 +93,7 @@ class Checkpointer:
                 raise ArtefactError(f"cannot write {place}: {reason}; earlier checkpoints are whole") from error
             self._prune()
 
-    def _save_store(self, ctx: TrainContext) -> dict[str, str] | None:
+    def _save_store(self, ctx: Training) -> dict[str, str] | None:
         if not isinstance(ctx.store, EmbeddingStore):
             return None
         place = self._place("store", ctx.steps)
@@ -118,7 +123,7 @@ class Checkpointer:
 
     # Restoring.
 
-    def load(self, ctx: TrainContext, loader: Any = None, path: str | Path | None = None) -> dict[str, Any]:
+    def load(self, ctx: Training, loader: Any = None, path: str | Path | None = None) -> dict[str, Any]:
         """Restore the newest checkpoint (or the one at `path`); what was saved as `extra`."""
         place = Path(path) if path is not None else self.latest()
         if place is None:
@@ -140,7 +145,7 @@ class Checkpointer:
         set_random_state(generators[min(distributed.rank(), len(generators) - 1)])
         return about["extra"]
 
-    def _load_store(self, ctx: TrainContext, named: Mapping[str, str] | None, place: Path) -> None:
+    def _load_store(self, ctx: Training, named: Mapping[str, str] | None, place: Path) -> None:
         if not isinstance(ctx.store, EmbeddingStore):
             return
         if named is None:
@@ -157,12 +162,12 @@ class Checkpointer:
         self._base, self._since_full = store, len(_chain(store)) - 1
 
 
-def _modules(ctx: TrainContext) -> dict[str, Any]:
+def _modules(ctx: Training) -> dict[str, Any]:
     tables = {} if ctx.tables is None else {"tables": dict(ctx.tables.state_dict())}
     return {"model": dict(ctx.module.state_dict()), **tables}
 
 
-def _restore_modules(ctx: TrainContext, state: Mapping[str, Any], place: Path) -> None:
+def _restore_modules(ctx: Training, state: Mapping[str, Any], place: Path) -> None:
     for name, module in {"model": ctx.module, "tables": ctx.tables}.items():
         if module is None:
             continue
@@ -172,12 +177,12 @@ def _restore_modules(ctx: TrainContext, state: Mapping[str, Any], place: Path) -
             raise ArtefactError(f"{place} holds the weights of another {name}: {error}") from error
 
 
-def _stepping(ctx: TrainContext) -> dict[str, Any]:
+def _stepping(ctx: Training) -> dict[str, Any]:
     parts = {"optimizer": ctx.dense_optimizer, "scaler": ctx.grad_scaler, "scheduler": ctx.scheduler}
     return {name: None if part is None else part.state_dict() for name, part in parts.items()}
 
 
-def _restore_stepping(ctx: TrainContext, state: Mapping[str, Any], place: Path) -> None:
+def _restore_stepping(ctx: Training, state: Mapping[str, Any], place: Path) -> None:
     parts = {"optimizer": ctx.dense_optimizer, "scaler": ctx.grad_scaler, "scheduler": ctx.scheduler}
     for name, part in parts.items():
         if (part is None) != (state[name] is None):
@@ -191,17 +196,17 @@ def _restore_stepping(ctx: TrainContext, state: Mapping[str, Any], place: Path) 
             raise ArtefactError(f"{place} holds the state of another {name}: {error}") from error
 
 
-def _counters(ctx: TrainContext) -> dict[str, Any]:
+def _counters(ctx: Training) -> dict[str, Any]:
     return {"rows": ctx.rows, "skipped_steps": ctx.skipped_steps, "dropped_gradients": ctx.dropped_gradients,
             "steps": ctx.steps}  # fmt: skip
 
 
-def _set_counters(ctx: TrainContext, saved: Mapping[str, Any]) -> None:
+def _set_counters(ctx: Training, saved: Mapping[str, Any]) -> None:
     ctx.steps, ctx.rows, ctx.skipped_steps = saved["steps"], saved["rows"], saved["skipped_steps"]
     ctx.dropped_gradients = dict(saved["dropped_gradients"])
 
 
-def _position(ctx: TrainContext, loader: Any) -> Any:
+def _position(ctx: Training, loader: Any) -> Any:
     if ctx.position is not None or loader is None:
         return ctx.position
     if not hasattr(loader, "state_dict"):

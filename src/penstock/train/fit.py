@@ -1,24 +1,26 @@
-"""The fit loop: epochs, metrics, evaluation, checkpoints, resumption."""
+"""The fit loop: epochs, metrics, evaluation, checkpoints, resumption; for embeddings in a store and on the device."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from penstock.core.errors import OutputExistsError
+from penstock.core.errors import OutputExistsError, ParameterError
 from penstock.core.params import BOOL, NONE, Int, ListOf, Satisfies, check_all
 from penstock.core.progress import Bar, bar
 from penstock.train import distributed
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.context import TrainContext
+from penstock.train.device import DeviceLoop, trains_on_device
 from penstock.train.feeder import Source
 from penstock.train.history import History
-from penstock.train.metrics import LogLoss, StreamingAUC
+from penstock.train.hybrid import HybridLoop
 
 Callback = Callable[[Mapping[str, Any]], Any]
 _STEPS = NONE | Int(min=1)
@@ -26,18 +28,20 @@ _CONSTRAINTS = {
     "epochs": Int(min=0),
     "eval_every": _STEPS,
     "checkpoint_every": _STEPS,
-    "log_every": Int(min=1),
+    "log_every": _STEPS,
     "max_steps": _STEPS,
     "resume": BOOL,
     "progress": NONE | BOOL,
     "callbacks": ListOf(Satisfies(callable, "callable")),
+    "compile": NONE | BOOL,
+    "graph": NONE | BOOL,
 }
 
 
 def fit(
     model: nn.Module,
     loader: Any,
-    store: Source,
+    store: Source = None,
     *,
     dense_optimizer: torch.optim.Optimizer | None = None,
     epochs: int = 1,
@@ -49,18 +53,27 @@ def fit(
     resume: bool = True,
     progress: bool | None = None,
     callbacks: Iterable[Callback] = (),
-    log_every: int = 50,
+    log_every: int | None = 50,
     max_steps: int | None = None,
     loss_fn: Callable[[Any, Any], Tensor] | None = None,
     grad_scaler: Any = None,
     autocast: torch.dtype | None = None,
     scheduler: Any = None,
     device: Any = None,
+    compile: bool | None = None,
+    graph: bool | None = None,
 ) -> History:
     """Train a model and its embeddings; what was measured on the way.
 
+    Where the embeddings live decides how. In a store (`penstock.embedding`): the model is `model(dense, embeddings)`,
+    and look-ups and updates run beside it, as in `TrainContext`. In `FusedEmbeddings` (or `CachedEmbeddings`), given in
+    the place of the store or held by a model `model(ids, numbers)`: everything stays on the model's device. There the
+    step is compiled and captured as a CUDA graph where shapes allow, figures are added up on the device, and the host
+    waits for it only to make a record.
+
     Args:
-        model, store, staleness, loss_fn, grad_scaler, autocast, scheduler, device: see `TrainContext`.
+        model, store, staleness, loss_fn, grad_scaler, autocast, scheduler, device: see `TrainContext`. `staleness` is
+            the store's; fused tables are always exact.
         loader: training batches; one of `penstock.loader` for checkpoints.
         dense_optimizer: Adam with a rate of 0.001 by default.
         valid: a loader to evaluate on, every `eval_every` steps and after each epoch.
@@ -69,8 +82,10 @@ def fit(
         resume: whether it does; without, a directory that holds checkpoints is refused.
         progress: draw a bar; None draws it on a terminal.
         callbacks: called with every record (a dict); training ends after the step at which one returns True.
-        log_every: steps between training records.
+        log_every: steps between training records; None makes one an epoch. On a GPU each waits for the device.
         max_steps: stop after this many steps in all.
+        compile, graph: with fused tables, whether the model is compiled (`torch.compile`) and the step captured; None
+            does both on a GPU, where `DeviceStep` can. `history.stats["captured"]` tells.
 
     >>> from penstock.embedding import Adagrad, SlotConfig, Store
     >>> from penstock.loader.torch import Loader
@@ -81,29 +96,57 @@ def fit(
     >>> history = fit(model, loader, store, epochs=3, valid=loader, staleness=1)
     >>> history.last("valid")["auc"]
     1.0
+
+    The same with tables on the device:
+
+    >>> from penstock.nn import FusedEmbeddings
+    >>> tables = FusedEmbeddings({"user": 5}, 4, optimizer="adagrad", lr=0.5)
+    >>> fit(MLP(loader.schema, 4, hidden=()), loader, tables, epochs=3, valid=loader).last("valid")["auc"]
+    1.0
     """
     callbacks = list(callbacks)
     check_all(locals(), _CONSTRAINTS, "fit")
-    if dense_optimizer is None:
-        modules = [m for m in (model, store) if isinstance(m, nn.Module)]
-        parameters = [p for m in modules for p in m.parameters() if p.requires_grad]
-        dense_optimizer = torch.optim.Adam(parameters, lr=1e-3) if parameters else None
-    ctx = TrainContext(
-        model, store, dense_optimizer, staleness=staleness, loss_fn=loss_fn, grad_scaler=grad_scaler,
-        autocast=autocast, scheduler=scheduler, device=device,
-    )  # fmt: skip
     saver = checkpoint_dir if isinstance(checkpoint_dir, Checkpointer) or checkpoint_dir is None else None
     saver = saver or (Checkpointer(checkpoint_dir) if checkpoint_dir is not None else None)  # type: ignore[arg-type]
-    run = _Run(ctx, loader, valid, saver, epochs, eval_every, checkpoint_every, log_every, max_steps, callbacks)
-    with ctx:
+    settings = {
+        "loss_fn": loss_fn, "grad_scaler": grad_scaler, "autocast": autocast, "scheduler": scheduler, "device": device,
+    }  # fmt: skip
+    loop: HybridLoop | DeviceLoop
+    if trains_on_device(model, store):
+        tables: Any = store
+        loop = DeviceLoop(model, tables, dense_optimizer, compile=compile, graph=graph, **settings)
+    else:
+        _refuse(compile=compile, graph=graph)
+        loop = HybridLoop(TrainContext(model, store, _optimizer(model, store, dense_optimizer), staleness=staleness,
+                                       **settings))  # fmt: skip
+    run = _Run(loop, loader, valid, saver, epochs, eval_every, checkpoint_every, log_every, max_steps, callbacks)
+    with loop:
         run.begin(resume)
         total = getattr(loader, "num_rows", None)
         show = progress if distributed.rank() == 0 else False
         with bar("training", None if total is None else epochs * total, show=show) as drawn:
-            drawn.advance(ctx.rows)
+            drawn.advance(loop.rows)
             run.all_epochs(drawn)
-    run.history.stats = ctx.stats()
+    run.history.stats = loop.stats()
     return run.history
+
+
+def _optimizer(model: nn.Module, store: Source, given: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
+    """The dense optimizer, Adam where none was given; None where there is nothing for it to train."""
+    if given is not None:
+        return given
+    modules = [m for m in (model, store) if isinstance(m, nn.Module)]
+    parameters = [p for m in modules for p in m.parameters() if p.requires_grad]
+    return torch.optim.Adam(parameters, lr=1e-3) if parameters else None
+
+
+def _refuse(**settings: bool | None) -> None:
+    for name, value in settings.items():
+        if value is not None:
+            raise ParameterError(
+                f"fit.{name} is for embeddings on the device (penstock.nn.FusedEmbeddings): those of a store come from "
+                f"the host in every step; leave it out"
+            )
 
 
 class _Run:
@@ -111,22 +154,21 @@ class _Run:
 
     def __init__(
         self,
-        ctx: TrainContext,
+        loop: HybridLoop | DeviceLoop,
         loader: Any,
         valid: Any,
         saver: Checkpointer | None,
         epochs: int,
         eval_every: int | None,
         checkpoint_every: int | None,
-        log_every: int,
+        log_every: int | None,
         max_steps: int | None,
         callbacks: list[Callback],
     ) -> None:
-        self.ctx, self.loader, self.valid, self.saver = ctx, loader, valid, saver
+        self.loop, self.loader, self.valid, self.saver = loop, loader, valid, saver
         self.epochs, self.eval_every, self.checkpoint_every = epochs, eval_every, checkpoint_every
         self.log_every, self.max_steps, self.callbacks = log_every, max_steps, callbacks
         self.history = History()
-        self.meter = _Meter(ctx)
         self.stopped = False
         self._saved_at = self._evaluated_at = -1
         self._first_epoch = int(getattr(loader, "epoch", 0))
@@ -141,10 +183,10 @@ class _Run:
                 f"{self.saver.directory} holds checkpoints already; resume from them (resume=True) or choose another "
                 "directory"
             )
-        extra = self.saver.load(self.ctx, self.loader)
+        extra = self.loop.load(self.saver, self.loader)
         self.history.records = list(extra["records"])
         self._first_epoch = int(extra["first_epoch"])
-        self._saved_at, self._mid_epoch = self.ctx.steps, True
+        self._saved_at, self._mid_epoch = self.loop.steps, True
 
     def all_epochs(self, drawn: Bar) -> None:
         number = int(getattr(self.loader, "epoch", 0)) if self._mid_epoch else self._first_epoch
@@ -155,37 +197,36 @@ class _Run:
             self._epoch(number, drawn)
             number += 1
         self.meter_record()
-        if self.saver is not None and self._saved_at != self.ctx.steps:
+        if self.saver is not None and self._saved_at != self.loop.steps:
             self._checkpoint()
 
     def _finished(self) -> bool:
-        return self.stopped or (self.max_steps is not None and self.ctx.steps >= self.max_steps)
+        return self.stopped or (self.max_steps is not None and self.loop.steps >= self.max_steps)
 
     def _epoch(self, number: int, drawn: Bar) -> None:
-        ctx = self.ctx
-        for batch in ctx.batches(self.loader):
-            output, labels = ctx.forward(batch)
-            loss = ctx.loss(output, labels)
-            ctx.backward(loss)
-            self.meter.add(loss, output, labels, batch.num_rows)
-            drawn.advance(batch.num_rows)
-            if ctx.steps % self.log_every == 0:
-                drawn.describe(self.meter_record())
-            if self._due(self.eval_every):
-                self._evaluate(number)
-            if self.saver is not None and self._due(self.checkpoint_every):
-                self._checkpoint()
-            if self._finished():
-                return
-        if self.valid is not None and self._evaluated_at != ctx.steps:
+        # The generator is closed where the loop is left: a store's thread ends there.
+        with closing(self.loop.trained(self.loader)) as steps:
+            for rows in steps:
+                drawn.advance(rows)
+                if self._due(self.log_every):
+                    drawn.describe(self.meter_record())
+                if self._due(self.eval_every):
+                    self._evaluate(number)
+                if self.saver is not None and self._due(self.checkpoint_every):
+                    self._checkpoint()
+                if self._finished():
+                    return
+        if self.log_every is None:
+            drawn.describe(self.meter_record())
+        if self.valid is not None and self._evaluated_at != self.loop.steps:
             self._evaluate(number)
 
     def _due(self, every: int | None) -> bool:
-        return every is not None and self.ctx.steps % every == 0
+        return every is not None and self.loop.steps % every == 0
 
     def meter_record(self) -> str:
         """Record what was measured since the last record; a few words for the bar."""
-        figures = self.meter.take()
+        figures = self.loop.take()
         if not figures:
             return "training"
         self._record("train", figures)
@@ -195,93 +236,23 @@ class _Run:
     def _evaluate(self, epoch: int) -> None:
         if self.valid is None:
             return
-        self._evaluated_at = self.ctx.steps
-        figures = evaluate(self.ctx, self.valid)
-        self.meter.leave_out(figures["seconds"])
+        self._evaluated_at = self.loop.steps
+        figures = self.loop.evaluate(self.valid)
+        self.loop.leave_out(figures["seconds"])
         self._record("valid", {"epoch": epoch, **figures})
 
     def _checkpoint(self) -> None:
         assert self.saver is not None
-        self._saved_at = self.ctx.steps
+        self._saved_at = self.loop.steps
         extra = {"records": self.history.records, "first_epoch": self._first_epoch}
         began = time.perf_counter()
-        path = self.saver.save(self.ctx, self.loader, extra)
+        path = self.loop.save(self.saver, self.loader, extra)
         seconds = time.perf_counter() - began
-        self.meter.leave_out(seconds)
+        self.loop.leave_out(seconds)
         self._record("checkpoint", {"path": str(path), "seconds": seconds})
 
     def _record(self, kind: str, figures: Mapping[str, Any]) -> None:
-        record = {"kind": kind, "step": self.ctx.steps, **figures}
+        record = {"kind": kind, "step": self.loop.steps, **figures}
         self.history.records.append(record)
         for callback in self.callbacks:
             self.stopped = bool(callback(record)) or self.stopped
-
-
-class _Meter:
-    """Loss, AUC and rates since the last record. Figures stay on the device until they are asked for."""
-
-    def __init__(self, ctx: TrainContext) -> None:
-        self.ctx, self.auc = ctx, StreamingAUC()
-        self._pending: list[tuple[Tensor, Any, Any]] = []
-        self._rows, self._since = 0, time.perf_counter()
-
-    def add(self, loss: Tensor, output: Any, labels: Any, rows: int) -> None:
-        self._pending.append((loss.detach(), output.detach() if isinstance(output, Tensor) else None, labels))
-        self._rows += rows
-
-    def leave_out(self, seconds: float) -> None:
-        """Time in which nothing was trained: that of an evaluation or a checkpoint."""
-        self._since += seconds
-
-    def take(self) -> dict[str, Any]:
-        """What was measured; begins anew."""
-        if not self._pending:
-            return {}
-        device = self.ctx.device
-        losses = torch.stack([loss.float() for loss, _, _ in self._pending]).mean().cpu().double()
-        loss = distributed.summed(losses.reshape(1).numpy(), device) / distributed.world_size()
-        rows = self._rows * distributed.world_size()
-        seconds = time.perf_counter() - self._since
-        figures: dict[str, Any] = {"loss": float(loss[0]), "rows": self.ctx.rows, "rows_per_second": rows / seconds}
-        if all(_is_binary(output, labels) for _, output, labels in self._pending):
-            self.auc.reset()
-            for _, output, labels in self._pending:
-                self.auc.update(torch.nan_to_num(output), labels)
-            self.auc.counts = distributed.summed(self.auc.counts, device)
-            figures["auc"] = self.auc.compute()
-        figures["seconds"] = {"total": time.perf_counter() - self._since, **self.ctx.timings.since_last()}
-        self._pending, self._rows, self._since = [], 0, time.perf_counter()
-        return figures
-
-
-def evaluate(ctx: TrainContext, loader: Iterable[Any]) -> dict[str, Any]:
-    """Loss, AUC (of one 0/1 label) and rows of a loader's batches; nothing is inserted or trained.
-
-    With several workers each evaluates its own share, and all get the figures of the whole.
-    """
-    auc, log_loss = StreamingAUC(), LogLoss()
-    binary, total = True, torch.zeros(2, dtype=torch.float64)
-    began = time.perf_counter()
-    with ctx.evaluating():
-        for batch in ctx.batches(loader):
-            output, labels = ctx.forward(batch)
-            total += torch.tensor([float(ctx.loss(output, labels)) * batch.num_rows, batch.num_rows])
-            binary = binary and _is_binary(output, labels)
-            if binary:
-                scores = torch.nan_to_num(output)
-                auc.update(scores, labels)
-                log_loss.update(scores, labels)
-    sums = distributed.summed(total.numpy(), ctx.device)
-    figures = {"loss": float(sums[0] / sums[1]) if sums[1] else float("nan"), "rows": int(sums[1])}
-    if binary:
-        auc.counts = distributed.summed(auc.counts, ctx.device)
-        log_loss.total = distributed.summed(log_loss.total, ctx.device)
-        figures |= {"auc": auc.compute(), "log_loss": log_loss.compute()}
-    return {**figures, "seconds": time.perf_counter() - began}
-
-
-def _is_binary(output: Any, labels: Any) -> bool:
-    """Whether an AUC makes sense: one output and one 0/1 label a row."""
-    if not (isinstance(output, Tensor) and isinstance(labels, Tensor) and output.dim() == labels.dim() == 1):
-        return False
-    return bool(((labels == 0) | (labels == 1)).all())

@@ -1,63 +1,33 @@
-"""Training that never leaves the device: a captured step, figures that stay on the GPU, a loop that does not wait.
+"""A training step that never leaves the device: compiled, captured as a CUDA graph, its figures added up on the GPU.
 
-The host only hands over batches. Losses and the histograms of the AUC are added up on the device and read when a record
-is made; on a GPU the step is compiled and replayed as a CUDA graph, because at these rates launching its kernels one by
-one takes longer than running them.
+At these rates launching the kernels of a step one by one takes longer than running them, and asking the device for a
+number stops it. `penstock.train.fit` uses this step; a loop of your own can.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from penstock.core.errors import DataError, ParameterError
-from penstock.core.params import BOOL, NONE, Instance, Int, check_all
-from penstock.core.progress import bar
+from penstock.core.errors import ParameterError
+from penstock.core.params import BOOL, CALLABLE, NONE, Instance, check_all
 from penstock.nn.fused import FusedEmbeddings
-from penstock.train.history import History
-from penstock.train.metrics import _DROPPED_BITS, StreamingAUC
+from penstock.train.device_metrics import DeviceMetrics
+from penstock.train.gradients import dense_finite
 
 _WARM_UP = 3  # steps before a capture: libraries allocate and kernels are compiled in them
-
-
-class DeviceMetrics:
-    """Loss and AUC of the batches since the last `take`, added up where the batches are.
-
-    >>> metrics = DeviceMetrics(torch.device("cpu"))
-    >>> metrics.add(torch.tensor(0.5), torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 1.0]))
-    >>> metrics.take()
-    {'loss': 0.5, 'rows': 2, 'auc': 1.0}
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._auc = StreamingAUC()
-        self.sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the losses of all rows, and the rows
-        self.counts = torch.zeros(self._auc.counts.size, dtype=torch.int64, device=device)
-        self._bins = self._auc.counts.shape[1]
-
-    def add(self, loss: Tensor, scores: Tensor, labels: Tensor) -> None:
-        """Count a batch: its mean loss, its scores and its labels (0 or 1)."""
-        rows = len(scores)
-        self.sums[0] += loss.detach().double() * rows
-        self.sums[1] += rows
-        # StreamingAUC's bins: the order of floats as integers, negative ones counted downwards in their bits.
-        bits = (torch.nan_to_num(scores.detach().float()) + 0.0).view(torch.int32).long()
-        ordered = torch.where(bits < 0, -1 - bits, bits + 2**31)
-        place = (labels > 0.5).long() * self._bins + (ordered >> _DROPPED_BITS)
-        self.counts.index_add_(0, place, torch.ones_like(place))
-
-    def take(self) -> dict[str, Any]:
-        """The figures; begins anew. Waits for the device."""
-        total, rows = self.sums.tolist()
-        self._auc.counts[:] = self.counts.view(2, -1).cpu().numpy()
-        self.sums.zero_()
-        self.counts.zero_()
-        loss = total / rows if rows else float("nan")
-        return {"loss": loss, "rows": int(rows), "auc": self._auc.compute()}
+_CONSTRAINTS = {
+    "model": Instance(nn.Module, "a torch module"),
+    "optimizer": NONE | Instance(torch.optim.Optimizer, "a torch optimizer"),
+    "tables": NONE | Instance(nn.Module, "a module that makes embeddings from ids"),
+    "loss_fn": NONE | CALLABLE,
+    "autocast": NONE | Instance(torch.dtype, "a torch dtype"),
+    "compile": NONE | BOOL,
+    "graph": NONE | BOOL,
+}
 
 
 class DeviceStep:
@@ -65,13 +35,31 @@ class DeviceStep:
 
     Args:
         model: holds its embeddings (`FusedEmbeddings` train themselves) and is on its device already.
-        optimizer: of the model's parameters; Adam with a rate of 0.001 by default.
+        optimizer: of the model's parameters; Adam with a rate of 0.001 by default (fused and capturable on a GPU).
+        tables: `FusedEmbeddings` beside the model, which is then called as `model(numbers, tables(ids))`.
         loss_fn: `loss_fn(logits, labels)`; binary cross-entropy of logits by default.
+        grad_scaler: a `torch.amp.GradScaler`; the tables divide by its scale as well.
         autocast: a dtype for the model's arithmetic, such as `torch.bfloat16`.
         compile: whether to use `torch.compile`; None: on a GPU.
-        graph: whether to capture a CUDA graph; None: on a GPU, if the optimizer allows it and no rate is a callable.
+        graph: whether to capture a CUDA graph; None: on a GPU, if optimizer and tables allow it and there are no lists.
 
-    Batches of another size than the first run without compiling or capturing.
+    Batches of another size than the first run without compiling or capturing. Ids with lists (a tuple of a matrix and
+    `{name: (values, offsets)}`) change their shape from batch to batch and are never captured. A dense step whose
+    gradients are not finite is skipped and counted, if the optimizer can do that without asking the host: on the CPU,
+    and on a GPU with `fused=True`.
+
+    >>> tables = FusedEmbeddings([5, 3], 4)
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(8, 1), nn.Flatten(0))
+    >>> class Clicks(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.tables, self.dense = tables, model
+    ...     def forward(self, ids, numbers):
+    ...         return self.dense(self.tables(ids))
+    >>> step = DeviceStep(Clicks())
+    >>> step(torch.tensor([[4, 0], [1, 2]]), torch.empty(2, 0), torch.tensor([0, 1]))
+    >>> step.steps, sorted(step.metrics.take())
+    (1, ['auc', 'loss', 'rows'])
     """
 
     def __init__(
@@ -79,192 +67,229 @@ class DeviceStep:
         model: nn.Module,
         optimizer: torch.optim.Optimizer | None = None,
         *,
-        loss_fn: Callable[[Tensor, Tensor], Tensor] | None = None,
+        tables: nn.Module | None = None,
+        loss_fn: Callable[[Any, Any], Tensor] | None = None,
+        grad_scaler: Any = None,
         autocast: torch.dtype | None = None,
         compile: bool | None = None,
         graph: bool | None = None,
     ) -> None:
-        given = {"model": model, "autocast": autocast, "compile": compile, "graph": graph}
-        constraints = {"model": Instance(nn.Module, "a torch module"), "compile": NONE | BOOL, "graph": NONE | BOOL,
-                       "autocast": NONE | Instance(torch.dtype, "a torch dtype")}  # fmt: skip
-        check_all(given, constraints, "DeviceStep")
-        self.model, self.autocast = model, autocast
-        self.device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+        check_all(locals(), _CONSTRAINTS, "DeviceStep")
+        self.model, self.tables, self.grad_scaler, self.autocast = model, tables, grad_scaler, autocast
+        modules = [model] if tables is None else [model, tables]
+        held = (t for module in modules for t in (*module.parameters(), *module.buffers()))
+        self.device = next((t.device for t in held), torch.device("cpu"))
         on_gpu = self.device.type == "cuda"
-        self.optimizer = optimizer or _adam(model, on_gpu)
+        self.fused = [m for module in modules for m in module.modules() if isinstance(m, FusedEmbeddings)]
+        for one in self.fused:
+            one.loss_scale = 1.0  # an earlier training may have had a scaler
+        self.optimizer = optimizer or _adam(modules, on_gpu)
         self.loss_fn = loss_fn or nn.functional.binary_cross_entropy_with_logits
-        compiled = on_gpu if compile is None else compile
-        self._fast = torch.compile(model, dynamic=False) if compiled else model
-        self._capture = self._can_capture() if graph is None else graph
-        if self._capture and not on_gpu:
+        self._compile = on_gpu if compile is None else compile
+        if graph and not on_gpu:
             raise ParameterError("DeviceStep.graph: CUDA graphs need a model on a GPU")
+        self._graph_wanted = graph
         self.metrics = DeviceMetrics(self.device)
+        self.skipped = torch.zeros((), dtype=torch.int64, device=self.device)  # dense steps left out
         self.steps = 0
+        self.captured = self._capture = False
+        self._warm = 0
+        self._fast: Any = None
         self._shape: Any = None
         self._graph: Any = None
-        self._inputs: tuple[Tensor, ...] = ()
+        self._inputs: Any = None
+        self._rates: list[Any] = []  # of the optimizer's groups, as the graph knows them
 
-    def __call__(self, ids: Tensor, numbers: Tensor, labels: Tensor) -> None:
-        """Train on a batch. Nothing is returned: figures are in `metrics`."""
-        shape = ids.shape, ids.dtype, numbers.shape, labels.shape
-        self._shape = self._shape or shape
+    def __call__(self, ids: Any, numbers: Tensor, labels: Any) -> None:
+        """Train on a batch. Nothing is returned: figures are in `metrics`. An empty batch is no step."""
+        if not len(numbers):
+            return
         batch = ids, numbers, labels
+        shape = [(t.shape, t.dtype) for t in tensors_of((numbers, labels) if isinstance(ids, tuple) else batch)]
+        if self._fast is None:
+            self._prepare(ids, shape)
         if shape != self._shape:
             self._step(self.model, *batch)
         elif not self._capture:
             self._step(self._fast, *batch)
-        elif self._graph is not None:
+        elif self._graph is not None and self._follows_rates():
             self._replay(batch)
-        elif self.steps < _WARM_UP:
+        elif self._graph is not None:  # a rate that is frozen into the graph has changed
+            self._graph, self._capture, self.captured = None, False, False
+            self._step(self._fast, *batch)
+        elif self._warm < _WARM_UP:
             self._on_side_stream(batch)
         else:
             self._record(batch)
         self.steps += 1
 
-    def logits(self, ids: Tensor, numbers: Tensor) -> Tensor:
+    def logits(self, ids: Any, numbers: Tensor) -> Any:
         """The model's output without training."""
-        with torch.no_grad(), self._casting():
-            return self.model(ids, numbers).float()
+        with torch.no_grad():
+            return self._output(self.model, ids, numbers)
 
-    def _step(self, model: Any, ids: Tensor, numbers: Tensor, labels: Tensor) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        with self._casting():
-            logits = model(ids, numbers)
-        logits, labels = logits.float(), labels.float()
-        loss = self.loss_fn(logits, labels)
-        loss.backward()
-        self.optimizer.step()
-        self.metrics.add(loss, logits, labels)
+    def _prepare(self, ids: Any, shape: Any) -> None:
+        """Settle, by the first batch, what is compiled and whether a step will be captured."""
+        lists = isinstance(ids, tuple)
+        if lists and self._graph_wanted:
+            raise ParameterError(
+                "DeviceStep.graph: list columns have another number of values in every batch, and a CUDA graph has "
+                "fixed shapes; leave graph out"
+            )
+        self._shape = shape
+        self._capture = self._can_capture(lists) if self._graph_wanted is None else self._graph_wanted
+        # With lists the compiler must learn that one size changes; else it may rely on all of them.
+        self._fast = torch.compile(self.model, dynamic=None if lists else False) if self._compile else self.model
 
-    def _casting(self) -> Any:
-        return torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None)
+    def _can_capture(self, lists: bool) -> bool:
+        """Nothing of a step may depend on the host: no counter of the optimizer's, no rate that is a function."""
+        if self.device.type != "cuda" or lists or not all(tables.capturable for tables in self.fused):
+            return False
+        if not all(group.get("capturable", True) for group in self._groups):
+            return False
+        return self.grad_scaler is None or self._takes_found_inf
 
-    def _on_side_stream(self, batch: tuple[Tensor, ...]) -> None:
+    @property
+    def _groups(self) -> list[dict[str, Any]]:
+        return [] if self.optimizer is None else self.optimizer.param_groups
+
+    @property
+    def _takes_found_inf(self) -> bool:
+        """Whether the optimizer skips a step by itself, on the device: torch's fused ones do."""
+        return bool(getattr(self.optimizer, "_step_supports_amp_scaling", False))
+
+    # One step.
+
+    def _step(self, model: Any, ids: Any, numbers: Tensor, labels: Any) -> None:
+        if self.optimizer is not None:
+            self.optimizer.zero_grad(set_to_none=True)
+        output = self._output(model, ids, numbers)
+        labels = floats(labels)
+        loss = self.loss_fn(output, labels)
+        if self.grad_scaler is None:
+            loss.backward()
+            self._dense_step()
+        else:
+            self._scaled_step(loss)
+        self.metrics.add(loss, output, labels, len(numbers))
+
+    def _output(self, model: Any, ids: Any, numbers: Tensor) -> Any:
+        with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+            output = model(ids, numbers) if self.tables is None else model(numbers, self.tables(ids))
+        return floats(output)
+
+    def _dense_step(self) -> None:
+        optimizer: Any = self.optimizer
+        if optimizer is None:
+            return
+        if self.device.type == "cuda" and self._takes_found_inf:
+            gradients = self._gradients()
+            norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
+            found = (~torch.isfinite(norms)).any()
+            optimizer.grad_scale, optimizer.found_inf = None, found.float()
+            try:
+                optimizer.step()
+            finally:
+                del optimizer.grad_scale, optimizer.found_inf
+            self.skipped += found
+        elif self.device.type == "cuda" or dense_finite(optimizer):
+            optimizer.step()
+        else:
+            self.skipped += 1
+
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad for group in self._groups for p in group["params"] if p.grad is not None]
+
+    def _scaled_step(self, loss: Tensor) -> None:
+        """The backward pass of a scaled loss, and all that a `GradScaler` does, without asking the device."""
+        scaler, before = self.grad_scaler, [tables.skipped.clone() for tables in self.fused]
+        for tables in self.fused:
+            tables.loss_scale = scaler.scale(torch.ones((), device=self.device))
+        scaler.scale(loss).backward()
+        if self.optimizer is None:
+            return
+        # A row's gradient that overflowed must lower the scale as well: the scaler sees it in a dense one.
+        lost = [tables.skipped > count for tables, count in zip(self.fused, before, strict=True)]
+        if lost and (gradients := self._gradients()):
+            gradients[0].masked_fill_(torch.cat(lost).any(), float("inf"))
+        scale = scaler.scale(torch.ones((), device=self.device))
+        scaler.step(self.optimizer)
+        scaler.update()
+        self.skipped += scaler.scale(torch.ones((), device=self.device)) < scale
+
+    # Capturing it.
+
+    def _on_side_stream(self, batch: Any) -> None:
         """A step as a capture will see it: on another stream than the default one."""
+        self._warm += 1
         side, main = torch.cuda.Stream(), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
             self._step(self._fast, *batch)
         main.wait_stream(side)
 
-    def _record(self, batch: tuple[Tensor, ...]) -> None:
-        # Column by column, as the loader's batches lie.
-        self._inputs = tuple(t.t().contiguous().t() if t.dim() == 2 else t.clone() for t in batch)
+    def _record(self, batch: Any) -> None:
+        for group in self._groups:
+            # A rate that a scheduler changes must be on the device: a plain number would be frozen into the graph.
+            if group.get("capturable"):
+                group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=self.device)
+        self._rates = [group["lr"] for group in self._groups]
+        self._inputs = _copied(batch)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        # Other threads (a cache that fetches rows, a loader) may allocate and wait meanwhile; this one must not.
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._step(self._fast, *self._inputs)
+        self.captured = True
         self._replay(batch)
 
-    def _replay(self, batch: tuple[Tensor, ...]) -> None:
-        for target, source in zip(self._inputs, batch, strict=True):
+    def _follows_rates(self) -> bool:
+        """Whether the graph steps with the optimizer's rates; those on the device are brought up to date."""
+        for group, rate in zip(self._groups, self._rates, strict=True):
+            if isinstance(rate, Tensor) and group["lr"] is not rate:
+                rate.fill_(float(group["lr"]))
+                group["lr"] = rate
+            elif not isinstance(rate, Tensor) and group["lr"] != rate:
+                return False
+        return True
+
+    def _replay(self, batch: Any) -> None:
+        for target, source in zip(tensors_of(self._inputs), tensors_of(batch), strict=True):
             target.copy_(source, non_blocking=True)
         self._graph.replay()
 
-    def _can_capture(self) -> bool:
-        fixed = all(group.get("capturable", True) for group in self.optimizer.param_groups)
-        tables = [m for m in self.model.modules() if isinstance(m, FusedEmbeddings)]
-        return self.device.type == "cuda" and fixed and not any(callable(t.optimizer.lr) for t in tables)
 
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """The tensors of nested tuples and mappings.
 
-def fit_on_device(
-    model: nn.Module,
-    loader: Any,
-    *,
-    optimizer: torch.optim.Optimizer | None = None,
-    epochs: int = 1,
-    valid: Iterable[Any] | None = None,
-    log_every: int | None = None,
-    max_steps: int | None = None,
-    progress: bool | None = None,
-    callbacks: Iterable[Callable[[Mapping[str, Any]], Any]] = (),
-    **settings: Any,
-) -> History:
-    """Train `model(ids, numbers) → logits` on packed batches at the device's pace; what was measured on the way.
-
-    Args:
-        loader: `penstock.loader.torch.Loader` with `layout="packed"` and the model's device.
-        valid: a loader to evaluate on after each epoch.
-        log_every: steps between training records; None: one an epoch. A record waits for the device.
-        settings: those of `DeviceStep`.
-
-    >>> from penstock.loader.torch import Loader
-    >>> class Clicks(nn.Module):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.tables = FusedEmbeddings([5], 4, optimizer="adagrad", lr=0.5, output="concat")
-    ...         self.layer = nn.Linear(4, 1)
-    ...     def forward(self, ids, numbers):
-    ...         return self.layer(self.tables(ids)).squeeze(1)
-    >>> data = {"user": [1, 2, 3, 4] * 50, "click": [0, 1, 0, 1] * 50}
-    >>> loader = Loader(data, 20, categorical=["user"], labels=["click"], layout="packed", shuffle=True)
-    >>> fit_on_device(Clicks(), loader, epochs=3, valid=loader).last("valid")["auc"]
-    1.0
+    >>> [len(t) for t in tensors_of((torch.zeros(2), {"click": torch.zeros(3)}, None))]
+    [2, 3]
     """
-    step_count = NONE | Int(min=1)
-    given = {"epochs": epochs, "log_every": log_every, "max_steps": max_steps}
-    check_all(given, {"epochs": Int(min=0), "log_every": step_count, "max_steps": step_count}, "fit_on_device")
-    step = DeviceStep(model, optimizer, **settings)
-    history, callbacks, began, stopped = History(), list(callbacks), time.perf_counter(), False
-
-    def record(kind: str, figures: dict[str, Any]) -> bool:
-        history.records.append({"kind": kind, "step": step.steps, **figures})
-        answers = [callback(history.records[-1]) for callback in callbacks]  # all are told
-        return any(map(bool, answers))
-
-    def measured() -> dict[str, Any]:
-        nonlocal began
-        figures = step.metrics.take()
-        now = time.perf_counter()
-        figures["rows_per_second"], began = figures["rows"] / (now - began), now
-        for tables in model.modules():
-            if isinstance(tables, FusedEmbeddings):
-                tables.check_ids()
-        return figures
-
-    with bar("training", epochs * getattr(loader, "num_rows", 0) or None, show=progress) as drawn:
-        for epoch in range(epochs):
-            model.train()
-            for batch in loader:
-                step(*_packed(batch))
-                drawn.advance(len(batch[1]))
-                if log_every is not None and step.steps % log_every == 0:
-                    stopped = record("train", measured()) or stopped
-                stopped = stopped or step.steps == max_steps
-                if stopped:
-                    break
-            if log_every is None or step.steps % log_every:
-                stopped = record("train", measured()) or stopped
-            if valid is not None:
-                stopped = record("valid", {"epoch": epoch, **evaluate_on_device(step, valid)}) or stopped
-                began = time.perf_counter()
-            if stopped:
-                break
-    return history
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors_of(item)
+    elif isinstance(value, dict):
+        yield from tensors_of(list(value.values()))
 
 
-def evaluate_on_device(step: DeviceStep, loader: Iterable[Any]) -> dict[str, Any]:
-    """Loss and AUC of a loader's batches; nothing is trained."""
-    metrics, training = DeviceMetrics(step.device), step.model.training
-    step.model.eval()
-    for batch in loader:
-        ids, numbers, labels = _packed(batch)
-        scores = step.logits(ids, numbers)
-        metrics.add(step.loss_fn(scores, labels.float()), scores, labels)
-    step.model.train(training)
-    return metrics.take()
+def _copied(value: Any) -> Any:
+    """The same in memory of its own: matrices column by column, as the loader's batches lie."""
+    if isinstance(value, Tensor):
+        return value.t().contiguous().clone().t() if value.dim() == 2 else value.clone()
+    if isinstance(value, dict):
+        return {name: _copied(item) for name, item in value.items()}
+    return tuple(_copied(item) for item in value) if isinstance(value, tuple) else value
 
 
-def _packed(batch: Any) -> tuple[Tensor, Tensor, Tensor]:
-    if not isinstance(batch, tuple) or len(batch) != 3 or not isinstance(batch[0], Tensor):
-        raise DataError(
-            'training on the device reads packed batches (ids, numbers, labels): give the loader layout="packed" and '
-            "no list columns, or use penstock.train.fit"
-        )
-    return batch
+def floats(value: Any) -> Any:
+    """A tensor, or a mapping of them, in float32."""
+    if isinstance(value, dict):
+        return {name: floats(item) for name, item in value.items()}
+    return value.float() if isinstance(value, Tensor) else value
 
 
-def _adam(model: nn.Module, on_gpu: bool) -> torch.optim.Optimizer:
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    if not parameters:
-        raise ParameterError("the model has no parameters besides its tables: give it a layer, or use fit")
-    return torch.optim.Adam(parameters, lr=1e-3, fused=on_gpu, capturable=on_gpu)
+def _adam(modules: list[nn.Module], on_gpu: bool) -> torch.optim.Optimizer | None:
+    """The optimizer where none was given; None where the tables are all there is to train."""
+    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
+    return torch.optim.Adam(parameters, lr=1e-3, fused=on_gpu, capturable=on_gpu) if parameters else None

@@ -1,0 +1,233 @@
+"""The loop of a model whose tables live on its device: batches in, steps ordered, nothing waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from penstock.core.errors import ParameterError
+from penstock.core.params import NONE, Satisfies, check_all
+from penstock.nn.base import Model
+from penstock.nn.fused import FusedEmbeddings
+from penstock.train import distributed
+from penstock.train.checkpoint import Checkpointer
+from penstock.train.device_inputs import DeviceReader
+from penstock.train.device_metrics import DeviceMetrics
+from penstock.train.gpu import DeviceStep, floats
+
+
+def trains_on_device(model: Any, store: Any) -> bool:
+    """Whether the embeddings are `FusedEmbeddings`: in the model, or given beside it."""
+    holds = isinstance(model, nn.Module) and any(isinstance(m, FusedEmbeddings) for m in model.modules())
+    if holds and store is not None:
+        raise ParameterError(
+            "the model holds FusedEmbeddings of its own, which train themselves, and fit was given a store as well; "
+            "leave the store out, or take the tables out of the model"
+        )
+    return holds or isinstance(store, FusedEmbeddings)
+
+
+class DeviceLoop:
+    """What `fit` drives for models with `FusedEmbeddings`: the counterpart of a `TrainContext`.
+
+    The names that a checkpoint reads (`module`, `tables`, `steps`, …) are those of `TrainContext`.
+    """
+
+    store = None
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tables: FusedEmbeddings | None,
+        optimizer: torch.optim.Optimizer | None,
+        *,
+        scheduler: Any = None,
+        device: Any = None,
+        **settings: Any,
+    ) -> None:
+        schedulers = NONE | Satisfies(lambda v: hasattr(v, "step"), "a learning-rate scheduler")
+        check_all({"scheduler": scheduler}, {"scheduler": schedulers}, "fit")
+        _check(model, tables, device)
+        if device is not None:
+            model.to(device)
+        if tables is not None:
+            held = (t.device for t in (*model.parameters(), *model.buffers()))
+            tables.to(next(held, tables.weight.device) if device is None else device)
+        self.module, self.tables, self.scheduler = model, tables, scheduler
+        self.step = DeviceStep(model, optimizer, tables=tables, **settings)
+        self.device, self.dense_optimizer = self.step.device, self.step.optimizer
+        self.grad_scaler = self.step.grad_scaler
+        self.rows, self.skipped_steps, self.dropped_gradients = 0, 0, dict[str, int]()
+        self.position: Any = None
+        modules = [model] if tables is None else [model, tables]
+        self._prefetchers: list[Any] = [m for module in modules for m in module.modules() if hasattr(m, "prefetch")]
+        self._began, self._since_rows = time.perf_counter(), 0
+        self._seconds = {"wait": 0.0, "step": 0.0}
+        self._told = dict(self._seconds)
+
+    @property
+    def steps(self) -> int:
+        return self.step.steps
+
+    @steps.setter
+    def steps(self, number: int) -> None:
+        self.step.steps = number
+
+    def __enter__(self) -> Self:
+        self._train(True)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def trained(self, loader: Any) -> Generator[int, None, None]:
+        """Train on a loader's batches; after each step its number of rows."""
+        read = self._reader(loader)
+        for batch, position in self._ahead(loader, read):
+            rows, began = len(batch[1]), time.perf_counter()
+            if not rows:
+                continue
+            self.step(*batch)
+            if self.scheduler is not None:
+                self.scheduler.step()
+            self._seconds["step"] += time.perf_counter() - began
+            self.rows += rows
+            self._since_rows += rows
+            self.position = position
+            yield rows
+
+    def _ahead(self, loader: Any, read: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
+        """Batches, each with the loader's place behind it; the ids of the coming one are announced to those who ask."""
+        source, place = iter(loader), getattr(loader, "state_dict", None)
+
+        def fetched() -> Any:
+            began = time.perf_counter()
+            raw = next(source, None)
+            self._seconds["wait"] += time.perf_counter() - began
+            return None if raw is None else (read(raw), None if place is None else place())
+
+        batch = fetched()
+        while batch is not None:
+            if not self._prefetchers:
+                yield batch
+                batch = fetched()
+                continue
+            coming = fetched()
+            if coming is not None:
+                for module in self._prefetchers:
+                    module.prefetch(coming[0][0])
+            yield batch
+            batch = coming
+
+    def evaluate(self, loader: Iterable[Any]) -> dict[str, Any]:
+        """Loss, AUC and rows of a loader's batches; nothing is trained."""
+        metrics, read, began = DeviceMetrics(self.device), self._reader(loader), time.perf_counter()
+        self._train(False)
+        try:
+            for raw in loader:
+                ids, numbers, labels = read(raw)
+                if not len(numbers):
+                    continue
+                output = self.step.logits(ids, numbers)
+                labels = floats(labels)
+                metrics.add(self.step.loss_fn(output, labels), output, labels, len(numbers))
+        finally:
+            self._train(True)
+        figures = metrics.take()
+        self._check_ids()
+        return {**figures, "seconds": time.perf_counter() - began}
+
+    def take(self) -> dict[str, Any]:
+        """What was measured since this was last asked; empty if nothing was. Waits for the device, and checks ids."""
+        if not self._since_rows:
+            return {}
+        figures = self.step.metrics.take()
+        self._check_ids()
+        now = time.perf_counter()
+        figures |= {"rows": self.rows, "rows_per_second": self._since_rows / (now - self._began)}
+        seconds = {stage: round(total - self._told[stage], 6) for stage, total in self._seconds.items()}
+        figures["seconds"] = {"total": now - self._began, **seconds}
+        self._began, self._since_rows, self._told = now, 0, dict(self._seconds)
+        return figures
+
+    def leave_out(self, seconds: float) -> None:
+        """Time in which nothing was trained: that of an evaluation or a checkpoint."""
+        self._began += seconds
+
+    def save(self, saver: Checkpointer, loader: Any, extra: dict[str, Any]) -> Any:
+        """Write a checkpoint."""
+        self.skipped_steps = int(self.step.skipped)
+        return saver.save(self, loader, extra)
+
+    def load(self, saver: Checkpointer, loader: Any) -> dict[str, Any]:
+        """Go on from the newest checkpoint."""
+        extra = saver.load(self, loader)
+        self.step.skipped.fill_(self.skipped_steps)
+        for group in [] if self.dense_optimizer is None else self.dense_optimizer.param_groups:
+            group["lr"] = float(group["lr"])  # a captured training has it on its device
+        return extra
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A block for saving: what it copies waits for the device by itself."""
+        yield
+
+    def stats(self) -> dict[str, Any]:
+        """What the loop has done so far."""
+        return {
+            "steps": self.steps,
+            "rows": self.rows,
+            "skipped_steps": int(self.step.skipped),
+            "skipped_embedding_rows": sum(tables.skipped_rows for tables in self.step.fused),
+            "captured": self.step.captured,
+            "seconds_waited_for_batches": self._seconds["wait"],
+            "seconds": dict(self._seconds),
+        }
+
+    def _train(self, mode: bool) -> None:
+        for module in (self.module, self.tables):
+            if module is not None:
+                module.train(mode)
+
+    def _check_ids(self) -> None:
+        for tables in self.step.fused:
+            tables.check_ids()
+
+    def _reader(self, loader: Any) -> DeviceReader:
+        """A model with tables of its own reads the loader's columns; tables and models with a schema say which."""
+        schema, names = getattr(loader, "schema", None), None
+        if self.tables is not None and self.tables.named:
+            names = self.tables.names
+        continuous = self.module.continuous if isinstance(self.module, Model) else None
+        return DeviceReader(schema, self.device, names, continuous)
+
+
+def _check(model: nn.Module, tables: FusedEmbeddings | None, device: Any) -> None:
+    if distributed.active():
+        raise ParameterError(
+            "FusedEmbeddings belong to one process: under torch.distributed each worker would train tables of its own. "
+            "Keep the embeddings in a store that all workers share (penstock.embedding.RayStore)"
+        )
+    if device is not None and torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ParameterError(
+            f"device={str(device)!r}: torch sees no CUDA device here; leave device out to train on the CPU"
+        )
+    if tables is None:
+        return
+    if tables.output != "stack":
+        raise ParameterError(
+            f'tables given beside a model need output="stack", and these have output={tables.output!r}; put them into '
+            "the model, as model(ids, numbers), if it reads embeddings and numbers side by side"
+        )
+    wanted, dim = getattr(model, "categorical", None), getattr(model, "embedding_dim", None)
+    if wanted is not None and tables.named and wanted != tables.names:
+        raise ParameterError(
+            f"the model reads embeddings of {wanted}, and the tables are {tables.names}; they must agree, in order"
+        )
+    if dim is not None and dim != tables.dim:
+        raise ParameterError(f"the tables have dim={tables.dim}, the model embedding_dim={dim}; they must agree")

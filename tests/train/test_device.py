@@ -1,0 +1,375 @@
+"""`fit` with tables on the model's device, here the CPU: every model, layout and setting; resumption; bad input."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from penstock import ColumnSchema, Schema
+from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
+from penstock.embedding import SGD, Store
+from penstock.loader.torch import Loader
+from penstock.nn import DLRM, MLP, DCNv2, DeepFM, FusedEmbeddings
+from penstock.train import DeviceStep, StreamingAUC, fit, slots_of
+from penstock.train.device_inputs import DeviceReader
+from penstock.train.device_metrics import DeviceMetrics
+
+from .conftest import ROLES, SCHEMA, assert_same_bits, some_rows
+
+
+class Clicks(nn.Module):
+    """Reads packed batches."""
+
+    def __init__(self, dropout: float = 0.0, **tables) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.tables = FusedEmbeddings(
+            {"user": 40, "item": 30}, 4, **{"optimizer": "adagrad", "lr": 0.2, "output": "concat", **tables}
+        )
+        self.layers = nn.Sequential(nn.Linear(10, 8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 1))
+
+    def forward(self, ids, numbers: torch.Tensor) -> torch.Tensor:
+        return self.layers(self.tables(ids, numbers)).squeeze(1)
+
+
+def loader(rows: int = 640, batch_size: int = 32, seed: int = 0, **options) -> Loader:
+    data = some_rows(rows, seed)
+    return Loader(data, batch_size, **ROLES, **{"layout": "packed", "shuffle": True, "chunk_rows": 200, **options})
+
+
+def quick(model: nn.Module, data=None, tables=None, **settings):
+    return fit(model, data if data is not None else loader(), tables, progress=False, **settings)
+
+
+def state(model: nn.Module) -> dict[str, np.ndarray]:
+    return {name: value.detach().float().numpy().copy() for name, value in model.state_dict().items()}
+
+
+# Figures.
+
+
+def test_figures_equal_those_of_the_host() -> None:
+    torch.manual_seed(0)
+    metrics, auc, losses = DeviceMetrics(torch.device("cpu")), StreamingAUC(), []
+    for rows in (100, 3, 500):
+        scores, labels = torch.randn(rows) * 3, torch.randint(0, 2, (rows,)).float()
+        scores[0] = -0.0
+        loss = nn.functional.binary_cross_entropy_with_logits(scores, labels)
+        metrics.add(loss, scores, labels, rows)
+        auc.update(scores, labels)
+        losses.append(float(loss) * rows)
+    found = metrics.take()
+    assert found["rows"] == 603 and found["auc"] == pytest.approx(auc.compute(), rel=1e-12)
+    assert found["loss"] == pytest.approx(sum(losses) / 603)
+    assert metrics.take()["rows"] == 0
+
+
+def test_no_auc_without_one_binary_label() -> None:
+    metrics, loss = DeviceMetrics(torch.device("cpu")), torch.tensor(1.0)
+    metrics.add(loss, torch.randn(2), torch.tensor([0.0, 3.5]), 2)
+    assert "auc" not in metrics.take()
+    metrics.add(loss, torch.randn(2, 3), torch.zeros(2, 3), 2)
+    assert metrics.take() == {"loss": 1.0, "rows": 2}
+
+
+# The loop.
+
+
+def test_it_learns_and_reports() -> None:
+    seen: list = []
+    data = loader(6400, 64)
+    history = quick(
+        Clicks(), data, epochs=2, valid=loader(400, seed=1), eval_every=60, log_every=50, callbacks=[seen.append]
+    )
+    assert seen == history.records
+    assert [r["step"] for r in history.of("train")] == [50, 100, 150, 200]
+    assert [(r["step"], r["epoch"]) for r in history.of("valid")] == [(60, 0), (100, 0), (120, 1), (180, 1), (200, 1)]
+    assert history.last("valid")["auc"] > 0.8 > history.of("train")[0]["auc"]
+    assert history.values("train", "rows") == [3200, 6400, 9600, 12800]
+    for record in history.of("train"):
+        assert 0 < record["seconds"]["wait"] + record["seconds"]["step"] <= record["seconds"]["total"]
+    assert history.stats["rows"] == 12800 and history.stats["steps"] == 200 and data.epoch == 2
+    assert history.stats["captured"] is False and history.stats["skipped_steps"] == 0
+
+
+def test_stopping_and_one_record_an_epoch() -> None:
+    assert quick(Clicks(), epochs=3, max_steps=7).last("train")["step"] == 7
+    stop = quick(Clicks(), epochs=3, log_every=2, callbacks=[lambda record: record["step"] >= 4])
+    assert stop.stats["steps"] == 4
+    assert [r["step"] for r in quick(Clicks(), epochs=3, log_every=None).of("train")] == [20, 40, 60]
+
+
+@pytest.mark.parametrize("layout", ["packed", "dict"])
+@pytest.mark.parametrize("kind", [DLRM, DCNv2, DeepFM, MLP])
+def test_models_over_a_schema_take_fused_tables_for_a_store(kind, layout: str) -> None:
+    torch.manual_seed(0)
+    model, tables = kind(SCHEMA, 4), FusedEmbeddings(SCHEMA, 4, optimizer="adagrad", lr=0.2)
+    history = quick(model, loader(6400, 64, layout=layout), tables, epochs=2, valid=loader(400, seed=1, layout=layout))
+    assert history.last("valid")["auc"] > 0.8
+
+
+def test_columns_are_found_by_name_whatever_their_order() -> None:
+    columns = {"categorical": ["item", "user"], "continuous": ["age", "price"], "labels": ["click"]}
+    turned = Loader(some_rows(), 32, **columns, layout="packed", shuffle=True, chunk_rows=200)
+    trained = []
+    for data in (loader(), loader(layout="dict"), turned):
+        torch.manual_seed(0)
+        model, tables = MLP(SCHEMA, 4, hidden=(8,)), FusedEmbeddings(SCHEMA, 4, lr=0.2)
+        quick(model, data, tables)
+        trained.append(state(model) | state(tables))
+    for other in trained[1:]:
+        assert_same_bits(trained[0], other)
+
+
+def test_a_model_with_its_own_tables_reads_either_layout() -> None:
+    models = [Clicks(), Clicks()]
+    quick(models[0], loader())
+    quick(models[1], loader(layout="dict"))
+    assert_same_bits(state(models[0]), state(models[1]))
+
+
+# Lists.
+
+
+def lists_loader(**options) -> Loader:
+    rng = np.random.default_rng(0)
+    tags = [list(rng.integers(0, 20, n)) for n in rng.integers(0, 5, 600)]
+    data = {"user": rng.integers(0, 9, 600), "tags": tags, "click": [int(sum(t) % 2) for t in tags]}
+    roles = {"categorical": ["user", "tags"], "labels": ["click"]}
+    return Loader(data, 50, **roles, **{"layout": "packed", "shuffle": True, **options})
+
+
+LISTS = Schema(
+    [
+        ColumnSchema("user", "int64", role="categorical", cardinality=9),
+        ColumnSchema("tags", "int64", role="categorical", cardinality=20, is_list=True),
+        ColumnSchema("click", "int64", role="label"),
+    ]
+)
+
+
+def test_list_columns_in_every_layout() -> None:
+    trained = []
+    for options in ({}, {"layout": "dict"}, {"layout": "dict", "lists": "nested"}):
+        torch.manual_seed(0)
+        model = MLP(LISTS, 4, hidden=(16,))
+        tables = FusedEmbeddings(LISTS, 4, optimizer="adagrad", lr=0.3, scale=0.1)
+        history = quick(model, lists_loader(**options), tables, epochs=2)
+        trained.append(state(model) | state(tables))
+    assert history.values("train", "loss")[-1] < 0.75
+    assert_same_bits(trained[0], trained[1])
+    assert_same_bits(trained[0], trained[2])
+
+
+def test_a_step_with_lists_is_never_captured() -> None:
+    with pytest.raises(ParameterError, match="CUDA graphs need a model on a GPU"):
+        DeviceStep(Clicks(), graph=True)
+    step = DeviceStep(Clicks())
+    step._graph_wanted = True  # as on a GPU
+    lists = torch.zeros((2, 1), dtype=torch.int64), {"item": (torch.tensor([1, 2]), torch.tensor([0, 1, 2]))}
+    with pytest.raises(ParameterError, match="another number of values in every batch"):
+        step(lists, torch.zeros(2, 2), torch.zeros(2))
+
+
+# Coming batches.
+
+
+def test_coming_ids_are_announced_before_the_step_of_the_batch_before() -> None:
+    class Told(Clicks):
+        def __init__(self) -> None:
+            super().__init__()
+            self.events: list = []
+
+        def prefetch(self, ids: torch.Tensor) -> None:
+            self.events.append(("prefetch", ids[:, 0].tolist()))
+
+        def forward(self, ids, numbers: torch.Tensor) -> torch.Tensor:
+            self.events.append(("step", ids[:, 0].tolist()))
+            return super().forward(ids, numbers)
+
+    model, data = Told(), loader(160, shuffle=False)
+    batches = [batch[0][:, 0].tolist() for batch in data]
+    quick(model, data)
+    wanted = []
+    for number, ids in enumerate(batches):
+        if number + 1 < len(batches):
+            wanted.append(("prefetch", batches[number + 1]))
+        wanted.append(("step", ids))
+    assert model.events == wanted
+
+
+# Resumption.
+
+
+def parts(model: nn.Module) -> dict:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=3)
+    return {
+        "dense_optimizer": optimizer, "grad_scaler": scaler,
+        "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5),
+    }  # fmt: skip
+
+
+def test_interrupted_and_resumed_is_the_same_as_never_interrupted(tmp_path) -> None:
+    """Dropout, a scaler, a schedule: all goes on with the bits it would have had."""
+    whole, half, rest = Clicks(0.3), Clicks(0.3), Clicks(0.3)
+    settings, resumed = parts(whole), parts(rest)
+    torch.manual_seed(11)
+    quick(whole, epochs=2, valid=loader(100), eval_every=5, **settings)
+    torch.manual_seed(11)
+    quick(half, epochs=2, valid=loader(100), eval_every=5, max_steps=13, checkpoint_dir=tmp_path, **parts(half))
+    history = quick(rest, epochs=2, valid=loader(100), eval_every=5, checkpoint_dir=tmp_path, **resumed)
+    assert history.stats["steps"] == 40 and history.stats["rows"] == 1280
+    assert [r["step"] for r in history.of("valid")] == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert_same_bits(state(whole), state(rest))
+    assert resumed["grad_scaler"].get_scale() == settings["grad_scaler"].get_scale() > 16
+    assert resumed["dense_optimizer"].param_groups[0]["lr"] == pytest.approx(0.01 * 0.5**10)
+    assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".json", ".safetensors"}
+
+
+def test_tables_beside_the_model_are_saved_too(tmp_path) -> None:
+    def made():
+        torch.manual_seed(0)
+        return MLP(SCHEMA, 4, hidden=(8,)), FusedEmbeddings(SCHEMA, 4, optimizer="adam", lr=0.01)
+
+    (model, tables), (again, its_tables) = made(), made()
+    quick(model, loader(), tables, checkpoint_dir=tmp_path, checkpoint_every=8)
+    quick(again, loader(), its_tables, checkpoint_dir=tmp_path)
+    assert_same_bits(state(model) | state(tables), state(again) | state(its_tables))
+
+
+# Gradients that are scaled, and ones that are not finite.
+
+
+def test_a_loss_scale_changes_nothing() -> None:
+    plain, scaled = Clicks(), Clicks()
+    quick(plain)
+    quick(scaled, grad_scaler=torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=5))
+    assert scaled.tables.loss_scale > 1024
+    for name, value in state(plain).items():
+        np.testing.assert_allclose(state(scaled)[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+    quick(scaled, max_steps=1)
+    assert scaled.tables.loss_scale == 1.0
+
+
+def test_an_overflow_lowers_the_scale_and_spoils_nothing() -> None:
+    model = Clicks()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=1000)
+    loss = nn.functional.binary_cross_entropy_with_logits
+    history = quick(model, loss_fn=lambda logits, labels: 1e4 * loss(logits, labels), grad_scaler=scaler)
+    assert 0 < history.stats["skipped_steps"] < 20
+    assert scaler.get_scale() == 2.0 ** (127 - history.stats["skipped_steps"])
+    assert all(np.isfinite(value).all() for value in state(model).values())
+
+
+def test_a_broken_sample_costs_its_own_rows_and_one_dense_step() -> None:
+    model = Clicks()
+    step = DeviceStep(model)
+    ids = torch.tensor([[1, 2], [3, 4], [5, 4]])
+    numbers = torch.tensor([[0.0, 1.0], [float("nan"), 0.0], [1.0, 0.0]])
+    before = state(model)
+    step(ids, numbers, torch.tensor([0, 1, 0]))
+    after = state(model)
+    changed = np.flatnonzero((after["tables.weight"] != before["tables.weight"]).any(1)).tolist()
+    assert changed == [1, 5, 42]  # not user 3, and not item 4, which the broken sample has as well
+    assert model.tables.skipped_rows == 2 and int(step.skipped) == 1
+    np.testing.assert_array_equal(after["layers.0.weight"], before["layers.0.weight"])
+
+
+# Bad input.
+
+
+def test_settings_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(slots_of(SCHEMA, 4), SGD())
+    with pytest.raises(ParameterError, match="holds FusedEmbeddings of its own"):
+        quick(Clicks(), loader(), store)
+    with pytest.raises(ParameterError, match=r"fit\.compile is for embeddings on the device"):
+        quick(MLP(SCHEMA, 4), loader(layout="dict"), store, compile=True)
+    store.close()
+    with pytest.raises(ParameterError, match='need output="stack"'):
+        quick(MLP(SCHEMA, 4), loader(), FusedEmbeddings(SCHEMA, 4, output="concat"))
+    with pytest.raises(ParameterError, match="dim=8, the model embedding_dim=4"):
+        quick(MLP(SCHEMA, 4), loader(), FusedEmbeddings(SCHEMA, 8))
+    with pytest.raises(ParameterError, match="they must agree, in order"):
+        quick(MLP(SCHEMA, 4), loader(), FusedEmbeddings({"item": 30, "user": 40}, 4))
+    with pytest.raises(ParameterError, match=r"fit\.epochs must be an int"):
+        quick(Clicks(), epochs=-1)
+    with pytest.raises(ParameterError, match=r"scheduler must be one of None, or a learning-rate scheduler"):
+        quick(Clicks(), scheduler=3)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ParameterError, match="no CUDA device here; leave device out"):
+        quick(Clicks(), device="cuda")
+    monkeypatch.setattr("penstock.train.distributed.active", lambda: True)
+    with pytest.raises(ParameterError, match="a store that all workers share"):
+        quick(Clicks())
+
+
+def test_batches_that_do_not_fit_are_refused() -> None:
+    columns = {"categorical": ["user", "item"], "continuous": ["price", "age"]}
+    with pytest.raises(DataError, match="no labels"):
+        quick(Clicks(), Loader(some_rows(), 32, **columns, layout="packed"))
+    with pytest.raises(DataError, match="the loader has no schema"):
+        quick(Clicks(), list(loader(layout="dict")))
+    with pytest.raises(ColumnNotFoundError, match="'age'"):
+        quick(MLP(SCHEMA, 4), [({"user": [1], "item": [2], "price": [0.5]}, [1.0])], FusedEmbeddings(SCHEMA, 4))
+    with pytest.raises(DataError, match="id 39 is outside table 'user', which has rows 0 to 38"):
+        quick(MLP(SCHEMA, 4), loader(), FusedEmbeddings({"user": 39, "item": 30}, 4))
+
+
+def test_a_loader_without_a_schema_may_deliver_packed_batches() -> None:
+    assert quick(Clicks(), list(loader())).stats["steps"] == 20
+
+
+def test_empty_batches_are_no_steps() -> None:
+    batches = list(loader())
+    empty = tuple(part[:0] for part in batches[0])
+    history = quick(Clicks(), [empty, *batches, empty], valid=[empty, batches[0]])
+    assert history.stats["steps"] == 20 and np.isfinite(history.last("train")["loss"])
+    assert history.last("valid")["rows"] == 32
+    assert quick(Clicks(), [empty]).records == []
+
+
+def test_a_model_may_consist_of_tables_alone() -> None:
+    class Sums(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables = FusedEmbeddings({"user": 40, "item": 30}, 1, optimizer="adagrad", lr=0.3)
+
+        def forward(self, ids, numbers: torch.Tensor) -> torch.Tensor:
+            return self.tables(ids).sum((1, 2))
+
+    history = quick(Sums(), loader(6400, 64), epochs=2, valid=loader(400, seed=1))
+    assert history.last("valid")["auc"] > 0.75
+
+
+def test_several_labels() -> None:
+    class Two(Clicks):
+        def forward(self, ids, numbers: torch.Tensor) -> dict:
+            logits = super().forward(ids, numbers)
+            return {"click": logits, "buy": -logits}
+
+    def loss(outputs: dict, labels: dict) -> torch.Tensor:
+        one = nn.functional.binary_cross_entropy_with_logits
+        return one(outputs["click"], labels["click"]) + one(outputs["buy"], labels["buy"])
+
+    data = {**some_rows(), "buy": some_rows(seed=4)["click"]}
+    both = Loader(data, 32, **{**ROLES, "labels": ["click", "buy"]})
+    history = quick(Two(), both, loss_fn=loss)
+    assert set(history.last("train")) >= {"loss", "rows"} and "auc" not in history.last("train")
+
+
+def test_the_reader_keeps_what_lies_right() -> None:
+    batch = next(iter(loader()))
+    ids, numbers, _ = DeviceReader(loader().schema, torch.device("cpu"))(batch)
+    assert ids.data_ptr() == batch[0].data_ptr() and numbers.data_ptr() == batch[1].data_ptr()
+
+
+def test_the_example_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "criteo_gpu.py"))
+    assert example["main"](num_rows=20_000, batch_size=1024)["auc"] > 0.6
