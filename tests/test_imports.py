@@ -44,7 +44,7 @@ HOMES = {
     "llvmlite": ("kernels/cpu_*",),
     "triton": ("kernels/gpu_*",),
     "ray": ("engine/ray.py", "embedding/ray*", "embedding/*_ray*", "train/*"),
-    "dask": ("engine/dask.py",),
+    "dask": ("engine/dask.py", "compat/merlin/*"),
     "distributed": ("engine/dask.py",),
     "torch": FRAMEWORKS,
     "tensorflow": FRAMEWORKS,

@@ -187,7 +187,7 @@ class Node:
             return self.selector.resolve(inputs)
         return Columns(_groups_of(self, inputs))
 
-    def output_schema(self, inputs: Schema, dependencies: Schema) -> Schema:
+    def schema_of(self, inputs: Schema, dependencies: Schema) -> Schema:
         """The schema of this node's columns."""
         columns = self.columns(inputs)
         if self.kind in ("source", "pick"):

@@ -46,7 +46,7 @@ class Plan:
             extra = self._joined(self.dependencies[i], node, allow_same=True)
             self._check_dependencies(node, inputs, extra)
             self.columns.append(node.columns(inputs))
-            self.schemas.append(node.output_schema(inputs, extra))
+            self.schemas.append(node.schema_of(inputs, extra))
 
     def _check_dependencies(self, node: Node, inputs: Schema, extra: Schema, fitting: bool = False) -> None:
         """Columns that an operator names must be there; those that only fitting reads, when it is fitted."""

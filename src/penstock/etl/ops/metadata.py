@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from penstock.core.params import NONE, STR, Instance, ListOf
-from penstock.core.schema import ColumnSchema, Schema
+from penstock.core.params import NONE, STR, Instance, ListOf, OneOf
+from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.operator import Columns, Operator, RowFunction, per_column
 
 _TAGS = STR | ListOf(STR)
@@ -24,6 +24,9 @@ class _Annotate(Operator):
     def added_properties(self) -> Mapping[str, Any]:
         return {}
 
+    def new_role(self) -> Role | None:
+        return None
+
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return frame.select(columns.names)
 
@@ -33,15 +36,17 @@ class _Annotate(Operator):
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         tags, properties = frozenset(self.added_tags()), dict(self.added_properties())
+        role = self.new_role()
 
         def change(column: ColumnSchema) -> ColumnSchema:
-            return column.with_(tags=column.tags | tags, properties={**column.properties, **properties})
+            changed = column.with_(tags=column.tags | tags, properties={**column.properties, **properties})
+            return changed if role is None else changed.with_(role=role)
 
         return per_column(inputs, columns, change)
 
 
 class AddMetadata(_Annotate):
-    """Add tags and properties to the columns' schema.
+    """Add tags and properties to the columns' schema, and say what they are to the model (`role`).
 
     >>> from penstock import Workflow
     >>> node = ["price"] >> AddMetadata(tags=["item"], properties={"unit": "EUR"})
@@ -50,11 +55,24 @@ class AddMetadata(_Annotate):
     (['item'], {'unit': 'EUR'})
     """
 
-    constraints = {"tags": _TAGS | NONE, "properties": _PROPERTIES | NONE}
+    constraints = {
+        "tags": _TAGS | NONE,
+        "properties": _PROPERTIES | NONE,
+        "role": OneOf(tuple(str(role) for role in Role)) | Instance(Role) | NONE,
+    }
 
-    def __init__(self, tags: str | Sequence[str] | None = None, properties: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        tags: str | Sequence[str] | None = None,
+        properties: Mapping[str, Any] | None = None,
+        role: Role | str | None = None,
+    ) -> None:
         self.tags = tags
         self.properties = properties
+        self.role = role
+
+    def new_role(self) -> Role | None:
+        return None if self.role is None else Role(self.role)
 
     def added_tags(self) -> Sequence[str]:
         return [self.tags] if isinstance(self.tags, str) else list(self.tags or ())

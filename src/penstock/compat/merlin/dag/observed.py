@@ -1,0 +1,110 @@
+"""Operators that run a user's pandas code: what they give is seen on the first rows, not declared.
+
+`pandas` decides dtypes by the values it meets, so running a function on no rows says little. Before a workflow is
+fitted, each such operator is run on the first rows as they come out of the nodes before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+from penstock.core.dtypes import canonical, split_list
+from penstock.core.schema import ColumnSchema, Schema
+from penstock.data.dataset import Dataset
+from penstock.data.partition import FramePartition
+from penstock.engine import resolve
+from penstock.etl import execute
+from penstock.etl.graph import Node, ancestors
+from penstock.etl.operator import Columns
+from penstock.etl.plan import Plan
+
+SAMPLE = 1000
+
+
+class Observed:
+    """Mixin: `outputs` says what comes out, `{column: dtype}`; None until it was seen."""
+
+    outputs: dict[str, str] | None = None
+    _looking = False
+
+    def observe(self, frame: pl.DataFrame, columns: Columns) -> None:
+        """Run on the first rows, and remember names and dtypes of what comes out."""
+        made = self.compute(frame, columns)
+        self.outputs = {name: spelled(dtype) for name, dtype in made.schema.items()}
+
+    def compute(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        raise TypeError(f"{type(self).__name__} does not define compute")
+
+    def cast(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """What a partition gave, in the dtypes seen: pandas makes floats of integers where one is missing."""
+        if self.outputs is None:
+            return frame
+        return frame.select(pl.col(name).cast(read(dtype)) for name, dtype in self.outputs.items())
+
+    def seen_schema(self, inputs: Schema) -> Schema | None:
+        """The output columns by what was seen, like the inputs of the same name; None where nothing was."""
+        if self.outputs is None:
+            return None
+        columns = []
+        for name, text in self.outputs.items():
+            dtype, is_list = split_list(read(text))
+            like = inputs.get(name) or ColumnSchema(name, canonical(dtype))
+            columns.append(like.with_(dtype=canonical(dtype), is_list=is_list, cardinality=None))
+        return Schema(columns)
+
+
+def look(output: Node, dataset: Dataset) -> None:
+    """Let every operator of the graph that has to see rows see the first ones, in the order of the graph."""
+    unknown = [n for n in ancestors([output]) if isinstance(n.op, Observed) and n.op.outputs is None]
+    if not unknown:
+        return
+    sample = dataset.head(SAMPLE)
+    if sample.height == 0:
+        return
+    data = Dataset.from_partitions([FramePartition(sample)], dataset.schema)
+    for node in unknown:
+        _look(node, data)
+
+
+def _look(node: Node, data: Dataset) -> None:
+    op: Any = node.op
+    op._looking = True
+    try:
+        plan = Plan(node, data.schema)
+        execute.fit(plan, data, resolve("local:1"), update=False, show_progress=False)
+        stage = execute.first_stage(plan, data)
+        environment, rows = execute.opened(plan, stage, stage.parts[0])
+        number = plan.output
+        plan.run(environment, (*plan.parents[number], *plan.dependencies[number]), rows)
+        op.observe(plan.inputs_of(number, environment), plan.columns[number])
+    finally:
+        op._looking = False
+
+
+def spelled(dtype: pl.DataType) -> str:
+    """A dtype as text.
+
+    >>> spelled(pl.List(pl.Int64())), spelled(pl.String())
+    ('list[int64]', 'string')
+    """
+    inner, is_list = split_list(dtype)
+    return f"list[{canonical(inner)}]" if is_list else canonical(inner)
+
+
+def read(text: str) -> pl.DataType:
+    """The dtype that `spelled` wrote."""
+    from penstock.core.dtypes import to_polars
+
+    if text.startswith("list["):
+        return to_polars(text[len("list[") : -1], is_list=True)
+    return to_polars(text)
+
+
+def forget(nodes: Iterable[Node]) -> None:
+    """Let go of what was seen, before other data is fitted on."""
+    for node in nodes:
+        if isinstance(node.op, Observed):
+            node.op.outputs = None

@@ -1,0 +1,153 @@
+"""ColumnSelector, as Merlin wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.merlin.schema.tags import Tags, listed, roles_and_tags
+from penstock.compat.missing import module_getattr
+from penstock.core.errors import ParameterError
+from penstock.etl import graph as native
+
+if TYPE_CHECKING:
+    from penstock.compat.merlin.dag.node import Node
+
+__all__ = ["ColumnSelector"]
+
+
+class ColumnSelector:
+    """Columns by name (nested lists make groups), by tag, or all of them (`"*"`).
+
+    >>> selector = ColumnSelector(["a", ["b", "c"]])
+    >>> selector.names, selector.grouped_names
+    (['a', 'b', 'c'], ['a', ('b', 'c')])
+    >>> (ColumnSelector("a") + "d").names
+    ['a', 'd']
+    """
+
+    def __init__(self, names: Any = None, subgroups: Any = None, tags: Any = None) -> None:
+        self.all = isinstance(names, str) and names == "*"
+        self._names: list[str] = []
+        self.subgroups: list[ColumnSelector] = [] if self.all else _listed_groups(subgroups)
+        self.tags: list[Tags | str] = [] if self.all else list(dict.fromkeys(listed(tags)))
+        for name in [] if self.all or names is None else [names] if isinstance(names, str) else names:
+            if isinstance(name, str):
+                self._names.append(name)
+            elif isinstance(name, ColumnSelector):
+                self.subgroups.append(name)
+            elif isinstance(name, (list, tuple)):
+                self.subgroups.append(ColumnSelector(name))
+            else:
+                raise ParameterError(f"a ColumnSelector takes names and lists of names, got {name!r}")
+
+    @property
+    def names(self) -> list[str]:
+        """All names, each once."""
+        return list(dict.fromkeys([*self._names, *(n for group in self.subgroups for n in group.names)]))
+
+    @property
+    def grouped_names(self) -> list[str | tuple[str, ...]]:
+        """Names that stand alone, and groups as tuples."""
+        return list(dict.fromkeys([*self._names, *(tuple(group.names) for group in self.subgroups)]))
+
+    def resolve(self, schema: Schema) -> ColumnSelector:
+        """The same columns by name, once a schema is known."""
+        if self.all:
+            return ColumnSelector(schema.column_names)
+        found = schema.select(ColumnSelector(self._names, tags=self.tags)).column_names
+        return ColumnSelector(found, [group.resolve(schema) for group in self.subgroups])
+
+    def filter_columns(self, other_selector: ColumnSelector) -> ColumnSelector:
+        """What is left without another selector's columns."""
+        if self.all:
+            return other_selector
+        gone = set(other_selector.names)
+        groups = [group for group in self.subgroups if not gone & set(group.names)]
+        return ColumnSelector([n for n in self._names if n not in gone], groups)
+
+    def to_native(self) -> native.ColumnSelector:
+        """Penstock's selector: tags that stand for a role select by it."""
+        if not self:
+            raise ParameterError("the ColumnSelector is empty; name columns or tags")
+        roles, tags = roles_and_tags(self.tags)
+        names = [n if isinstance(n, str) else list(n) for n in self.grouped_names]
+        return native.ColumnSelector(names, tags=tags or None, roles=roles or None, everything=self.all)
+
+    def _node(self) -> Node:
+        from penstock.compat.merlin.dag.node import as_node
+
+        return as_node(self)
+
+    def __rshift__(self, operator: Any) -> Node:
+        return self._node() >> operator
+
+    def __add__(self, other: Any) -> Any:
+        if other is None or (self.all and not isinstance(other, native.Node)):
+            return self
+        if isinstance(other, native.Node):
+            return self._node() + other
+        if isinstance(other, Tags):
+            return ColumnSelector(self._names, self.subgroups, [*self.tags, other])
+        other = other if isinstance(other, ColumnSelector) else ColumnSelector(other)
+        if other.all:
+            return other
+        return ColumnSelector(
+            [*self._names, *other._names], [*self.subgroups, *other.subgroups], [*self.tags, *other.tags]
+        )
+
+    def __radd__(self, other: Any) -> Any:
+        if isinstance(other, native.Node):
+            return other + self._node()
+        return self if other is None else ColumnSelector(other) + self
+
+    def __sub__(self, other: Any) -> Node:
+        return self._node() - other
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ColumnSelector):
+            return False
+        mine, theirs = ((s.all, s._names, s.subgroups, s.tags) for s in (self, other))
+        return mine == theirs
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        return bool(self.all or self._names or self.subgroups or self.tags)
+
+    def __repr__(self) -> str:
+        return f"ColumnSelector({'*' if self.all else self.grouped_names!r})"
+
+
+class ColumnNames(list):
+    """What a user's operator is told of its columns: a list of names, as releases up to 0.6 gave it, and a selector.
+
+    >>> columns = ColumnNames(["a", ("b", "c")])
+    >>> list(columns), columns.names, columns.grouped_names
+    (['a', 'b', 'c'], ['a', 'b', 'c'], ['a', ('b', 'c')])
+    """
+
+    def __init__(self, groups: Sequence[Any]) -> None:
+        self.selector = ColumnSelector([g if isinstance(g, str) else list(g) for g in groups])
+        super().__init__(self.selector.names)
+
+    @property
+    def names(self) -> list[str]:
+        return self.selector.names
+
+    @property
+    def grouped_names(self) -> list:
+        return self.selector.grouped_names
+
+    @property
+    def subgroups(self) -> list[ColumnSelector]:
+        return self.selector.subgroups
+
+
+def _listed_groups(subgroups: Any) -> list[ColumnSelector]:
+    groups = [subgroups] if isinstance(subgroups, ColumnSelector) else list(subgroups or [])
+    return [group if isinstance(group, ColumnSelector) else ColumnSelector(group) for group in groups]
+
+
+__getattr__ = module_getattr(__name__)

@@ -1,0 +1,193 @@
+"""Merlin's dtype, and how others become it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from penstock.compat.merlin.dtypes.shape import Shape
+from penstock.compat.missing import module_getattr
+from penstock.core import dtypes as native
+from penstock.core.errors import SchemaError
+
+__all__ = ["DType", "ElementType", "ElementUnit"]
+
+
+class ElementType(Enum):
+    """What an element is.
+
+    >>> ElementType("int") is ElementType.Int
+    True
+    """
+
+    Bool = "bool"
+    Int = "int"
+    UInt = "uint"
+    Float = "float"
+    String = "string"
+    DateTime = "datetime"
+    Object = "object"
+    Unknown = "unknown"
+
+
+class ElementUnit(Enum):
+    """The unit of a time.
+
+    >>> ElementUnit.Nanosecond.value
+    'nanosecond'
+    """
+
+    Year = "year"
+    Month = "month"
+    Day = "day"
+    Hour = "hour"
+    Minute = "minute"
+    Second = "second"
+    Millisecond = "millisecond"
+    Microsecond = "microsecond"
+    Nanosecond = "nanosecond"
+
+
+@dataclass(frozen=True)
+class DType:
+    """A dtype of elements, with the shape of the column.
+
+    >>> DType("int32", ElementType.Int, 32, signed=True).to_numpy
+    dtype('int32')
+    """
+
+    name: str
+    element_type: ElementType
+    element_size: int | None = None
+    element_unit: ElementUnit | None = None
+    signed: bool | None = None
+    shape: Shape | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", Shape(self.shape))
+
+    @property
+    def to_numpy(self) -> np.dtype:
+        if self.element_type is ElementType.String:
+            return np.dtype("O")
+        try:
+            return np.dtype(self.name)
+        except TypeError:
+            raise SchemaError(f"dtype {self.name} has no NumPy equivalent") from None
+
+    @property
+    def to_python(self) -> type:
+        kinds = {"int": int, "uint": int, "float": float, "bool": bool, "string": str}
+        return kinds.get(self.element_type.value, object)
+
+    @property
+    def is_integer(self) -> bool:
+        return self.element_type in (ElementType.Int, ElementType.UInt)
+
+    @property
+    def is_float(self) -> bool:
+        return self.element_type is ElementType.Float
+
+    @property
+    def is_list(self) -> bool:
+        return bool(self.shape and self.shape.is_list)
+
+    @property
+    def is_ragged(self) -> bool:
+        return bool(self.shape and self.shape.is_ragged)
+
+    @property
+    def without_shape(self) -> DType:
+        return dataclasses.replace(self, shape=None)
+
+    def with_shape(self, shape: Any) -> DType:
+        return dataclasses.replace(self, shape=Shape(shape))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DType):
+            try:
+                other = dtype_of(other)
+            except TypeError:
+                return False
+            return self.name == other.name  # a foreign dtype says nothing of shapes
+        return (self.name, self.shape) == (other.name, other.shape)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+_UNITS = {"Y": "Year", "M": "Month", "D": "Day", "h": "Hour", "m": "Minute", "s": "Second", "ms": "Millisecond",
+          "us": "Microsecond", "ns": "Nanosecond"}  # fmt: skip
+
+
+def named(name: str) -> DType:
+    """The dtype of one of Merlin's names.
+
+    >>> named("uint8").element_type, named("datetime64[ns]").element_unit
+    (<ElementType.UInt: 'uint'>, <ElementUnit.Nanosecond: 'nanosecond'>)
+    """
+    for kind in ("uint", "int", "float"):
+        if name.startswith(kind) and name[len(kind) :].isdigit():
+            signed = None if kind == "uint" else True
+            return DType(name, ElementType(kind), int(name[len(kind) :]), signed=signed)
+    if name.startswith("datetime64"):
+        unit = name[len("datetime64[") : -1] if "[" in name else ""
+        return DType(name, ElementType.DateTime, 64, ElementUnit[_UNITS[unit]] if unit else None)
+    kinds = {"str": ElementType.String, "bool": ElementType.Bool, "object": ElementType.Object}
+    return DType(name, kinds.get(name, ElementType.Unknown))
+
+
+_OWN = {"str", "string", "object", "unknown", "float16", "datetime64", *(f"datetime64[{unit}]" for unit in _UNITS)}
+
+
+def dtype_of(external: Any) -> DType:
+    """Merlin's dtype for any other."""
+    if isinstance(external, DType):
+        return external
+    if external is None:
+        raise TypeError("None is no dtype; give one, or merlin.dtypes.unknown")
+    name = getattr(external, "name", None) if not isinstance(external, (str, type)) else external
+    if str(external).startswith("torch."):
+        name = str(external).removeprefix("torch.")
+    if isinstance(name, str) and name.lower() in _OWN:
+        return named({"string": "str"}.get(name.lower(), name.lower() if "[" not in name else name))
+    if external is np.float16:
+        return named("float16")
+    try:
+        return from_native(native.canonical(name if isinstance(name, str) else external))
+    except SchemaError as error:
+        raise TypeError(f"{external!r} is no dtype that is known here: {error}") from error
+
+
+def from_native(name: str) -> DType:
+    """Penstock's name of a dtype as Merlin's.
+
+    >>> from_native("string").name, from_native("datetime[ns]").name
+    ('str', 'datetime64[ns]')
+    """
+    if name == "string":
+        return named("str")
+    if name.startswith("datetime["):
+        return named(name.replace("datetime", "datetime64"))
+    known = name == "bool" or name in native.INTEGERS or name in native.FLOATS
+    return named(name if known else {"date": "datetime64[D]", "null": "unknown"}.get(name, "object"))
+
+
+def to_native(dtype: DType) -> str:
+    """Merlin's dtype as Penstock's name; what is not known is "null".
+
+    >>> to_native(named("str")), to_native(named("unknown"))
+    ('string', 'null')
+    """
+    if dtype.element_type is ElementType.Unknown:
+        return "null"
+    if dtype.element_type is ElementType.DateTime:
+        return "date" if dtype.name == "datetime64[D]" else native.canonical(dtype.name.replace("64", ""))
+    return native.canonical(dtype.name)
+
+
+__getattr__ = module_getattr(__name__)

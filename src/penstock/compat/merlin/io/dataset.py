@@ -1,0 +1,309 @@
+"""NVTabular's `Dataset`: Penstock's data set, with pandas frames on the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.compat.merlin.io import writing
+from penstock.compat.merlin.io.dataframe_iter import DataFrameIter
+from penstock.compat.merlin.io.opening import cast, opened
+from penstock.compat.merlin.io.shuffle import native_shuffle
+from penstock.compat.merlin.schema.schema import Schema, as_native
+from penstock.compat.missing import CompatError, module_getattr
+from penstock.core.artefact import replacing
+from penstock.core.errors import ParameterError, SchemaError
+from penstock.core.extras import require
+from penstock.data import dataset as native
+from penstock.data.partition import FramePartition, Partition
+
+__all__ = ["Dataset"]
+
+_JOINS = {"inner": "inner", "left": "left", "outer": "full", "full": "full"}
+
+
+class Dataset:
+    """Rows from parquet, CSV or Avro files, or from a pandas, polars, Arrow, cuDF or Dask frame.
+
+    Partitions hold about 64 MB; `part_size` says otherwise, `part_mem_fraction` only bounds them. `client`, `cpu` and
+    `base_dataset` are taken for the sake of old code: there is one kind of data set.
+
+    >>> import pandas as pd
+    >>> data = Dataset(pd.DataFrame({"user": [1, 2, 3], "click": [0, 1, 0]}))
+    >>> data.num_rows, data.schema.column_names, data.compute()["click"].tolist()
+    (3, ['user', 'click'], [0, 1, 0])
+    """
+
+    def __init__(
+        self,
+        path_or_source: Any,
+        engine: str | None = None,
+        npartitions: int | None = None,
+        part_size: int | str | None = None,
+        part_mem_fraction: float | None = None,
+        storage_options: dict[str, Any] | None = None,
+        dtypes: Mapping[str, Any] | None = None,
+        client: Any = "auto",
+        cpu: bool | None = None,
+        base_dataset: Dataset | None = None,
+        schema: Schema | None = None,
+        **kwargs: Any,
+    ) -> None:
+        source = path_or_source.native if isinstance(path_or_source, Dataset) else path_or_source
+        data = opened(source, engine, npartitions, part_size, part_mem_fraction, storage_options, dtypes, kwargs)
+        self.native: native.Dataset = data if schema is None else _described(data, schema)
+        self.client = None if client == "auto" else client
+        self.cpu, self.dtypes, self.base_dataset = True if cpu is None else cpu, dtypes, base_dataset or self
+
+    def _like(self, data: native.Dataset) -> Dataset:
+        return Dataset(data, client=self.client or "auto", cpu=self.cpu, base_dataset=self.base_dataset)
+
+    # Looking at it.
+
+    @property
+    def schema(self) -> Schema:
+        return Schema.from_native(self.native.schema)
+
+    @schema.setter
+    def schema(self, schema: Schema) -> None:
+        self.native = _described(self.native, schema)
+
+    @property
+    def num_rows(self) -> int:
+        return self.native.num_rows
+
+    @property
+    def npartitions(self) -> int:
+        return self.native.num_partitions
+
+    @property
+    def partition_lens(self) -> list[int]:
+        return self.native._row_counts()
+
+    @property
+    def file_partition_map(self) -> dict[str, list[int]]:
+        """`{file name: its partitions}`."""
+        found: dict[str, list[int]] = {}
+        for number, part in enumerate(self.native.partitions):
+            found.setdefault(Path(part.path or "").name, []).append(number)
+        return found
+
+    def infer_schema(self, n: int = 1) -> Schema:
+        """The schema of the data; it is always known here."""
+        return self.schema
+
+    def sample_dtypes(self, n: int = 1, annotate_lists: bool = False) -> Any:
+        if annotate_lists:
+            return {c.name: {"dtype": c.dtype.to_numpy, "is_list": c.is_list} for c in self.schema}
+        return self.head(n).dtypes
+
+    # As pandas.
+
+    def compute(self, **kwargs: Any) -> Any:
+        """All rows as a pandas frame."""
+        return self.native.to_pandas()
+
+    def head(self, n: int = 5, **kwargs: Any) -> Any:
+        return self.native.head(n).to_pandas()
+
+    def tail(self, n: int = 5, **kwargs: Any) -> Any:
+        """The last rows."""
+        frames: list[pl.DataFrame] = []
+        missing = n
+        for part in reversed(self.native.partitions):
+            frames.insert(0, part.read(self.native.schema.names).tail(missing))
+            missing -= frames[0].height
+            if missing <= 0:
+                break
+        return pl.concat(frames).to_pandas()
+
+    def persist(self, **kwargs: Any) -> Dataset:
+        """The same rows, in memory."""
+        parts: list[Partition] = [FramePartition(frame) for frame in self.native.iter_frames()]
+        return self._like(native.Dataset.from_partitions(parts, self.native.schema))
+
+    def to_ddf(self, columns: Any = None, shuffle: bool = False, seed: int | None = None) -> Any:
+        """A Dask frame of pandas partitions; `shuffle` orders these at random."""
+        frames = require("dask.dataframe", "dask")
+        names = [columns] if isinstance(columns, str) else list(columns or self.native.schema.names)
+        schema = self.native.schema.select(names)
+        parts = self.native.partitions
+        if shuffle:
+            parts = [parts[i] for i in np.random.default_rng(seed).permutation(len(parts))]
+        meta = pl.DataFrame(schema=schema.polars_schema).to_pandas()
+        return frames.from_map(_ReadPandas(tuple(names)), parts, meta=meta, enforce_metadata=False)
+
+    def to_iter(
+        self,
+        columns: Any = None,
+        indices: Sequence[int] | None = None,
+        shuffle: bool = False,
+        seed: int | None = None,
+        use_file_metadata: bool | None = None,
+        epochs: int = 1,
+    ) -> DataFrameIter:
+        """Partitions one by one, as pandas frames."""
+        columns = [columns] if isinstance(columns, str) else columns
+        data = self.native
+        if shuffle:
+            order = np.random.default_rng(seed).permutation(data.num_partitions)
+            data = native.Dataset.from_partitions([data.partitions[i] for i in order], data.schema)
+        return DataFrameIter(data, columns, indices, epochs=epochs)
+
+    # Other data sets.
+
+    def shuffle_by_keys(self, keys: Any, hive_data: bool | None = None, npartitions: int | None = None) -> Dataset:
+        """Equal keys in one partition."""
+        keys = [keys] if isinstance(keys, str) else list(keys)
+        return self._like(self.native.shuffle_by_keys(keys, npartitions, engine=self.client))
+
+    def repartition(self, npartitions: int | None = None, partition_size: int | str | None = None) -> Dataset:
+        if partition_size is not None:
+            return self._like(self.native.repartition(part_size=partition_size))
+        return self._like(self.native.repartition(npartitions))
+
+    @classmethod
+    def merge(cls, left: Dataset, right: Any, **kwargs: Any) -> Dataset:
+        """Join two data sets; `on`, `how` and `suffixes` as pandas takes them."""
+        other = right if isinstance(right, Dataset) else Dataset(right)
+        how = kwargs.pop("how", "inner")
+        if how not in _JOINS:
+            raise ParameterError(f"how must be one of {', '.join(_JOINS)}, got {how!r}")
+        on = kwargs.pop("on", None)
+        left_on, right_on = kwargs.pop("left_on", on), kwargs.pop("right_on", on)
+        suffixes = kwargs.pop("suffixes", ("_x", "_y"))
+        if kwargs or left_on is None or right_on is None:
+            raise ParameterError(f"merge takes on (or left_on and right_on), how and suffixes, got {sorted(kwargs)}")
+        keys, theirs = ([k] if isinstance(k, str) else list(k) for k in (left_on, right_on))
+        both = [n for n in left.native.schema.names if n in other.native.schema and n not in keys]
+        mine = _renamed(left.native, {n: f"{n}{suffixes[0]}" for n in both})
+        names = {n: f"{n}{suffixes[1]}" for n in both} | dict(zip(theirs, keys, strict=True))
+        joined = mine.merge(_renamed(other.native, names), keys, _JOINS[how], engine=left.client)
+        return left._like(joined)
+
+    def to_cpu(self) -> None:
+        """Data is in host memory always."""
+        self.cpu = True
+
+    def to_gpu(self) -> None:
+        """Data is in host memory always; a loader moves batches to its device."""
+        self.cpu = False
+
+    # Writing.
+
+    def to_parquet(
+        self,
+        output_path: Any,
+        shuffle: Any = None,
+        preserve_files: bool = False,
+        output_files: Any = None,
+        out_files_per_proc: int | None = None,
+        row_group_size: int = 250_000,
+        num_threads: int = 0,
+        dtypes: Mapping[str, Any] | None = None,
+        cats: Sequence[str] | None = None,
+        conts: Sequence[str] | None = None,
+        labels: Sequence[str] | None = None,
+        suffix: str | None = ".parquet",
+        partition_on: Any = None,
+        method: str = "subgraph",
+        write_hugectr_keyset: bool = False,
+    ) -> None:
+        """Write parquet files and the schema; what an earlier run wrote to the same folder is replaced.
+
+        `output_files` is a number or a list of names; `cats`, `conts` and `labels` say what columns are to a model.
+        """
+        if write_hugectr_keyset:
+            raise CompatError("HugeCTR's key sets are not written; its training is not part of Penstock")
+        if isinstance(output_files, Mapping):
+            raise ParameterError("output_files takes a number of files or a list of names")
+        if preserve_files and (output_files or partition_on):
+            raise ParameterError("preserve_files excludes output_files and partition_on")
+        data = self.native if not dtypes else cast(self.native, dtypes)
+        roles = {"categorical": cats, "continuous": conts, "label": labels}
+        data = data.with_roles(**{role: names for role, names in roles.items() if names})
+        names = [str(name) for name in output_files] if isinstance(output_files, (list, tuple)) else None
+        number = output_files if isinstance(output_files, int) else out_files_per_proc
+        if preserve_files:
+            data, names = writing.by_file(data)
+        writing.write(
+            data, output_path, native_shuffle(shuffle), names, number, row_group_size, partition_on, suffix, self.client
+        )
+
+    def to_npy(self, output_file: Any, append: bool = False) -> None:
+        """All rows as one `.npy` array, a column of it for each column (and each element of a list)."""
+        pieces = [np.hstack([_block(series) for series in frame]) for frame in self.native.iter_frames()]
+        if append and Path(output_file).exists():
+            pieces.insert(0, np.load(output_file))
+        with replacing(output_file) as partial, partial.open("wb") as file:
+            np.save(file, np.vstack(pieces))
+
+    def validate_dataset(self, **kwargs: Any) -> bool:
+        """Whether the files are such that they are read well; parquet is."""
+        return all(str(part.path or "").endswith(".parquet") for part in self.native.partitions)
+
+    def regenerate_dataset(
+        self,
+        output_path: Any,
+        columns: Sequence[str] | None = None,
+        output_format: str = "parquet",
+        compute: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        """Write the data anew, in row groups and files of a good size, in its order."""
+        data = self.native if columns is None else self.native.select(columns)
+        data.to_parquet(output_path, overwrite=True)
+
+    def __repr__(self) -> str:
+        return repr(self.native)
+
+
+class _ReadPandas:
+    """Reads a partition for Dask."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self.columns = columns
+
+    def __call__(self, part: Partition) -> Any:
+        return part.read(self.columns).to_pandas()
+
+
+class _Renames:
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = dict(names)
+
+    def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.rename(self.names, strict=False)
+
+
+def _renamed(data: native.Dataset, names: Mapping[str, str]) -> native.Dataset:
+    changed = {old: new for old, new in names.items() if old != new}
+    if not changed:
+        return data
+    columns = [c.with_(name=changed.get(c.name, c.name)) for c in data.schema]
+    return data.map(_Renames(changed), type(data.schema)(columns))
+
+
+def _described(data: native.Dataset, schema: Any) -> native.Dataset:
+    """The columns that a schema names, as it describes them."""
+    described = as_native(schema)
+    if described is None or not hasattr(described, "names"):
+        raise SchemaError(f"schema must be a merlin.schema.Schema, got {type(schema).__name__}")
+    chosen = data if described.names == data.schema.names else data.select(described.names)
+    return chosen.with_schema(described)
+
+
+def _block(series: pl.Series) -> np.ndarray:
+    if isinstance(series.dtype, pl.List):
+        lengths = set(series.list.len().to_list())
+        if len(lengths) > 1:
+            raise SchemaError(f"column {series.name!r} holds lists of different lengths; an array needs them equal")
+        return np.vstack(series.to_list()) if series.len() else np.empty((0, 0))
+    return series.to_numpy().reshape(-1, 1)
+
+
+__getattr__ = module_getattr(__name__)

@@ -1,0 +1,192 @@
+"""What NVTabular's `Dataset` was given, as Penstock's data set: paths with pandas' reader arguments, frames, Dask."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from penstock.core.dtypes import canonical, to_polars
+from penstock.core.errors import ColumnNotFoundError, ParameterError, suggest
+from penstock.core.params import Real, check
+from penstock.core.schema import Schema
+from penstock.data.dataset import DEFAULT_PART_SIZE, Dataset
+from penstock.data.files import parse_bytes
+from penstock.data.partition import Partition
+
+ENGINES = ("parquet", "csv", "avro")
+# Arguments of the readers below NVTabular that say how to read, not what; there is nothing to say here.
+HOW = ("row_groups_per_part", "legacy", "batch_size", "aggregate_files", "gather_statistics", "split_row_groups",
+       "index", "blocksize", "chunksize", "include_path_column", "assume_missing", "sample", "low_memory",
+       "memory_map", "engine_kwargs", "calculate_divisions", "ignore_metadata_file")  # fmt: skip
+
+
+def opened(
+    source: Any,
+    engine: str | None,
+    npartitions: int | None,
+    part_size: Any,
+    part_mem_fraction: float | None,
+    storage_options: dict[str, Any] | None,
+    dtypes: Mapping[str, Any] | None,
+    kwargs: Mapping[str, Any],
+) -> Dataset:
+    """The data set that a source means."""
+    if isinstance(source, Dataset):
+        return source
+    if isinstance(source, (str, os.PathLike)) or _is_paths(source):
+        size = _part_size(part_size, part_mem_fraction)
+        return _files(source, engine, size, storage_options, dtypes, dict(kwargs))
+    if kwargs:
+        raise ParameterError(f"{next(iter(kwargs))!r} says how files are read; the data is a {type(source).__name__}")
+    if hasattr(source, "to_delayed") and hasattr(source, "npartitions"):
+        data = _dask(source)
+    else:
+        data = Dataset(_frame(source), part_size=part_size or DEFAULT_PART_SIZE)
+    if dtypes:
+        data = cast(data, dtypes)
+    return data if npartitions is None else data.repartition(npartitions)
+
+
+def _is_paths(source: Any) -> bool:
+    listed = isinstance(source, (list, tuple, set)) and len(source) > 0
+    return listed and all(isinstance(s, (str, os.PathLike)) for s in source)
+
+
+def _part_size(part_size: Any, fraction: float | None) -> int | str:
+    """`part_size` as given; a fraction of the memory is the most that partitions may have, never a reason to grow."""
+    if part_size is not None:
+        return part_size
+    if fraction is None:
+        return DEFAULT_PART_SIZE
+    check("part_mem_fraction", fraction, Real(min=0, max=1))
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1 << 30
+    return max(1 << 20, min(parse_bytes(DEFAULT_PART_SIZE), int(fraction * total)))
+
+
+def _files(
+    source: Any,
+    engine: str | None,
+    part_size: int | str,
+    storage_options: dict[str, Any] | None,
+    dtypes: Mapping[str, Any] | None,
+    kwargs: dict[str, Any],
+) -> Dataset:
+    if engine is not None and engine not in ENGINES:
+        raise ParameterError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    paths = os.fspath(source) if isinstance(source, (str, os.PathLike)) else naturally_sorted(source)
+    dtypes = {**(kwargs.pop("dtype", None) or {}), **(dtypes or {})}
+    options: dict[str, Any] = {}
+    for name in ("sep", "delimiter"):
+        if name in kwargs:
+            options["separator"] = kwargs.pop(name)
+    if "names" in kwargs:
+        options["names"] = kwargs.pop("names")
+        options["header"] = False
+    if "header" in kwargs:
+        options["header"] = kwargs.pop("header") is not None
+    chosen = kwargs.pop("usecols", None) or kwargs.pop("columns", None)
+    for name in kwargs:
+        if name not in HOW:
+            known = ["sep", "names", "header", "dtype", "usecols"]
+            raise ParameterError(f"Dataset has no argument {name!r}{suggest(name, known, 'reader arguments')}")
+    wanted = {n: "hex32" if str(d) == "hex" else d for n, d in dtypes.items()}
+    data = Dataset(
+        paths, format=engine, part_size=part_size, dtypes=wanted or None, storage_options=storage_options, **options
+    )
+    return data if chosen is None else data.select(list(chosen))
+
+
+def naturally_sorted(paths: Sequence[Any]) -> list[str]:
+    """Paths by name, numbers by size.
+
+    >>> naturally_sorted(["part_10.parquet", "part_2.parquet"])
+    ['part_2.parquet', 'part_10.parquet']
+    """
+    return sorted(map(os.fspath, paths), key=_by_number)
+
+
+def _by_number(path: str) -> list[Any]:
+    return [int(piece) if piece.isdigit() else piece for piece in re.split(r"(\d+)", path)]
+
+
+def _frame(source: Any) -> Any:
+    """A frame that Penstock opens; one of cuDF's comes through Arrow."""
+    if type(source).__module__.split(".")[0] == "cudf":
+        return source.to_arrow()
+    return source
+
+
+@dataclass(frozen=True)
+class DaskPartition(Partition):
+    """One partition of a Dask frame, computed when it is read."""
+
+    delayed: Any
+
+    @property
+    def path(self) -> None:  # type: ignore[override]
+        return None
+
+    @property
+    def num_rows(self) -> None:  # type: ignore[override]
+        return None
+
+    @property
+    def num_bytes(self) -> int:  # type: ignore[override]
+        return 0
+
+    def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        frame = _from_pandas(self.delayed.compute(scheduler="synchronous"))
+        if columns is None:
+            return frame
+        for name in columns:
+            if name not in frame.columns:
+                raise ColumnNotFoundError(name, frame.columns, "the Dask frame")
+        return frame.select(columns)
+
+
+def _from_pandas(frame: Any) -> pl.DataFrame:
+    frame = _frame(frame)
+    return pl.DataFrame(pl.from_arrow(frame)) if hasattr(frame, "column_names") else pl.from_pandas(frame)
+
+
+def _dask(source: Any) -> Dataset:
+    parts = [DaskPartition(delayed) for delayed in source.to_delayed()]
+    first = parts[0].read()
+    return Dataset.from_partitions(parts, Schema.from_polars(first.schema))
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Columns in other dtypes, `"hex"` for the integers that hexadecimal text spells."""
+
+    dtypes: Mapping[str, Any]
+
+    def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.with_columns(self._expression(n, d, frame.schema[n]) for n, d in self.dtypes.items())
+
+    def _expression(self, name: str, dtype: Any, found: pl.DataType) -> pl.Expr:
+        if str(dtype) in ("hex", "hex32", "hex64"):
+            wide = pl.UInt64() if dtype == "hex64" else pl.UInt32()
+            return pl.col(name).str.to_integer(base=16, dtype=wide) if found == pl.String else pl.col(name).cast(wide)
+        return pl.col(name).cast(to_polars(canonical(dtype), isinstance(found, pl.List)))
+
+
+def cast(data: Dataset, dtypes: Mapping[str, Any]) -> Dataset:
+    """The data set with some columns in other dtypes."""
+    for name in dtypes:
+        data.schema[name]
+    change: Callable[[pl.DataFrame], pl.DataFrame] = Cast(dict(dtypes))
+    found = Schema.from_polars(change(pl.DataFrame(schema=data.schema.polars_schema)).schema)
+    schema = Schema(data.schema[c.name].with_(dtype=c.dtype) for c in found)
+    return data.map(change, schema)
+
+
+def stem(path: str) -> str:
+    """A file's name without its suffix."""
+    return Path(path).name.split(".")[0]

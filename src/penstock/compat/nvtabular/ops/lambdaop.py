@@ -1,0 +1,82 @@
+"""A user's function of a column, on pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+
+from penstock.compat.merlin.dag.observed import Observed
+from penstock.compat.merlin.dag.user_operator import names_and_nodes
+from penstock.compat.merlin.dtypes.base import dtype_of
+from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
+from penstock.compat.merlin.schema.tags import listed, role_of, text_of
+from penstock.compat.missing import module_getattr
+from penstock.compat.nvtabular.ops.placed import Placed
+from penstock.core.schema import Schema
+from penstock.etl import ops as native
+from penstock.etl.operator import Columns
+from penstock.etl.ops.custom import _takes_two
+
+__all__ = ["LambdaOp"]
+
+
+class LambdaOp(Placed, Observed, native.LambdaOp):
+    """`f(series)` or `f(series, frame)` on pandas, a partition at a time.
+
+    The dtype of the result is seen on the first rows when it is not given. A function that is importable by name is
+    saved with the workflow, a lambda is not.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> words = pd.DataFrame({"text": ["a b", "c"]})
+    >>> Workflow(["text"] >> LambdaOp(lambda col: col.str.split(" "))).transform(words)["text"].tolist()[0].tolist()
+    ['a', 'b']
+    """
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        dependency: Any = None,
+        label: str | None = None,
+        dtype: Any = None,
+        tags: Any = None,
+        properties: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, str] | None = None,
+    ) -> None:
+        wanted = None if dtype is None else dtype_to_native(dtype_of(dtype))
+        super().__init__(f, dependency, label, wanted, [text_of(t) for t in listed(tags)] or None, properties)
+        self.outputs = None if outputs is None else dict(outputs)
+
+    def dependencies(self) -> list[Any]:
+        return names_and_nodes(self.dependency)
+
+    def _call(self, frame: pl.DataFrame, name: str) -> pl.Series:
+        column = frame[name].to_pandas()
+        result = self.f(column, frame.to_pandas()) if _takes_two(self.f) else self.f(column)
+        if hasattr(result, "to_frame"):
+            return pl.Series(name, pl.from_pandas(result.reset_index(drop=True)))
+        return pl.Series(name, result)
+
+    def compute(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        return native.LambdaOp.transform(self, frame, columns)
+
+    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        return self.cast(self.compute(frame, columns))
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        if self._looking:
+            return inputs.select(columns.names)
+        schema = super().output_schema(inputs, columns) if self.outputs is None else self._annotated(inputs)
+        role = role_of(listed(self.tags))
+        return schema if role is None else Schema(c.with_(role=role) for c in schema)
+
+    def _annotated(self, inputs: Schema) -> Schema:
+        seen = self.seen_schema(inputs)
+        assert seen is not None
+        tags, properties = set(listed(self.tags)), dict(self.properties or {})
+        return Schema(c.with_(tags=c.tags | tags, properties={**c.properties, **properties}) for c in seen)
+
+
+__getattr__ = module_getattr(__name__)

@@ -1,0 +1,45 @@
+"""Scales: float32 as NVTabular 0.5 gave them, float64 as later releases did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.compat import settings
+from penstock.compat.missing import module_getattr
+from penstock.compat.nvtabular.ops.placed import Placed
+from penstock.etl import ops as native
+
+__all__ = ["Normalize", "NormalizeMinMax"]
+
+
+class Normalize(Placed, native.Normalize):
+    """Mean 0 and standard deviation 1.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> Workflow(["x"] >> Normalize()).fit_transform(pd.DataFrame({"x": [1.0, 2.0, 3.0]}))["x"].tolist()
+    [-1.0, 0.0, 1.0]
+    """
+
+    saved_as = native.Normalize
+
+    def __init__(self, out_dtype: Any = None) -> None:
+        super().__init__(_dtype(out_dtype))
+
+
+class NormalizeMinMax(Placed, native.NormalizeMinMax):
+    """The range seen in fitting becomes [0, 1]; a constant column becomes 0."""
+
+    saved_as = native.NormalizeMinMax
+
+    def __init__(self, out_dtype: Any = None) -> None:
+        super().__init__(_dtype(out_dtype))
+
+
+def _dtype(out_dtype: Any) -> Any:
+    if out_dtype is not None:
+        return out_dtype
+    return "float32" if settings.nvtabular() == "0.5" else "float64"
+
+
+__getattr__ = module_getattr(__name__)

@@ -1,0 +1,65 @@
+"""Operators with the statistics that NVTabular saved: enough to transform, too little to learn more rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from penstock.core.errors import NotFittedError
+from penstock.etl import ops as native
+from penstock.etl.operator import Columns
+
+
+class _Loaded:
+    """Mixin: the state is the finished statistics."""
+
+    def merge(self, left: Any, right: Any) -> Any:
+        raise NotFittedError(
+            f"{self!r} holds finished statistics that NVTabular saved and cannot learn from more rows; fit the "
+            f"workflow again"
+        )
+
+
+class _LoadedScale(_Loaded):
+    def finish(self, state: dict[str, list[float]], columns: Columns) -> None:
+        self.state_ = state
+        self.offsets_ = {name: offset for name, (offset, _) in state.items()}
+        self.scales_ = {name: scale if scale > 0 else 1.0 for name, (_, scale) in state.items()}
+
+    def save_state(self, folder: Path) -> None:
+        (folder / "state.json").write_text(json.dumps(self.state_))
+
+    def load_state(self, folder: Path, columns: Columns) -> None:
+        self.finish(json.loads((folder / "state.json").read_text()), columns)
+
+
+class LoadedNormalize(_LoadedScale, native.Normalize):
+    """`Normalize` with means and standard deviations; the state is `{column: [mean, std]}`."""
+
+
+class LoadedNormalizeMinMax(_LoadedScale, native.NormalizeMinMax):
+    """`NormalizeMinMax` with ranges; the state is `{column: [least, range]}`."""
+
+
+class LoadedFillMedian(_Loaded, native.FillMedian):
+    """`FillMedian` with medians; the state is `{column: median}`."""
+
+    def finish(self, state: dict[str, float], columns: Columns) -> None:
+        self.state_, self.medians_ = state, dict(state)
+
+
+class LoadedJoinGroupby(_Loaded, native.JoinGroupby):
+    """`JoinGroupby` with finished tables, keys first, statistics under the names of the outputs."""
+
+    def finish(self, state: list[pl.DataFrame], columns: Columns) -> None:
+        self.state_, self.tables_ = state, state
+
+    def save_state(self, folder: Path) -> None:
+        for i, table in enumerate(self.tables_):
+            table.write_parquet(folder / f"table.{i}.parquet")
+
+    def load_state(self, folder: Path, columns: Columns) -> None:
+        self.finish([pl.read_parquet(folder / f"table.{i}.parquet") for i in range(len(columns.groups))], columns)

@@ -1,0 +1,171 @@
+"""NVTabular's `Workflow`: Penstock's, with NVTabular's data sets, schemas and saved form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.compat.merlin.dag.graph import Graph
+from penstock.compat.merlin.dag.node import Node, as_node, place_nodes, promoted
+from penstock.compat.merlin.dag.observed import forget, look
+from penstock.compat.merlin.io.dataset import Dataset
+from penstock.compat.merlin.io.opening import opened
+from penstock.compat.merlin.schema.schema import Schema, as_native
+from penstock.compat.missing import module_getattr
+from penstock.compat.nvtabular.workflow import saved_json
+from penstock.core.artefact import MANIFEST
+from penstock.core.errors import ArtefactError
+from penstock.data import dataset as native_data
+from penstock.etl import workflow as native
+from penstock.etl.graph import ancestors
+
+__all__ = ["Workflow"]
+
+
+class Workflow:
+    """Fits and runs a graph of operators; `client` is a Dask client that the work is spread over.
+
+    Data sets in, data sets out; pandas in, pandas out.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Dataset, ops
+    >>> data = Dataset(pd.DataFrame({"user": ["b", "a", "b"], "price": [1.0, None, 3.0]}))
+    >>> workflow = Workflow((["user"] >> ops.Categorify()) + (["price"] >> ops.FillMissing()))
+    >>> workflow.fit_transform(data).to_ddf().compute().to_dict("list")
+    {'user': [1, 2, 1], 'price': [1.0, 0.0, 3.0]}
+    """
+
+    def __init__(self, output_node: Any, client: Any = None) -> None:
+        self.native = native.Workflow(as_node(output_node), engine=client)
+
+    @classmethod
+    def _of(cls, workflow: native.Workflow) -> Workflow:
+        made = cls.__new__(cls)
+        made.native = workflow
+        promoted(workflow.output)
+        if workflow.is_fitted:
+            place_nodes(workflow._fitted_plan())
+        return made
+
+    @property
+    def client(self) -> Any:
+        return self.native.engine
+
+    @client.setter
+    def client(self, client: Any) -> None:
+        self.native.engine = client
+
+    @property
+    def output_node(self) -> Node:
+        return promoted(self.native.output)
+
+    @property
+    def graph(self) -> Graph:
+        graph = Graph(self.output_node)
+        graph._plan = self.native._plan
+        return graph
+
+    # Fitting and transforming.
+
+    def fit(self, dataset: Any) -> Workflow:
+        """Learn from a data set."""
+        data = _native(dataset)
+        forget(ancestors([self.native.output]))
+        look(self.native.output, data)
+        self.native.fit(data)
+        place_nodes(self.native._fitted_plan())
+        return self
+
+    def transform(self, dataset: Any) -> Any:
+        """A data set for a data set (lazily), a frame for a frame."""
+        if not self.native.is_fitted and not self.native._has_fitted_ops():
+            look(self.native.output, _native(dataset))
+        if isinstance(dataset, Dataset):
+            return dataset._like(self.native.transform(dataset.native))
+        return self.native.transform(dataset)
+
+    def fit_transform(self, dataset: Any) -> Any:
+        """Fit, then transform the same rows."""
+        self.fit(dataset)
+        if isinstance(dataset, Dataset):
+            return dataset._like(self.native._transformed(dataset.native, training=True))
+        return self.native._transformed(dataset, training=True)
+
+    def fit_schema(self, input_schema: Schema) -> Workflow:
+        """Work out the schemas without data."""
+        self.native.fit_schema(as_native(input_schema))  # type: ignore[arg-type]
+        place_nodes(self.native._fitted_plan())
+        return self
+
+    def clear_stats(self) -> None:
+        """Forget what was learned."""
+        self.native.clear_stats()
+
+    # Schemas.
+
+    @property
+    def input_schema(self) -> Schema | None:
+        return Schema.from_native(self.native.input_schema) if self.native.is_fitted else None
+
+    @property
+    def output_schema(self) -> Schema | None:
+        return Schema.from_native(self.native.output_schema) if self.native.is_fitted else None
+
+    @property
+    def input_dtypes(self) -> dict[str, np.dtype] | None:
+        return None if (schema := self.input_schema) is None else {c.name: c.dtype.to_numpy for c in schema}
+
+    @property
+    def output_dtypes(self) -> dict[str, np.dtype] | None:
+        return None if (schema := self.output_schema) is None else {c.name: c.dtype.to_numpy for c in schema}
+
+    # Smaller workflows.
+
+    def remove_inputs(self, input_cols: Any) -> Workflow:
+        """Take raw columns, and all that depends on them, out of this workflow."""
+        self.native = self.native.remove_inputs([input_cols] if isinstance(input_cols, str) else list(input_cols))
+        place_nodes(self.native._fitted_plan())
+        return self
+
+    def get_subworkflow(self, subgraph_name: str) -> Workflow:
+        """The workflow that ends at a named part of the graph."""
+        return Workflow._of(self.native.get_subworkflow(subgraph_name))
+
+    @property
+    def subworkflows(self) -> list[str]:
+        return list(self.graph.subgraphs)
+
+    # Saving.
+
+    def save(self, path: Any, modules_byvalue: Any = None) -> None:
+        """Write the workflow to a folder, over one that was saved there before; JSON and parquet, no pickle."""
+        self.native.save(path, overwrite=True)
+
+    @classmethod
+    def load(cls, path: Any, client: Any = None) -> Workflow:
+        """A workflow that was saved here, or by a release of NVTabular that saves JSON."""
+        folder = Path(path)
+        if (folder / MANIFEST).is_file():
+            return cls._of(native.Workflow.load(folder, engine=client))
+        if (folder / saved_json.GRAPH).is_file():
+            return cls._of(saved_json.load(folder, client))
+        if (folder / "workflow.pkl").is_file():
+            raise ArtefactError(
+                f"{folder / 'workflow.pkl'} is a pickle, which runs code when it is loaded, so it never is; fit the "
+                f"workflow again here, or save it with a release of NVTabular that writes {saved_json.GRAPH}"
+            )
+        raise ArtefactError(f"{folder} holds no saved workflow (neither {MANIFEST} nor {saved_json.GRAPH})")
+
+    def __repr__(self) -> str:
+        return repr(self.native)
+
+
+def _native(dataset: Any) -> native_data.Dataset:
+    if isinstance(dataset, Dataset):
+        return dataset.native
+    return opened(dataset, None, None, None, None, None, None, {})
+
+
+__getattr__ = module_getattr(__name__)
