@@ -89,7 +89,7 @@ def line_chart(
         "svg",
         tag("title", title),
         tag("desc", told),
-        *_axes(ticks(low, high), ticks(left, right), px, py, form),
+        *_axes(ticks(low, high, 5), ticks(left, right), px, py, form),
         *drawn,
         tag("line", class_="cursor", x1=0, x2=0, y1=_TOP, y2=_HEIGHT - _BOTTOM),
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
@@ -127,7 +127,7 @@ def _axes(
         out.append(tag("text", form(y), x=_LEFT - 8, y=at + 4, class_="end"))
     for x in xs:
         out.append(tag("text", count(x), x=_cut(px(x)), y=_HEIGHT - 10, class_="mid"))
-    return out
+    return [*out, tag("text", "step", x=_LEFT - 8, y=_HEIGHT - 10, class_="end")]
 
 
 def _line(line: Series, px: Callable[[float], float], py: Callable[[float], float]) -> Markup:

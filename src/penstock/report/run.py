@@ -117,6 +117,7 @@ class RunRecorder:
     def _on_begin(self, payload: Mapping[str, Any]) -> None:
         self._data["configuration"] = plain(payload.get("configuration") or {})
         self._data["output"] = plain(payload.get("output"))
+        self._data["best_auc"] = payload.get("best_auc") or self._data["best_auc"]
 
     def _on_stage(self, payload: Mapping[str, Any]) -> None:
         stages, now = self._data["stages"], time.perf_counter() - self._began
@@ -244,7 +245,7 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any]:
     valid: Mapping[str, Any] = next((record for record in reversed(records) if record["kind"] == "valid"), {})
     trained = [record for record in records if record["kind"] == "train"]
     auc = figures.get("auc", valid.get("auc"))
-    best = figures.get("best_auc", data["best_auc"])
+    best = figures.get("best_auc") or data["best_auc"]
     known = auc is not None and best is not None and best > 0.5
     rows = data["history"].get("rows") or (trained[-1].get("rows") if trained else None)
     seconds = sum(r["seconds"]["total"] for r in trained if isinstance(r.get("seconds"), Mapping))

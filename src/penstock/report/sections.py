@@ -159,7 +159,28 @@ def training(report: Report) -> Markup:
         setting.get("valid_rows") and f"{whole(setting['valid_rows'])} rows held out",
     ]
     about = " · ".join(str(part) for part in known if part)
-    return section("training", "Training", tag("div", *charts, class_="charts"), _figures(records), about=about)
+    figures = [tag("div", *charts, class_="charts"), _examples(report), _figures(records)]
+    return section("training", "Training", *figures, about=about)
+
+
+def _examples(report: Report) -> Markup | None:
+    """Held-out rows through the saved model."""
+    examples = (report.get("figures") or {}).get("examples") or []
+    rows = [
+        [f"row {number}", bar(0, e["probability"], "accent"), share(e["probability"]), _outcome(e.get("label"))]
+        for number, e in enumerate(examples[:10], 1)
+        if e.get("probability") is not None
+    ]
+    if not rows:
+        return None
+    head = ["row", "probability", "in figures", "what happened"]
+    figures = table(head, rows, "Predictions of the saved model on held-out rows", "waterfall", numeric=(2, 3))
+    title = tag("h3", "Predictions", tag("small", "held-out rows through the saved model"))
+    return tag("div", title, figures, class_="lane")
+
+
+def _outcome(label: Any) -> str:
+    return {0: "no click", 1: "click"}.get(label, f"label {label}") if label is not None else ""
 
 
 def _series(records: Iterable[Mapping[str, Any]], figure: str) -> list[Series]:
