@@ -54,6 +54,8 @@ HOMES = {
     "lightning": FRAMEWORKS,
     "fastapi": ("serve/http*",),
     "uvicorn": ("serve/http*",),
+    "starlette": ("serve/http*",),
+    "prometheus_client": ("serve/http*",),
     "nbclient": ("compat/*",),
     "nbformat": ("compat/*",),
     "tensorboard": ("train/*",),

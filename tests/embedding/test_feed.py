@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -126,3 +127,33 @@ def test_a_feed_of_other_slots_is_refused(feed):
     reader.poll()
     with pytest.raises(ArtefactError, match="other slots"):
         reader.poll()
+
+
+def test_lookups_go_on_while_packets_are_applied(tmp_path):
+    """A whole packet is read beside the rows in use; others a few rows at a time. Nobody ever sees an empty store."""
+    ids = np.arange(100_000)
+    store, serving = Store(CONFIG, SGD()), Store(CONFIG)
+    writer = FeedWriter(store, tmp_path / "feed", whole_every=2)
+    reader, seen, stop = FeedReader(tmp_path / "feed", serving), [], threading.Event()
+    step(store, ids)
+    writer.publish()
+    reader.poll()
+
+    def look() -> None:
+        while not stop.is_set():
+            found = serving.lookup({"c": ids[-3:]}, train=False).packed
+            seen.append(bool(found.any(1).all()))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        for _ in range(4):  # changes, everything, changes, everything
+            step(store, ids)
+            writer.publish()
+            assert reader.poll() == 1
+            assert same(store, serving)
+    finally:
+        stop.set()
+        thread.join()
+    writer.close()
+    assert len(seen) > 20 and all(seen)

@@ -13,75 +13,8 @@ import torch
 import penstock as ps
 from penstock import ops
 from penstock.core.errors import ArtefactError, DataError, OutputExistsError, ParameterError, SchemaError
-from penstock.embedding import Adagrad, FeedWriter, Store
-from penstock.loader.torch import Loader
-from penstock.nn import DLRM, EmbeddingTables
+from penstock.embedding import FeedWriter
 from penstock.serve import Predictor, save_model
-from penstock.train import fit, slots_of
-
-
-def raw_rows(rows: int = 300) -> pl.DataFrame:
-    rng = np.random.default_rng(0)
-    user = rng.integers(0, 20, rows)
-    return pl.DataFrame(
-        {
-            "user": [f"u{n}" for n in user],
-            "ad": pl.Series(rng.integers(1, 2**31, 5)[rng.integers(0, 5, rows)], dtype=pl.UInt32),
-            "tags": [rng.integers(0, 9, n).tolist() for n in rng.integers(0, 4, rows)],
-            "price": pl.Series([None if p < 0.1 else float(p) for p in rng.random(rows)], dtype=pl.Float32),
-            "click": pl.Series((user % 2).astype(np.int8)),
-        }
-    )
-
-
-class Trained:
-    def __init__(self, tables: bool = False) -> None:
-        torch.manual_seed(0)
-        self.frame = raw_rows()
-        columns = ps.Schema.from_polars(self.frame.schema)
-        columns = columns.with_column(columns["ad"].with_(properties={"text": "hex"}))
-        data = ps.Dataset(self.frame, schema=columns).with_roles(label=["click"])
-        categories = ["user", "ad"] >> ops.Categorify()
-        lists = ["tags"] >> ops.Categorify()
-        self.workflow = ps.Workflow(
-            ["click"] + categories + lists + (["price"] >> ops.FillMissing() >> ops.Normalize())
-        )
-        self.features = self.workflow.fit_transform(data).to_polars()
-        self.schema = self.workflow.output_schema
-        self.loader = Loader(ps.Dataset(self.features, schema=self.schema), 50)
-        self.model = DLRM(self.schema, 4, bottom=(8,), top=(8,))
-        if tables:
-            self.store = EmbeddingTables(self.schema, 4)
-        else:
-            self.store = Store(slots_of(self.schema, 4), Adagrad(lr=0.2))
-        fit(self.model, self.loader, self.store, epochs=3, staleness=1, progress=False)
-
-    def expected(self) -> np.ndarray:
-        """What the model says of the features, computed by hand."""
-        columns = {n: self.features[n] for n in ("user", "ad", "tags", "price")}
-        lists = columns["tags"].to_arrow()
-        ids = {n: columns[n].to_numpy() for n in ("user", "ad")}
-        ragged = lists.values.to_numpy(zero_copy_only=False).astype(np.int64), lists.offsets.to_numpy().astype(np.int64)
-        with torch.no_grad():
-            if isinstance(self.store, Store):
-                found = self.store.lookup({**ids, "tags": ragged}, train=False).tensors()
-            else:
-                tensors = {n: torch.as_tensor(v.astype(np.int64)) for n, v in ids.items()}
-                found = self.store({**tensors, "tags": tuple(map(torch.as_tensor, ragged))})
-            dense = torch.from_numpy(columns["price"].to_numpy().astype(np.float32))[:, None]
-            return torch.sigmoid(self.model.eval()(dense, found)).numpy()
-
-
-@pytest.fixture(scope="module")
-def trained():
-    return Trained()
-
-
-@pytest.fixture(scope="module")
-def place(trained, tmp_path_factory):
-    place = tmp_path_factory.mktemp("served") / "model"
-    save_model(place, trained.workflow, trained.model, trained.store)
-    return place
 
 
 @pytest.fixture
@@ -127,8 +60,44 @@ def test_unseen_ids_are_zeros_and_nothing_is_inserted(predictor) -> None:
     assert predictor.store.stats()["rows"] == before
 
 
-def test_on_device_tables(tmp_path) -> None:
-    trained = Trained(tables=True)
+def test_a_row_is_the_same_in_every_batch_but_for_rounding(predictor, trained) -> None:
+    rows = trained.frame.drop("click").to_dicts()
+    whole = predictor.predict(rows)
+    np.testing.assert_array_equal(predictor.predict(rows), whole)
+    for size in (1, 2, 3, 7, 31, 32, 33, 100):
+        parts = [predictor.predict(rows[i : i + size]) for i in range(0, len(rows), size)]
+        np.testing.assert_allclose(np.concatenate(parts), whole, rtol=0, atol=1e-6, err_msg=f"in batches of {size}")
+
+
+def test_unknown_categories_are_counted(place, trained, tmp_path) -> None:
+    rows = trained.frame.drop("click").to_dicts()[:5]
+    strange = [{**rows[0], "user": "nobody", "tags": [1, 100, 101]}, {**rows[1], "ad": 7, "tags": None, "user": None}]
+    with Predictor(place) as predictor:
+        predictor.predict(rows)
+        assert predictor.unknown.to_dict() == {}
+        predictor.predict([*rows, *strange])
+        assert predictor.unknown.to_dict() == {"user": 1, "ad": 1, "tags": 2}
+        predictor.predict(pl.DataFrame(strange, schema=trained.frame.drop("click").schema))
+        assert predictor.unknown.to_dict() == {"user": 2, "ad": 2, "tags": 4}
+    save_model(tmp_path / "m", None, trained.model, trained.store)
+    with Predictor(tmp_path / "m") as predictor:  # ids as they are: unknown is what the store has no row for
+        predictor.predict(
+            [
+                {"user": 3, "ad": 3, "tags": [3], "price": 0.0},
+                {"user": 9_999, "ad": 3, "tags": [9_999, 8_888], "price": 0.0},
+            ]
+        )
+        assert predictor.unknown.to_dict() == {"user": 1, "tags": 1}
+
+
+def test_a_fingerprint_names_the_model(place, trained, tmp_path) -> None:
+    save_model(tmp_path / "m", trained.workflow, trained.model, trained.store)
+    with Predictor(place) as one, Predictor(place) as again, Predictor(tmp_path / "m") as other:
+        assert one.fingerprint == again.fingerprint != other.fingerprint and len(one.fingerprint) == 16
+
+
+def test_on_device_tables(train, tmp_path) -> None:
+    trained = train(tables=True)
     save_model(tmp_path / "m", trained.workflow, trained.model, trained.store)
     with Predictor(tmp_path / "m") as predictor:
         rows = trained.frame.drop("click")

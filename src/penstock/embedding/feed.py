@@ -19,6 +19,7 @@ from penstock.core.params import NONE, Int, Real, check_all
 from penstock.embedding.locks import WriteLock
 from penstock.embedding.rows import read_shard, write_removed, write_shard
 from penstock.embedding.store import Store
+from penstock.embedding.tables import TableSet
 
 KIND, VERSION = "embedding-packet", 1
 WATCHER = "feed"
@@ -118,13 +119,23 @@ class FeedReader:
                 elif time.monotonic() - self._waiting[1] > self.patience:
                     raise
                 return count  # not finished yet: it will be read again
-            with self.store._lock:
-                if about["whole"]:
-                    self.store.tables.clear()
-                read_shard(self.store.tables, folder / "rows", with_state=False)
-                self.store.tables.clock = about["clock"]
+            self._apply(about, folder / "rows")
             self.applied, self._waiting, count = number, None, count + 1
         return count
+
+    def _apply(self, about: dict[str, Any], rows: Path) -> None:
+        """Change the store while others look ids up in it: none of them waits for a whole packet."""
+        store = self.store
+        if about["whole"]:
+            fresh = _empty_like(store)  # until it is complete, both are in memory
+            read_shard(fresh, rows, with_state=False)
+            fresh.clock = about["clock"]
+            with store._lock:
+                old, store.tables = store.tables, fresh
+            old.close()
+        else:
+            read_shard(store.tables, rows, with_state=False, lock=store._lock)
+            store.tables.clock = about["clock"]
 
     def _next(self) -> int | None:
         numbers = packet_numbers(self.directory)
@@ -146,3 +157,12 @@ class FeedReader:
         if not whole and number != self.applied + 1:
             raise ArtefactError(f"{folder} builds on packet {number - 1}, which is missing from {self.directory}")
         return about, folder
+
+
+def _empty_like(store: Store) -> TableSet:
+    """Tables without a row, made as the store's are; what was counted so far is carried on."""
+    old = store.tables
+    threads = old.workers.num_threads
+    fresh = TableSet(store.config, store.optimizer, store.storage, old.admission, old.eviction, threads, store.seed)
+    fresh.tallies = old.tallies
+    return fresh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.embedding.tables import TableSet
 Keep = Callable[[np.ndarray], np.ndarray]
 _SEGMENTS_AT_ONCE = 16  # about half a million entries: what is held in memory while writing
 _ROWS_AT_ONCE = 1 << 18
+_ROWS_UNDER_LOCK = 1 << 14  # a few milliseconds: what a look-up may have to wait
 
 
 def write_shard(tables: TableSet, folder: Path, since: int = -1, with_state: bool = True) -> None:
@@ -40,17 +42,31 @@ def write_removed(removed: list[np.ndarray], folder: Path) -> None:
             pq.write_table(pa.table({"sign": signs}), folder / f"{number:05d}.removed.parquet")
 
 
-def read_shard(tables: TableSet, folder: Path, keep: Keep | None = None, with_state: bool = True) -> None:
-    """Apply what `write_shard` and `write_removed` wrote; `keep` says which signs belong to this shard."""
+def read_shard(
+    tables: TableSet,
+    folder: Path,
+    keep: Keep | None = None,
+    with_state: bool = True,
+    lock: AbstractContextManager[Any] | None = None,
+) -> None:
+    """Apply what `write_shard` and `write_removed` wrote; `keep` says which signs belong to this shard.
+
+    With `lock`, tables in use are changed a few rows at a time, under the lock, which is free in between.
+    """
+    size, lock = (_ROWS_AT_ONCE, nullcontext()) if lock is None else (_ROWS_UNDER_LOCK, lock)
     for number, table in enumerate(tables.tables):
         removed = folder / f"{number:05d}.removed.parquet"
         if removed.exists():
-            table.drop(pq.read_table(removed)["sign"].to_numpy())
+            signs = pq.read_table(removed)["sign"].to_numpy()
+            with lock:
+                table.drop(signs)
         path = folder / f"{number:05d}.parquet"
         try:
-            for batch in _batches(path):
+            for batch in _batches(path, size):
                 columns = _from_arrow(table, batch, with_state, path)
-                table.write(columns if keep is None else _chosen(columns, keep(columns.signs)))
+                columns = columns if keep is None else _chosen(columns, keep(columns.signs))
+                with lock:
+                    table.write(columns)
         except (pa.ArrowException, KeyError) as error:
             raise ArtefactError(f"{path} cannot be read as the rows of table {table.name!r}: {error}") from error
         waiting = folder / f"{number:05d}.waiting.parquet"
@@ -65,11 +81,11 @@ def _read_waiting(table: Table, path: Path, keep: Keep | None) -> None:
     table.write(columns if keep is None else _chosen(columns, keep(columns.signs)), pending=True)
 
 
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+def _batches(path: Path, size: int) -> Iterator[pa.RecordBatch]:
     if not path.exists():
         raise ArtefactError(f"{path} is missing; the checkpoint is incomplete, save or copy it again")
     with pq.ParquetFile(path) as file:
-        yield from file.iter_batches(_ROWS_AT_ONCE)
+        yield from file.iter_batches(size)
 
 
 def _schema(table: Table, with_state: bool) -> pa.Schema:

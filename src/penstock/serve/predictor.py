@@ -12,6 +12,7 @@ import polars as pl
 import torch
 from torch import nn
 
+from penstock.core import artefact
 from penstock.core.batch import Ragged
 from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.params import NONE, Int, Real, check_all
@@ -22,6 +23,7 @@ from penstock.embedding.feed import FeedReader
 from penstock.embedding.store import Store
 from penstock.nn import Model
 from penstock.serve.model import load_model
+from penstock.serve.unknown import UnknownCategories
 
 _FEW = 64  # rows up to which going row by row beats building a frame
 
@@ -29,7 +31,9 @@ _FEW = 64  # rows up to which going row by row beats building a frame
 class Predictor:
     """Probabilities for raw rows, from a directory that `penstock.serve.save_model` wrote.
 
-    Look-ups never insert: an id that training has not seen has an embedding of zeros.
+    Look-ups never insert: an id that training has not seen has an embedding of zeros; `unknown` counts such values by
+    column. The same rows give the same bits; a row among others may differ in the last ones (by less than 1e-6), because
+    matrix products add in an order that depends on their shape. `fingerprint` names the saved model.
 
     Args:
         directory: what `save_model` wrote.
@@ -79,6 +83,8 @@ class Predictor:
             if not isinstance(self.store, Store):
                 raise DataError(f"{directory} has no embedding store, so there is nothing that a feed could update")
             self._feed = FeedReader(feed, self.store)
+        self.fingerprint = artefact.checksum(self.directory / "model" / artefact.MANIFEST)[:16]
+        self.unknown = UnknownCategories(self.workflow, self.model)
         self._poll_seconds, self._polled = poll_seconds, -float("inf")
 
     # Predicting.
@@ -101,8 +107,18 @@ class Predictor:
         parts = [self._scores(columns) for columns in self._batches(features)]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
+    @property
+    def follows_feed(self) -> bool:
+        """Whether it was opened with a feed."""
+        return self._feed is not None
+
+    @property
+    def packet(self) -> int:
+        """The last packet of the feed that was applied; 0 before the first."""
+        return 0 if self._feed is None else self._feed.applied
+
     def refresh(self) -> int:
-        """Apply the packets of the feed that have arrived; how many."""
+        """Apply the packets of the feed that have arrived; how many. Predictions go on meanwhile, in other threads."""
         if self._feed is None:
             raise DataError("this predictor follows no feed; open it with Predictor(directory, feed=…)")
         self._polled = time.monotonic()
@@ -185,23 +201,23 @@ class Predictor:
 
     def _scores(self, columns: Mapping[str, Any]) -> np.ndarray:
         with torch.inference_mode():
-            ids = {name: columns[name] for name in self.model.categorical}
-            rows = len(_first(columns))
-            embeddings = self._embeddings(ids)
-            dense = np.empty((rows, len(self.model.continuous)), np.float32)
+            embeddings = self._embeddings({name: columns[name] for name in self.model.categorical})
+            dense = np.empty((len(_first(columns)), len(self.model.continuous)), np.float32)
             for number, name in enumerate(self.model.continuous):
                 dense[:, number] = columns[name]
             logits = self.model(torch.from_numpy(dense).to(self.device), embeddings)
             return torch.sigmoid(logits).float().cpu().numpy()
 
     def _embeddings(self, ids: Mapping[str, Any]) -> Any:
-        if isinstance(self.store, Store):
-            found = self.store.lookup(ids, train=False)
-            if list(found) == self.model.categorical and not found.masks:  # as the model reads them: one tensor
-                packed = torch.from_numpy(found.packed)
-                return packed.view(len(packed), len(found), -1).to(self.device)
-            return {name: tensor.to(self.device) for name, tensor in found.tensors().items()}
-        return {} if self.store is None else self.store({name: _tensors(value) for name, value in ids.items()})
+        if not isinstance(self.store, Store):
+            self.unknown.count(ids, None)
+            return {} if self.store is None else self.store({name: _tensors(value) for name, value in ids.items()})
+        found = self.store.lookup(ids, train=False)
+        self.unknown.count(ids, found)
+        if list(found) == self.model.categorical and not found.masks:  # as the model reads them: one tensor
+            packed = torch.from_numpy(found.packed)
+            return packed.view(len(packed), len(found), -1).to(self.device)
+        return {name: tensor.to(self.device) for name, tensor in found.tensors().items()}
 
     def close(self) -> None:
         """Release the store's threads."""

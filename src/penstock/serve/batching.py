@@ -1,0 +1,233 @@
+"""Requests that arrive together are predicted together: one call of the model for many of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock.core.errors import PenstockError
+from penstock.serve.checking import RowError
+
+Rows = list[dict[str, Any]]
+log = logging.getLogger("penstock.serve")
+
+
+class QueueFullError(PenstockError):
+    """More rows wait than the queue may hold; the client should come again later."""
+
+
+class ClientGoneError(PenstockError):
+    """Who asked has hung up before the answer was begun."""
+
+
+@dataclass(slots=True)
+class _Request:
+    rows: Rows
+    answer: asyncio.Future[np.ndarray]
+    is_gone: Callable[[], bool]
+    since: float
+    outcome: np.ndarray | Exception | None = field(default=None)
+
+
+class Batcher:
+    """Collects requests on an event loop and predicts them on one thread, a batch at a time.
+
+    When nothing is under way, a request is predicted at once. Whatever comes in while a batch is being predicted is the
+    next batch. A batch waits for more only while another request is already being read, and no longer than `max_wait`
+    seconds. Requests whose client has hung up are dropped before they are predicted.
+
+    Args:
+        predict: rows to probabilities; called on the batcher's own thread, never twice at once.
+        max_batch: rows at which a batch is closed; a larger single request goes by itself.
+        max_wait: seconds that a batch waits for requests being read.
+        max_queue: rows that may wait; beyond that `submit` raises `QueueFullError`.
+        observe: called on the event loop with the number of rows of each batch that was predicted.
+
+    >>> async def main():
+    ...     batcher = Batcher(lambda rows: np.array([row["x"] / 2 for row in rows]))
+    ...     batcher.start()
+    ...     answers = await asyncio.gather(batcher.submit([{"x": 1}]), batcher.submit([{"x": 2}, {"x": 3}]))
+    ...     await batcher.stop()
+    ...     return [answer.tolist() for answer in answers]
+    >>> asyncio.run(main())
+    [[0.5], [1.0, 1.5]]
+    """
+
+    def __init__(
+        self,
+        predict: Callable[[Rows], np.ndarray],
+        *,
+        max_batch: int = 256,
+        max_wait: float = 0.002,
+        max_queue: int = 8192,
+        observe: Callable[[int], Any] = lambda rows: None,
+    ) -> None:
+        self.predict, self.max_batch, self.max_wait, self.max_queue = predict, max_batch, max_wait, max_queue
+        self.queued_rows = 0
+        self.dropped = 0  # requests whose client had gone
+        self._observe = observe
+        self._waiting: deque[_Request] = deque()
+        self._arriving: dict[int, float] = {}  # requests being read, by a number of their own: when they began
+        self._arrivals = 0
+        self._busy = self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._work: queue.SimpleQueue[list[_Request] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="penstock-predict", daemon=True)
+        self._idle = asyncio.Event()
+
+    # On the event loop.
+
+    def start(self) -> None:
+        """Begin; called on the event loop that requests come from."""
+        self._loop = asyncio.get_running_loop()
+        self._idle.set()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Predict what is waiting, then end the thread."""
+        await self._idle.wait()
+        self._work.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Around the reading of a request: a batch may wait for it."""
+        self._arrivals += 1
+        number = self._arrivals
+        self._arriving[number] = self._loop.time()
+        try:
+            yield
+        finally:
+            del self._arriving[number]
+            if self._timer is not None:  # whoever waited for it need not wait any longer
+                self._schedule()
+
+    def submit(self, rows: Rows, is_gone: Callable[[], bool] = lambda: False) -> asyncio.Future[np.ndarray]:
+        """The probabilities of these rows, once their batch is done; `is_gone` says whether anyone still waits."""
+        if self.queued_rows and self.queued_rows + len(rows) > self.max_queue:
+            raise QueueFullError(f"{self.queued_rows} rows are waiting; try again in a moment")
+        request = _Request(rows, self._loop.create_future(), is_gone, self._loop.time())
+        self._waiting.append(request)
+        self.queued_rows += len(rows)
+        self._idle.clear()
+        if not self._busy:
+            self._schedule()
+        return request.answer
+
+    def _schedule(self) -> None:
+        # After the callbacks that are ready now: requests that came in the same moment are in the same batch.
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._scheduled = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._busy:
+            return
+        if not self._waiting:
+            self._idle.set()
+            return
+        if (delay := self._worth_waiting()) > 0:
+            self._timer = self._loop.call_later(delay, self._dispatch)
+            return
+        batch = self._next_batch()
+        if batch:
+            self._busy = True
+            self._work.put(batch)
+        else:
+            self._schedule()
+
+    def _worth_waiting(self) -> float:
+        """Seconds that the next batch should wait: while it has room and a request has just begun to arrive."""
+        if not self._arriving or self.queued_rows >= self.max_batch or self.max_wait <= 0:
+            return 0.0
+        newest = next(reversed(self._arriving.values()))  # one that stalls is waited for once, not by every batch
+        return min(self._waiting[0].since, newest) + self.max_wait - self._loop.time()
+
+    def _next_batch(self) -> list[_Request]:
+        batch: list[_Request] = []
+        rows = 0
+        while self._waiting and (not batch or rows + len(self._waiting[0].rows) <= self.max_batch):
+            request = self._waiting.popleft()
+            self.queued_rows -= len(request.rows)
+            if request.answer.done() or request.is_gone():
+                self.dropped += 1
+                if not request.answer.done():
+                    request.answer.set_exception(ClientGoneError("the client has hung up"))
+                continue
+            rows += len(request.rows)
+            batch.append(request)
+        return batch
+
+    def _finish(self, batch: list[_Request]) -> None:
+        self._busy = False
+        self._observe(sum(len(request.rows) for request in batch))
+        for request in batch:
+            if request.answer.done():  # cancelled meanwhile
+                continue
+            if isinstance(request.outcome, Exception):
+                request.answer.set_exception(request.outcome)
+            else:
+                assert request.outcome is not None
+                request.answer.set_result(request.outcome)
+        self._schedule()
+
+    # On the batcher's thread.
+
+    def _run(self) -> None:
+        while (batch := self._work.get()) is not None:
+            self._answer(batch)
+            self._loop.call_soon_threadsafe(self._finish, batch)
+
+    def _answer(self, batch: list[_Request]) -> None:
+        rows = batch[0].rows if len(batch) == 1 else [row for request in batch for row in request.rows]
+        try:
+            scores = self._checked(rows)
+        except Exception as error:
+            if len(batch) > 1:  # one bad request must not spoil the others
+                for request in batch:
+                    self._answer([request])
+            else:
+                batch[0].outcome = self._explained(batch[0].rows, error)
+            return
+        start = 0
+        for request in batch:
+            request.outcome = scores[start : start + len(request.rows)]
+            start += len(request.rows)
+
+    def _checked(self, rows: Rows) -> np.ndarray:
+        scores = self.predict(rows)
+        if not np.isfinite(scores).all():
+            row = int(np.flatnonzero(~np.isfinite(scores))[0])
+            raise RowError("the model's answer is not a number; are these values in the range it was trained on?", row)
+        return scores
+
+    def _explained(self, rows: Rows, error: Exception) -> Exception:
+        """The error with the row that it comes from, found by going through them one by one."""
+        if not isinstance(error, PenstockError):
+            log.error("prediction failed", exc_info=error)
+            return error
+        if isinstance(error, RowError) and error.row is not None:
+            return error
+        until = time.monotonic() + 1.0  # others are waiting
+        for number, row in enumerate(rows):
+            if time.monotonic() > until:
+                break
+            try:
+                self.predict([row])
+            except PenstockError as alone:
+                return RowError(str(alone), number)
+        return RowError(str(error))

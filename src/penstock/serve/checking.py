@@ -1,0 +1,223 @@
+"""Rows from outside: every value is checked against its column, and what is wrong names row and field."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.core.dtypes import FLOATS, INTEGERS, to_numpy
+from penstock.core.errors import DataError, suggest
+from penstock.core.schema import ColumnSchema, Role, Schema
+
+Convert = Callable[[Any], Any]  # a JSON value to what the workflow reads; ValueError or TypeError where it is none
+
+
+class RowError(DataError):
+    """A row that cannot be predicted on: which one, which field, and why.
+
+    >>> error = RowError("must be a number", row=3, field="price")
+    >>> str(error), error.row, error.field
+    ("row 3, field 'price': must be a number", 3, 'price')
+    """
+
+    def __init__(self, reason: str, row: int | None = None, field: str | None = None) -> None:
+        self.reason, self.row, self.field = reason, row, field
+        where = [f"row {row}"] * (row is not None) + [f"field {field!r}"] * (field is not None)
+        super().__init__(f"{', '.join(where)}: {reason}" if where else reason)
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.reason, self.row, self.field)
+
+
+class RowChecker:
+    """Checks rows as JSON brings them, and gives them back with the columns of `schema` only.
+
+    Every column must be there; a missing value is null. Integers may be written as `3.0`, never as text; hashed ids
+    (`properties={"text": "hex"}`) as hexadecimal text or as the integer; dates and times as ISO text; binary columns as
+    base64. NaN and infinity are refused. With `as_features` the rows go to the model without a workflow: then a
+    category is a code inside its table, and nothing may be null.
+
+    >>> check = RowChecker(Schema([ColumnSchema("user", "string"), ColumnSchema("price", "float32")]))
+    >>> check([{"user": "ann", "price": 3, "more": 1}])
+    [{'user': 'ann', 'price': 3.0}]
+    >>> check([{"user": "ann", "price": 3}, {"user": 7, "price": 3}])
+    Traceback (most recent call last):
+    ...
+    penstock.serve.checking.RowError: row 1, field 'user': must be a string or null, got 7
+    """
+
+    def __init__(self, schema: Schema, as_features: bool = False) -> None:
+        self.schema = schema
+        self._columns = [(column.name, *_converter(column, as_features)) for column in schema]
+        self._pairs = [(name, convert) for name, convert, _ in self._columns]
+
+    def __call__(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
+        pairs, out = self._pairs, []
+        for number, row in enumerate(rows):
+            try:
+                out.append({name: convert(row[name]) for name, convert in pairs})
+            except (KeyError, TypeError, ValueError, OverflowError):
+                raise self._reason(row, number) from None
+        return out
+
+    @property
+    def accepted(self) -> list[str]:
+        """What each column takes, in words."""
+        return [wanted for _, _, wanted in self._columns]
+
+    def example(self) -> dict[str, Any]:
+        """A row that passes."""
+        return {column.name: _example(column) for column in self.schema}
+
+    def _reason(self, row: Any, number: int) -> RowError:
+        """What is wrong with a row that did not pass."""
+        if not isinstance(row, Mapping):
+            return RowError(f"a row is an object with a value for each column, got {_shown(row)}", number)
+        for name, convert, wanted in self._columns:
+            if name not in row:
+                return RowError(f"is missing{suggest(name, list(row), 'fields given')}; send null", number, name)
+            try:
+                convert(row[name])
+            except (TypeError, ValueError, OverflowError):
+                return RowError(f"must be {wanted}, got {_shown(row[name])}", number, name)
+        return RowError("cannot be read", number)
+
+
+def _converter(column: ColumnSchema, as_features: bool) -> tuple[Convert, str]:
+    """What turns a value of a column into what the workflow reads, and the words for what it must be."""
+    one, wanted = _scalar(column, as_features)
+    if not column.is_list:
+        return (one, wanted) if as_features else (_or_none(one), f"{wanted} or null")
+    wanted = f"a list, each item {wanted}" + ("" if as_features else " or null, or null")
+    item = one if as_features else _or_none(one)
+
+    def convert(value: Any) -> Any:
+        if value is None and not as_features:
+            return None
+        if type(value) is not list:
+            raise TypeError
+        return [item(v) for v in value]
+
+    return convert, wanted
+
+
+def _or_none(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _scalar(column: ColumnSchema, as_features: bool) -> tuple[Convert, str]:
+    dtype = column.dtype
+    if dtype in INTEGERS:
+        limits = np.iinfo(to_numpy(dtype))
+        low, high = int(limits.min), int(limits.max)
+        if as_features and column.role is Role.CATEGORICAL:
+            low, high = 0, high if column.cardinality is None else column.cardinality - 1
+        if column.properties.get("text") == "hex":
+            return _hexadecimal(high), f"hexadecimal text or an integer from 0 to {high}"
+        return _integer(low, high), f"an integer from {low} to {high}"
+    if dtype in FLOATS:
+        return _number(float(np.finfo(dtype).max)), f"a finite number that {dtype} can hold"
+    return {
+        "string": (_of_type(str), "a string"),
+        "bool": (_of_type(bool), "true or false"),
+        "binary": (_base64, "base64 text"),
+        "date": (_iso(datetime.date), "a date in ISO form (2026-11-15)"),
+        "time": (_iso(datetime.time), "a time in ISO form (13:45:00)"),
+        "null": (_nothing, "null"),
+    }.get(dtype, (_moment, "a date and time in ISO form (2026-11-15T13:45:00)"))
+
+
+def _integer(low: int, high: int) -> Convert:
+    def convert(value: Any) -> int:
+        if type(value) is not int:
+            if type(value) is not float or not value.is_integer():
+                raise TypeError
+            value = int(value)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return convert
+
+
+def _hexadecimal(high: int) -> Convert:
+    def convert(value: Any) -> int:
+        number = int(value, 16) if type(value) is str else value
+        if type(number) is not int or not 0 <= number <= high:
+            raise ValueError
+        return number
+
+    return convert
+
+
+def _number(largest: float) -> Convert:
+    def convert(value: Any) -> float:
+        if type(value) is not float:
+            if type(value) is not int:
+                raise TypeError
+            value = float(value)
+        if not -largest <= value <= largest:  # NaN fails as well
+            raise ValueError
+        return value
+
+    return convert
+
+
+def _of_type(kind: type) -> Convert:
+    def convert(value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError
+        return value
+
+    return convert
+
+
+def _iso(kind: Any) -> Convert:
+    return lambda value: kind.fromisoformat(value)
+
+
+def _moment(value: Any) -> datetime.datetime:
+    moment = datetime.datetime.fromisoformat(value)
+    return moment if moment.tzinfo is None else moment.astimezone(datetime.UTC).replace(tzinfo=None)
+
+
+def _base64(value: Any) -> bytes:
+    return base64.b64decode(value, validate=True)
+
+
+def _nothing(value: Any) -> None:
+    raise ValueError
+
+
+def _shown(value: Any) -> str:
+    """A value in an error message, as JSON writes it, short."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN or infinity, which JSON does not have; send null for a missing value"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _example(column: ColumnSchema) -> Any:
+    if column.properties.get("text") == "hex":
+        one: Any = "1a"
+    elif column.dtype in INTEGERS:
+        one = 0
+    elif column.dtype in FLOATS:
+        one = 0.5
+    else:
+        texts = {
+            "string": "text",
+            "bool": True,
+            "binary": "AAE=",
+            "date": "2026-11-15",
+            "time": "13:45:00",
+            "null": None,
+        }
+        one = texts.get(column.dtype, "2026-11-15T13:45:00")
+    return [one] if column.is_list else one

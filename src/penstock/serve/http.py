@@ -1,0 +1,190 @@
+"""Serving over HTTP: a saved model behind `POST /predict`."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from penstock.core.errors import PenstockError
+from penstock.core.extras import require
+from penstock.core.params import STR, Int, Real, check_all
+from penstock.serve.http_requests import Limits
+from penstock.serve.predictor import Predictor
+
+require("uvicorn", "serve")
+
+import uvicorn  # noqa: E402
+
+from penstock.serve.http_app import Service  # noqa: E402
+
+__all__ = ["HttpServer", "Limits", "Service"]
+
+GRACE_SECONDS = 30  # for requests under way when the service is told to stop
+_SWITCH_SECONDS = 0.0005
+
+
+class HttpServer:
+    """A saved model served over HTTP, on this machine only unless `host` says otherwise.
+
+    `run()` serves until Ctrl-C or SIGTERM and then answers what is under way; as a context manager it serves from a
+    thread. `url` says where: port 0 takes a free port.
+
+    Args:
+        directory: what `save_model` wrote.
+        host, port: where to listen. There is neither encryption nor a password: beyond this machine, put a proxy in
+            front.
+        limits: of requests and batches.
+        feed: a directory that a `FeedWriter` publishes to; followed in the background.
+        poll_seconds: how often to look for packets.
+        device: where the model runs.
+        log_requests: log a line for each request.
+
+    >>> import json, tempfile, urllib.request
+    >>> import penstock as ps
+    >>> from penstock import ops
+    >>> from penstock.embedding import SGD, Store
+    >>> from penstock.nn import MLP
+    >>> from penstock.serve import save_model
+    >>> from penstock.train import slots_of
+    >>> rows = ps.Dataset({"user": ["ann", "bob"], "click": [0, 1]}).with_roles(label=["click"])
+    >>> workflow = ps.Workflow((["user"] >> ops.Categorify()) + ["click"]).fit(rows)
+    >>> model, place = MLP(workflow.output_schema, 4, hidden=()), tempfile.mkdtemp()
+    >>> save_model(place, workflow, model, Store(slots_of(workflow.output_schema, 4), SGD()))
+    >>> with HttpServer(place, port=0) as server:
+    ...     body = json.dumps({"rows": [{"user": "ann"}, {"user": None}]}).encode()
+    ...     request = urllib.request.Request(f"{server.url}/predict", body, {"Content-Type": "application/json"})
+    ...     answer = json.load(urllib.request.urlopen(request))
+    >>> len(answer["probabilities"])
+    2
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        limits: Limits | None = None,
+        feed: str | Path | None = None,
+        poll_seconds: float = 1.0,
+        device: Any = None,
+        log_requests: bool = False,
+    ) -> None:
+        given = {"host": host, "port": port, "poll_seconds": poll_seconds}
+        check_all(given, {"host": STR, "port": Int(0, 65535), "poll_seconds": Real(min=0.01)}, "HttpServer")
+        self._socket = _bound(host, port)  # first: a port that is taken is known before a large model is loaded
+        try:
+            self.service = Service(Predictor(directory, feed=feed, device=device), limits, poll_seconds)
+        except BaseException:
+            self._socket.close()
+            raise
+        self.host, self.port = host, int(self._socket.getsockname()[1])
+        config = uvicorn.Config(
+            self.service, log_level="info" if log_requests else "warning", access_log=log_requests,
+            timeout_graceful_shutdown=GRACE_SECONDS, lifespan="on", ws="none", server_header=False,
+        )  # fmt: skip
+        self._server = _Server(config)
+        self._thread = threading.Thread(target=self._serve, name="penstock-serve")
+        if not _is_loopback(host):
+            warnings.warn(
+                f"listening on {host}, not only on this machine: whoever reaches port {self.port} can ask for "
+                f"predictions, without a password and unencrypted; put a proxy in front, or use --host 127.0.0.1",
+                UserWarning, stacklevel=2,
+            )  # fmt: skip
+
+    @property
+    def url(self) -> str:
+        """Where it can be asked from this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def run(self) -> None:
+        """Serve until Ctrl-C or SIGTERM."""
+        self._serve()
+
+    def start(self) -> None:
+        """Serve from a thread; returns when requests are answered."""
+        self._thread.start()
+        while not self._server.started and self._thread.is_alive():
+            self._thread.join(0.01)
+        if not self._server.started:
+            raise PenstockError("the service did not start; its log says why")
+
+    def stop(self) -> None:
+        """Answer what is under way, then end the thread."""
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join()
+        else:
+            self._socket.close()
+            self.service.predictor.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _serve(self) -> None:
+        with _quick_switches():
+            self._server.run([self._socket])
+
+
+class _Server(uvicorn.Server):
+    """Ends by itself after a signal: a service that was told to stop and did has not failed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+
+@contextlib.contextmanager
+def _quick_switches() -> Iterator[None]:
+    """Let the event loop have Python's lock within half a millisecond while rows are transformed on another thread."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _SWITCH_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, or one line that says why not."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise PenstockError(f"cannot listen on {host!r}: {error.strerror or error}") from error
+    bound = socket.socket(family, kind, protocol)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind(address)
+        bound.listen()  # claims the port; who comes early waits until the model is loaded
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PenstockError(
+                f"port {port} of {host} is taken by another program; choose another with --port, or 0 for a free one"
+            ) from error
+        raise PenstockError(f"cannot listen on port {port} of {host}: {error.strerror}") from error
+    return bound
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

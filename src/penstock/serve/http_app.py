@@ -1,0 +1,243 @@
+"""The service as an ASGI application: predictions, health, metrics, schema and the OpenAPI page.
+
+FastAPI carries the pages. Predictions skip its routing, which takes longer than parsing a row.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from penstock.core.extras import require
+from penstock.serve.batching import Batcher, ClientGoneError, QueueFullError
+from penstock.serve.checking import RowChecker, RowError
+from penstock.serve.following import Follower
+from penstock.serve.http_page import front_page
+from penstock.serve.http_requests import (
+    Limits,
+    Receive,
+    RefusedError,
+    Scope,
+    Send,
+    has_hung_up,
+    read_body,
+    refuse,
+    respond,
+    rows_of,
+)
+from penstock.serve.predictor import Predictor
+
+require("fastapi", "serve")
+
+from fastapi import FastAPI, Request, Response  # noqa: E402
+from fastapi.responses import HTMLResponse, JSONResponse  # noqa: E402
+from starlette.exceptions import HTTPException  # noqa: E402
+
+from penstock.serve.http_metrics import Metrics  # noqa: E402
+
+
+class Service:
+    """Answers HTTP requests with a predictor's probabilities; an ASGI application for any server.
+
+    Args:
+        predictor: opened with `feed=` to follow one. The service uses it alone and closes it at the end.
+        limits: of requests and batches.
+        poll_seconds: how often the feed is looked at.
+    """
+
+    def __init__(self, predictor: Predictor, limits: Limits | None = None, poll_seconds: float = 1.0) -> None:
+        self.predictor, self.limits = predictor, limits or Limits()
+        schema = predictor.workflow.input_schema if predictor.workflow is not None else predictor.model.schema
+        self.checker = RowChecker(schema, as_features=predictor.workflow is None)
+        self.batcher = Batcher(
+            predictor.predict, max_batch=self.limits.max_batch, max_wait=self.limits.max_wait_ms / 1000,
+            max_queue=self.limits.max_queue, observe=lambda rows: self.metrics.predicted(rows),
+        )  # fmt: skip
+        self.metrics = Metrics(predictor, self.batcher)
+        self.follower = None
+        if predictor.follows_feed:
+            self.follower = Follower(predictor, poll_seconds, lambda packets: self.metrics.followed(packets))
+        self.since, self.ready = time.time(), False
+        self.pages = _pages(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/predict" and scope["method"] == "POST":
+            await self.predict(scope, receive, send)
+        else:
+            await self.pages(scope, receive, send)
+
+    # Predictions.
+
+    async def predict(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`{"rows": […]}` in, `{"probabilities": […], …}` out."""
+        since = time.perf_counter()
+        try:
+            with self.batcher.arriving():
+                body = await read_body(scope, receive, self.limits.body_bytes)
+            rows = self.checker(rows_of(body, self.limits.max_rows))
+            scores = await self.batcher.submit(rows, lambda: has_hung_up(receive)) if rows else np.empty(0)
+        except ClientGoneError:
+            return
+        except Exception as error:
+            refusal = _refusal(error)
+            await refuse(send, receive, refusal)
+            self.metrics.answered(refusal.status, time.perf_counter() - since)
+            return
+        await respond(send, 200, self._answer(scores))
+        self.metrics.answered(200, time.perf_counter() - since)
+
+    def _answer(self, scores: np.ndarray) -> bytes:
+        """Every float32 in full: read back, it has the same bits."""
+        packet = self.predictor.packet if self.follower is not None else "null"
+        listed = json.dumps(scores.tolist())
+        return f'{{"probabilities": {listed}, "model": "{self.predictor.fingerprint}", "packet": {packet}}}'.encode()
+
+    # What the pages show.
+
+    def health(self) -> dict[str, Any]:
+        """Whether it is live and ready, which model it serves, and where in the feed it is."""
+        feed = None
+        if self.follower is not None:
+            feed = {
+                "packet": self.predictor.packet,
+                "applied_at": self.follower.applied_at,
+                "error": self.follower.error,
+            }
+        return {
+            "live": True,
+            "ready": self.ready,
+            "model": {
+                "directory": str(self.predictor.directory),
+                "class": type(self.predictor.model).__name__,
+                "fingerprint": self.predictor.fingerprint,
+            },
+            "feed": feed,
+            "queued_rows": self.batcher.queued_rows,
+            "uptime_seconds": round(time.time() - self.since, 3),
+            "penstock": version("penstock"),
+        }
+
+    def schema(self) -> dict[str, Any]:
+        """The columns that a row must have."""
+        return {
+            "model": self.predictor.fingerprint,
+            "columns": [
+                {"name": column.name, "dtype": column.dtype, "is_list": column.is_list, "accepts": words}
+                for column, words in zip(self.checker.schema, self.checker.accepted, strict=True)
+            ],
+            "example": {"rows": [self.checker.example()]},
+        }
+
+    @asynccontextmanager
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        """From start to the last answer."""
+        self.batcher.start()
+        if self.follower is not None:
+            self.follower.start()
+        self.ready = True
+        try:
+            yield
+        finally:
+            self.ready = False
+            await self.batcher.stop()
+            if self.follower is not None:
+                self.follower.stop()
+            self.predictor.close()
+
+
+def _refusal(error: Exception) -> RefusedError:
+    """What the client is told of an error."""
+    if isinstance(error, RefusedError):
+        return error
+    if isinstance(error, RowError):
+        return RefusedError(400, str(error), error.row, error.field)
+    if isinstance(error, QueueFullError):
+        return RefusedError(503, str(error))
+    return RefusedError(500, "the service failed on this request; its log says why")
+
+
+def _pages(service: Service) -> FastAPI:
+    app = FastAPI(
+        title="Penstock", version=version("penstock"), lifespan=service.lifespan, redoc_url=None,
+        description="Probabilities for raw rows, from a saved model.",
+    )  # fmt: skip
+
+    class Delegated(Response):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await service.predict(scope, receive, send)
+
+    @app.post("/predict", openapi_extra=_described(service), response_class=JSONResponse)
+    async def predict() -> Response:
+        """The probability of each row, in the order of the rows."""
+        return Delegated()  # reached where the service is mounted under another path
+
+    @app.get("/healthz")
+    async def healthz() -> JSONResponse:
+        """Live and ready (200), or not ready (503)."""
+        found = service.health()
+        return JSONResponse(found, 200 if found["ready"] else 503)
+
+    @app.get("/schema")
+    async def schema() -> dict[str, Any]:
+        """The columns that a row must have, and an example."""
+        return service.schema()
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Counters for Prometheus."""
+        return Response(service.metrics.text(), media_type=service.metrics.content_type)
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def front() -> str:
+        return front_page(service.health(), service.schema())
+
+    @app.exception_handler(HTTPException)
+    async def wrong_page(request: Request, error: HTTPException) -> JSONResponse:
+        message = f"{request.method} {request.url.path}: {str(error.detail).lower()}; there are {', '.join(_PATHS)}"
+        return JSONResponse(RefusedError(error.status_code, message).body(), error.status_code, error.headers)
+
+    return app
+
+
+_PATHS = ("POST /predict", "GET /healthz", "GET /metrics", "GET /schema", "GET /docs")
+
+
+def _described(service: Service) -> dict[str, Any]:
+    """Request and answers of /predict, as OpenAPI writes them."""
+    checker = service.checker
+    fields = {n: {"description": words} for n, words in zip(checker.schema.names, checker.accepted, strict=True)}
+    row = {"type": "object", "properties": fields, "required": list(fields)}
+    rows = {"type": "array", "items": row, "maxItems": service.limits.max_rows}
+    body = {"type": "object", "properties": {"rows": rows}, "required": ["rows"]}
+    answer = {
+        "probabilities": {"type": "array", "items": {"type": "number"}},
+        "model": {"type": "string", "description": "The saved model's fingerprint."},
+        "packet": {"type": "integer", "nullable": True, "description": "The last packet of the feed applied."},
+    }
+    place = {"type": "integer", "nullable": True}
+    error = {"message": {"type": "string"}, "row": place, "field": {"type": "string", "nullable": True}}
+    wrong = {"type": "object", "properties": {"error": {"type": "object", "properties": error}}}
+
+    def content(schema: dict[str, Any], description: str) -> dict[str, Any]:
+        return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+    example = {"application/json": {"schema": body, "example": {"rows": [service.checker.example()]}}}
+    refusals = {
+        "400": "Malformed JSON, or a row that cannot be read: row and field say which.",
+        "413": "Too many rows or bytes.",
+        "415": "The content type is not JSON.",
+        "503": "Too many rows are waiting; come again after Retry-After seconds.",
+    }
+    return {
+        "requestBody": {"required": True, "content": example},
+        "responses": {
+            "200": content({"type": "object", "properties": answer}, "Probabilities."),
+            **{status: content(wrong, text) for status, text in refusals.items()},
+        },
+    }

@@ -1,0 +1,73 @@
+"""Categories that training has not seen: counted as rows are predicted on, by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.core.batch import Ragged
+from penstock.embedding.lookup import Lookup
+from penstock.etl import Workflow
+from penstock.etl.ops import Categorify
+from penstock.nn import Model
+
+
+class UnknownCategories:
+    """Counts, by column of the model, the values that training had no code or no embedding for.
+
+    Where `Categorify` made the column, a value outside its vocabulary is unknown. Elsewhere (ids that go to the store
+    as they are, hashes) it is a value whose embedding is all zeros, which is what a store gives an id it has no row
+    for; a list counts once, if all of it is unknown.
+    """
+
+    def __init__(self, workflow: Workflow | None, model: Model) -> None:
+        self.columns = list(model.categorical)
+        self.counts = np.zeros(len(self.columns), np.int64)
+        self._low = np.zeros(len(self.columns), np.int64)
+        self._high = np.zeros(len(self.columns), np.int64)  # codes in [low, high) are out of vocabulary
+        layouts = {} if workflow is None else _layouts(workflow)
+        for i, name in enumerate(self.columns):
+            self._low[i], self._high[i] = layouts.get(name, (0, 0))
+        self._coded = self._high > self._low
+
+    def to_dict(self) -> dict[str, int]:
+        """Columns with unknown values so far, and how many."""
+        return {name: int(count) for name, count in zip(self.columns, self.counts, strict=True) if count}
+
+    def count(self, ids: Mapping[str, Any], found: Lookup | None) -> None:
+        """Add a batch: the model's categorical columns, and what the store said (None: there is no store)."""
+        if not self.columns:
+            return
+        arrays = [ids[name] for name in self.columns]
+        if not any(isinstance(array, Ragged) for array in arrays):
+            codes = np.array(arrays)
+            self.counts += ((codes >= self._low[:, None]) & (codes < self._high[:, None])).sum(1)
+        else:
+            for i, array in enumerate(arrays):
+                codes = array.values if isinstance(array, Ragged) else array
+                self.counts[i] += np.count_nonzero((codes >= self._low[i]) & (codes < self._high[i]))
+        if found is not None and not self._coded.all():
+            self._count_zeros(arrays, found)
+
+    def _count_zeros(self, arrays: list[Any], found: Lookup) -> None:
+        for i in np.flatnonzero(~self._coded):
+            rows = found[self.columns[i]]
+            empty = ~rows.reshape(len(rows), -1).any(1)
+            if isinstance(arrays[i], Ragged):
+                empty &= np.diff(arrays[i].offsets) > 0
+            self.counts[i] += np.count_nonzero(empty)
+
+
+def _layouts(workflow: Workflow) -> dict[str, tuple[int, int]]:
+    """The codes that stand for values out of vocabulary, by the workflow's output column."""
+    plan = workflow._fitted_plan()
+    by_vocabulary: dict[str, tuple[int, int]] = {}
+    for node in plan.nodes:
+        if isinstance(node.op, Categorify):
+            for name in node.op.vocabularies_:
+                codes = node.op.codes(name).shifted(node.op.shifts_[name])
+                by_vocabulary[name] = (codes.oov, codes.oov + codes.num_buckets)
+    named = {column.name: column.properties.get("vocabulary") for column in workflow.output_schema}
+    return {name: by_vocabulary[v] for name, v in named.items() if v in by_vocabulary}
