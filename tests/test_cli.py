@@ -14,6 +14,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from penstock import Dataset, Role, Workflow, ops
@@ -290,33 +291,42 @@ def test_inspect_refuses_an_altered_workflow(logs: Path, tmp_path: Path) -> None
 # demo, help and version
 
 
-def test_demo_shows_the_schema_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    said = ok("demo", "--rows", 2_000)
+def test_demo_reaches_a_model_and_ends_with_its_report(tmp_path: Path) -> None:
+    said = ok("demo", "--rows", 3_000, "--output", tmp_path / "demo")
     assert "best reachable AUC" in said
-    assert re.search(r"AUC 0\.\d{4}; the best reachable", said)
+    assert re.search(r"AUC +0\.\d{4} of 0\.\d{4} reachable", said)
     assert re.search(r"C1 +int32 +categorical", said)
-    assert list(tmp_path.glob("penstock*")) == []
+    assert said.count("predicted 0.") == 3
+    assert said.splitlines()[-1] == f"report: {tmp_path / 'demo' / 'report.html'}"
+    parts = {"clicks.tsv", "features", "valid", "workflow", "checkpoints", "model", "config.yaml"}
+    assert {p.name for p in (tmp_path / "demo").iterdir()} == {*parts, "report.html", "report.json"}
+    report = json.loads((tmp_path / "demo" / "report.json").read_text())
+    assert report["state"] == "done" and report["headline"]["best_auc"] > 0.7
 
 
-def test_demo_keeps_its_folder_and_runs_again(tmp_path: Path) -> None:
+def test_demo_runs_again_and_speaks_json(tmp_path: Path) -> None:
     for _ in range(2):
-        ok("demo", "--rows", 1_000, "--output", tmp_path / "demo")
-    assert sorted(p.name for p in (tmp_path / "demo").iterdir()) == ["clicks.tsv", "features", "model", "valid"]
+        found = json.loads(ok("demo", "--rows", 1_000, "--output", tmp_path / "demo", "--json"))
+    assert found["rows"] == {"train": 900, "valid": 100}
+    assert Path(found["report"]).is_file() and set(found["seconds"]) >= {"synth", "etl", "train", "total"}
 
 
 def test_version() -> None:
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\S*\n", ok("--version"))
 
 
-@pytest.mark.parametrize("command", ["synth", "etl", "inspect", "demo"])
+@pytest.mark.parametrize("command", [c.name or c.callback.__name__ for c in app.registered_commands])
 def test_help_gives_every_option_a_default(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    """But for those that must be given, and flags that only switch something on."""
+    monkeypatch.setenv("COLUMNS", "250")
     shown = ok(command, "--help")
-    options = re.findall(r"^│ --(?!help)[\w-]+", shown, re.MULTILINE)
-    flags = shown.count("--json")  # a flag that is off has no default to show
-    assert len(options) >= 2
-    assert shown.count("[default:") == len(options) - flags
+    for option in get_command(app).commands[command].params:
+        if option.param_type_name != "option":
+            continue
+        line = next(line for line in shown.splitlines() if re.search(rf" {option.opts[0]}[ ,]", line))
+        is_switch = option.is_flag and not option.secondary_opts and not option.default
+        assert is_switch or "[default:" in line or "[required]" in line, line
+        assert option.help, option.name
 
 
 # the real thing

@@ -15,12 +15,24 @@ from typer.core import TyperGroup
 
 from penstock.core.errors import PenstockError
 
+# What typer prints by itself. Newer versions carry their own click, so it is found through a class they export.
+_UsageError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 INTERRUPTED = 130
 TERMINATED = 143
 
 
+# How --help lists the commands: what a newcomer tries first, then the way of the data.
+ORDER = (
+    "demo", "doctor", "synth", "inspect", "etl", "train", "evaluate", "predict", "serve", "run", "migrate", "bench",
+)  # fmt: skip
+
+
 class Group(TyperGroup):
     """One place where errors become one readable line and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = super().list_commands(ctx)
+        return [n for n in ORDER if n in names] + [n for n in names if n not in ORDER]
 
     def invoke(self, ctx: Any) -> Any:
         debug = ctx.params.get("debug", False)
@@ -33,13 +45,20 @@ class Group(TyperGroup):
                 raise typer.Exit(0) from None
             if debug:
                 traceback.print_exc()
-            _say(f"error: {error or type(error).__name__}")
+            say(f"error: {error or type(error).__name__}")
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             if debug:
                 traceback.print_exc()
-            _say("stopped; nothing was written")
+            say("stopped; nothing was written")
             raise typer.Exit(INTERRUPTED) from None
+        except (typer.Exit, typer.Abort, _UsageError):
+            raise
+        except Exception as error:
+            if debug:
+                traceback.print_exc()
+            say(f"error: {type(error).__name__}: {error} (unexpected; penstock --debug … prints where)")
+            raise typer.Exit(1) from None
 
 
 class _readable_warnings(warnings.catch_warnings):
@@ -53,29 +72,42 @@ class _readable_warnings(warnings.catch_warnings):
         def show(message: Warning | str, category: Any, *_: Any, **__: Any) -> None:
             if str(message) not in seen and issubclass(category, UserWarning):
                 seen.add(str(message))
-                _say(f"warning: {message}")
+                say(f"warning: {message}")
 
         warnings.showwarning = show
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(" ".join(text.split("\n")), file=sys.stderr)
 
 
 app = typer.Typer(
     cls=Group,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     help="Click logs to a trained recommender at full pressure.",
+    epilog="Exit codes: 0 done, 1 an error (one line says which; --debug prints the traceback), 2 wrong usage, "
+    "130 stopped by Ctrl-C, 143 stopped by SIGTERM.",
 )
 
 Progress = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="Draw progress bars.", show_default="on a terminal")
 ]
-Preset = Annotated[str | None, typer.Option(help="A recipe that comes with Penstock: criteo.", show_default="none")]
+
+
+def _preset_names() -> list[str]:
+    from penstock.etl import presets
+
+    return presets.names()
+
+
+Preset = Annotated[
+    str | None,
+    typer.Option(help="A recipe that comes with Penstock: criteo.", show_default="none", autocompletion=_preset_names),
+]
 Recipe = Annotated[str | None, typer.Option(help="A recipe as a YAML file.", show_default="none")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")]
 
 
 def _version(wanted: bool) -> None:
@@ -108,6 +140,12 @@ def recipe_of(recipe: str | None, preset: str | None) -> dict[str, Any] | None:
 
         return read_yaml(Path(recipe))
     return None
+
+
+def print_json(data: Any) -> None:
+    from json import dumps
+
+    print(dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
 
 
 def console() -> Console:

@@ -6,17 +6,24 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.app import app, console
+from penstock.cli.app import Json, Progress, app, console, print_json
 
 
 @app.command()
 def demo(
-    rows: Annotated[int, typer.Option(min=1, help="How many rows of click logs.")] = 300_000,
+    rows: Annotated[int, typer.Option(min=100, help="How many rows of click logs.")] = 300_000,
     output: Annotated[
-        str | None, typer.Option(help="Keep everything in this folder.", show_default="a temporary one")
-    ] = None,
+        str, typer.Option("--output", "-o", metavar="DIR", help="Where everything goes; an earlier demo is replaced.")
+    ] = "penstock-demo",
+    json: Json = False,
+    progress: Progress = None,
 ) -> None:
-    """Make click logs, turn them into features, train a DLRM, and predict on raw rows."""
+    """Make click logs, turn them into features, train a DLRM, predict on raw rows, and write a report of it all."""
     from penstock.report.demo import run_demo
 
-    run_demo(console(), rows, output)
+    screen = None if json else console()
+    found = run_demo(screen, rows, output, progress=progress)
+    if screen is None:
+        print_json(found)
+    else:
+        screen.print(f"report: {found['report']}", highlight=False, markup=False, soft_wrap=True)

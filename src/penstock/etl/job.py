@@ -76,7 +76,8 @@ class EtlJob:
         for target in (self.output, place):  # refuse before any work what would be refused at the end
             if target is not None and not is_remote(target):
                 check_free(Path(local_path(target)), self.overwrite)
-        self._check_inputs_outside()
+        if not is_remote(self.output):
+            check_outside(self.inputs, local_path(self.output))
         started = time.perf_counter()
         fitted = None if self.apply is None else Workflow.load(self.apply, engine=self.engine)
         workflow = fitted or Workflow.from_recipe(self.recipe or {}, engine=self.engine)
@@ -113,10 +114,10 @@ class EtlJob:
             raise ParameterError(f"{self.output} is remote; say where the fitted workflow goes, a local folder")
         return local_path(self.output).rstrip("/") + "-workflow"
 
-    def _check_inputs_outside(self) -> None:
-        if is_remote(self.output):
-            return
-        place = Path(local_path(self.output)).resolve()
-        for file in find(list(self.inputs)):
-            if not is_remote(file) and Path(file).resolve().is_relative_to(place):
-                raise ParameterError(f"the input {file} lies inside the output {place}; choose another output")
+
+def check_outside(inputs: Sequence[str], output: str | Path) -> None:
+    """Refuse an output folder that holds an input: writing it would take away what is read."""
+    place = Path(output).resolve()
+    for file in find(list(inputs)):
+        if not is_remote(file) and Path(file).resolve().is_relative_to(place):
+            raise ParameterError(f"the input {file} lies inside the output {place}; choose another output")

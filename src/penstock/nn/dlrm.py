@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from penstock.core.errors import SchemaError
 from penstock.core.schema import Schema
 from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, perceptron
 
@@ -34,6 +35,10 @@ class DLRM(Model):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
+        if not self.continuous and len(self.categorical) == 1:
+            raise SchemaError(
+                f"DLRM multiplies pairs of columns, and {self.categorical[0]!r} is the only one; use another model"
+            )
         vectors = len(self.categorical) + bool(self.continuous)
         self.bottom = perceptron(len(self.continuous), (*bottom, embedding_dim)) if self.continuous else None
         width = embedding_dim if self.bottom is not None else 0

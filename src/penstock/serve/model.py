@@ -57,7 +57,7 @@ def save_model(
     if (place / "model").exists() and not overwrite:
         raise OutputExistsError(f"{place} holds a model already; pass overwrite=True to replace it")
     if workflow is not None:
-        _serving_workflow(workflow, model)  # what cannot be served is refused now, not by the service
+        serving_workflow(workflow, model)  # what cannot be served is refused now, not by the service
     place.mkdir(parents=True, exist_ok=True)
     with write_lock(place / "model"):
         name = None
@@ -120,7 +120,7 @@ def load_model(directory: str | Path, num_threads: int | None = None) -> SavedMo
     elif tables is not None:
         store = _filled(from_config(tables), folder / "tables.safetensors")
     fitted = Workflow.load(folder / "workflow") if has_workflow else None
-    workflow, labels = (None, []) if fitted is None else _serving_workflow(fitted, model)
+    workflow, labels = (None, []) if fitted is None else serving_workflow(fitted, model)
     return SavedModel(workflow, model, store, labels, fitted, about.get("input"))
 
 
@@ -132,7 +132,7 @@ def _filled(module: nn.Module, path: Path) -> Any:
     return module.eval()
 
 
-def _serving_workflow(workflow: Workflow, model: Model) -> tuple[Workflow, list[str]]:
+def serving_workflow(workflow: Workflow, model: Model) -> tuple[Workflow, list[str]]:
     """The workflow without the labels, which rows to predict do not have; and the labels' names."""
     outputs = set(workflow.output_schema.select(roles="label").names)
     labels = [c.name for c in workflow.input_schema if c.role == "label" or c.name in outputs]

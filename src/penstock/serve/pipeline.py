@@ -1,131 +1,278 @@
-"""The whole way in one call: raw rows → features → a trained model → evaluation → a saved model that predicts."""
+"""The whole way in one job: raw rows → features → a trained model → evaluation → a saved model that predicts."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
 import torch
 
-from penstock.core.errors import SchemaError
-from penstock.core.params import Int, OneOf, Real, check_all
+from penstock.core.errors import ParameterError, PenstockError
 from penstock.data import Dataset
-from penstock.embedding import Adagrad, Init, Store
-from penstock.etl import Workflow, presets
-from penstock.etl.input_section import open_input
+from penstock.data.files import is_remote
+from penstock.etl import Workflow
+from penstock.etl.job import check_outside
 from penstock.loader.torch import Loader
-from penstock.nn import DLRM, MLP, DCNv2, DeepFM
+from penstock.serve import parts
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.train import fit, slots_of
+from penstock.serve.prepare import Prepared, RawRows, ReadyFeatures
+from penstock.serve.run_folder import RunFolder
+from penstock.serve.settings import TrainSettings
+from penstock.train import Checkpointer, History, fit
 
-MODELS = {"DLRM": DLRM, "DCNv2": DCNv2, "DeepFM": DeepFM, "MLP": MLP}
+Listener = Callable[[str, dict[str, Any]], Any]
+STAGES = ("etl", "train", "save", "predict")
+_VALID_BATCH = 8192
+_RECORDS = 60  # points that even a short run's curves should have
 
 
-def train_click_model(
-    source: Any,
-    output: str | Path,
-    *,
-    recipe: Mapping[str, Any] | None = None,
-    model: str = "DLRM",
-    embedding_dim: int = 16,
-    epochs: int = 3,
-    batch_size: int = 1024,
-    staleness: int = 4,
-    valid_share: float = 0.1,
-    seed: int = 0,
-    num_examples: int = 3,
-    overwrite: bool = False,
-    progress: bool | None = None,
-    say: Callable[[str], Any] | None = None,
-) -> dict[str, Any]:
-    """Train a click model on raw rows and save it; figures as plain data.
+class TrainingStopped(PenstockError):
+    """Training was asked to stop and did, with a checkpoint of its last step."""
 
-    `source` is a path (or several), read as `recipe` says (that of the preset `criteo` by default), or a Dataset. A
-    share of the rows is held out; the workflow is fitted on the others, the model trained on them with an in-process
-    store, and both are evaluated on what was held out. `output` receives `features`, `valid` and `model`. `say` is
-    called with a line for each stage.
+    def __init__(self, step: int, steps: int, output: Path) -> None:
+        self.step, self.steps, self.output = step, steps, output
+        super().__init__(f"stopped at step {step:,} of {steps:,}; its checkpoint is in {output}")
 
-    Returns `auc`, `log_loss`, `rows`, `rows_per_second` (training), `embedding_rows`, `model` (the directory, for
-    `Predictor`), `examples` (held-out rows' label and prediction through the saved model) and `seconds` by stage.
+    def __reduce__(self) -> tuple:
+        return type(self), (self.step, self.steps, self.output)
+
+
+@dataclass
+class TrainJob:
+    """Trains a click model and saves it; `run()` returns the figures as plain data.
+
+    Args:
+        source: raw rows that `recipe` describes, or features that are ready to train on: paths, or a Dataset.
+        output: the folder of the run (see `RunFolder`).
+        recipe: what turns raw rows into features; its `input` section says how to read them. None for features.
+        valid: rows to evaluate on, of the same kind; without it `valid_share` of the rows are held out.
+        workflow: with ready features, the fitted workflow that made them, so that the model predicts on raw rows.
+        settings: `TrainSettings`, or a mapping of those that differ from the defaults.
+        overwrite: replace a run in `output`.
+        best_auc: the best that is reachable, where it is known.
+        num_examples: held-out rows whose predictions are among the figures.
+        progress: draw bars; None draws them on a terminal.
+        listener: called with the name of each event and what belongs to it, as the run goes on.
+        callbacks: of `penstock.train.fit`.
+        stop: asked at every training record; once it says True, training ends with a checkpoint and
+            `TrainingStopped` is raised. `TrainJob.resumed(output)` goes on from there.
+
+    >>> import tempfile
+    >>> from penstock.data.synthetic import criteo
+    >>> from penstock.etl import presets
+    >>> place = Path(tempfile.mkdtemp())
+    >>> _ = criteo(place / "day.tsv", 2000, cardinalities=50)
+    >>> settings = {"model": {"name": "MLP", "hidden": [16]}, "epochs": 1, "batch_size": 256}
+    >>> found = TrainJob(place / "day.tsv", place / "run", presets.load("criteo"), settings=settings).run()
+    >>> found["rows"], 0 < found["auc"] < 1, len(found["examples"])
+    ({'train': 1800, 'valid': 200}, True, 3)
     """
-    given = {"model": model, "embedding_dim": embedding_dim, "epochs": epochs, "batch_size": batch_size,
-             "staleness": staleness, "valid_share": valid_share}  # fmt: skip
-    numbers = dict.fromkeys(("embedding_dim", "epochs", "batch_size", "staleness"), Int(min=1))
-    check_all(given, {**numbers, "model": OneOf(tuple(MODELS)), "valid_share": Real(0.001, 0.9)}, "train_click_model")
-    recipe = presets.load("criteo") if recipe is None else recipe
-    data = source if isinstance(source, Dataset) else open_input(_paths(source), recipe.get("input"), part_size="16MB")
-    place, clock, say = Path(output), _Clock(), say or (lambda line: None)
-    train_rows, valid_rows = data.split([1 - valid_share, valid_share], seed=seed)
 
-    say("features: fitting the workflow, writing training and validation rows")
-    workflow = Workflow.from_recipe(recipe)
-    workflow.fit_transform(train_rows, show_progress=progress).to_parquet(
-        place / "features", overwrite=overwrite, show_progress=progress
-    )
-    workflow.transform(valid_rows).to_parquet(place / "valid", overwrite=overwrite, show_progress=progress)
-    clock.lap("etl")
+    source: Any
+    output: str | Path
+    recipe: Mapping[str, Any] | None = None
+    valid: Any = None
+    workflow: Workflow | str | Path | None = None
+    settings: TrainSettings | Mapping[str, Any] = field(default_factory=dict)
+    overwrite: bool = False
+    best_auc: float | None = None
+    num_examples: int = 3
+    progress: bool | None = None
+    listener: Listener | None = None
+    callbacks: Sequence[Callable[[Mapping[str, Any]], Any]] = ()
+    stop: Callable[[], bool] | None = None
+    is_resumed: bool = False
 
-    loader = Loader(place / "features", batch_size, shuffle=True, seed=seed)
-    valid = Loader(place / "valid", 8192)
-    if not loader.schema.select(roles="label").names:
-        raise SchemaError(f"the workflow makes no label column; give one the role label: {loader.schema.names}")
-    say(f"training: {model} over {len(loader)} batches of {batch_size} rows, {epochs} epochs, staleness {staleness}")
-    torch.manual_seed(seed)
-    network = MODELS[model](loader.schema, embedding_dim)
-    slots = slots_of(loader.schema, embedding_dim, init=Init("uniform", -0.01, 0.01))
-    with Store(slots, Adagrad(lr=0.05, initial_accumulator=1e-3)) as store:
+    def __post_init__(self) -> None:
+        if not isinstance(self.settings, TrainSettings):
+            self.settings = TrainSettings.resolve(self.settings)
+        for name in ("source", "valid"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, Dataset) and not _is_paths(value):
+                setattr(self, name, Dataset(value))  # a frame
+        self._folder = RunFolder(self.output)
+        self._seconds = dict.fromkeys(STAGES, 0.0)
+
+    @classmethod
+    def resumed(cls, output: str | Path, changes: Mapping[str, Any] | None = None, **hooks: Any) -> Self:
+        """The job that began in `output`, to go on from its newest checkpoint, with some settings changed."""
+        about, config = RunFolder(output).read()
+        del about["preset"]  # a run keeps the recipe itself
+        if about["data"] is None:
+            raise ParameterError(f"the run in {output} read data from memory, so it cannot be resumed from its folder")
+        settings = TrainSettings.resolve(config).changed(changes or {})
+        return cls(about.pop("data"), output, settings=settings, is_resumed=True, **about, **hooks)
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """What the run was asked for, as `config.yaml` holds it."""
+        assert isinstance(self.settings, TrainSettings)
+        workflow = None if isinstance(self.workflow, Workflow) else _paths(self.workflow)
+        about = {"data": _paths(self.source), "recipe": _copied(self.recipe), "valid": _paths(self.valid)}
+        return {**about, "workflow": workflow[0] if workflow else None, **self.settings.to_dict()}
+
+    # Running.
+
+    def run(self) -> dict[str, Any]:
+        """Do it all. What cannot work is refused before anything is written."""
+        settings = self._checked()
+        device = parts.device(settings)
+        preparation = self._preparation(settings)
+        config = self.configuration
+        if self.is_resumed:
+            preparation.resume(self._folder)
+            self._folder.write(config)
+        else:
+            self._folder.begin(config)
+        self._tell("begin", configuration=config, output=str(self.output), best_auc=self.best_auc,
+                   resumed=self.is_resumed)  # fmt: skip
+        try:
+            figures = self._run(settings, preparation, device)
+        except BaseException as error:
+            stopped = isinstance(error, (KeyboardInterrupt, SystemExit, TrainingStopped))
+            self._tell("failed", error=str(error) or type(error).__name__, interrupted=stopped)
+            raise
+        self._tell("done", figures=figures)
+        return figures
+
+    def _checked(self) -> TrainSettings:
+        assert isinstance(self.settings, TrainSettings)
+        if not self.is_resumed:
+            self._folder.check_free(self.overwrite)
+        for source in (self.source, self.valid):
+            for part in self._folder.parts:
+                if (paths := _paths(source)) and part.is_dir():
+                    check_outside(paths, part)
+        return self.settings
+
+    def _preparation(self, settings: TrainSettings) -> RawRows | ReadyFeatures:
+        if self.recipe is None:
+            return ReadyFeatures(self.source, self.valid, self.workflow, settings)
+        if self.workflow is not None:
+            raise ParameterError("a workflow goes with features that it has made; raw rows go with a recipe")
+        return RawRows(self.source, self.valid, self.recipe, settings)
+
+    def _run(self, settings: TrainSettings, preparation: Any, device: torch.device) -> dict[str, Any]:
+        with self._stage("etl", preparation.has_work):
+            ready = preparation.run(self._folder, self._tell, self.progress)
+        loader = Loader(ready.features, settings.batch_size, shuffle=True, seed=settings.seed, **settings.loader)
+        valid = None if ready.valid is None else Loader(ready.valid, _VALID_BATCH)
+        network, store = parts.network(settings, loader.schema), parts.store(settings, loader.schema)
+        try:
+            with self._stage("train"):
+                history, rows_per_second = self._train(settings, loader, valid, network, store, device)
+            with self._stage("save"):
+                section = None if self.recipe is None else self.recipe.get("input")
+                save_model(self._folder.model, ready.workflow, network, store, input=section, overwrite=True)
+            self._tell("saved", model=str(self._folder.model))
+            embedding_rows = 0 if store is None else store.stats()["rows"]
+        finally:
+            if store is not None:
+                store.close()
+        with self._stage("predict", bool(self.num_examples and valid)):
+            examples = self._examples(ready)
+        last = history.last("valid") or {}
+        return {
+            "auc": _finite(last.get("auc")),
+            "log_loss": _finite(last.get("log_loss")),
+            "best_auc": self.best_auc,
+            "rows": {"train": loader.num_rows, "valid": None if valid is None else valid.num_rows},
+            "steps": history.stats["steps"],
+            "rows_per_second": rows_per_second,
+            "embedding_rows": embedding_rows,
+            "model": str(self._folder.model),
+            "examples": examples,
+            "seconds": {**self._seconds, "total": round(sum(self._seconds.values()), 3)},
+        }
+
+    def _train(
+        self, settings: TrainSettings, loader: Loader, valid: Loader | None, network: Any, store: Any, device: Any
+    ) -> tuple[History, float | None]:
+        optimizer, scheduler = parts.dense_optimizer(settings, network)
+        steps = settings.epochs * len(loader)
+        steps = steps if settings.max_steps is None else min(steps, settings.max_steps)
+        self._tell("training", loader=loader, valid=valid, model=network, store=store, steps=steps)
+        records: list[Mapping[str, Any]] = []
+
+        def heard(record: Mapping[str, Any]) -> bool:
+            records.append(record)
+            self._tell("record", **record)
+            return self.stop is not None and self.stop()
+
         history = fit(
-            network, loader, store, dense_optimizer=torch.optim.Adam(network.parameters(), lr=2e-3), epochs=epochs,
-            staleness=staleness, valid=valid, progress=progress,
+            network, loader, store, dense_optimizer=optimizer, scheduler=scheduler, epochs=settings.epochs,
+            staleness=settings.staleness, valid=valid, eval_every=settings.eval_every,
+            log_every=settings.log_every or max(1, min(50, steps // _RECORDS)),
+            checkpoint_dir=Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints),
+            checkpoint_every=settings.checkpoint_every or max(1, len(loader)), max_steps=settings.max_steps,
+            autocast=getattr(torch, settings.autocast) if settings.autocast else None, device=device,
+            progress=self.progress, callbacks=[heard, *self.callbacks],
         )  # fmt: skip
-        clock.lap("train")
-        say("saving the workflow, the embeddings and the model")
-        save_model(place / "model", workflow, network, store, overwrite=overwrite)
-        embedding_rows = store.stats()["rows"]
-    clock.lap("save")
-    examples = _examples(place / "model", valid_rows, workflow, num_examples)
-    clock.lap("predict")
-    last = history.last("valid") or {}
-    seconds = clock.seconds
-    return {
-        "auc": last.get("auc"),
-        "log_loss": last.get("log_loss"),
-        "rows": {"train": loader.num_rows, "valid": last.get("rows")},
-        "rows_per_second": history.stats["rows"] / seconds["train"],
-        "embedding_rows": embedding_rows,
-        "model": str(place / "model"),
-        "examples": examples,
-        "seconds": {**seconds, "total": sum(seconds.values())},
-    }
+        if self.stop is not None and self.stop() and history.stats["steps"] < steps:
+            raise TrainingStopped(history.stats["steps"], steps, Path(self.output))
+        self._tell("trained", history=history)
+        return history, _speed(records)
+
+    def _examples(self, ready: Prepared) -> list[dict[str, Any]]:
+        """Held-out rows through the saved model: raw ones as a service would send them."""
+        if not self.num_examples or ready.examples is None:
+            return []
+        frame = ready.examples.head(self.num_examples)
+        with Predictor(self._folder.model) as predictor:
+            scores = predictor.predict(frame.to_dicts()) if ready.is_raw else predictor.predict_features(frame)
+        labels = frame[ready.label].to_list() if ready.label in frame.columns else [None] * len(scores)
+        return [{"label": label, "probability": float(score)} for label, score in zip(labels, scores, strict=True)]
+
+    # Telling.
+
+    def _tell(self, event: str, /, **payload: Any) -> None:
+        if self.listener is not None:
+            self.listener(event, payload)
+
+    @contextmanager
+    def _stage(self, name: str, is_there: bool = True) -> Iterator[None]:
+        if not is_there:
+            yield
+            return
+        self._tell("stage", name=name, state="begin", seconds=None)
+        began = time.perf_counter()
+        yield
+        self._seconds[name] = round(time.perf_counter() - began, 3)
+        self._tell("stage", name=name, state="end", seconds=self._seconds[name])
 
 
-def _examples(directory: Path, rows: Dataset, workflow: Workflow, count: int) -> list[dict[str, Any]]:
-    """Raw held-out rows through the saved model, as a service would send them."""
-    if not count:
-        return []
-    frame = rows.head(count)
-    labels = workflow.output_schema.select(roles="label").names
-    with Predictor(directory) as predictor:
-        scores = predictor.predict(frame.to_dicts())
-    clicks = frame[labels[0]].to_list() if labels and labels[0] in frame.columns else [None] * len(scores)
-    return [{"label": click, "probability": float(score)} for click, score in zip(clicks, scores, strict=True)]
+def _speed(records: Sequence[Mapping[str, Any]]) -> float | None:
+    """Rows a second of training alone, over this run's records."""
+    pairs = [(r["rows_per_second"], r["seconds"]["total"]) for r in records if r["kind"] == "train"]
+    seconds = sum(took for _, took in pairs)
+    return sum(rate * took for rate, took in pairs) / seconds if seconds else None
 
 
-def _paths(source: Any) -> list[str]:
-    return [str(source)] if isinstance(source, (str, Path)) else [str(path) for path in source]
+def _finite(figure: float | None) -> float | None:
+    """No AUC without both labels: None rather than NaN, which JSON cannot hold."""
+    return figure if figure is not None and math.isfinite(figure) else None
 
 
-class _Clock:
-    """Seconds by stage."""
+def _paths(source: Any) -> list[str] | None:
+    """Where `source` lies, in a form that does not depend on the present folder; None for data in memory."""
+    if source is None or isinstance(source, Dataset):
+        return None
+    given = [source] if isinstance(source, (str, Path)) else list(source)
+    return [str(p) if is_remote(str(p)) else str(Path(p).absolute()) for p in given]
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._since = time.perf_counter()
 
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name], self._since = float(np.round(now - self._since, 3)), now
+def _is_paths(value: Any) -> bool:
+    several = isinstance(value, (list, tuple)) and all(isinstance(item, (str, Path)) for item in value)
+    return several or isinstance(value, (str, Path))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,271 @@
+"""Models on the command line: train, evaluate, predict."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.app import Json, Preset, Progress, Recipe, app, console, print_json, recipe_of, say
+from penstock.cli.data import OnError
+from penstock.cli.stopping import GracefulStop
+
+if TYPE_CHECKING:
+    from penstock.report.run import RunRecorder
+
+
+class ModelName(StrEnum):
+    dlrm = "DLRM"
+    dcn = "DCNv2"
+    deepfm = "DeepFM"
+    mlp = "MLP"
+
+
+ModelDir = Annotated[str, typer.Argument(metavar="MODEL_DIR", help="A saved model: OUTPUT/model of a training run.")]
+Rows = Annotated[list[str], typer.Argument(metavar="DATA", help="Raw rows or features: files, globs, folders.")]
+Features = Annotated[
+    bool | None,
+    typer.Option(
+        "--features/--raw",
+        help="Whether the data went through the workflow already.",
+        show_default="told from the data",
+    ),
+]
+Device = Annotated[str | None, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.", show_default="cpu")]
+Bad = Annotated[OnError, typer.Option("--on-error", help="What a malformed text line does.")]
+
+
+def _training(*names: str, help: str, default: str) -> Any:
+    """An option that fills in a setting: left out, the file or the default says."""
+    return typer.Option(*names, help=help, show_default=default, rich_help_panel="Training")
+
+
+def _watching(*names: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="Watching", **more)
+
+
+@app.command()
+def train(
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder of the run.")],
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="DATA", help="Raw rows, or features that penstock etl made.", show_default=False),
+    ] = None,
+    recipe: Recipe = None,
+    preset: Preset = None,
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Settings as YAML; options given here win over them.", show_default="none"),
+    ] = None,
+    valid: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Rows to evaluate on.", show_default="a share of DATA")
+    ] = None,
+    workflow: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="The workflow that made the features.", show_default="DATA-workflow"),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Where the ETL runs: local, tcp://… (Dask), ray.", show_default="local")
+    ] = None,
+    on_error: Annotated[
+        OnError | None, typer.Option(help="What a malformed text line does.", show_default="raise")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR; DATA is not needed.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in DIR.")] = False,
+    model: Annotated[ModelName | None, _training(help="What is trained.", default="DLRM")] = None,
+    epochs: Annotated[int | None, _training(help="Passes over the rows.", default="3")] = None,
+    batch_size: Annotated[int | None, _training(help="Rows of a step.", default="1024")] = None,
+    embedding_dim: Annotated[int | None, _training(help="Width of an embedding.", default="16")] = None,
+    learning_rate: Annotated[
+        float | None, _training("--learning-rate", "--lr", help="Of the dense model.", default="0.002")
+    ] = None,
+    embedding_learning_rate: Annotated[
+        float | None,
+        _training("--embedding-learning-rate", "--embedding-lr", help="Of the embeddings.", default="0.05"),
+    ] = None,
+    staleness: Annotated[int | None, _training(help="Most batches in flight; 1 is exact.", default="4")] = None,
+    valid_share: Annotated[float | None, _training(help="Of DATA, held out; 0 is none.", default="0.1")] = None,
+    seed: Annotated[int | None, _training(help="Of the split, the weights and the order.", default="0")] = None,
+    max_steps: Annotated[int | None, _training(help="Stop after so many steps.", default="none")] = None,
+    eval_every: Annotated[int | None, _training(help="Steps between evaluations.", default="once an epoch")] = None,
+    checkpoint_every: Annotated[
+        int | None, _training(help="Steps between checkpoints.", default="once an epoch")
+    ] = None,
+    device: Annotated[str | None, _training(help="cpu, cuda, cuda:1.", default="the GPU where there is one")] = None,
+    watch: Annotated[bool, _watching("--watch", help="Serve the report on this machine while it grows.")] = False,
+    port: Annotated[int, _watching(min=0, max=65535, help="Of --watch; 0 takes a free one.")] = 0,
+    tensorboard: Annotated[
+        str | None, _watching(metavar="DIR", help="Also write TensorBoard events.", show_default="none")
+    ] = None,
+    json: Json = False,
+    progress: Progress = None,
+) -> None:
+    """Train a click model on raw rows or features; DIR gets the model, its report and everything in between."""
+    settings = _given(
+        model=None if model is None else str(model), epochs=epochs, batch_size=batch_size, staleness=staleness,
+        embedding_dim=embedding_dim, valid_share=valid_share, seed=seed, max_steps=max_steps, eval_every=eval_every,
+        checkpoint_every=checkpoint_every, device=device,
+        dense_optimizer=None if learning_rate is None else {"lr": learning_rate},
+        embedding_optimizer=None if embedding_learning_rate is None else {"lr": embedding_learning_rate},
+        etl=_given(engine=engine, on_error=None if on_error is None else str(on_error)) or None,
+    )  # fmt: skip
+    from penstock.report.run import RunRecorder
+    from penstock.serve import TrainJob
+
+    recorder = RunRecorder(output)
+    with ExitStack() as stack:
+        stop = stack.enter_context(GracefulStop())
+
+        def heard(event: str, payload: dict[str, Any]) -> None:
+            stop.listen(event, payload)
+            recorder(event, payload)
+
+        hooks: dict[str, Any] = {"listener": heard, "stop": stop, "progress": progress}
+        if resume:
+            if data or overwrite:
+                raise typer.BadParameter("--resume takes neither DATA nor --overwrite: it goes on with what is there")
+            job = TrainJob.resumed(output, _resumed_settings(config, settings), **hooks)
+        else:
+            job = _new_job(output, data, valid, workflow, recipe, preset, config, settings, overwrite, hooks)
+        _run(job, recorder, stop, stack, watch, port, tensorboard, json)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _resumed_settings(config: str | None, settings: dict[str, Any]) -> dict[str, Any]:
+    if config is not None:
+        raise typer.BadParameter("a resumed run has its own configuration; change what may change by options")
+    return settings
+
+
+def _new_job(
+    output: str, data: Any, valid: Any, workflow: Any, recipe: Any, preset: Any, config: Any, settings: dict[str, Any],
+    overwrite: bool, hooks: dict[str, Any],
+) -> Any:  # fmt: skip
+    from penstock.serve import TrainJob, TrainSettings
+    from penstock.serve.settings import split_config
+
+    about, below = split_config(config)
+    source = data or about["data"]
+    if not source:
+        raise typer.BadParameter("give DATA: files of raw rows, or a folder of features")
+    if recipe is None and preset is None:
+        recipe, preset = about["recipe"], about["preset"]
+    rules = recipe if isinstance(recipe, dict) and preset is None else recipe_of(recipe, preset)
+    return TrainJob(
+        source, output, rules, valid=valid or about["valid"], workflow=workflow or about["workflow"],
+        settings=TrainSettings.resolve(below, settings), overwrite=overwrite, **hooks,
+    )  # fmt: skip
+
+
+def _run(
+    job: Any, recorder: RunRecorder, stop: GracefulStop, stack: ExitStack, watch: bool, port: int,
+    tensorboard: str | None, json: bool,
+) -> None:  # fmt: skip
+    from penstock.report.summary import show_training
+    from penstock.serve import TrainingStopped
+
+    if tensorboard is not None:
+        from penstock.train.tensorboard import TensorBoardLogger
+
+        job.callbacks = [*job.callbacks, stack.enter_context(TensorBoardLogger(tensorboard))]
+    if watch:
+        from penstock.report.live import LiveView
+
+        view = stack.enter_context(LiveView(recorder, port=port))
+        say(f"watch it at {view.url}")
+    try:
+        figures = job.run()
+    except (KeyboardInterrupt, TrainingStopped) as error:
+        say(_how_to_go_on(job, error))
+        raise typer.Exit(stop.exit_code) from None
+    figures["report"] = str(recorder.path)
+    if json:
+        print_json(figures)
+        return
+    screen = console()
+    show_training(figures, screen)
+    screen.print(f"report: {recorder.path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _how_to_go_on(job: Any, error: BaseException) -> str:
+    from penstock.serve.run_folder import RunFolder
+
+    folder = RunFolder(job.output)
+    if not folder.is_run():
+        return "stopped; nothing was written"
+    steps = sorted(folder.checkpoints.glob("step-*"))
+    kept = f"checkpoint of step {int(steps[-1].name.removeprefix('step-')):,} is kept" if steps else "no checkpoint yet"
+    return f"stopped; {str(error) or kept}; go on with: penstock train --resume --output {job.output}"
+
+
+@app.command()
+def evaluate(
+    model: ModelDir,
+    data: Rows,
+    recipe: Recipe = None,
+    preset: Preset = None,
+    features: Features = None,
+    on_error: Bad = OnError.raise_,
+    device: Device = None,
+    json: Json = False,
+    progress: Progress = None,
+) -> None:
+    """AUC, log loss, calibration and unknown categories of a saved model on labelled rows."""
+    from penstock.report.summary import show_evaluation
+    from penstock.serve.scoring import evaluate_model
+
+    figures = evaluate_model(
+        model, data, input=_section(recipe, preset), is_raw=None if features is None else not features,
+        on_error=str(on_error), device=device, progress=progress,
+    )  # fmt: skip
+    print_json(figures) if json else show_evaluation(figures, console())
+
+
+@app.command()
+def predict(
+    model: ModelDir,
+    data: Rows,
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="By its suffix parquet, csv or tsv; - is standard output."),
+    ],
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN", help="A column to write beside the prediction; may be repeated.", show_default="none"
+        ),
+    ] = None,
+    column: Annotated[str, typer.Option(help="What the prediction is called.")] = "probability",
+    recipe: Recipe = None,
+    preset: Preset = None,
+    features: Features = None,
+    on_error: Bad = OnError.raise_,
+    device: Device = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE.")] = False,
+    json: Json = False,
+    progress: Progress = None,
+) -> None:
+    """Predictions of a saved model for every row, in order, in bounded memory."""
+    from penstock.serve.scoring import predict_files
+
+    found = predict_files(
+        model, data, output, keep=keep or [], column=column, input=_section(recipe, preset),
+        is_raw=None if features is None else not features, on_error=str(on_error), device=device, overwrite=overwrite,
+        progress=progress,
+    )  # fmt: skip
+    if output == "-":
+        return
+    if json:
+        print_json(found)
+    else:
+        print(f"{found['output']}: {found['rows']:,} predictions in {found['seconds']:.1f} s")
+
+
+def _section(recipe: str | None, preset: str | None) -> dict[str, Any] | None:
+    found = recipe_of(recipe, preset)
+    return None if found is None else found.get("input", {})

@@ -1,0 +1,76 @@
+"""The closing words of a training run, an evaluation or a prediction in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+def show_training(figures: Mapping[str, Any], console: Console) -> None:
+    """What a training run has reached, where its time went, and where its model is."""
+    rows, seconds = figures["rows"], figures["seconds"]
+    table = _table()
+    table.add_row("AUC", _auc(figures))
+    if figures["log_loss"] is not None:
+        table.add_row("log loss", f"{figures['log_loss']:.4f}")
+    held_out = f", {rows['valid']:,} held out" if rows["valid"] is not None else ", none held out"
+    table.add_row("rows", f"{rows['train']:,} to train on{held_out}")
+    speed = f"{figures['rows_per_second']:,.0f} rows/s, " if figures["rows_per_second"] else ""
+    table.add_row("training", f"{speed}{figures['steps']:,} steps, {figures['embedding_rows']:,} embedding rows")
+    stages = ", ".join(f"{name} {time:.1f}" for name, time in seconds.items() if name != "total" and time)
+    table.add_row("seconds", f"{seconds['total']:.1f}: {stages}")
+    for example in figures["examples"]:
+        table.add_row("a row that was", f"{_outcome(example['label'])}: predicted {example['probability']:.3f}")
+    table.add_row("model", escape(figures["model"]))
+    console.print(table)
+
+
+def show_evaluation(figures: Mapping[str, Any], console: Console) -> None:
+    """How good a model is on some rows."""
+    table = _table()
+    table.add_row("AUC", _auc(figures))
+    if figures["log_loss"] is not None:
+        table.add_row("log loss", f"{figures['log_loss']:.4f}")
+    table.add_row("rows", f"{figures['rows']:,} in {figures['seconds']:.1f} s")
+    calibration = figures["calibration"]
+    if calibration["ratio"] is not None:
+        table.add_row(
+            "calibration",
+            f"{calibration['ratio']:.3f}: predicted {calibration['predicted']:.4f}, "
+            f"clicked {calibration['clicked']:.4f}; expected error {calibration['expected_error']:.4f}",
+        )
+    unknown = {name: share for name, share in figures["unknown"].items() if share}
+    worst = sorted(unknown, key=lambda name: -unknown[name])[:5]
+    shares = ", ".join(f"{escape(name)} {unknown[name]:.1%}" for name in worst)
+    table.add_row("unknown categories", (shares + (" …" if len(unknown) > len(worst) else "")) or "none")
+    console.print(table)
+    bins = Table(box=None, pad_edge=False)
+    for name in ("predicted", "clicked", "rows"):
+        bins.add_column(name, justify="right")
+    for entry in calibration["bins"]:
+        bins.add_row(f"{entry['predicted']:.4f}", f"{entry['clicked']:.4f}", f"{entry['rows']:,}")
+    console.print(bins)
+
+
+def _auc(figures: Mapping[str, Any]) -> str:
+    auc, best = figures["auc"], figures.get("best_auc")
+    if auc is None:
+        return "not known: it needs held-out rows with both labels"
+    if best is None:
+        return f"[bold green]{auc:.4f}[/]"
+    return f"[bold green]{auc:.4f}[/] of {best:.4f} reachable ({(auc - 0.5) / (best - 0.5):.0%} of the way from chance)"
+
+
+def _outcome(label: Any) -> str:
+    return "not known" if label is None else ("clicked" if label else "not clicked")
+
+
+def _table() -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table

@@ -1,0 +1,139 @@
+"""The parts of a training run, built from its settings: model, store, optimizers, device."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock.core.errors import ParameterError, SchemaError, suggest
+from penstock.core.schema import Role, Schema
+from penstock.data import Dataset
+from penstock.embedding import Store
+from penstock.embedding.slots import SlotConfig
+from penstock.etl import Workflow
+from penstock.nn import DLRM, MLP, DCNv2, DeepFM, Model
+from penstock.nn.base import constructor_names
+from penstock.serve.model import serving_workflow
+from penstock.serve.settings import DENSE_OPTIMIZERS, MODEL_NAMES, TrainSettings, rate
+
+_CLASSES: Mapping[str, Any] = {"DLRM": DLRM, "DCNv2": DCNv2, "DeepFM": DeepFM, "MLP": MLP}
+MODELS = {name: _CLASSES[name] for name in MODEL_NAMES}
+
+
+def network(settings: TrainSettings, schema: Schema) -> Model:
+    """The model over a schema, with weights drawn from the seed."""
+    arguments = dict(settings.model)
+    name = arguments.pop("name")
+    known = [n for n in constructor_names(MODELS[name]) if n != "embedding_dim"]
+    for key in arguments:
+        if key == "embedding_dim":
+            raise ParameterError("embedding_dim is a key of its own, not one of model")
+        if key not in known:
+            raise ParameterError(f"{name} has no argument {key!r}{suggest(str(key), known, 'arguments')}")
+    torch.manual_seed(settings.seed)
+    return MODELS[name](schema, settings.embedding_dim, **arguments)
+
+
+def store(settings: TrainSettings, schema: Schema) -> Store | None:
+    """A store with a slot for each categorical column; None where there is none."""
+    columns = schema.select(roles=Role.CATEGORICAL)
+    for name in settings.slots:
+        if name not in columns:
+            raise ParameterError(f"slots names {name!r}{suggest(name, columns.names, 'categorical columns')}")
+    slots = []
+    for column in columns:
+        own = settings.slot(column.name)
+        own.setdefault("pooling", settings.pooling if column.is_list else "sum")
+        slots.append(SlotConfig(column.name, settings.embedding_dim, **own))
+    if not slots:
+        return None
+    return Store(slots, settings.sparse_optimizer(), seed=settings.seed, **settings.store_arguments())
+
+
+def dense_optimizer(settings: TrainSettings, model: nn.Module) -> tuple[torch.optim.Optimizer | None, Any]:
+    """The model's optimizer, and the scheduler of its rate where the settings name one."""
+    arguments = dict(settings.dense_optimizer)
+    name = arguments.pop("name")
+    assert name in DENSE_OPTIMIZERS
+    build = getattr(torch.optim, name)
+    known = [n for n in inspect.signature(build).parameters if n != "params"]
+    for key in arguments:
+        if key not in known:
+            raise ParameterError(
+                f"unknown key {key!r} in dense_optimizer, a {name}{suggest(str(key), known, 'arguments')}"
+            )
+    schedule = rate(arguments.get("lr"), "dense_optimizer.lr")
+    if callable(schedule):
+        arguments["lr"] = 1.0  # LambdaLR multiplies
+    try:
+        optimizer = build(model.parameters(), **arguments)
+    except (ValueError, TypeError) as error:
+        raise ParameterError(f"dense_optimizer: {error}") from error
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, schedule) if callable(schedule) else None
+
+
+def device(settings: TrainSettings) -> torch.device:
+    """Where the model runs: the GPU where there is one, unless the settings say."""
+    if settings.device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return named_device(settings.device)
+
+
+def named_device(name: str) -> torch.device:
+    """The torch device of that name, if it is there.
+
+    >>> named_device("cpu")
+    device(type='cpu')
+    >>> named_device("gpu")
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.ParameterError: device is 'gpu', which torch does not know; use cpu, cuda or cuda:1
+    """
+    try:
+        found = torch.device(name)
+    except RuntimeError:
+        raise ParameterError(f"device is {name!r}, which torch does not know; use cpu, cuda or cuda:1") from None
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise ParameterError(f"device is {name!r}, and torch sees {torch.cuda.device_count()} CUDA devices here")
+    return found
+
+
+def check(settings: TrainSettings, schema: Schema, workflow: Workflow | None) -> None:
+    """Build everything once and throw it away: what cannot be trained or served is refused before the work."""
+    model = network(settings, schema)
+    dense_optimizer(settings, model)
+    made = store(settings, schema)
+    if made is not None:
+        made.close()
+    if workflow is not None:
+        serving_workflow(workflow, model)
+
+
+def check_label(schema: Schema, where: str) -> str:
+    """The one label of a click model."""
+    labels = schema.select(roles=Role.LABEL).names
+    if not labels:
+        raise SchemaError(f"{where} has no label column; give one column the role label. Columns: {schema.names}")
+    if len(labels) > 1:
+        raise SchemaError(f"{where} has {len(labels)} labels ({', '.join(labels)}); these models predict one")
+    return labels[0]
+
+
+def check_label_values(data: Dataset, label: str) -> None:
+    """A click is 0 or 1: another number would train to nonsense without a word."""
+    low, high = float("inf"), -float("inf")
+    for frame in data.iter_frames([label]):
+        values = frame[label]
+        if values.null_count():
+            raise SchemaError(f"the label {label!r} has missing values; drop or fill those rows first")
+        if len(values):
+            low, high = min(low, float(values.min())), max(high, float(values.max()))  # type: ignore[arg-type]
+    if low < 0 or high > 1:
+        raise SchemaError(
+            f"the label {label!r} has values from {low:g} to {high:g}; a click model needs 0 and 1: turn it into "
+            f"that in the recipe"
+        )

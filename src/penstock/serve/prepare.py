@@ -1,0 +1,164 @@
+"""The first stage of a training run: rows to features on disk, with some held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.core.errors import DataError, PenstockError, SchemaError
+from penstock.core.schema import Role
+from penstock.data import Dataset
+from penstock.data.files import is_remote
+from penstock.etl import Workflow
+from penstock.etl.input_section import open_input
+from penstock.serve import parts
+from penstock.serve.run_folder import RunFolder
+from penstock.serve.settings import TrainSettings
+
+_PART_SIZE = "16MB"
+Tell = Callable[..., None]
+
+
+@dataclass
+class Prepared:
+    """What training reads, and what was held out."""
+
+    features: Any
+    valid: Any
+    workflow: Workflow | None
+    label: str
+    examples: Dataset | None  # held-out rows, to show predictions of
+    is_raw: bool  # whether they are as a service would send them
+
+
+class RawRows:
+    """Raw rows and the recipe that turns them into features."""
+
+    def __init__(self, source: Any, valid: Any, recipe: Mapping[str, Any], settings: TrainSettings) -> None:
+        self.recipe, self.settings = recipe, settings
+        self.engine = settings.etl.get("engine")
+        self.data = self._opened(source)
+        self.valid = None if valid is None else _dataset(valid)
+        unfitted = Workflow.from_recipe(recipe).fit_schema(self.data.schema)
+        self.label = parts.check_label(unfitted.output_schema, "what the recipe makes")
+        parts.check(settings, unfitted.output_schema, unfitted)
+        self.has_work = True
+
+    def _opened(self, source: Any) -> Dataset:
+        if isinstance(source, Dataset):
+            return source
+        options: dict[str, Any] = {"part_size": self.settings.etl.get("part_size") or _PART_SIZE}
+        if self.settings.etl.get("on_error"):
+            options["on_error"] = self.settings.etl["on_error"]
+        return open_input(source_paths(source), self.recipe.get("input"), **options)
+
+    def resume(self, folder: RunFolder) -> None:
+        """Take what an earlier run has made; the workflow is written last."""
+        self.has_work = not folder.workflow.is_dir()
+
+    def run(self, folder: RunFolder, tell: Tell, progress: bool | None) -> Prepared:
+        tell("raw", dataset=self.data, recipe=dict(self.recipe))
+        train, valid = split(self.data, self.valid, self.settings)
+        if self.has_work:
+            workflow = Workflow.from_recipe(self.recipe, engine=self.engine)
+            write(workflow.fit_transform(train, show_progress=progress), folder.features, self.engine, progress)
+            if valid is not None:
+                write(workflow.transform(valid), folder.valid, self.engine, progress)
+            check_rows(folder.features, self.label)
+            workflow.save(folder.workflow, overwrite=True)
+        else:
+            workflow = Workflow.load(folder.workflow, engine=self.engine)
+        tell("workflow", workflow=workflow)
+        tell("features", dataset=Dataset(folder.features))
+        held_out = None if valid is None else folder.valid
+        return Prepared(folder.features, held_out, workflow, self.label, valid, is_raw=True)
+
+
+class ReadyFeatures:
+    """Features that are there already, such as `penstock etl` writes."""
+
+    def __init__(self, source: Any, valid: Any, workflow: Any, settings: TrainSettings) -> None:
+        self.settings = settings
+        self.source = source if isinstance(source, Dataset) else source_paths(source)
+        self.data = _features_at(self.source)
+        self.valid_source = valid if valid is None or isinstance(valid, Dataset) else source_paths(valid)
+        self.valid = None if valid is None else _features_at(self.valid_source)
+        self.label = parts.check_label(self.data.schema, "the data")
+        self.workflow = _workflow(workflow, self.source)
+        parts.check(settings, self.data.schema, self.workflow)
+        self.has_work = valid is None and settings.valid_share > 0
+
+    def resume(self, folder: RunFolder) -> None:
+        """Take what an earlier run has made; the validation rows are written last."""
+        self.has_work = self.has_work and not folder.valid.is_dir()
+
+    def run(self, folder: RunFolder, tell: Tell, progress: bool | None) -> Prepared:
+        is_split = self.valid is None and self.settings.valid_share > 0
+        if self.has_work:
+            train, held_out = split(self.data, None, self.settings)
+            write(train, folder.features, None, progress)
+            assert held_out is not None
+            write(held_out, folder.valid, None, progress)
+        features, valid = (folder.features, folder.valid) if is_split else (self.source, self.valid_source)
+        check_rows(features, self.label)
+        if self.workflow is not None:
+            tell("workflow", workflow=self.workflow)
+        tell("features", dataset=_dataset(features))
+        examples = None if valid is None else _dataset(valid)
+        return Prepared(features, valid, self.workflow, self.label, examples, is_raw=False)
+
+
+def split(data: Dataset, valid: Dataset | None, settings: TrainSettings) -> tuple[Dataset, Dataset | None]:
+    """Rows to train on and rows to hold out."""
+    if valid is not None or not settings.valid_share:
+        return data, valid
+    train, held_out = data.split([1 - settings.valid_share, settings.valid_share], seed=settings.seed)
+    return train, held_out
+
+
+def write(rows: Dataset, place: Path, engine: Any, progress: bool | None) -> None:
+    rows.to_parquet(place, overwrite=True, engine=engine, show_progress=progress)
+
+
+def check_rows(features: Any, label: str) -> None:
+    data = _dataset(features)
+    if not data.num_rows:
+        raise DataError("there are no rows to train on")
+    parts.check_label_values(data, label)
+
+
+def _dataset(source: Any) -> Dataset:
+    return source if isinstance(source, Dataset) else Dataset(source)
+
+
+def _features_at(source: Any) -> Dataset:
+    """Ready features, or a hint that these may be raw rows."""
+    hint = (
+        "raw rows need a recipe (--recipe FILE or --preset NAME), features a schema with roles, as penstock etl writes"
+    )
+    try:
+        data = _dataset(source)
+    except PenstockError as error:
+        raise DataError(f"{error}; {hint}") from error
+    if all(column.role is Role.OTHER for column in data.schema):
+        names = ", ".join(data.schema.names[:40])
+        raise SchemaError(f"the data says of no column what it is for; {hint}. Columns: {names}")
+    return data
+
+
+def source_paths(source: Any) -> Any:
+    """One path as it is, several as a list: a Dataset looks for a schema beside the one."""
+    if isinstance(source, (str, Path)):
+        return str(source)
+    found = [str(path) for path in source]
+    return found[0] if len(found) == 1 else found
+
+
+def _workflow(given: Any, source: Any) -> Workflow | None:
+    """The workflow that made the features: the one given, or the one that `penstock etl` wrote beside them."""
+    if given is None and isinstance(source, str) and not is_remote(source):
+        beside = Path(f"{source.rstrip('/')}-workflow")
+        given = beside if beside.is_dir() else None
+    return given if given is None or isinstance(given, Workflow) else Workflow.load(given)

@@ -1,0 +1,94 @@
+"""The folder of a training run: what lies in it, who may write to it, how it was configured."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.core.artefact import replacing
+from penstock.core.errors import ArtefactError, OutputExistsError
+from penstock.etl.recipe import write_yaml
+from penstock.serve.settings import MARK, read_config, split_config
+
+VERSION = 1
+_HEAD = "# What this run was asked for, every setting filled in. Usable as it is: penstock train --config THIS …\n"
+
+
+class RunFolder:
+    """Names the parts of a run.
+
+    `features`, `valid` and `workflow` are what the rows became; `checkpoints` is the state that a stopped run goes on
+    from; `model` predicts; `report.json` and `report.html` tell what happened; `config.yaml` is the configuration.
+
+    >>> RunFolder("run").model.as_posix()
+    'run/model'
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.features, self.valid, self.workflow = (self.path / n for n in ("features", "valid", "workflow"))
+        self.checkpoints, self.model = self.path / "checkpoints", self.path / "model"
+        self.config, self.report = self.path / "config.yaml", self.path / "report.html"
+
+    @property
+    def parts(self) -> list[Path]:
+        folders = [self.features, self.valid, self.workflow, self.checkpoints, self.model]
+        return [*folders, self.config, self.report, self.path / "report.json"]
+
+    def check_free(self, overwrite: bool) -> None:
+        """Refuse a folder with a run in it unless it may be replaced, and foreign files in the places of a run's."""
+        if self.path.exists() and not self.path.is_dir():
+            raise OutputExistsError(f"{self.path} is a file; the output of a run is a folder")
+        taken = [part for part in self.parts if part.exists()]
+        if not taken:
+            return
+        if not self.is_run():
+            raise OutputExistsError(
+                f"{taken[0]} is in the way, and {self.path} is not the folder of a training run (it has no "
+                f"{self.config.name} of one); choose another output"
+            )
+        if not overwrite:
+            raise OutputExistsError(
+                f"{self.path} holds a training run already; pass --overwrite to replace it, --resume to go on with "
+                f"it, or choose another output"
+            )
+
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """Clear what an earlier run left and write the configuration.
+
+        The earlier model stays until the new one takes its place in one step, so that what serves it is not disturbed.
+        """
+        for part in self.parts:
+            if part.is_dir() and part != self.model:
+                shutil.rmtree(part)
+            elif part.is_file():
+                part.unlink()
+        self.write(config)
+
+    def write(self, config: Mapping[str, Any]) -> None:
+        """Write the configuration."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArtefactError(f"cannot write to {self.path}: {error.strerror}; choose a writable folder") from error
+        with replacing(self.config) as partial:
+            partial.write_text(_HEAD + write_yaml({MARK: VERSION, **config}))
+
+    def is_run(self) -> bool:
+        return self.config.is_file() and MARK in self.config.read_text()
+
+    def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the run began with: about its data, and its settings."""
+        if not self.is_run():
+            raise ArtefactError(f"{self.path} is not the folder of a training run: it has no {self.config.name} of one")
+        if read_config(self.config)[MARK] != VERSION:
+            raise ArtefactError(f"{self.config} was written by another version of Penstock; start a new run")
+        return split_config(self.config)
+
+
+def model_in(directory: str | Path) -> Path:
+    """The model's directory, where the folder of the whole run may be named instead."""
+    folder = RunFolder(directory)
+    return folder.model if folder.is_run() else folder.path

@@ -1,0 +1,159 @@
+"""A saved model over whole files: how good it is there, and its predictions written beside the rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.core.errors import ColumnNotFoundError, DataError, OutputExistsError, ParameterError
+from penstock.core.progress import bar
+from penstock.data.partition import Partition
+from penstock.engine import resolve
+from penstock.etl import Workflow
+from penstock.serve.calibration import Calibration
+from penstock.serve.parts import named_device
+from penstock.serve.predictor import Predictor
+from penstock.serve.rows import Rows, model_columns, open_rows
+from penstock.serve.run_folder import model_in
+from penstock.serve.tables import writer_of
+from penstock.train.metrics import LogLoss, StreamingAUC
+
+
+def evaluate_model(
+    directory: str | Path,
+    source: Any,
+    *,
+    input: Any = None,
+    is_raw: bool | None = None,
+    on_error: str = "raise",
+    device: str | None = None,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """How good the model in `directory` is on labelled rows: plain figures.
+
+    `auc`, `log_loss`, `rows`, `calibration` (see `Calibration`), `unknown` (by category column, the share of values
+    that training has not seen) and `seconds`. The arguments are those of `open_rows`. Memory is bounded by a few
+    partitions, however many rows there are.
+    """
+    began = time.perf_counter()
+    with _predictor(directory, device) as predictor:
+        rows = open_rows(predictor, source, input=input, is_raw=is_raw, on_error=on_error)
+        label = rows.label()
+        auc, log_loss, calibration, count = StreamingAUC(), LogLoss(), Calibration(), 0
+        for _, features, scores in _scored(predictor, rows, rows.fitted, [], progress, "evaluate", also=label):
+            clicks = features[label].to_numpy()
+            if len(clicks) and not ((clicks == 0) | (clicks == 1)).all():
+                raise DataError(f"the label {label!r} must be 0 or 1 in every row, got {_odd(clicks)!r}")
+            logits = logit(scores)
+            auc.update(logits, clicks)
+            log_loss.update(logits, clicks)
+            calibration.update(scores, clicks)
+            count += len(scores)
+        unknown = predictor.unknown
+        shares = {n: float(c) / count if count else 0.0 for n, c in zip(unknown.columns, unknown.counts, strict=True)}
+    return {
+        "auc": _figure(auc.compute()),
+        "log_loss": _figure(log_loss.compute()),
+        "rows": count,
+        "calibration": calibration.to_dict(),
+        "unknown": shares,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+
+
+def predict_files(
+    directory: str | Path,
+    source: Any,
+    output: str | Path,
+    *,
+    keep: Sequence[str] = (),
+    column: str = "probability",
+    input: Any = None,
+    is_raw: bool | None = None,
+    on_error: str = "raise",
+    device: str | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Predictions for every row of `source`, in its order, written to `output`; rows and seconds as plain data.
+
+    `output` is a parquet, CSV or TSV file by its suffix, which appears when it is whole, or `-` for CSV on standard
+    output. `keep` names columns of the rows to write beside the prediction, which is called `column`. The other
+    arguments are those of `open_rows`. Memory is bounded by a few partitions.
+    """
+    began = time.perf_counter()
+    if column in keep:
+        raise ParameterError(f"a kept column is called {column!r}, as the prediction would be; name that another way")
+    writer = writer_of(output)
+    if str(output) != "-" and Path(output).exists() and not overwrite:
+        raise OutputExistsError(f"{output} exists already; pass --overwrite to replace it, or choose another path")
+    count = 0
+    with _predictor(directory, device) as predictor:
+        rows = open_rows(predictor, source, input=input, is_raw=is_raw, on_error=on_error)
+        serving = predictor.workflow if rows.is_raw else None
+        with writer(output) as out:
+            for kept, _, scores in _scored(predictor, rows, serving, list(keep), progress, "predict"):
+                out.write(pl.DataFrame([*kept.get_columns(), pl.Series(column, scores)]))
+                count += len(scores)
+    seconds = time.perf_counter() - began
+    return {"output": str(output), "rows": count, "seconds": round(seconds, 3), "rows_per_second": count / seconds}
+
+
+def logit(probabilities: np.ndarray) -> np.ndarray:
+    """Log odds of float32 probabilities, finite at 0 and 1.
+
+    >>> logit(np.array([0.5, 1.0], np.float32))
+    array([ 0.      , 16.635532], dtype=float32)
+    """
+    p = np.clip(probabilities.astype(np.float64), 2.0**-126, 1 - 2.0**-24)
+    return (np.log(p) - np.log1p(-p)).astype(np.float32)
+
+
+def _predictor(directory: str | Path, device: str | None) -> Predictor:
+    return Predictor(model_in(directory), device=None if device is None else named_device(device))
+
+
+def _scored(
+    predictor: Predictor,
+    rows: Rows,
+    workflow: Workflow | None,
+    keep: list[str],
+    progress: bool | None,
+    words: str,
+    also: str | None = None,
+) -> Iterator[tuple[pl.DataFrame, pl.DataFrame, np.ndarray]]:
+    """`(kept columns, features, predictions)` of each partition; threads read and transform ahead of the model."""
+    known = rows.data.schema.names
+    features_read = [*model_columns(predictor), *([also] if also else [])]
+    inputs = workflow.input_schema.names if workflow is not None else features_read
+    for name in (*inputs, *keep):
+        if name not in known:
+            raise ColumnNotFoundError(name, known, "the rows")
+    read = partial(_read, inputs=inputs, keep=keep, workflow=workflow)
+    parts = rows.data.partitions
+    with bar(words, sum(p.estimated_rows for p in parts), show=progress) as drawn:
+        for kept, features in resolve().map(read, parts):
+            yield rows.spelled(kept), features, predictor.predict_features(features)
+            drawn.advance(features.height)
+
+
+def _read(
+    part: Partition, inputs: list[str], keep: list[str], workflow: Workflow | None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    frame = part.read(list(dict.fromkeys([*inputs, *keep])))
+    raw = frame.select(inputs)
+    return frame.select(keep), raw if workflow is None else workflow.transform(raw)
+
+
+def _odd(labels: np.ndarray) -> Any:
+    return labels[(labels != 0) & (labels != 1)][0].item()
+
+
+def _figure(value: float) -> float | None:
+    return value if np.isfinite(value) else None
