@@ -10,19 +10,19 @@ from importlib.resources import files
 from typing import Any
 
 from penstock.core.errors import ArtefactError
-from penstock.report import data_sections, sections
+from penstock.report import data_sections, sections, setting_sections, training_sections
 from penstock.report.markup import Markup, joined, tag
 
 READABLE_VERSION = 1
 _PARTS = {
     "headline": sections.headline,
-    "training": sections.training,
-    "time": sections.time,
+    "training": training_sections.training,
+    "time": training_sections.time,
     "workflow": data_sections.workflow,
     "embeddings": data_sections.embeddings,
     "data": data_sections.data,
-    "configuration": sections.configuration,
-    "machine": sections.machine,
+    "configuration": setting_sections.configuration,
+    "machine": setting_sections.machine,
 }
 _NAVIGATION = {
     "training": "Training",

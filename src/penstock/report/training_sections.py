@@ -1,0 +1,145 @@
+"""The parts of a run's page that tell of its training: curves, predictions, where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.report.charts import Series, bar, line_chart
+from penstock.report.markup import Markup, joined, table, tag
+from penstock.report.sections import STAGES, Report, missing, section
+from penstock.report.words import DASH, count, data_size, duration, share, whole
+
+_Bar = tuple[str, float, float, str, str | None]  # name, begin, seconds, colour, bytes moved
+
+
+def training(report: Report) -> Markup:
+    """Curves of loss, AUC and speed; the same figures as a table."""
+    records = report.get("records") or []
+    if not any(record["kind"] in ("train", "valid") for record in records):
+        return section("training", "Training", missing(report, "Training curves", "the run trained nothing"))
+    charts = [
+        line_chart("Loss", _series(records, "loss"), lambda y: f"{y:.4g}"),
+        line_chart("AUC", _series(records, "auc"), lambda y: f"{y:.4g}"),
+        line_chart("Rows per second", _series(records, "rows_per_second"), count, from_zero=True),
+    ]
+    setting = report.get("training") or {}
+    known = [
+        setting.get("model"),
+        setting.get("parameters") is not None and f"{whole(setting['parameters'])} dense parameters",
+        setting.get("batch_size") and f"batches of {whole(setting['batch_size'])} rows",
+        setting.get("valid_rows") and f"{whole(setting['valid_rows'])} rows held out",
+    ]
+    about = " · ".join(str(part) for part in known if part)
+    figures = [tag("div", *charts, class_="charts"), _examples(report), _figures(records)]
+    return section("training", "Training", *figures, about=about)
+
+
+def _examples(report: Report) -> Markup | None:
+    """Held-out rows through the saved model."""
+    examples = (report.get("figures") or {}).get("examples") or []
+    rows = [
+        [f"row {number}", bar(0, e["probability"], "accent"), share(e["probability"]), _outcome(e.get("label"))]
+        for number, e in enumerate(examples[:10], 1)
+        if e.get("probability") is not None
+    ]
+    if not rows:
+        return None
+    head = ["row", "probability", "in figures", "what happened"]
+    figures = table(head, rows, "Predictions of the saved model on held-out rows", "waterfall", numeric=(2, 3))
+    title = tag("h3", "Predictions", tag("small", "held-out rows through the saved model"))
+    return tag("div", title, figures, class_="lane")
+
+
+def _outcome(label: Any) -> str:
+    return {0: "no click", 1: "click"}.get(label, f"label {label}") if label is not None else ""
+
+
+def _series(records: Iterable[Mapping[str, Any]], figure: str) -> list[Series]:
+    found: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
+    for record in records:
+        if record["kind"] in found and record.get(figure) is not None:
+            found[record["kind"]].append((record["step"], record[figure]))
+    return [
+        Series("training rows", "one", found["train"]),
+        Series("held-out rows", "two", found["valid"], marked=True),
+    ]
+
+
+def _figures(records: Iterable[Mapping[str, Any]]) -> Markup:
+    """The evaluations in figures; training records where there was none."""
+    records = list(records)
+    shown = [r for r in records if r["kind"] == "valid"] or [r for r in records if r["kind"] == "train"][-20:]
+
+    def number(value: Any, digits: int = 4) -> str:
+        return DASH if value is None else f"{value:.{digits}f}"
+
+    rows = [
+        [whole(r["step"]), number(r.get("loss")), number(r.get("auc")), number(r.get("log_loss")), whole(r.get("rows"))]
+        for r in shown[-50:]
+    ]
+    kind = "Evaluations" if shown and shown[0]["kind"] == "valid" else "Latest training records"
+    figures = table(["step", "loss", "AUC", "log loss", "rows"], rows, kind, "figures", numeric=range(5))
+    return tag("details", tag("summary", f"{kind} in figures"), tag("div", figures, class_="scroll"))
+
+
+# Time.
+
+
+def time(report: Report) -> Markup:
+    """The run as a waterfall of stages, and training as lanes of what ran beside what."""
+    stages = [stage for stage in report.get("stages") or [] if stage["seconds"] is not None]
+    lanes = (report.get("time") or {}).get("lanes") or []
+    if not stages and not lanes:
+        return section("time", "Where the time went", missing(report, "Timings", "none were taken"))
+    blocks = []
+    if stages:
+        total = max(stage["begin"] + stage["seconds"] for stage in stages)
+        rows: list[_Bar] = [
+            (STAGES.get(s["name"], s["name"]), s["begin"] / (total or 1), s["seconds"], "four", None) for s in stages
+        ]
+        blocks.append(_waterfall("The run", "one stage after the other", rows, total))
+    total = max((lane["seconds"] for lane in lanes), default=0.0)
+    for lane in lanes:
+        rows, at = [], 0.0
+        for stage in lane["stages"]:
+            if stage["seconds"]:
+                moved = data_size(stage["bytes"]) if stage.get("bytes") else None
+                rows.append((stage["name"], at / (total or 1), stage["seconds"], _look(stage["key"]), moved))
+            at += stage["seconds"]
+        blocks.append(_waterfall(lane["name"].capitalize(), lane["about"], rows, total, lane["seconds"]))
+    note = None
+    if (report.get("machine") or {}).get("gpus"):
+        note = "On a GPU the model’s stages are the time to order the work; the device’s own shows in the rest."
+    return section("time", "Where the time went", *blocks, about=note)
+
+
+def _look(key: str) -> str:
+    """A colour for what a stage is: waiting, dense work, embeddings, data, the rest."""
+    if key in ("wait", "fetch", "idle"):
+        return "quiet"
+    if key in ("forward", "backward", "optimizer"):
+        return "one"
+    if key in ("lookup", "update"):
+        return "two"
+    return "three" if key in ("read", "decode", "shuffle", "copy", "prepare") else "four"
+
+
+def _waterfall(
+    title: str,
+    about: str,
+    rows: Iterable[_Bar],
+    total: float,
+    of: float | None = None,
+) -> Markup:
+    lines = [
+        [
+            joined([name, moved and tag("small", moved)]),
+            bar(begin, seconds / (total or 1), look),
+            duration(seconds),
+            share(seconds / ((of or total) or 1)),
+        ]
+        for name, begin, seconds, look, moved in rows
+    ]
+    figures = table(["stage", "when", "time", "share"], lines, f"{title}: {about}", "waterfall", numeric=(2, 3))
+    return tag("div", tag("h3", title, tag("small", about)), figures, class_="lane")
