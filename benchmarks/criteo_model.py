@@ -1,0 +1,139 @@
+"""The Criteo model of the GPU benchmarks, fused and in plain PyTorch, and the data it is trained on."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock import Dataset
+from penstock.data.synthetic import CARDINALITIES
+
+SIZES, DIM, NUMBERS = list(CARDINALITIES["terabyte"]), 16, 13
+CATEGORICAL, CONTINUOUS = [f"C{i}" for i in range(1, 27)], [f"I{i}" for i in range(1, 14)]
+GIB = 2**30
+
+
+def layers(nn, width: int):
+    """The dense part."""
+    return nn.Sequential(
+        nn.Linear(width, 512), nn.ReLU(), nn.BatchNorm1d(512), nn.Linear(512, 256), nn.ReLU(), nn.BatchNorm1d(256),
+        nn.Linear(256, 1),
+    )  # fmt: skip
+
+
+def fused_model(torch, sizes: list[int], optimizer: str = "rowwise_adagrad", align: int = 16):
+    from penstock.nn import FusedEmbeddings
+
+    class Clicks(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables = FusedEmbeddings(
+                sizes, DIM, optimizer=optimizer, lr=0.01, output="concat", align=align, device="cuda"
+            )
+            self.numbers = torch.nn.BatchNorm1d(NUMBERS, device="cuda")
+            self.layers = layers(torch.nn, self.tables.width(NUMBERS)).to("cuda")
+
+        def forward(self, ids, numbers):
+            return self.layers(self.tables(ids, self.numbers(numbers))).squeeze(1)
+
+    return Clicks()
+
+
+def plain_model(torch, sizes: list[int], sparse: bool, joint: bool = False):
+    """The same in plain PyTorch: 26 tables as people write it, or `joint`, all rows in one, which launches less."""
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            rows = [sum(sizes)] if joint else sizes
+            self.tables = torch.nn.ModuleList(
+                torch.nn.Embedding(size, DIM, sparse=sparse, device="cuda") for size in rows
+            )
+            starts = torch.tensor([0, *sizes[:-1]], device="cuda").cumsum(0)
+            self.register_buffer("starts", starts, persistent=False)
+            self.numbers = torch.nn.BatchNorm1d(NUMBERS, device="cuda")
+            self.layers = layers(torch.nn, 26 * DIM + NUMBERS).to("cuda")
+
+        def forward(self, ids, numbers):
+            if joint:
+                found = [self.tables[0](ids + self.starts).flatten(1)]
+            else:
+                found = [table(ids[:, i]) for i, table in enumerate(self.tables)]
+            return self.layers(torch.cat([*found, self.numbers(numbers)], 1)).squeeze(1)
+
+    return Plain()
+
+
+def plain_optimizers(torch, model, kind: str) -> list:
+    dense = [*model.numbers.parameters(), *model.layers.parameters()]
+    if kind.startswith("torch_dense"):
+        return [torch.optim.Adam(model.parameters(), 1e-3, fused=True)]
+    tables = {"torch_sparse": torch.optim.Adagrad, "torch_sgd": torch.optim.SGD}[kind]
+    return [tables(model.tables.parameters(), 0.01), torch.optim.Adam(dense, 1e-3, fused=True)]
+
+
+def plain_step(torch, model, optimizers: list, batch: tuple, amp: bool):
+    ids, numbers, labels = batch
+    with torch.autocast("cuda", torch.bfloat16, enabled=amp):
+        logits = model(ids, numbers)
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return loss.detach(), logits.detach().float()
+
+
+class Batches:
+    """Batches on the GPU as the loader lays them out; labels that numbers and the smaller tables explain."""
+
+    def __init__(self, torch, sizes: list[int]) -> None:
+        torch.manual_seed(0)
+        self.torch, self.sizes = torch, sizes
+        self.effects = [torch.randn(min(size, 1000), device="cuda") for size in sizes]
+
+    def draw(self, rows: int) -> tuple:
+        torch, columns = self.torch, []
+        for size in self.sizes:
+            drawn = torch.rand(rows, device="cuda", dtype=torch.float64)
+            columns.append((float(size) ** drawn - 1).long().clamp_(0, size - 1))
+        numbers = torch.randn(NUMBERS, rows, device="cuda")
+        logit = numbers[:3].sum(0) * 0.5 - 1
+        for column, effect in zip(columns, self.effects, strict=True):
+            logit += 0.3 * effect[column % len(effect)]
+        labels = (torch.rand(rows, device="cuda") < torch.sigmoid(logit)).float()
+        return torch.stack(columns).to(torch.int32).t(), numbers.t(), labels
+
+
+def batches(torch, rows: int, count: int, sizes: list[int]) -> list[tuple]:
+    """Several at once."""
+    source = Batches(torch, sizes)
+    return [source.draw(rows) for _ in range(count)]
+
+
+def write_files(folder: Path, rows: int, files: int = 16) -> None:
+    """Rows as they leave the ETL, several files at once."""
+
+    def one(number: int) -> None:
+        rng, count = np.random.default_rng(number), rows // files
+        columns: dict[str, np.ndarray] = {"label": (rng.random(count) < 0.25).astype(np.float32)}
+        columns |= {name: rng.standard_normal(count, np.float32) for name in CONTINUOUS}
+        for name, size in zip(CATEGORICAL, SIZES, strict=True):
+            draw = rng.random(count, np.float32)
+            columns[name] = np.minimum(np.float32(size) ** draw - 1, size - 1).astype(np.int32)
+        pq.write_table(pa.table(columns), folder / f"{number:02d}.parquet", row_group_size=250_000)
+
+    with ThreadPoolExecutor(files) as pool:
+        list(pool.map(one, range(files)))
+
+
+def dataset(folder: Path) -> Dataset:
+    data = Dataset(str(folder))
+    schema = data.schema.with_roles(categorical=CATEGORICAL, continuous=CONTINUOUS, label=["label"])
+    for name, size in zip(CATEGORICAL, SIZES, strict=True):
+        schema = schema.with_column(schema[name].with_(cardinality=size))
+    return data.with_schema(schema)
