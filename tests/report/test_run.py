@@ -1,0 +1,119 @@
+"""A recorder keeps what a run hands over as plain data, whatever becomes of the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock import Dataset
+from penstock.report import RunRecorder, render, write
+from penstock.train import History
+
+
+def read(place: Path) -> dict:
+    def refuse(text: str) -> None:
+        raise AssertionError(f"report.json holds {text}")
+
+    return json.loads((place / "report.json").read_text(), parse_constant=refuse)
+
+
+def test_a_finished_run_is_told_in_full(recorded: RunRecorder) -> None:
+    report = read(recorded.directory)
+    assert (report["version"], report["state"], report["error"], report["problems"]) == (1, "done", None, [])
+    head = report["headline"]
+    assert 0.6 < head["auc"] < 0.9 and head["auc_reached"] == pytest.approx((head["auc"] - 0.5) / 0.4)
+    assert (head["rows"], head["rows_trained"], head["step"], head["steps"]) == (1500, 3000, 60, 60)
+    assert head["rows_per_second"] > 0 and head["embedding_rows"] == report["store"]["rows"]
+    assert [column["name"] for column in report["raw"]["columns"]] == ["user", "item", "price", "click"]
+    assert report["raw"]["columns"][2]["null_share"] == pytest.approx(0.1, abs=0.03)
+    assert [node["title"] for node in report["workflow"]["nodes"] if node["kind"] == "operator"] == [
+        "Categorify", "FillMissing", "Normalize",
+    ]  # fmt: skip
+    assert [stage["name"] for stage in report["stages"]] == ["etl", "train"]
+    assert all(stage["seconds"] > 0 for stage in report["stages"])
+    assert report["machine"]["versions"]["penstock"] and report["machine"]["cores"] >= 1
+
+
+def test_tables_tell_hits_and_hot_ids(recorded: RunRecorder) -> None:
+    report = recorded.report()
+    tables = {table["name"]: table for table in report["store"]["tables"]}
+    assert set(tables) == {"user", "item"}
+    assert tables["user"]["rows"] == 40 and 0.5 < tables["user"]["hit_rate"] < 1 and tables["user"]["missed"] == 0
+    counts = recorded.report()["raw"]["columns"][0]["histogram"]
+    hot = report["hot_ids"]["user"]
+    assert [entry["value"] for entry in hot[:3]] == counts["values"][:3]  # the codes stand for the raw values
+    assert hot[0]["share"] == pytest.approx(counts["counts"][0] / 1500)
+
+
+def test_the_time_of_training_adds_up(recorded: RunRecorder) -> None:
+    report = recorded.report()
+    lanes = {lane["name"]: lane for lane in report["time"]["lanes"]}
+    assert list(lanes) == ["training loop", "embedding thread", "loader threads"]
+    trained = next(stage["seconds"] for stage in report["stages"] if stage["name"] == "train")
+    assert 0.2 * trained < lanes["training loop"]["seconds"] <= trained
+    assert {stage["key"] for stage in lanes["training loop"]["stages"]} >= {"wait", "forward", "backward", "evaluation"}
+    assert report["time"]["verdict"]["kind"] in ("dense-bound", "loader-bound", "look-up-bound", "update-bound")
+
+
+def test_a_report_never_stops_the_run(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path)
+    recorder("raw", {"dataset": "no data set"})
+    recorder("features", {})
+    recorder("unheard of", {"anything": object()})
+    recorder("failed", {"error": "column 'C27' is not in train.tsv"})
+    report = read(tmp_path)
+    assert report["state"] == "failed" and report["error"] == "column 'C27' is not in train.tsv"
+    assert [problem.split(":")[0] for problem in report["problems"]] == ["raw", "features"]
+    page = recorder.path.read_text()
+    assert "Not collected" in page and "column &#x27;C27&#x27; is not in train.tsv" in page
+
+
+def test_figures_that_are_not_finite_become_nothing(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path)
+    recorder("begin", {"configuration": {"lr": float("inf"), "path": Path("a")}, "output": Path("run")})
+    recorder("record", {"kind": "train", "step": 50, "loss": float("nan"), "auc": float("nan"), "rows": 10})
+    recorder("record", {"kind": "valid", "step": 50, "loss": float("nan"), "auc": 0.6, "seconds": 0.1})
+    recorder("done", {"figures": {"auc": float("nan"), "log_loss": float("nan")}})
+    report = read(tmp_path)
+    assert report["configuration"] == {"lr": None, "path": "a"}
+    assert report["records"][0]["loss"] is None and report["headline"]["auc"] is None
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "state", "word"), [(True, "interrupted", "stopped"), (False, "failed", "failed")]
+)
+def test_a_run_that_ends_early_says_so(tmp_path: Path, interrupted: bool, state: str, word: str) -> None:
+    recorder = RunRecorder(tmp_path)
+    recorder("stage", {"name": "etl", "state": "begin", "seconds": None})
+    recorder("failed", {"error": "stopped at step 3", "interrupted": interrupted})
+    assert read(tmp_path)["state"] == state
+    page = recorder.path.read_text()
+    assert f'class="state {state}" id="state">{word}<' in page and "the run ended before it came to it" in page
+
+
+def test_a_resumed_run_shows_its_earlier_curves(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path)
+    before = {"kind": "train", "step": 50, "loss": 0.7, "rows": 500}
+    after = {"kind": "train", "step": 100, "loss": 0.6, "rows": 1000}
+    recorder("record", after)
+    recorder("trained", {"history": History([before, after], {"rows": 1000})})
+    assert [record["step"] for record in recorder.report()["records"]] == [50, 100]
+
+
+def test_features_without_a_workflow(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path)
+    recorder("features", {"dataset": Dataset({"user": [1, 2, 1], "click": [0, 1, 0]})})
+    recorder("done", {"figures": {}})
+    page = recorder.path.read_text()
+    assert "features that were made before" in page and "No workflow: the run began with features made before" in page
+
+
+def test_reports_of_another_version_are_refused(tmp_path: Path) -> None:
+    from penstock.core.errors import ArtefactError
+
+    for report in ({"version": 2}, {}, {"version": None}):
+        with pytest.raises(ArtefactError, match="not a run's report of version 1"):
+            render(report)
+    assert write({"version": 1}, tmp_path / "new" / "folder").is_file()
