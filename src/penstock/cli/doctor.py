@@ -1,0 +1,25 @@
+"""Is this installation sound?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.app import Json, app, console, print_json
+
+
+@app.command()
+def doctor(
+    self_test: Annotated[
+        bool, typer.Option(help="Try it all for a few seconds: logs, features, batches, training, predictions.")
+    ] = True,
+    json: Json = False,
+) -> None:
+    """Show what is installed and what is missing, and try whether it works; exits with 1 where something is broken."""
+    from penstock.report import doctor as work
+
+    found = work.examine(self_test)
+    print_json(found) if json else work.show(found, console())
+    if not found["ok"]:
+        raise typer.Exit(1)
