@@ -50,3 +50,21 @@ def run(
 
 def _show(text: str) -> None:
     print(text, flush=True)
+
+
+@app.command()
+def migrate(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="A script for NVTabular, Merlin or PERSIA.")],
+    write: Annotated[
+        bool, typer.Option("--write", help="Change the script instead of printing the difference.")
+    ] = False,
+) -> None:
+    """Rewrite an old script natively where that is mechanical, and list the rest."""
+    from penstock.compat.migrate import migrate as migrated
+
+    found = migrated(script)
+    if write:
+        found.write()
+    else:
+        print(found.diff(), end="")
+    print(found.summary(written=write), file=sys.stderr)
