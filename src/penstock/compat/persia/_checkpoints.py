@@ -1,0 +1,109 @@
+"""Checkpoints in the directories that scripts name: `dense.pt` is the folder `dense`, embeddings are in `embedding`.
+
+Each is an artefact: safetensors, Parquet and JSON behind checksums, in place when whole. A `dense.pt` that PERSIA wrote
+is read with `torch.load(weights_only=True)`, which runs no code; its embedding files are not read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from penstock.core import artefact
+from penstock.core.errors import ArtefactError, ParameterError
+from penstock.train.state import read_state, write_state
+
+KIND, VERSION = "torch-state", 1
+EMBEDDINGS = "embedding"
+
+
+def place_of(directory: str | Path, file_name: str) -> Path:
+    """Where the state that scripts call `file_name` lies.
+
+    >>> place_of("out", "dense.pt").as_posix()
+    'out/dense'
+    """
+    path = Path(directory) / file_name
+    return path.with_suffix("") if path.suffix in (".pt", ".pth", ".bin") else path.with_name(path.name + ".state")
+
+
+def dump_state(holder: Any, directory: str | Path, file_name: str) -> None:
+    """Write the `state_dict` of a model or optimizer."""
+    place = place_of(directory, file_name)
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    with artefact.writing(place, KIND, VERSION, overwrite=True) as folder:
+        write_state(folder, "state", dict(holder.state_dict()))
+
+
+def dump_script(model: torch.nn.Module, directory: str | Path, file_name: str) -> None:
+    """Write a model as TorchScript, for servers that run it without Python."""
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    try:
+        script = torch.jit.script(model)
+    except Exception as error:
+        raise ParameterError(
+            f"with_jit_model: torch cannot make TorchScript of {type(model).__name__}: {str(error).splitlines()[0]}"
+        ) from error
+    with artefact.replacing(Path(directory) / file_name) as partial:
+        torch.jit.save(script, str(partial))
+
+
+def load_state(holder: Any, path: str | Path, map_location: Any = None) -> bool:
+    """Restore a model or optimizer from what `dump_state` wrote, or a file of PERSIA's; False if neither is there."""
+    path = Path(path)
+    place = place_of(path.parent, path.name)
+    if place.is_dir():
+        state = read_state(artefact.verified(place, KIND, VERSION), "state")
+    elif path.is_dir():
+        state = read_state(artefact.verified(path, KIND, VERSION), "state")
+    elif path.is_file():
+        try:
+            state = torch.load(path, map_location=map_location or "cpu", weights_only=True)
+        except Exception as error:
+            raise ArtefactError(
+                f"{path} is not a file of tensors that can be read without running code: {error}"
+            ) from error
+    else:
+        return False
+    try:
+        holder.load_state_dict(state)
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise ArtefactError(
+            f"{place if place.exists() else path} holds the state of another model or optimizer: {error}"
+        ) from error
+    return True
+
+
+class Background:
+    """Work that a script may wait for later; what goes wrong is raised then."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def run(self, work: Callable[[], None], blocking: bool) -> None:
+        """Do it now, or begin."""
+        self.wait()
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:
+                self._error = error
+
+        self._thread = threading.Thread(target=guarded, name="penstock-checkpoint")
+        self._thread.start()
+        if blocking:
+            self.wait()
+
+    def wait(self) -> None:
+        """Until it is done."""
+        if self._thread is not None:
+            self._thread.join()
+        self._thread, error, self._error = None, self._error, None
+        if error is not None:
+            raise error

@@ -1,0 +1,176 @@
+"""Look-ups ahead of a trainer and updates behind it, on the thread and in the order of `penstock.train`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from penstock.compat.persia._message import Message
+from penstock.compat.persia._training_batch import PersiaTrainingBatch
+from penstock.core.batch import Ragged
+from penstock.core.errors import PenstockError
+from penstock.embedding.store import EmbeddingStore
+from penstock.train.batch import as_tensor
+from penstock.train.gradients import all_finite
+from penstock.train.pipeline import Pipeline
+from penstock.train.transfer import Transfer
+
+_EXIT = 60.0  # seconds that ending a loop may take at most
+
+
+class Engine:
+    """Batches with embeddings for one context, and the way of their gradients back.
+
+    `after_update(batch)` is called on the training thread once a batch's gradients are in the store.
+    """
+
+    def __init__(
+        self,
+        store: EmbeddingStore,
+        device: torch.device,
+        after_update: Callable[[PersiaTrainingBatch], None] | None = None,
+    ) -> None:
+        self.store, self.device = store, device
+        self._after_update = after_update
+        self._transfer = Transfer(device)
+        self._training: Pipeline | None = None
+        self._others: dict[Pipeline, Any] = {}
+        self._source: Any = None
+        self._late: Exception | None = None
+        self.dropped: dict[str, int] = {}
+
+    # Batches.
+
+    def batches(
+        self, source: Any, training: bool, staleness: int, fixed_order: bool = False
+    ) -> Iterator[PersiaTrainingBatch]:
+        """The batches of a source (of `persia.data`) with their embeddings, looked up ahead."""
+        if training and self._training is not None:
+            raise PenstockError("a training loop is under way already; finish or leave it before starting another")
+        self.drain()  # what evaluates now sees everything trained so far
+
+        available = None if fixed_order else source.available
+        pipeline = Pipeline(
+            source,
+            lambda message: self.prepare(message, training),
+            lambda batch: self.look_up(batch, training),
+            staleness,
+            available=available,
+        )
+        if training:
+            self._training, self._source = pipeline, source
+        else:
+            self._others[pipeline] = source
+        failed, leaving = True, False
+        try:
+            while (batch := pipeline.take()) is not None:
+                for leaf in batch.embeddings.values():
+                    self._transfer.used_here(leaf)
+                yield batch
+                del batch
+            failed = False
+        except GeneratorExit:  # the loop was left: what was trained still counts
+            failed, leaving = False, True
+            raise
+        finally:
+            self._finish(pipeline, source, failed, leaving)
+
+    def _finish(self, pipeline: Pipeline, source: Any, failed: bool, leaving: bool) -> None:
+        if pipeline is not self._training and pipeline not in self._others:
+            return  # the context has ended it
+        self._others.pop(pipeline, None)
+        training = pipeline is self._training
+        if training:
+            self._training = None
+        source.interrupt()
+        try:
+            pipeline.stop(discard=failed or not training, timeout=_EXIT)
+        except Exception as error:
+            if not leaving:
+                raise
+            self._late = error  # nobody would hear it from a generator that is being closed
+
+    def prepare(self, message: Message, training: bool) -> PersiaTrainingBatch:
+        """A batch with everything on the device."""
+        batch = PersiaTrainingBatch(message)
+        to_device = self._transfer.to_device
+        batch.non_id_type_feature_torch_tensors = [to_device(as_tensor(named.data)) for named in message.dense]
+        batch.label_torch_tensors = [to_device(as_tensor(named.data)) for named in message.labels]
+        return self.look_up(batch, training)
+
+    def look_up(self, batch: PersiaTrainingBatch, training: bool) -> PersiaTrainingBatch:
+        """Fill in the embeddings: a leaf for each feature, all of them views of one copy."""
+        message, config = batch.message, self.store.config
+        for name in message.ids:
+            config[name]  # a feature without a slot is refused, with the slots there are
+        training = training and message.requires_grad
+        empty = Ragged(np.empty(0, np.uint64), np.zeros(message.rows + 1, np.int64))
+        found = self.store.lookup({name: message.ids.get(name, empty) for name in config.names}, train=training)
+        packed, column, leaves = self._transfer.to_device(torch.from_numpy(found.packed)), 0, {}
+        for slot in config:
+            if slot.length is None:
+                leaves[slot.name] = packed[:, column : column + slot.dim]
+                column += slot.dim
+            elif slot.name in message.ids:
+                leaves[slot.name] = self._transfer.to_device(torch.from_numpy(found[slot.name]))
+        batch.embeddings = {name: leaves[name].detach().requires_grad_(training) for name in message.ids}
+        masks = {name: torch.from_numpy(mask) for name, mask in found.masks.items() if name in message.ids}
+        batch.masks = self._transfer.to_device(masks)
+        batch.lookup = found if training else None
+        return batch
+
+    # Gradients.
+
+    def send_gradients(self, batch: PersiaTrainingBatch, scale: float) -> bool:
+        """Have a batch's gradients applied, divided by `scale`; whether all were finite. One that is not is dropped."""
+        if batch.lookup is None:
+            raise PenstockError("this batch is not for training, or its gradients have been sent already")
+        gradients = {name: leaf.grad for name, leaf in batch.embeddings.items() if leaf.grad is not None}
+        finite = all_finite(gradients.values())
+        if not finite:
+            for name in [name for name, gradient in gradients.items() if not all_finite([gradient])]:
+                self.dropped[name] = self.dropped.get(name, 0) + 1
+        lookup, ready, transfer, store = batch.lookup, self._transfer.mark(), self._transfer, self.store
+        batch.lookup, batch.embeddings = None, {}
+
+        def update() -> None:
+            store.update(lookup, transfer.to_host(gradients, ready), scale=scale)
+            if self._after_update is not None:
+                self._after_update(batch)
+
+        if self._training is None:
+            update()
+        else:
+            self._training.submit(update)
+        return finite
+
+    # Standing still, and the end.
+
+    def drain(self) -> None:
+        """Wait until the updates of all batches trained so far are in the store."""
+        if self._training is not None:
+            self._training.drain()
+
+    def look_up_again(self) -> None:
+        """After a checkpoint: batches that were looked up ahead are looked up anew, as a resumed run does."""
+        if self._training is not None:
+            self._training.look_up_again()
+
+    def close(self, failed: bool) -> None:
+        """End all loops: with every update applied, or at once after an error."""
+        others, self._others = self._others, {}
+        for pipeline, source in others.items():
+            source.interrupt()
+            pipeline.stop(discard=True, timeout=_EXIT)
+        training, self._training = self._training, None
+        if training is not None:
+            if not failed:
+                training.drain(_EXIT)
+            self._source.interrupt()
+            training.stop(discard=failed, timeout=_EXIT)
+        late, self._late = self._late, None
+        if late is not None and not failed:
+            raise late

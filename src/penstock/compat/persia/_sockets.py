@@ -1,0 +1,257 @@
+"""Batches from one process to another over a socket: the trainer listens, data loaders connect.
+
+A frame is its kind, its length and its content. A data loader introduces itself (HELLO), the trainer answers (WELCOME
+or REFUSED). Every BATCH is acknowledged (TAKEN) when it lies in the trainer's bounded queue, and only a few may be
+under way, so a slow trainer slows its data loaders. A data loader ends with END, or FAILED and a reason; a trainer that
+wants no more says DONE, or FAILED and a reason. Whoever vanishes without a word is named in the other's error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from penstock.compat.persia._message import from_bytes
+from penstock.compat.persia._stream import Stream, StreamError
+from penstock.core.errors import DataError, PenstockError
+
+PROTOCOL = 1
+HELLO, WELCOME, REFUSED, BATCH, TAKEN, END, FAILED, DONE = b"HWRBTEFD"
+_FRAME = struct.Struct("<4sBQ")
+_MARK = b"PSTR"
+_LARGEST = 1 << 32  # bytes of one batch: a length beyond this is not a length
+_UNDER_WAY = 2  # batches sent and not yet taken
+_HANDSHAKE = 30.0  # seconds for the first words
+_LINGER = 1.0  # seconds for the last ones
+
+Address = tuple[str, int]
+
+
+def parse_address(text: str, setting: str) -> Address:
+    """`host:port` as a pair.
+
+    >>> parse_address("127.0.0.1:8000", "TRAINER_SERVICE")
+    ('127.0.0.1', 8000)
+    """
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise PenstockError(f"{setting} must be host:port, got {text!r}")
+    return host.strip(), int(port)
+
+
+def write_frame(connection: socket.socket, kind: int, content: bytes = b"") -> None:
+    """Send one frame."""
+    connection.sendall(_FRAME.pack(_MARK, kind, len(content)))
+    if content:
+        connection.sendall(content)
+
+
+def read_frame(connection: socket.socket) -> tuple[int, bytearray]:
+    """The next frame; `ConnectionError` where the other end is gone."""
+    mark, kind, length = _FRAME.unpack(_read(connection, _FRAME.size))
+    if mark != _MARK or length > _LARGEST:
+        raise DataError("what came over the connection is not from a data loader or trainer of Penstock")
+    return kind, _read(connection, length)
+
+
+def _read(connection: socket.socket, size: int) -> bytearray:
+    content = bytearray(size)
+    view, at = memoryview(content), 0
+    while at < size:
+        count = connection.recv_into(view[at:])
+        if count == 0:
+            raise ConnectionError("the connection was closed")
+        at += count
+    return content
+
+
+def _introduction(**about: Any) -> bytes:
+    return json.dumps({"protocol": PROTOCOL, "pid": os.getpid(), **about}).encode()
+
+
+class Server:
+    """The trainer's end: takes what data loaders send into a stream."""
+
+    def __init__(self, stream: Stream, address: Address, rank: int = 0, token: str = "") -> None:
+        self._stream, self._rank, self._token = stream, rank, token
+        self._lock = threading.Lock()
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._closing = False
+        try:
+            self._socket = socket.create_server(address)
+        except OSError as error:
+            raise PenstockError(
+                f"the trainer cannot listen on {address[0]}:{address[1]}: {error.strerror}; choose another port"
+            ) from error
+        self.address: Address = self._socket.getsockname()[:2]
+        threading.Thread(target=self._accept, name="penstock-accept", daemon=True).start()
+
+    def _accept(self) -> None:
+        while not self._closing:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), name="penstock-receive", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        number = None
+        with connection:
+            try:
+                connection.settimeout(_HANDSHAKE)
+                number = self._welcome(connection)
+                connection.settimeout(None)
+                self._receive(connection, number)
+            except (OSError, DataError, StreamError) as error:
+                if number is not None:
+                    lost = f"it ended without finishing ({error}); its own output says why"
+                    self._stream.end(number, lost if isinstance(error, OSError) else str(error))
+                with suppress(OSError):
+                    self._answer(connection, REFUSED, str(error).encode())
+            finally:
+                self._connections.pop(connection, None)
+
+    def _welcome(self, connection: socket.socket) -> int:
+        kind, content = read_frame(connection)
+        hello = _decoded(content) if kind == HELLO else {}
+        if hello.get("protocol") != PROTOCOL:
+            raise DataError(f"this trainer speaks protocol {PROTOCOL}, the data loader {hello.get('protocol')}")
+        if hello.get("token", "") != self._token:
+            raise DataError("this trainer belongs to another job (its token differs)")
+        number = int(hello["replica_index"])
+        self._stream.open(number, f"data loader {number} (pid {hello['pid']})", int(hello["replica_size"]))
+        self._connections[connection] = threading.current_thread()
+        self._answer(connection, WELCOME, _introduction(rank=self._rank))
+        return number
+
+    def _receive(self, connection: socket.socket, number: int) -> None:
+        while True:
+            kind, content = read_frame(connection)
+            if kind == BATCH:
+                if self._stream.put(
+                    number, from_bytes(content)
+                ):  # else the last word has been said: read on, to the end
+                    self._answer(connection, TAKEN)
+            elif kind == END:
+                self._stream.end(number)
+                return self._answer(connection, TAKEN)
+            elif kind == FAILED:
+                return self._stream.end(number, content.decode(errors="replace"))
+            else:
+                raise DataError(f"an unexpected frame of kind {kind}")
+
+    def _answer(self, connection: socket.socket, kind: int, content: bytes = b"") -> None:
+        with self._lock:
+            if not self._closing:
+                write_frame(connection, kind, content)
+
+    def close(self, failure: str | None = None) -> None:
+        """Stop listening; data loaders that are under way hear that training is over, or why it failed."""
+        with self._lock:
+            self._closing = True
+            connections = dict(self._connections)
+            for connection in connections:
+                with suppress(OSError):
+                    write_frame(connection, FAILED if failure else DONE, (failure or "").encode())
+                    connection.shutdown(socket.SHUT_WR)
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._socket.close()
+        self._stream.close()
+        deadline = time.monotonic() + _LINGER
+        for thread in connections.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+class Client:
+    """A data loader's end of one connection to a trainer."""
+
+    def __init__(self, address: Address, replica_index: int, replica_size: int, token: str, timeout: float) -> None:
+        self.name = f"the trainer at {address[0]}:{address[1]}"
+        self._under_way = 0
+        self._socket = _connect(address, self.name, timeout)
+        hello = _introduction(token=token, replica_index=replica_index, replica_size=replica_size)
+        self._socket.settimeout(_HANDSHAKE)
+        try:
+            write_frame(self._socket, HELLO, hello)
+            kind, content = read_frame(self._socket)
+        except OSError as error:
+            raise StreamError(f"{self.name} did not answer: {error}") from error
+        if kind != WELCOME:
+            raise StreamError(f"{self.name} refused this data loader: {content.decode(errors='replace')}")
+        self.name += f" (pid {_decoded(content).get('pid')})"
+        self._socket.settimeout(None)
+
+    def send(self, content: bytes) -> bool:
+        """Send a batch, waiting while the trainer is behind; False when it wants no more."""
+        try:
+            while self._under_way >= _UNDER_WAY:
+                if not self._hear():
+                    return False
+            write_frame(self._socket, BATCH, content)
+        except OSError as error:
+            return self._last_word(error)
+        self._under_way += 1
+        return True
+
+    def finish(self, failure: str | None = None) -> None:
+        """End, once everything sent has been taken; or say what went wrong."""
+        try:
+            if failure is not None:
+                write_frame(self._socket, FAILED, failure.encode())
+            else:
+                write_frame(self._socket, END)
+                self._under_way += 1
+                while self._under_way and self._hear():
+                    pass
+        except OSError as error:
+            if failure is None:
+                self._last_word(error)
+        finally:
+            self._socket.close()
+
+    def _hear(self) -> bool:
+        """Read one answer; False when the trainer wants no more."""
+        kind, content = read_frame(self._socket)
+        if kind == TAKEN:
+            self._under_way -= 1
+            return True
+        if kind == DONE:
+            return False
+        raise StreamError(f"{self.name} failed: {content.decode(errors='replace') or 'its own output says why'}")
+
+    def _last_word(self, error: OSError) -> bool:
+        """What the trainer said before the connection broke; else the error that names it."""
+        with suppress(OSError):
+            while self._hear():
+                pass
+            return False
+        raise StreamError(f"{self.name} is gone ({error}); its own output says why") from error
+
+
+def _connect(address: Address, name: str, timeout: float) -> socket.socket:
+    """Connect as soon as the trainer listens."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection = socket.create_connection(address, timeout=_HANDSHAKE)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise StreamError(f"{name} did not listen within {timeout:g} s ({error}); is it running?") from error
+            time.sleep(0.05)
+
+
+def _decoded(content: bytearray) -> dict[str, Any]:
+    try:
+        found = json.loads(bytes(content))
+    except ValueError as error:
+        raise DataError(f"an introduction that cannot be read: {error}") from error
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,319 @@
+"""The trainer's contexts: the last release's, and under it that of 2021."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+from penstock.compat.persia import _contexts as contexts
+from penstock.compat.persia import env
+from penstock.compat.persia._service import service
+from penstock.compat.persia._training_batch import PersiaTrainingBatch
+from penstock.compat.persia.embedding import EmbeddingConfig
+from penstock.compat.persia.embedding.optim import Optimizer
+from penstock.compat.persia.logger import get_default_logger
+from penstock.core.errors import ParameterError, PenstockError, suggest
+from penstock.core.params import NONE, Instance, Int, Real, check_all
+
+
+class _Trainer(contexts.EmbeddingCtx):
+    """What both ages share: embeddings that are trained, and batches taken from data loaders."""
+
+    embedding_optimizer: Optimizer
+    _port: int | None = None
+    _queue: int | None = None
+    _writer: Any = None
+
+    def _enter(self) -> None:
+        from penstock.compat.persia._engine import Engine
+
+        config = self.embedding_config
+        native = self.embedding_optimizer.to_native(config.bound)
+        store = service().train_with(native, config.to_init(), config.admit_probability)
+        settings = service().global_config()
+        if settings.incremental_dir:
+            from penstock.compat.persia._incremental import IncrementalWriter
+
+            self._writer = IncrementalWriter(store, settings)
+        self._own_engine = Engine(store, contexts.device_of(self.device_id, self.model), self._writer)
+        service().listen(self._port, self._queue)
+
+    def _exit(self, error: BaseException | None) -> None:
+        writer, self._writer = self._writer, None
+        try:
+            super()._exit(error)
+            if writer is not None:
+                writer.close()
+        finally:
+            service().stop_listening(None if error is None else f"{type(error).__name__}: {error}")
+
+    def _send(self, scale: float) -> bool:
+        batch, self.current_batch = self.current_batch, None
+        if batch is None:
+            raise PenstockError("there is no batch to send gradients of; prepare_features or forward it first")
+        without = [name for name, leaf in batch.embeddings.items() if leaf.grad is None]
+        if without:
+            get_default_logger().warning(f"the loss does not reach the embeddings of {', '.join(without)}")
+        return self._engine.send_gradients(batch, scale)
+
+
+class TrainCtx(_Trainer):
+    """Trains a model and embeddings together.
+
+    `forward(batch)` gives `(output, labels)`, `backward(loss)` steps both optimizers. Every step's gradients are looked
+    at: those of a feature that are not finite are dropped, and a dense step that is not finite is left out.
+    `mixed_precision` needs a GPU; without one training is in float32.
+
+    Called with `sparse_optimizer=` it is the context of 2021, with `prepare_features` and `on_after_backward`.
+
+    >>> import torch
+    >>> from penstock.compat.persia.embedding.optim import Adagrad
+    >>> model = torch.nn.Linear(2, 1)
+    >>> ctx = TrainCtx(Adagrad(), torch.optim.SGD(model.parameters(), lr=0.1), model=model, mixed_precision=False)
+    >>> ctx.preprocess_mode.name, type(TrainCtx(sparse_optimizer=Adagrad())).__name__
+    ('TRAIN', 'TrainCtx2021')
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        if cls is TrainCtx and "sparse_optimizer" in kwargs:
+            if {"dense_optimizer", "embedding_optimizer"} & set(kwargs):
+                raise ParameterError(
+                    "TrainCtx takes sparse_optimizer (2021), or embedding_optimizer and dense_optimizer (last release)"
+                )
+            return super().__new__(TrainCtx2021)  # type: ignore[return-value]
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        embedding_optimizer: Optimizer,
+        dense_optimizer: Any,
+        grad_scalar_update_factor: float = 4,
+        backward_buffer_size: int = 10,
+        backward_workers_size: int = 8,
+        grad_update_buffer_size: int = 60,
+        lookup_emb_directly: bool = True,
+        mixed_precision: bool = True,
+        distributed_option: Any = None,
+        model: Any = None,
+        embedding_config: EmbeddingConfig | None = None,
+        threadpool_worker_size: int = 10,
+        device_id: int | None = None,
+    ) -> None:
+        import torch
+
+        constraints = {
+            "embedding_optimizer": Instance(Optimizer, "an optimizer of persia.embedding.optim"),
+            "dense_optimizer": Instance(torch.optim.Optimizer, "a torch optimizer"),
+            "grad_scalar_update_factor": Real(min=1e-6),
+            "model": Instance(torch.nn.Module, "a torch module"),
+            "device_id": NONE | Int(),
+        }
+        check_all(locals(), constraints, "TrainCtx")
+        mode = contexts.PreprocessMode.TRAIN
+        super().__init__(mode, model, embedding_config, threadpool_worker_size, device_id)
+        self.world_size, self.rank_id = env.get_world_size() or 1, env.get_rank() or 0
+        self.embedding_optimizer, self.dense_optimizer = embedding_optimizer, dense_optimizer
+        self.grad_scalar_update_factor = grad_scalar_update_factor
+        device = contexts.device_of(device_id, model)
+        self.mixed_precision = mixed_precision and device.type == "cuda"
+        if mixed_precision and not self.mixed_precision:
+            get_default_logger().info("mixed_precision needs a GPU: training in float32")
+        self.grad_scaler = torch.amp.GradScaler("cuda") if self.mixed_precision else None
+        self.update_times = self.skipped_steps = 0
+        if self.world_size > 1:
+            self._distribute(distributed_option, device)
+
+    def _distribute(self, option: Any, device: Any) -> None:
+        from penstock.compat.persia.distributed import get_default_distributed_option
+
+        option = option or get_default_distributed_option(self.device_id)
+        self.model, self.dense_optimizer = option.convert2distributed_model(
+            self.model, self.world_size, self.rank_id, self.device_id, optimizer=self.dense_optimizer
+        )
+
+    def wait_servers_ready(self) -> None:
+        """Nothing to wait for: there are no servers."""
+
+    def backward(self, loss: Any, embedding_gradient_check_frequency: int = 20) -> Any:
+        """Step the model and send the embeddings' gradients; the loss, scaled where precision is mixed."""
+        from penstock.train.gradients import dense_finite
+
+        scaler, optimizer = self.grad_scaler, self.dense_optimizer
+        scale = 1.0 if scaler is None else float(scaler.get_scale())
+        loss = loss if scaler is None else scaler.scale(loss)
+        loss.backward()
+        finite = self._send(scale)
+        if scaler is not None:
+            scaler.step(optimizer)
+            scaler.update(None if finite else scale / self.grad_scalar_update_factor)
+        elif dense_finite(optimizer):
+            optimizer.step()
+        else:
+            self.skipped_steps += 1
+            get_default_logger().warning("gradients of the model are not finite: this step is left out")
+        optimizer.zero_grad()
+        self.update_times += 1
+        return loss
+
+    def dump_checkpoint(  # type: ignore[override]
+        self,
+        dst_dir: str,
+        dense_model_filename: str = "dense.pt",
+        jit_dense_model_filename: str = "jit_dense.pt",
+        opt_filename: str = "opt.pt",
+        blocking: bool = True,
+        with_jit_model: bool = False,
+    ) -> None:
+        """Write model, its optimizer and the embeddings into a directory."""
+        super().dump_checkpoint(dst_dir, dense_model_filename, jit_dense_model_filename, blocking, with_jit_model)
+        self.dump_torch_state_dict(self.dense_optimizer, dst_dir, opt_filename)
+
+    def load_checkpoint(  # type: ignore[override]
+        self,
+        src_dir: str,
+        map_location: Any = None,
+        dense_model_filename: str = "dense.pt",
+        opt_filename: str = "opt.pt",
+        blocking: bool = True,
+    ) -> None:
+        """Restore model, its optimizer and the embeddings from a directory."""
+        from pathlib import Path
+
+        from penstock.compat.persia._checkpoints import load_state
+
+        super().load_checkpoint(src_dir, map_location, dense_model_filename, blocking)
+        load_state(self.dense_optimizer, Path(src_dir) / opt_filename, map_location)
+
+
+# Arguments of 2021 that named or sized servers and buffers which are not here.
+_NOT_NEEDED = frozenset(
+    [
+        "enable_backward",
+        "backend_worker_size",
+        "middleware_services",
+        "wait_server_ready",
+        "output_addrs",
+        "init_output",
+        "deserialize_buffer_size",
+        "backward_buffer_size",
+        "nats_recv_buffer_size",
+        "rank_id",
+        "world_size",
+        "num_forward_workers",
+        "num_backward_workers",
+        "block_when_exit",
+        "catch_exception",
+    ]
+)
+
+
+class TrainCtx2021(TrainCtx):
+    """The context of 2021: the script runs model, loss and dense optimizer itself, this the embeddings.
+
+    with TrainCtx(grad_scaler=scaler, sparse_optimizer=Adagrad(lr=1e-3), port=8000, data_queue_size=5) as ctx:
+        for batch_idx, data in enumerate(ctx.data_loader()):
+            (dense, embeddings), target = ctx.prepare_features(data)
+            …
+            finite = ctx.on_after_backward(scaler.get_scale(), batch_idx)
+    """
+
+    def __init__(
+        self,
+        grad_scaler: Any = None,
+        emb_initialization: tuple[float, float] = (-0.01, 0.01),
+        admit_probability: float = 1.0,
+        sparse_optimizer: Optimizer | None = None,
+        weight_bound: float = 10,
+        is_training: bool = True,
+        device_id: int | None = None,
+        *,
+        port: int | None = None,
+        data_queue_size: int | None = None,
+        forward_buffer_size: int = 10,
+        embedding_checkpoint: str | None = None,
+        **not_needed: Any,
+    ) -> None:
+        for name in not_needed.keys() - _NOT_NEEDED:
+            known = ["grad_scaler", "sparse_optimizer", "port", "data_queue_size", *sorted(_NOT_NEEDED)]
+            raise ParameterError(f"TrainCtx has no argument {name!r}{suggest(name, known, 'arguments')}")
+        constraints = {
+            "sparse_optimizer": Instance(Optimizer, "an optimizer of persia.sparse.optim"),
+            "port": NONE | Int(1, 65535),
+            "data_queue_size": NONE | Int(min=1),
+            "forward_buffer_size": Int(min=1),
+        }
+        check_all(locals(), constraints, "TrainCtx")
+        assert sparse_optimizer is not None
+        modes = contexts.PreprocessMode
+        config = EmbeddingConfig(emb_initialization, admit_probability, weight_bound)
+        mode = modes.TRAIN if is_training else modes.EVAL
+        contexts.EmbeddingCtx.__init__(self, mode, None, config, device_id=_first_gpu(device_id))
+        self.grad_scaler, self.sparse_optimizer, self.embedding_optimizer = (
+            grad_scaler,
+            sparse_optimizer,
+            sparse_optimizer,
+        )
+        self._port, self._queue, self._buffer = port, data_queue_size, forward_buffer_size
+        self.embedding_checkpoint = embedding_checkpoint
+
+    def _enter(self) -> None:
+        super()._enter()
+        if self.embedding_checkpoint is not None:
+            path, self.embedding_checkpoint = self.embedding_checkpoint, None
+            self.load_embedding(path)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether batches are trained on."""
+        return self.preprocess_mode is contexts.PreprocessMode.TRAIN
+
+    def train(self) -> None:
+        """Train on the batches of coming loops."""
+        self.preprocess_mode = contexts.PreprocessMode.TRAIN
+
+    def eval(self) -> None:
+        """Only look up in coming loops."""
+        self.preprocess_mode = contexts.PreprocessMode.EVAL
+
+    def data_loader(
+        self,
+        port: int | None = None,
+        data_queue_size: int | None = None,
+        timeout: int = 1000 * 60 * 10,
+        disorder_tolerance: float = 1.0,
+    ) -> Iterable[PersiaTrainingBatch]:
+        """The batches that data loaders send, with their embeddings.
+
+        With `disorder_tolerance=0` data loaders take turns and the order of everything is fixed.
+        """
+        from penstock.compat.persia.data import DataLoader, StreamingDataset
+
+        room = data_queue_size or self._queue or service().stream.capacity
+        service().listen(port or self._port, room)
+        dataset = StreamingDataset(room)
+        return DataLoader(dataset, self._buffer, timeout, reproducible=disorder_tolerance == 0)
+
+    def prepare_features(self, batch: PersiaTrainingBatch, is_training: bool = True) -> Any:
+        """`((dense, [embeddings …]), target)`; several dense arrays, or several targets, are lists."""
+        numbers, embeddings, labels = super().prepare_features(batch)
+        target = _only(labels or []) if is_training or labels else None
+        return (_only(numbers), embeddings), target
+
+    def on_after_backward(self, loss_scale: float, batch_idx: int, emb_grad_check_interval: int = 20) -> bool:
+        """Send the embeddings' gradients, divided by `loss_scale`; whether all were finite.
+
+        Gradients are looked at in every step, whatever the interval.
+        """
+        return self._send(float(loss_scale))
+
+
+def _only(items: list[Any]) -> Any:
+    """The item itself where there is one."""
+    return items[0] if len(items) == 1 else items or None
+
+
+def _first_gpu(device_id: int | None) -> int | None:
+    """2021 always trained on a GPU, the first by default; here the CPU does where there is none."""
+    import torch
+
+    return 0 if device_id is None and torch.cuda.is_available() else device_id

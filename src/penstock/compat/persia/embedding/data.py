@@ -1,0 +1,219 @@
+"""Batches as a data loader makes them: features with ids, features without, labels.
+
+Batches may have any number of rows (PERSIA stopped at 65,535).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.compat.missing import module_getattr
+from penstock.compat.persia._message import DTYPES, Message, Named, to_bytes
+from penstock.compat.persia.env import PERSIA_SKIP_CHECK_DATA
+from penstock.core.batch import Ragged
+from penstock.core.errors import DataError
+
+__all__ = [
+    "IDTypeFeature",
+    "IDTypeFeatureWithSingleID",
+    "Label",
+    "NdarrayDataBase",
+    "NonIDTypeFeature",
+    "PersiaBatch",
+]
+
+
+def ids_of(name: str, data: Sequence[np.ndarray]) -> np.ndarray | Ragged:
+    """One list of ids for each sample, end to end; a plain array where every sample has one."""
+    if not isinstance(data, (list, tuple)):
+        raise DataError(f"feature {name!r}: ids must be a list with one array for each sample, got {_kind(data)}")
+    if not PERSIA_SKIP_CHECK_DATA:
+        for number, array in enumerate(data):
+            if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != np.uint64:
+                raise DataError(
+                    f"feature {name!r}, sample {number}: ids must be a 1-D array of uint64, got {_kind(array)}; "
+                    "use .astype(np.uint64)"
+                )
+    values = np.concatenate(data) if data else np.empty(0, np.uint64)
+    lengths = np.fromiter((len(array) for array in data), np.int64, len(data))
+    if (lengths == 1).all():
+        return values
+    return Ragged(values, np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def _kind(value: Any) -> str:
+    return f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+class IDTypeFeature:
+    """A feature with any number of ids for each sample, none included.
+
+    >>> IDTypeFeature("seen", [np.array([3, 4], np.uint64), np.array([], np.uint64)]).batch_size
+    2
+    >>> IDTypeFeature("seen", [np.array([3.5])])
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.DataError: feature 'seen', sample 0: ids must be a 1-D array of uint64, got float64 (1,); ...
+    """
+
+    def __init__(self, name: str, data: list[np.ndarray]) -> None:
+        self.name, self.data = name, data
+        self.ids = ids_of(name, data)
+
+    @property
+    def batch_size(self) -> int:
+        return len(self.data)
+
+
+class IDTypeFeatureWithSingleID:
+    """A feature with one id for each sample: one array.
+
+    >>> IDTypeFeatureWithSingleID("user", np.array([1, 2, 3], np.uint64)).batch_size
+    3
+    """
+
+    def __init__(self, name: str, data: np.ndarray) -> None:
+        if not isinstance(data, np.ndarray) or data.ndim != 1 or data.dtype != np.uint64:
+            raise DataError(
+                f"feature {name!r}: ids must be a 1-D array of uint64, got {_kind(data)}; use .astype(np.uint64)"
+            )
+        self.name, self.data, self.ids = name, data, data
+
+    @property
+    def batch_size(self) -> int:
+        return len(self.data)
+
+
+class NdarrayDataBase:
+    """An array with a row for each sample: what features without ids and labels share.
+
+    >>> NdarrayDataBase(np.zeros((3, 2), np.float16))
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.DataError: ndarray_base must be an array of bool, int8, ..., got float16 (3, 2)
+    """
+
+    DEFAULT_NAME = "ndarray_base"
+
+    def __init__(self, data: np.ndarray, name: str | None = None) -> None:
+        self._name = name
+        if not isinstance(data, np.ndarray) or data.dtype not in DTYPES or data.ndim == 0:
+            kinds = ", ".join(str(dtype) for dtype in DTYPES)
+            raise DataError(f"{self.name} must be an array of {kinds} with at least one dimension, got {_kind(data)}")
+        self.data = data
+
+    @property
+    def name(self) -> str:
+        return self._name or self.DEFAULT_NAME
+
+    @property
+    def batch_size(self) -> int:
+        return len(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+class Label(NdarrayDataBase):
+    """What a model learns to predict; several for several tasks.
+
+    >>> len(Label(np.zeros((4, 1), np.float32), "click"))
+    4
+    """
+
+    DEFAULT_NAME = "label_anonymous"
+
+
+class NonIDTypeFeature(NdarrayDataBase):
+    """Numbers: `(rows, …)` of any supported dtype.
+
+    >>> NonIDTypeFeature(np.zeros((4, 13), np.float32)).name
+    'non_id_type_feature_anonymous'
+    """
+
+    DEFAULT_NAME = "non_id_type_feature_anonymous"
+
+
+class PersiaBatch:
+    """One batch: features with ids, and beside them numbers, labels, and bytes of your own (`meta`).
+
+    With `requires_grad=False` its embeddings are only looked up: nothing is inserted or trained.
+
+    >>> user = IDTypeFeatureWithSingleID("user", np.array([1, 2], np.uint64))
+    >>> batch = PersiaBatch([user], labels=[Label(np.zeros((2, 1), np.float32))])
+    >>> batch.batch_size, batch.to_bytes()[:8]
+    (2, b'\\x93PSBATCH')
+    >>> PersiaBatch([user], labels=[Label(np.zeros(3, np.float32), "click")])
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.DataError: label 'click' has 3 rows, the batch has 2
+    """
+
+    def __init__(
+        self,
+        id_type_features: list[IDTypeFeature | IDTypeFeatureWithSingleID],
+        non_id_type_features: list[NonIDTypeFeature] | None = None,
+        labels: list[Label] | None = None,
+        batch_size: int | None = None,
+        requires_grad: bool = True,
+        meta: bytes | None = None,
+    ) -> None:
+        if not id_type_features:
+            raise DataError("a PersiaBatch needs at least one feature with ids")
+        self.batch_size = id_type_features[0].batch_size if batch_size is None else batch_size
+        self.batch = Message(requires_grad=requires_grad, meta=_checked_meta(meta))
+        for feature in id_type_features:
+            if not isinstance(feature, (IDTypeFeature, IDTypeFeatureWithSingleID)):
+                raise DataError(f"id_type_features takes IDTypeFeature and …WithSingleID, got {type(feature).__name__}")
+            self._check_rows("feature", feature)
+            if feature.name in self.batch.ids:
+                raise DataError(f"feature {feature.name!r} is in the batch twice")
+            self.batch.ids[feature.name] = feature.ids
+        for number in non_id_type_features or ():
+            self.add_non_id_type_feature(number)
+        for label in labels or ():
+            self.add_label(label)
+
+    def _check_rows(self, what: str, part: Any) -> None:
+        if part.batch_size != self.batch_size:
+            raise DataError(f"{what} {part.name!r} has {part.batch_size} rows, the batch has {self.batch_size}")
+
+    def add_non_id_type_feature(self, feature: NonIDTypeFeature) -> None:
+        """Append numbers."""
+        self._check_rows("feature", feature)
+        self.batch.dense.append(Named(feature.name, feature.data))
+
+    def add_label(self, label: Label) -> None:
+        """Append a label."""
+        self._check_rows("label", label)
+        self.batch.labels.append(Named(label.name, label.data))
+
+    @property
+    def data(self) -> Message:
+        """The batch as it travels."""
+        return self.batch
+
+    def to_bytes(self) -> bytes:
+        """The batch as bytes, which `get_embedding_from_bytes` takes."""
+        return to_bytes(self.batch)
+
+
+def _checked_meta(meta: Any) -> bytes | None:
+    if meta is not None and not isinstance(meta, bytes):
+        raise DataError(f"meta must be bytes, got {type(meta).__name__}; use .encode()")
+    return meta
+
+
+def message_of(batch: Any) -> Message:
+    """What travels, of whichever kind of batch."""
+    found = batch if isinstance(batch, Message) else getattr(batch, "data", None)
+    if not isinstance(found, Message):
+        raise DataError(f"a batch must be a PersiaBatch or a PyPersiaBatchData, got {type(batch).__name__}")
+    found.check()
+    return found
+
+
+__getattr__ = module_getattr(__name__)
