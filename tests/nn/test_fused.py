@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -214,3 +217,76 @@ def test_fit_trains_them() -> None:
     plain = tables.tables()
     ids = {"user": torch.tensor([1, 4])}
     torch.testing.assert_close(plain(ids).detach(), tables(ids).detach())
+
+
+def test_gradients_that_are_not_finite_touch_their_own_row_only() -> None:
+    fused = FusedEmbeddings([50], 4, optimizer="sgd", lr=1.0)
+    before = fused.weight.clone()
+    factor = torch.ones(10, 1, 4)
+    factor[3, 0, 1], factor[7, 0, 0] = float("nan"), float("inf")
+    (fused(torch.arange(10)[:, None] % 8) * factor).sum().backward()
+    changed = (fused.weight != before).any(1).nonzero().flatten().tolist()
+    assert changed == [0, 1, 2, 4, 5, 6] and fused.skipped_rows == 2
+    assert fused.weight.isfinite().all()
+
+
+def test_scaled_losses() -> None:
+    plain, scaled = (FusedEmbeddings(SIZES, 4, optimizer="adagrad", lr=0.1) for _ in range(2))
+    scaled.load_state_dict(plain.state_dict())
+    scaled.loss_scale = 256
+    plain(batch(0)).square().sum().backward()
+    (scaled(batch(0)).square().sum() * 256).backward()
+    torch.testing.assert_close(scaled.weight, plain.weight)
+    scaled.loss_scale = torch.tensor(0.5)
+    assert scaled.loss_scale == 0.5
+    for wrong in (0, -1.0, float("inf"), "2"):
+        with pytest.raises(ParameterError, match="loss_scale must be a number above 0"):
+            scaled.loss_scale = wrong
+
+
+def test_dtypes_the_kernels_do_not_take() -> None:
+    for change in (nn.Module.half, nn.Module.double, nn.Module.bfloat16):
+        with pytest.raises(ParameterError, match="weights in float32 or bfloat16 and state in float32"):
+            change(FusedEmbeddings([5], 4))(torch.tensor([[1]]))
+    with pytest.raises(DataError, match=r"signed integers \(or uint8\), got torch.uint16"):
+        FusedEmbeddings([5], 4)(torch.tensor([[1]], dtype=torch.uint16))
+
+
+def test_a_bag_may_be_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = FusedEmbeddings({"tags": 100}, 4, optimizer="sgd", lr=1.0, pooling="mean")
+    before = fused.weight.clone()
+    values = torch.arange(500_000) % 100
+    found = fused({"tags": (values, torch.tensor([0, 500_000, 500_000]))})
+    torch.testing.assert_close(found[0, 0], before.mean(0), rtol=1e-3, atol=1e-5)
+    found.sum().backward()
+    torch.testing.assert_close(fused.weight, before - 0.01, rtol=1e-3, atol=1e-5)
+    monkeypatch.setattr("penstock.nn.fused_inputs._MOST", 10)
+    with pytest.raises(DataError, match="a batch may hold 10 ids, this one has 12; use smaller batches"):
+        fused(torch.zeros((12, 1), dtype=torch.int64))
+
+
+WITHOUT_TRITON = """
+import sys
+sys.modules["triton"] = None
+import torch
+from penstock.nn import FusedEmbeddings
+tables = FusedEmbeddings([5], 4)
+import os
+os.environ.pop("TRITON_INTERPRET")
+print(tables(torch.tensor([[1]])).shape)  # the CPU needs none
+os.environ["TRITON_INTERPRET"] = "1"  # the kernels of a GPU do
+try:
+    tables(torch.tensor([[1]]))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_triton_missing_is_said_clearly() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TRITON], capture_output=True, text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "torch.Size([1, 1, 4])" in done.stdout
+    assert "PenstockError fused embeddings on a GPU are written in Triton, which is not installed" in done.stdout

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.core.extras import require
+from penstock.kernels.gpu_triton import require_triton
 
-require("triton", "torch")
+require_triton()
 
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402

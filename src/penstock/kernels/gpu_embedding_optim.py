@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.core.extras import require
+from penstock.kernels.gpu_triton import require_triton
 
-require("triton", "torch")
+require_triton()
 
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
