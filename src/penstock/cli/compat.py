@@ -68,3 +68,15 @@ def migrate(
     else:
         print(found.diff(), end="")
     print(found.summary(written=write), file=sys.stderr)
+
+
+@app.command(
+    "persia-launcher",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def persia_launcher(context: typer.Context) -> None:
+    """Start data loaders and trainers written for PERSIA, together or one by one; -h lists the commands."""
+    from penstock.compat.persia.launcher import cli
+
+    raise typer.Exit(cli(context.args))
