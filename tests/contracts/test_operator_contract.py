@@ -208,7 +208,7 @@ ROWWISE = [case for case in CASES if case.rows and case.op is not ops.Difference
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     name = metafunc.function.__name__
-    cases = FITTED if "merging" in name or "updating" in name else ROWWISE if "single_rows" in name else CASES
+    cases = FITTED if "merging" in name or "updating" in name else ROWWISE if "_rows_come_out" in name else CASES
     if "case" in metafunc.fixturenames:
         metafunc.parametrize("case", cases, ids=lambda case: case.id)
 
@@ -373,6 +373,17 @@ def test_single_rows_come_out_as_in_a_frame(case: Case, fresh: Callable) -> None
         expected = workflow.transform(frame).rows(named=True)
         for row, want in zip(frame.rows(named=True), expected, strict=True):
             assert _bits(workflow.transform_row(row)) == _bits(want)
+
+
+def test_a_few_rows_come_out_as_in_a_frame(case: Case, fresh: Callable) -> None:
+    workflow = fresh().fit(dataset(MANY))
+    for frame in (FRAME[:1], FRAME[:40], UNSEEN):
+        found = workflow.transform_rows(frame.rows(named=True))
+        expected = workflow.transform(frame)
+        assert list(found) == expected.columns
+        for name, cell in found.items():
+            values = cell if isinstance(cell, list) else cell.to_list()
+            assert _bits(values) == _bits(expected[name].to_list()), name
 
 
 def _bits(value: Any) -> Any:

@@ -13,8 +13,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from penstock.core.errors import NotFittedError, ParameterError, suggest
@@ -25,6 +26,28 @@ if TYPE_CHECKING:
     from penstock.etl.graph import Node
 
 RowFunction = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Numbers(NamedTuple):
+    """A few rows of a column of numbers; `valid` is false where a value is missing, None where none is."""
+
+    values: np.ndarray
+    valid: np.ndarray | None
+
+    def to_list(self) -> list[Any]:
+        """Python values, None where one is missing."""
+        values = self.values.tolist()
+        if self.valid is None:
+            return values
+        return [value if there else None for value, there in zip(values, self.valid.tolist(), strict=True)]
+
+
+class Lists(list[Any]):
+    """A few rows of a list column, as Python lists; None where one is missing."""
+
+
+Cells = dict[str, Numbers | list[Any]]  # a few rows by column: numbers as arrays, anything else as Python values
+BulkFunction = Callable[[Cells], Cells]
 
 
 @dataclass(frozen=True)
@@ -55,6 +78,7 @@ class Operator:
     changes_rows: ClassVar[bool] = False  # fewer, more or other rows than came in
     needs_row_numbers: ClassVar[bool] = False  # `frame` carries ROW_NUMBER
     fit_only_dependencies: ClassVar[bool] = False  # only fitting reads them: a serving workflow does without
+    bulk_takes_lists: ClassVar[bool] = False  # `bulk_function` also understands list columns
     saved_as: ClassVar[type[Operator] | None] = None  # for a subclass that is its parent under other arguments
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -96,6 +120,10 @@ class Operator:
 
     def row_function(self, columns: Columns) -> RowFunction | None:
         """A function from one row's values to one row's values, for low latency; None falls back to a frame."""
+        return None
+
+    def bulk_function(self, columns: Columns) -> BulkFunction | None:
+        """`row_function` for a few rows at once, exact to the bit; None falls back to the row function or a frame."""
         return None
 
     # What every operator has.
@@ -200,8 +228,6 @@ def per_column(inputs: Schema, columns: Columns, change: Callable[[ColumnSchema]
 
 def plain(value: Any, where: str) -> Any:
     """`value` as JSON and YAML can hold it, or an error that says which argument cannot be written."""
-    import numpy as np
-
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):

@@ -25,7 +25,7 @@ class RowPlan:
         self.plan = plan
         self.names = plan.schemas[plan.output].names
         self.checks = [(c.name, _converter(c)) for c in plan.input_schema]
-        self.steps = [(self._step(i), self._floats(i)) for i in range(len(plan.nodes))]
+        self.steps = [(self._step(i), self.floats(i)) for i in range(len(plan.nodes))]
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
         raw = {}
@@ -44,33 +44,41 @@ class RowPlan:
             values.append(out)
         return values[-1]
 
-    def _floats(self, i: int) -> list[str]:
+    def floats(self, i: int) -> list[str]:
+        """The columns of a node whose values must be floats."""
         kept = self.plan.nodes[i].kind in ("pick", "drop", "join")
         return [] if kept else [c.name for c in self.plan.schemas[i] if c.dtype in FLOATS and not c.is_list]
 
     def _step(self, i: int) -> Callable[[Values], dict[str, Any]]:
         plan, node = self.plan, self.plan.nodes[i]
-        # values[0] holds the raw row, so node i's values stand at i + 1.
-        origins = [0] if node.kind == "source" else [p + 1 for p in (*plan.parents[i], *plan.dependencies[i])]
-        names = plan.schemas[i].names
+        origins = self.origins(i)
         if node.kind != "apply":
-            return _chooser(origins, names)
+            return chooser(origins, plan.schemas[i].names)
         assert node.op is not None
         slow = self._through_frame(i, node.op, plan.columns[i])
-        function = _for_lists(node.op.row_function(plan.columns[i]) or slow, slow, self._lists(i))
+        function = _for_lists(node.op.row_function(plan.columns[i]) or slow, slow, self.lists(i))
         if len(origins) == 1:
             origin = origins[0]
             return lambda values: function(values[origin])
-        gather = _gatherer(origins[::-1])  # parents last: they win over a raw column of the same name
+        gather = gatherer(origins[::-1])  # parents last: they win over a raw column of the same name
         return lambda values: function(gather(values))
 
-    def _lists(self, i: int) -> list[str]:
+    def origins(self, i: int) -> list[int]:
+        """Where a node's inputs stand: 0 is the raw row, so those of node i are at i + 1."""
+        plan = self.plan
+        return [0] if plan.nodes[i].kind == "source" else [p + 1 for p in (*plan.parents[i], *plan.dependencies[i])]
+
+    def lists(self, i: int) -> list[str]:
+        """The list columns among a node's inputs."""
         return [c.name for p in self.plan.parents[i] for c in self.plan.schemas[p] if c.is_list]
 
-    def _through_frame(self, i: int, op: Operator, columns: Columns) -> RowFunction:
+    def input_dtypes(self, i: int) -> dict[str, pl.DataType]:
+        """The dtypes of a node's inputs."""
         plan = self.plan
-        schema = {c.name: c.polars_dtype for p in (*plan.parents[i], *plan.dependencies[i]) for c in plan.schemas[p]}
-        names = plan.schemas[i].names
+        return {c.name: c.polars_dtype for p in (*plan.parents[i], *plan.dependencies[i]) for c in plan.schemas[p]}
+
+    def _through_frame(self, i: int, op: Operator, columns: Columns) -> RowFunction:
+        schema, names = self.input_dtypes(i), self.plan.schemas[i].names
 
         def run(values: dict[str, Any]) -> dict[str, Any]:
             frame = pl.DataFrame({n: [values[n]] for n in schema}, schema=schema)
@@ -86,7 +94,8 @@ def _for_lists(function: RowFunction, slow: RowFunction, lists: list[str]) -> Ro
     return lambda values: slow(values) if any(values[n] is None for n in lists) else function(values)
 
 
-def _chooser(origins: list[int], names: list[str]) -> Callable[[Values], dict[str, Any]]:
+def chooser(origins: list[int], names: list[str]) -> Callable[[Values], dict[str, Any]]:
+    """The columns of that name among a node's inputs."""
     if len(origins) == 1:
         origin = origins[0]
 
@@ -95,7 +104,7 @@ def _chooser(origins: list[int], names: list[str]) -> Callable[[Values], dict[st
             return {name: source[name] for name in names}
 
         return choose
-    gather = _gatherer(origins)
+    gather = gatherer(origins)
 
     def choose_joined(values: Values) -> dict[str, Any]:
         return gather(values)
@@ -103,7 +112,9 @@ def _chooser(origins: list[int], names: list[str]) -> Callable[[Values], dict[st
     return choose_joined
 
 
-def _gatherer(origins: list[int]) -> Callable[[Values], dict[str, Any]]:
+def gatherer(origins: list[int]) -> Callable[[Values], dict[str, Any]]:
+    """A node's inputs, side by side."""
+
     def gather(values: Values) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for origin in origins:

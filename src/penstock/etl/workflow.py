@@ -17,8 +17,9 @@ from penstock.data.dataset import Dataset
 from penstock.data.sources import to_polars
 from penstock.engine import resolve
 from penstock.etl import execute, recipe
+from penstock.etl.bulk import BulkPlan
 from penstock.etl.graph import Node, ancestors, as_node, rebuilt
-from penstock.etl.operator import Invertible
+from penstock.etl.operator import Cells, Invertible
 from penstock.etl.plan import Plan
 from penstock.etl.rows import RowPlan
 
@@ -49,6 +50,7 @@ class Workflow:
         self.bad_lines = BadLines()
         self._plan: Plan | None = None
         self._row_plan: RowPlan | None = None
+        self._bulk_plan: BulkPlan | None = None
 
     # Fitting.
 
@@ -73,12 +75,12 @@ class Workflow:
         plan = Plan(self.output, schema)
         self.bad_lines = execute.fit(plan, dataset, resolve(self.engine), update, show_progress)
         self.bad_lines.warn()
-        self._plan, self._row_plan = plan, None
+        self._plan, self._row_plan, self._bulk_plan = plan, None, None
         return self
 
     def fit_schema(self, schema: Schema) -> Workflow:
         """Bind the graph to an input schema without reading data: enough for graphs that learn nothing."""
-        self._plan, self._row_plan = Plan(self.output, schema), None
+        self._plan, self._row_plan, self._bulk_plan = Plan(self.output, schema), None, None
         return self
 
     def clear_stats(self) -> None:
@@ -86,7 +88,7 @@ class Workflow:
         for node in ancestors([self.output]):
             if node.fitted_op is not None:
                 node.fitted_op.clear()
-        self._plan = self._row_plan = None
+        self._plan = self._row_plan = self._bulk_plan = None
 
     @property
     def is_fitted(self) -> bool:
@@ -122,6 +124,24 @@ class Workflow:
         if self._row_plan is None:
             self._row_plan = RowPlan(self._fitted_plan())
         return self._row_plan(row)
+
+    def transform_rows(self, rows: Sequence[Mapping[str, Any]]) -> Cells:
+        """A few rows, as dicts, at once: the output columns, numbers as `(values, valid)`, anything else as lists.
+
+        What a service calls with the rows that came together. From four rows on it takes less time than
+        `transform_row` on each, up to some thousands less than `transform` on a frame.
+
+        >>> frame = pl.DataFrame({"price": [1.0, None, 3.0]})
+        >>> from penstock import ops
+        >>> workflow = Workflow(["price"] >> ops.FillMissing(7)).fit(frame)
+        >>> workflow.transform_rows([{"price": None}, {"price": 2.5}])["price"].values
+        array([7. , 2.5])
+        """
+        if not rows:
+            return {name: [] for name in self._fitted_plan().schemas[-1].names}
+        if self._bulk_plan is None:
+            self._bulk_plan = BulkPlan(self._fitted_plan())
+        return self._bulk_plan(rows)
 
     def inverse_transform(self, frame: Any, columns: Sequence[str] | None = None) -> Any:
         """Values from codes and scaled numbers: undoes Categorify, Normalize, NormalizeMinMax and LogOp.

@@ -137,6 +137,30 @@ def encode32(
 
 
 @numba.njit(**KERNEL)
+def encode32_columns(
+    keys: np.ndarray, valid: np.ndarray, tables: np.ndarray, layouts: np.ndarray, out: np.ndarray
+) -> None:
+    """`encode32` for the few rows of many columns in one call, which would cost more than the look-ups.
+
+    `keys`, `valid` and `out` are `(columns, rows)`; a line of `tables` is (address of the slots, shift, mask), one of
+    `layouts` (null code, oov code, number of buckets).
+    """
+    for column in range(keys.shape[0]):
+        slots, shift, mask = tables[column, 0], tables[column, 1], tables[column, 2]
+        null_code, oov_code, num_buckets = layouts[column, 0], layouts[column, 1], layouts[column, 2]
+        for row in range(keys.shape[1]):
+            if not valid[column, row]:
+                out[column, row] = null_code
+                continue
+            code = _find32(slots, shift, mask, tag32(keys[column, row]))
+            if code == NOT_FOUND:
+                code = oov_code
+                if num_buckets > 1:
+                    code += _bucket(splitmix64(keys[column, row]), num_buckets)
+            out[column, row] = code
+
+
+@numba.njit(**KERNEL)
 def encode64(
     keys: np.ndarray, valid: np.ndarray, slots: np.ndarray, shift: int, known: np.ndarray, codes: np.ndarray,
     null_code: int, oov_code: int, num_buckets: int, out: np.ndarray,

@@ -6,6 +6,7 @@ Three kinds of key: `"uint32"`, `"uint64"` (signed integers by two's complement:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from penstock.kernels import cpu_encode, cpu_table
 from penstock.kernels.cpu_hash import BytesColumn, bytes_column, combine_hashes, hash64, hash64_one
 from penstock.kernels.cpu_intrinsics import address_of, kernel_input
 
-__all__ = ["KINDS", "Counter", "Lookup", "combine_hashes", "hash64", "hash64_one"]
+__all__ = ["KINDS", "Counter", "Lookup", "Lookups32", "combine_hashes", "hash64", "hash64_one"]
 
 KINDS = ("uint32", "uint64", "bytes")
 Keys = np.ndarray | BytesColumn
@@ -215,6 +216,35 @@ class Lookup:
     def nbytes(self) -> int:
         """Memory held by the table."""
         return self._slots.nbytes + self._codes.nbytes + sum(column.nbytes for column in self._columns)
+
+
+class Lookups32:
+    """Look-ups of 32-bit keys side by side: the few rows of many columns in one call.
+
+    >>> one, two = (Lookup("uint32", np.array(keys, np.uint32), np.array([3, 4])) for keys in ([7, 9], [5, 7]))
+    >>> both = Lookups32([one, two], [(1, 2, 1), (1, 2, 1)])
+    >>> both.encode(np.array([[9, 1], [7, 0]], np.uint32), np.array([[True, True], [True, False]]), np.int32)
+    array([[4, 2],
+           [4, 1]], dtype=int32)
+    """
+
+    def __init__(self, lookups: Sequence[Lookup], layouts: Sequence[tuple[int, int, int]]) -> None:
+        for lookup in lookups:
+            check("kind", lookup.kind, OneOf(("uint32",)))
+        self._lookups = list(lookups)  # what the addresses point into
+        self._tables = np.array([(own._addresses[0], own._shift, own._mask) for own in lookups], np.uint64)
+        self._layouts = np.array(layouts, np.int64)
+
+    def encode(self, keys: np.ndarray, valid: np.ndarray, dtype: Any) -> np.ndarray:
+        """The codes of `keys` `(columns, rows)`, by each column's layout: null code, oov code, number of buckets."""
+        if keys.dtype != np.uint32 or valid.dtype != np.bool_ or keys.shape != valid.shape:
+            raise ParameterError(f"keys must be uint32 and valid bool of one shape, got {keys.dtype} and {valid.dtype}")
+        if len(keys) != len(self._lookups):
+            raise ParameterError(f"keys must have a line for each of {len(self._lookups)} columns, got {len(keys)}")
+        out = np.empty(keys.shape, dtype)
+        tables = (self._tables, self._layouts)
+        cpu_encode.encode32_columns(np.ascontiguousarray(keys), np.ascontiguousarray(valid), *tables, out)
+        return out
 
 
 def _num_slots(size: int) -> int:

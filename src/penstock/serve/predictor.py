@@ -21,19 +21,21 @@ from penstock.data import Dataset
 from penstock.data.sources import to_polars
 from penstock.embedding.feed import FeedReader
 from penstock.embedding.store import Store
+from penstock.etl.operator import Numbers
 from penstock.nn import Model
 from penstock.serve.model import load_model
 from penstock.serve.unknown import UnknownCategories
 
-_FEW = 64  # rows up to which going row by row beats building a frame
+_SINGLE = 2  # rows up to which one by one is fastest
+_FEW = 2048  # rows up to which a frame takes longer than `transform_rows`
 
 
 class Predictor:
     """Probabilities for raw rows, from a directory that `penstock.serve.save_model` wrote.
 
     Look-ups never insert: an id that training has not seen has an embedding of zeros; `unknown` counts such values by
-    column. The same rows give the same bits; a row among others may differ in the last ones (by less than 1e-6), because
-    matrix products add in an order that depends on their shape. `fingerprint` names the saved model.
+    column. The same rows give the same bits; a row among others may differ in the last ones (by less than 1e-6): matrix
+    products add in an order that depends on their shape. `fingerprint` names the saved model.
 
     Args:
         directory: what `save_model` wrote.
@@ -152,19 +154,25 @@ class Predictor:
 
     def _from_rows(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Few rows, without a frame."""
+        if self.workflow is not None and len(rows) > _SINGLE:
+            cells = self.workflow.transform_rows(rows)
+            return {name: self._from_cell(name, cells[name]) for name in self._needed}
         if self.workflow is not None:
             rows = [self.workflow.transform_row(row) for row in rows]
-        columns = {}
-        for name in self._needed:
-            column = self.model.schema[name]
-            try:
-                values = [row[name] for row in rows]
-            except KeyError:
-                raise ColumnNotFoundError(name, rows[0], "the rows to predict") from None
-            if any(value is None for value in values):
+        try:
+            return {name: self._from_cell(name, [row[name] for row in rows]) for name in self._needed}
+        except KeyError as error:
+            raise ColumnNotFoundError(error.args[0], rows[0], "the rows to predict") from None
+
+    def _from_cell(self, name: str, cell: Any) -> Any:
+        if isinstance(cell, Numbers):
+            if cell.valid is not None and not cell.valid.all():
                 raise _null(name)
-            columns[name] = _ragged(values) if column.is_list else np.array(values, _dtype(column))
-        return columns
+            return cell.values
+        if any(value is None for value in cell):
+            raise _null(name)
+        column = self.model.schema[name]
+        return _ragged(cell) if column.is_list else np.array(cell, _dtype(column))
 
     def _frame(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
         """Many rows as a frame, hexadecimal text and all."""

@@ -17,8 +17,9 @@ from penstock.core.errors import DataError, ParameterError
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColumn, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.files import parse_bytes
+from penstock.data.keys import key_kind
 from penstock.data.lists import flatten
-from penstock.etl.operator import Columns, FittedOperator, Invertible, RowFunction
+from penstock.etl.operator import BulkFunction, Cells, Columns, FittedOperator, Invertible, Lists, Numbers, RowFunction
 from penstock.etl.vocabulary import CODE, COUNT, VALUE, ValueCounts, Vocabulary
 
 INTEGER_DTYPE = Satisfies(lambda d: canonical(d) in INTEGERS, "an integer dtype")
@@ -82,6 +83,8 @@ class Categorify(FittedOperator, Invertible):
         "start_index": Int(min=0) | NONE,
         "split_out": PerColumn(Int(min=1)),
     }
+
+    bulk_takes_lists = True
 
     def __init__(
         self,
@@ -292,6 +295,31 @@ class Categorify(FittedOperator, Invertible):
 
         return run
 
+    def bulk_function(self, columns: Columns) -> BulkFunction | None:
+        if any(len(names) > 1 for _, _, names in self._outputs(columns)):
+            return None
+        dtype = to_numpy(canonical(self.dtype))
+        steps = {}
+        for output, name, (column,) in self._outputs(columns):
+            steps[output] = (column, self.vocabularies_[name], self.codes(name).shifted(self.shifts_[name]))
+        quick_dtypes = [(output, column, _quick_dtype(known)) for output, (column, known, _) in steps.items()]
+        together: dict[tuple[str, ...], Any] = {}  # the same columns are numbers in every batch
+
+        def run(cells: Cells) -> Cells:
+            quick = tuple(output for output, column, wanted in quick_dtypes if _is_quick(cells[column], wanted))
+            out: Cells = {}
+            if quick:
+                if quick not in together:
+                    together[quick] = _side_by_side([steps[output] for output in quick])
+                encoded = together[quick].encode(*_keys32([cells[steps[output][0]] for output in quick]), dtype)
+                out = {output: Numbers(encoded[i], None) for i, output in enumerate(quick)}
+            for output, (column, known, codes) in steps.items():
+                if output not in out:
+                    out[output] = _encoded(cells[column], known, codes, dtype)
+            return out
+
+        return run
+
     def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         out = []
         for output, name, _ in self._outputs(columns):
@@ -402,3 +430,37 @@ def _of(setting: Any, name: str, default: int) -> int:
     if isinstance(setting, Mapping):
         return int(setting.get(name, default))
     return int(setting)
+
+
+def _quick_dtype(vocabulary: Vocabulary) -> np.dtype | None:
+    """The dtype in which values are 32-bit keys as they are; None for other kinds of key."""
+    dtype = vocabulary.values.dtype
+    return np.dtype(str(dtype).lower()) if dtype.is_integer() and key_kind(dtype) == "uint32" else None
+
+
+def _is_quick(cell: Any, wanted: np.dtype | None) -> bool:
+    return type(cell) is Numbers and cell.values.dtype is wanted
+
+
+def _side_by_side(steps: list[tuple[str, Vocabulary, Codes]]) -> Any:
+    from penstock.kernels.cpu_vocab import Lookups32
+
+    layouts = [(codes.null, codes.oov, codes.num_buckets) for _, _, codes in steps]
+    return Lookups32([vocabulary.lookup(codes.first) for _, vocabulary, codes in steps], layouts)
+
+
+def _keys32(cells: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and mask, `(columns, rows)`; signs are extended as `data.keys` does it."""
+    wide = {"i": np.int32, "u": np.uint32}
+    keys = np.array([cell.values.astype(wide[cell.values.dtype.kind]).view(np.uint32) for cell in cells])
+    everywhere = np.ones(keys.shape[1], np.bool_)
+    return keys, np.array([everywhere if cell.valid is None else cell.valid for cell in cells])
+
+
+def _encoded(cell: Any, vocabulary: Vocabulary, codes: Codes, dtype: np.dtype) -> Numbers | list[Any]:
+    """A column that is no 32-bit key, or has lists."""
+    layout = (codes.first, codes.null, codes.oov, codes.num_buckets)
+    if isinstance(cell, Lists):
+        return [[] if value is None else [vocabulary.code_of(v, *layout) for v in value] for value in cell]
+    values = cell.to_list() if isinstance(cell, Numbers) else cell
+    return Numbers(vocabulary.encode(pl.Series(values, dtype=vocabulary.values.dtype), *layout, dtype), None)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.core.dtypes import FLOATS, canonical
+from penstock.core.dtypes import FLOATS, INTEGERS, canonical
 from penstock.core.errors import ColumnNotFoundError, ParameterError
 from penstock.core.params import BOOL, NONE, PerColumn, Real, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
-from penstock.etl.operator import Columns, FittedOperator, Invertible, RowFunction
-from penstock.etl.ops.elementwise import Elementwise, as_continuous, from_values, numeric, rounded
+from penstock.etl.operator import BulkFunction, Columns, FittedOperator, Invertible, RowFunction
+from penstock.etl.ops.elementwise import Block, Elementwise, as_continuous, from_values, numeric, rounded
 
 FLOAT_DTYPE = Satisfies(lambda d: canonical(d) in FLOATS, "float32 or float64")
 
@@ -68,6 +68,20 @@ class _Filler(Elementwise):
 
     def row_function(self, columns: Columns) -> RowFunction | None:
         return None if self.add_binary_cols else super().row_function(columns)
+
+    def bulk_function(self, columns: Columns) -> BulkFunction | None:
+        return None if self.add_binary_cols else super().bulk_function(columns)
+
+    def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
+        if values.dtype.kind == "f":
+            there = ~np.isnan(values)
+            valid = there if valid is None else valid & there
+        if valid is None or valid.all():
+            return values, None
+        fills = [self.fill_value(name) for name in names]
+        if values.dtype.kind != "f" and not all(type(fill) is int for fill in fills):
+            return None
+        return np.where(valid, values, np.array(fills, values.dtype)[:, None]), None
 
 
 def _missing(series: pl.Series) -> pl.Series:
@@ -136,6 +150,9 @@ class FillMedian(_Filler, FittedOperator):
             series = series.cast(pl.Float32)
         return super().apply(series, name)
 
+    def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
+        return super().apply_block(names, values if values.dtype.kind == "f" else values.astype(np.float32), valid)
+
     def apply_one(self, value: Any, name: str) -> Any:
         return (
             rounded(super().apply_one(value, name), "float32")
@@ -165,14 +182,17 @@ class Clip(Elementwise):
             raise ParameterError(f"Clip.min_value {self.min_value} is above max_value {self.max_value}")
 
     def apply(self, series: pl.Series, name: str) -> pl.Series:
-        low, high = self._bounds(series.dtype)
+        low, high = self._bounds(str(series.dtype).lower())
         return series.clip(low, high)
 
-    def _bounds(self, dtype: pl.DataType) -> tuple[Any, Any]:
-        if not dtype.is_integer():
+    def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
+        return np.clip(values, *self._bounds(values.dtype.name)), valid
+
+    def _bounds(self, dtype: str) -> tuple[Any, Any]:
+        if dtype not in INTEGERS:
             return self.min_value, self.max_value
         # An integer column stays integer: bounds move inwards to the next integers of its range.
-        limits = np.iinfo(str(dtype).lower())
+        limits = np.iinfo(dtype)
         low = None if self.min_value is None else max(math.ceil(self.min_value), limits.min)
         high = None if self.max_value is None else min(math.floor(self.max_value), limits.max)
         return low, high
@@ -203,6 +223,11 @@ class LogOp(Elementwise, Invertible):
 
         values, valid = numeric(series, "LogOp")
         return from_values(series.name, log1p_float32(values), valid)
+
+    def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
+        from penstock.kernels.cpu_elementwise import log1p_float32
+
+        return log1p_float32(values.reshape(-1)).reshape(values.shape), valid
 
     def apply_one(self, value: Any, name: str) -> Any:
         if value > -1:
@@ -268,6 +293,11 @@ class _Scale(Elementwise, FittedOperator, Invertible):
         values, valid = numeric(series, type(self).__name__)
         out = scaled(values, self.offsets_[name], self.scales_[name], np.dtype(canonical(self.out_dtype)))
         return from_values(series.name, out, valid)
+
+    def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
+        offsets, scales = (np.array([of[name] for name in names])[:, None] for of in (self.offsets_, self.scales_))
+        with np.errstate(all="ignore"):
+            return ((values - offsets) / scales).astype(canonical(self.out_dtype)), valid
 
     def apply_one(self, value: Any, name: str) -> float:
         return rounded((value - self.offsets_[name]) / self.scales_[name], canonical(self.out_dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from penstock.core.errors import SchemaError
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.keys import raw_values
 from penstock.data.lists import flatten
-from penstock.etl.operator import Columns, Operator, RowFunction, per_column
+from penstock.etl.operator import BulkFunction, Cells, Columns, Numbers, Operator, RowFunction, per_column
+
+Block = tuple[np.ndarray, np.ndarray | None]  # values and mask, (columns, rows)
 
 
 class Elementwise(Operator):
@@ -53,6 +56,48 @@ class Elementwise(Operator):
     def apply_null(self, name: str) -> Any:
         """What a missing value becomes."""
         return None
+
+    def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
+        """`apply` for a few rows of several columns of one dtype, `(columns, rows)`; None: value by value."""
+        return None
+
+    def bulk_function(self, columns: Columns) -> BulkFunction | None:
+        names, apply_one, null = columns.names, self.apply_one, self.apply_null
+
+        def run(cells: Cells) -> Cells:
+            out: Cells = {}
+            for group, block in blocks(cells, names):
+                done = self.apply_block(group, *block)
+                if done is not None:
+                    values, valid = done
+                    for i, name in enumerate(group):
+                        out[name] = Numbers(values[i], None if valid is None else valid[i])
+            for name in names:
+                if name not in out:
+                    cell = cells[name]
+                    listed = cell.to_list() if isinstance(cell, Numbers) else cell
+                    out[name] = [_one(value, name, apply_one, null) for value in listed]
+            return out
+
+        return run
+
+
+def blocks(cells: Cells, names: Sequence[str]) -> list[tuple[list[str], Block]]:
+    """Columns of numbers put together by dtype, each group as `(columns, rows)`."""
+    groups: dict[np.dtype, list[str]] = {}
+    for name in names:
+        cell = cells[name]
+        if isinstance(cell, Numbers):
+            groups.setdefault(cell.values.dtype, []).append(name)
+    return [(group, _block([cells[name] for name in group])) for group in groups.values()]
+
+
+def _block(cells: list[Any]) -> Block:
+    values = np.array([cell.values for cell in cells])
+    if all(cell.valid is None for cell in cells):
+        return values, None
+    everywhere = np.ones(values.shape[1], np.bool_)
+    return values, np.array([everywhere if cell.valid is None else cell.valid for cell in cells])
 
 
 def _one(value: Any, name: str, apply_one: Any, null: Any) -> Any:

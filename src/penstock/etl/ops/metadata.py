@@ -9,7 +9,7 @@ import polars as pl
 
 from penstock.core.params import NONE, STR, Instance, ListOf, OneOf
 from penstock.core.schema import ColumnSchema, Role, Schema
-from penstock.etl.operator import Columns, Operator, RowFunction, per_column
+from penstock.etl.operator import BulkFunction, Columns, Operator, RowFunction, per_column
 
 _TAGS = STR | ListOf(STR)
 _PROPERTIES = Instance(Mapping, "a mapping")
@@ -17,6 +17,8 @@ _PROPERTIES = Instance(Mapping, "a mapping")
 
 class _Annotate(Operator):
     """Passes the data through and adds `added_tags` and `added_properties` to the schema."""
+
+    bulk_takes_lists = True
 
     def added_tags(self) -> Sequence[str]:
         return ()
@@ -33,6 +35,9 @@ class _Annotate(Operator):
     def row_function(self, columns: Columns) -> RowFunction:
         names = columns.names
         return lambda values: {name: values[name] for name in names}
+
+    def bulk_function(self, columns: Columns) -> BulkFunction:
+        return self.row_function(columns)  # values or cells: only the names matter
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         tags, properties = frozenset(self.added_tags()), dict(self.added_properties())

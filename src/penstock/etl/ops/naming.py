@@ -10,7 +10,7 @@ import polars as pl
 from penstock.core.errors import ParameterError
 from penstock.core.params import CALLABLE, NONE, STR
 from penstock.core.schema import Schema
-from penstock.etl.operator import Columns, Operator, RowFunction
+from penstock.etl.operator import BulkFunction, Columns, Operator, RowFunction
 from penstock.etl.references import reference_to, resolve_reference
 
 
@@ -22,6 +22,7 @@ class Rename(Operator):
     ['a_raw', 'b_raw']
     """
 
+    bulk_takes_lists = True
     constraints = {"f": CALLABLE | NONE, "postfix": STR | NONE, "name": STR | NONE}
 
     def __init__(
@@ -51,6 +52,9 @@ class Rename(Operator):
     def row_function(self, columns: Columns) -> RowFunction:
         pairs = list(self._names(columns).items())
         return lambda values: {new: values[old] for old, new in pairs}
+
+    def bulk_function(self, columns: Columns) -> BulkFunction:
+        return self.row_function(columns)  # values or cells: only the names matter
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         return Schema(inputs[old].with_(name=new) for old, new in self._names(columns).items())
