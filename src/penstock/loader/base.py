@@ -33,6 +33,7 @@ class BaseLoader:
 
     _list_choices: tuple[str, ...] = ("ragged",)
     _substitutes: Mapping[str, str] = {}  # stored dtypes that the framework does not take, and what it gets instead
+    _seed_fn: Callable[[], int] | None = None  # gives the seed of each epoch, where an adapter takes one
     _constraints = {
         "batch_size": Int(min=1),
         "shuffle": BOOL,
@@ -117,6 +118,8 @@ class BaseLoader:
         """The order of an epoch (the present one by default)."""
         epoch = self.epoch if epoch is None else epoch
         if epoch not in self._plans:
+            if self._seed_fn is not None:
+                self.seed = int(self._seed_fn())
             rows = self._row_counts()
             divisible = [isinstance(p, FramePartition) for p in self.dataset.partitions]
             self._plans = {

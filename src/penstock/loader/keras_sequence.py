@@ -110,12 +110,6 @@ class KerasSequenceLoader(Loader):
             self.chunk_rows = _buffered_rows(buffer_size, batch_size, self._layout.row_bytes())
             self._plans.clear()
 
-    def plan(self, epoch: int | None = None) -> EpochPlan:
-        epoch = self.epoch if epoch is None else epoch
-        if self._seed_fn is not None and epoch not in self._plans:
-            self.seed = int(self._seed_fn())
-        return super().plan(epoch)
-
     def _iterate(self, plan: EpochPlan, start: int, stop: int) -> Iterator[Any]:
         try:
             yield from super()._iterate(plan, start, stop)

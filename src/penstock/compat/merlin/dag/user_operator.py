@@ -52,7 +52,7 @@ class UserOperator(Observed, Operator):
 
     def compute(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         names = _column_names(columns)
-        made = self.op.transform(names, _inputs(frame, columns, self.dependencies()).to_pandas())  # type: ignore[arg-type]
+        made = self.op.transform(names, _inputs(frame, columns, self.dependencies()).to_pandas())
         if made is None:
             raise DataError(f"{self.op.label}.transform returned None; it must return a pandas DataFrame")
         out = pl.from_pandas(made.reset_index(drop=True)) if hasattr(made, "reset_index") else pl.DataFrame(made)

@@ -168,7 +168,7 @@ class ColumnSchema:
         properties = {k: v for k, v in self.properties.items() if k not in derived}
         if not self.is_list:
             properties.pop("value_count", None)
-        plain = {text_of(tag) for tag in self.tags if tag is not ROLE_TAGS.get(role)}
+        plain = frozenset(text_of(tag) for tag in self.tags if tag is not ROLE_TAGS.get(role))
         return native.ColumnSchema(
             self.name, dtype_to_native(self.dtype), role, bool(self.is_list), True, self._cardinality(), plain,
             properties,

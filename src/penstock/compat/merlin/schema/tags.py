@@ -82,7 +82,7 @@ class TagSet:
         return TagSet((self._tags - added._excluded()) | added._tags)
 
     def _excluded(self) -> set:
-        return {other for tag in self._tags for other in _EXCLUSIVE.get(tag, ())}  # type: ignore[call-overload]
+        return {other for tag in self._tags if isinstance(tag, Tags) for other in _EXCLUSIVE.get(tag, ())}
 
     def _clashes(self, tags: frozenset) -> set:
         return self._excluded() & tags

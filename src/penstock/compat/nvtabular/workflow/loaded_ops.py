@@ -54,7 +54,7 @@ class LoadedFillMedian(_Loaded, native.FillMedian):
 class LoadedJoinGroupby(_Loaded, native.JoinGroupby):
     """`JoinGroupby` with finished tables, keys first, statistics under the names of the outputs."""
 
-    def finish(self, state: list[pl.DataFrame], columns: Columns) -> None:
+    def finish(self, state: Any, columns: Columns) -> None:
         self.state_, self.tables_ = state, state
 
     def save_state(self, folder: Path) -> None:

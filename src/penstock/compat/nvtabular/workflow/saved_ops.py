@@ -255,7 +255,9 @@ def _target_encoding(saved: Saved) -> Restored:
         params.get("p_smooth", 20), params.get("out_col"), _dtype(params.get("out_dtype"), "float32"),
         params.get("name_sep", "_"),
     )  # fmt: skip
-    groups, sums, dtypes = [], [], {}
+    groups: list[tuple[str, ...]] = []
+    sums: list[GroupedSums] = []
+    dtypes: dict[str, str] = {}
     for item in saved.state.get("stats", ()):
         frame = _read(saved.artefact(item["path"]))[1]
         keys = frame.columns[: len(frame.columns) - 1 - len(targets)]
@@ -286,7 +288,9 @@ def _totals(frame: pl.DataFrame, keys: list[str], targets: list[str]) -> Grouped
 
 def _join_groupby(saved: Saved) -> Restored:
     params = saved.params
-    op = loaded_ops.LoadedJoinGroupby(params.get("cont_cols"), params.get("stats"), params.get("name_sep", "_"))
+    op = loaded_ops.LoadedJoinGroupby(
+        params.get("cont_cols"), params.get("stats") or ("count",), params.get("name_sep", "_")
+    )
     tables = {_key(item): _read(saved.artefact(item["path"]))[1] for item in saved.state.get("categories", ())}
     groups = _groups(saved, op.name_sep, list(tables))
     dtypes = {name: spelled(tables[op.name_sep.join(group)][name].dtype) for group in groups for name in group}

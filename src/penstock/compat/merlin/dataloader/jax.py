@@ -1,0 +1,52 @@
+"""Merlin's loader for JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock.compat.merlin.dataloader.loader_base import LoaderBase, columns_of
+from penstock.compat.missing import module_getattr
+from penstock.core.batch import Batch
+from penstock.loader import jax as native
+
+__all__ = ["Loader"]
+
+
+class Loader(LoaderBase, native.Loader):
+    """Batches `({name: (B,)}, label)` of JAX arrays; lists as `x__values` and `x__offsets`.
+
+    >>> from penstock.compat.merlin.io import Dataset
+    >>> features, label = Loader(Dataset({"user": [1, 2, 3]}), batch_size=2, shuffle=False).peek()
+    >>> features["user"].tolist()
+    [1, 2]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        shuffle: bool = True,
+        seed_fn: Callable[[], int] | None = None,
+        parts_per_chunk: int = 1,
+        global_size: int | None = None,
+        global_rank: int | None = None,
+        drop_last: bool = False,
+        transforms: Any = None,
+        device: Any = None,
+    ) -> None:
+        wanted = columns_of(dataset, transforms)
+        self._seed_fn, self._batch_ops = seed_fn, wanted.batch_ops
+        super().__init__(
+            wanted.data, batch_size, shuffle=shuffle, last_batch="drop" if drop_last else "keep",
+            parts_per_chunk=parts_per_chunk, rank=global_rank or 0, world=global_size or 1, **wanted.options,
+        )  # fmt: skip
+
+    def _convert(self, batch: Batch) -> Any:
+        features, labels = super()._convert(batch)
+        return self._as_today(features, np.asarray, self._put), labels
+
+
+__getattr__ = module_getattr(__name__)
