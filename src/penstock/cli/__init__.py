@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from penstock.cli import bench, compat, data, demo, doctor, model  # noqa: F401  (registers the commands)
+from penstock.cli import bench, compat, data, demo, doctor, model, serving  # noqa: F401  (registers the commands)
 from penstock.cli.app import TERMINATED, app
 
 __all__ = ["app", "main"]

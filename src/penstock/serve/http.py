@@ -11,13 +11,15 @@ import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
 from penstock.core.params import STR, Int, Real, check_all
 from penstock.serve.http_requests import Limits
+from penstock.serve.parts import named_device
 from penstock.serve.predictor import Predictor
+from penstock.serve.run_folder import model_in
 
 require("uvicorn", "serve")
 
@@ -38,13 +40,13 @@ class HttpServer:
     thread. `url` says where: port 0 takes a free port.
 
     Args:
-        directory: what `save_model` wrote.
+        directory: what `save_model` wrote, or the folder of a whole training run.
         host, port: where to listen. There is neither encryption nor a password: beyond this machine, put a proxy in
             front.
         limits: of requests and batches.
         feed: a directory that a `FeedWriter` publishes to; followed in the background.
         poll_seconds: how often to look for packets.
-        device: where the model runs.
+        device: where the model runs: cpu, cuda, cuda:1.
         log_requests: log a line for each request.
 
     >>> import json, tempfile, urllib.request
@@ -75,14 +77,15 @@ class HttpServer:
         limits: Limits | None = None,
         feed: str | Path | None = None,
         poll_seconds: float = 1.0,
-        device: Any = None,
+        device: str = "cpu",
         log_requests: bool = False,
     ) -> None:
         given = {"host": host, "port": port, "poll_seconds": poll_seconds}
         check_all(given, {"host": STR, "port": Int(0, 65535), "poll_seconds": Real(min=0.01)}, "HttpServer")
         self._socket = _bound(host, port)  # first: a port that is taken is known before a large model is loaded
         try:
-            self.service = Service(Predictor(directory, feed=feed, device=device), limits, poll_seconds)
+            predictor = Predictor(model_in(directory), feed=feed, device=named_device(device))
+            self.service = Service(predictor, limits, poll_seconds)
         except BaseException:
             self._socket.close()
             raise

@@ -5,6 +5,7 @@ FastAPI carries the pages. Predictions skip its routing, which takes longer than
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.errors import PenstockError
 from penstock.core.extras import require
 from penstock.serve.batching import Batcher, ClientGoneError, QueueFullError
 from penstock.serve.checking import RowChecker, RowError
@@ -65,6 +67,15 @@ class Service:
             self.follower = Follower(predictor, poll_seconds, lambda packets: self.metrics.followed(packets))
         self.since, self.ready = time.time(), False
         self.pages = _pages(self)
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Load and compile what predictions need, one by one and many at once, before the first request waits for it."""
+        rows = self.checker([self.checker.example()]) * 8
+        with contextlib.suppress(PenstockError):  # an example need not suit every workflow
+            for count in (1, len(rows)):
+                self.predictor.predict(rows[:count])
+        self.predictor.unknown.counts[:] = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/predict" and scope["method"] == "POST":
