@@ -101,3 +101,10 @@ def test_sparkline_shows_everything_above_zero() -> None:
     assert terminal.sparkline([0, 1, 1_000_000]) == " ▁█"
     assert terminal.sparkline([]) == ""
     assert terminal.sparkline([0, 0]) == "  "
+
+
+def test_rows_of_text_that_was_not_read_are_estimated(tmp_path) -> None:
+    pl.DataFrame({"x": [100] * 20_000}).write_csv(tmp_path / "a.csv")
+    found = profile.profile_dataset(Dataset(tmp_path / "a.csv", part_size=10_000), sample_rows=3_000)
+    assert found["rows"] is None and found["estimated_rows"] == pytest.approx(20_000, rel=0.02)
+    assert "about 2" in drawn(found)

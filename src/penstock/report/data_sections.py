@@ -32,7 +32,8 @@ def data(report: Report) -> Markup:
 
 def _profile(title: str, profile: Mapping[str, Any], opened: bool) -> Markup:
     columns = profile["columns"]
-    rows = "rows not counted" if profile.get("rows") is None else f"{whole(profile['rows'])} rows"
+    known = profile.get("rows") is not None
+    rows = f"{whole(profile['rows'])} rows" if known else f"about {count(profile.get('estimated_rows'))} rows"
     words = f"{rows} · {plural(len(columns), 'column')} · {data_size(profile['bytes'])}"
     if profile.get("is_sample"):
         words += f" · profiled on {whole(profile['sampled_rows'])} rows spread over the data"

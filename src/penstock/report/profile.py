@@ -39,12 +39,13 @@ def profile_dataset(data: Dataset, sample_rows: int = SAMPLE_ROWS) -> dict[str, 
     """
     if sample_rows < 1:
         raise ParameterError(f"the number of rows to look at must be an int ≥ 1, got {sample_rows}")
-    frame, whole = _sample(data, sample_rows)
+    frame, whole, rows_per_byte = _sample(data, sample_rows)
     known = [part.num_rows for part in data.partitions]
     rows = frame.height if whole else (None if None in known else sum(n or 0 for n in known))
     return {
         "kind": "dataset",
         "rows": rows,
+        "estimated_rows": round(rows_per_byte * sum(p.num_bytes for p in data.partitions)) if rows is None else rows,
         "sampled_rows": frame.height,
         "is_sample": not whole,
         "partitions": data.num_partitions,
@@ -53,19 +54,20 @@ def profile_dataset(data: Dataset, sample_rows: int = SAMPLE_ROWS) -> dict[str, 
     }
 
 
-def _sample(data: Dataset, most: int) -> tuple[pl.DataFrame, bool]:
-    """At most `most` rows, and whether they are all there are."""
-    parts, frames, height = data.partitions, [], 0
+def _sample(data: Dataset, most: int) -> tuple[pl.DataFrame, bool, float]:
+    """At most `most` rows, whether they are all there are, and how many there are in a byte of the source."""
+    parts, frames, height, size = data.partitions, [], 0, 0
     for number in spread(len(parts)):
         frame = parts[number].read(data.schema.names)
+        size += parts[number].num_bytes
         if height + frame.height > most:
             frames.append(frame.head(most - height))
-            return pl.concat(frames), False
+            return pl.concat(frames), False, (height + frame.height) / max(1, size)
         frames.append(frame)
         height += frame.height
         if height == most:
             break
-    return pl.concat(frames), len(frames) == len(parts)
+    return pl.concat(frames), len(frames) == len(parts), height / max(1, size)
 
 
 def spread(count: int) -> Iterator[int]:

@@ -37,9 +37,9 @@ def show(profile: Mapping[str, Any], console: Console) -> None:
 
 
 def _show_dataset(profile: Mapping[str, Any], console: Console) -> None:
-    rows = f"{profile['rows']:,}" if profile["rows"] is not None else "rows not counted"
+    rows = f"{profile['rows']:,}" if profile["rows"] is not None else f"about {profile['estimated_rows']:,}"
     size = f"{len(profile['columns'])} columns, {profile['partitions']} partition(s), {data_size(profile['bytes'])}"
-    console.print(f"{rows}{' rows' if profile['rows'] is not None else ''}, {size}")
+    console.print(f"{rows} rows, {size}")
     if profile["is_sample"]:
         console.print(f"Counted over a sample of {profile['sampled_rows']:,} rows, spread over the data.")
     table = plain_table("column", "dtype", "role")
