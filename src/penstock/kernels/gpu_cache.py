@@ -1,11 +1,12 @@
-"""Rows swapped between a GPU and pinned host memory, which the GPU reads and writes over the bus by itself.
+"""The index of a cache of embedding rows on a GPU: what a batch needs that is not there, and where the rest is.
 
-Neither the host nor its copy engine takes part: one program moves a few rows out and a few in, and which ones is known
-on the device alone.
+The words and the arrays are those of `reference_cache`. Nothing is sorted and nothing waits: of all ids that name the
+same missing row, the first to exchange its entry for CLAIMED puts it on the list.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from penstock.core.extras import require
@@ -15,33 +16,181 @@ require("triton", "torch")
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-_TILE = 32
+from penstock.kernels.reference_cache import CLAIMED  # noqa: E402
+from penstock.kernels.reference_fused import FEATURE_FIELDS  # noqa: E402
+
+_FIELDS, _CLAIMED = tl.constexpr(FEATURE_FIELDS), tl.constexpr(CLAIMED)
+_ID_MASK = tl.constexpr((1 << 40) - 1)
+_BLOCK = 1024
+_SWAP_TILE, _SWAP_PROGRAMS = 32, 128
 
 
 @triton.jit
-def _swap(wanted, slots, count, row_of_slot, cache, host, WIDTH: tl.constexpr, DIM: tl.constexpr, TILE: tl.constexpr):
-    """host[row_of_slot[s]] = cache[s] where the slot is taken; cache[s] = host[wanted]. No row is on both sides."""
-    total = tl.load(count)
-    begin = tl.program_id(0) * TILE
-    if begin < total:
+def _report(errors, place, identity, wrong):
+    """Keep one of the wrong ids, the one with the highest code."""
+    code = ((place + 1) << 40) | (identity & _ID_MASK)
+    tl.atomic_max(errors + tl.zeros_like(identity), code, mask=wrong)
+
+
+@triton.jit
+def _write(
+    identity, feature, inside, features, slot_of, target, errors, absent, total, capacity, SLOTS: tl.constexpr
+):  # fmt: skip
+    """Write the keys of some ids, or their slots."""
+    start = tl.load(features + feature * _FIELDS)
+    size = tl.load(features + feature * _FIELDS + 1)
+    known = (identity >= 0) & (identity < size)
+    found = tl.where(known & inside, start + identity, total)
+    if SLOTS:
+        place = tl.load(features + feature * _FIELDS + 2)
+        slot = tl.load(slot_of + found, mask=known & inside, other=-1).to(tl.int64)
+        _report(errors, place, identity, inside & (known == 0))
+        _report(absent, place, identity, inside & known & (slot < 0))
+        found = tl.where(slot >= 0, slot, capacity)
+    return found.to(target.dtype.element_ty)
+
+
+@triton.jit
+def _read_singles(
+    ids, features, slot_of, out, errors, absent, num_rows, row_stride, column_stride, total, capacity,
+    BLOCK: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    feature = tl.program_id(1)
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = row < num_rows
+    at = row.to(tl.int64) * row_stride + feature.to(tl.int64) * column_stride
+    identity = tl.load(ids + at, mask=inside, other=0).to(tl.int64)
+    found = _write(identity, feature, inside, features, slot_of, out, errors, absent, total, capacity, SLOTS)
+    tl.store(out + feature.to(tl.int64) * num_rows + row, found, mask=inside)
+
+
+@triton.jit
+def _read_bags(
+    values, offsets, features, slot_of, out, errors, absent, num_rows, num_values, singles, bags, total, capacity,
+    BLOCK: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    k = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = k < num_values
+    identity = tl.load(values + k, mask=inside, other=0).to(tl.int64)
+    feature = tl.zeros_like(k) + singles
+    for bag in range(1, bags):
+        feature += (k >= tl.load(offsets + bag * num_rows)).to(tl.int64)
+    claimed = inside & (k >= tl.load(offsets)) & (k < tl.load(offsets + bags * num_rows))
+    found = _write(identity, feature, claimed, features, slot_of, out, errors, absent, total, capacity, SLOTS)
+    tl.store(out + k, found, mask=inside)
+
+
+@triton.jit(do_not_specialize=["number"])
+def _claim(keys, slot_of, used, missing, was, count, num, total, number, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    key = tl.load(keys + i, mask=i < num, other=total).to(tl.int64)
+    inside = key < total
+    slot = tl.load(slot_of + key, mask=inside, other=0).to(tl.int64)
+    hit = inside & (slot >= 0)
+    last = tl.load(used + slot, mask=hit, other=0)
+    tl.store(used + slot, tl.zeros_like(last) + number, mask=hit & (last != number))
+    miss = inside & (slot < 0)
+    former = tl.atomic_xchg(slot_of + key, tl.full(key.shape, _CLAIMED, tl.int32), mask=miss)
+    first = miss & (former != _CLAIMED)
+    ones = first.to(tl.int32)
+    most = tl.sum(ones, 0)
+    if most > 0:
+        place = tl.atomic_add(count, most) + tl.cumsum(ones, 0) - 1
+        tl.store(missing + place, key.to(missing.dtype.element_ty), mask=first)
+        tl.store(was + place, former, mask=first)
+
+
+def read(
+    features: Tensor,
+    ids: Tensor,
+    bags: tuple[Tensor, Tensor] | None,
+    total: int,
+    out: Tensor,
+    slots: tuple[Tensor, int, Tensor, Tensor] | None = None,
+) -> None:
+    """Fill `out` with the keys of a batch, or with `slots` (`slot_of`, capacity, errors, absent) with their slots.
+
+    An id outside its table is kept in `errors`, one whose row is not in the cache in `absent`, both as the code of
+    `reference_cache`; either gets the slot `capacity`.
+    """
+    rows, singles = ids.shape
+    slot_of, capacity, errors, absent = slots or (out, 0, out, out)
+    sizes = {"BLOCK": _BLOCK, "SLOTS": slots is not None}
+    if ids.numel():
+        _read_singles[(triton.cdiv(rows, _BLOCK), singles)](
+            ids, features, slot_of, out, errors, absent, rows, ids.stride(0), ids.stride(1), total, capacity, **sizes
+        )
+    if bags is not None and len(bags[0]):
+        values, offsets = bags
+        _read_bags[(triton.cdiv(len(values), _BLOCK),)](
+            values, offsets, features, slot_of, out[ids.numel() :], errors, absent, rows, len(values), singles,
+            len(features) - singles, total, capacity, **sizes,
+        )  # fmt: skip
+
+
+def claim(keys: Tensor, slot_of: Tensor, used: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """`reference_cache.claim`. Waits for the number of missing rows."""
+    missing, was = torch.empty_like(keys), torch.empty(len(keys), dtype=torch.int32, device=keys.device)
+    count = torch.zeros(1, dtype=torch.int32, device=keys.device)
+    if len(keys):
+        _claim[(triton.cdiv(len(keys), _BLOCK),)](
+            keys, slot_of, used, missing, was, count, len(keys), len(slot_of) - 1, number, BLOCK=_BLOCK
+        )
+    found = int(count)
+    missing, order = torch.sort(missing[:found])  # the order of arrival is that of the programs: never the same
+    return missing, was[order]
+
+
+@triton.jit
+def _host_address(i, inside, tables, rows, chunk_starts, chunks, offset, stride, shift):
+    """Where the store keeps a column of its rows; and which of them there are."""
+    row = tl.load(rows + i, mask=inside, other=-1).to(tl.int64)
+    real = inside & (row >= 0)
+    start = tl.load(chunk_starts + tl.load(tables + i, mask=real, other=0), mask=real, other=0)
+    chunk = tl.load(chunks + start + (row >> shift), mask=real, other=0)
+    return chunk + offset + (row - ((row >> shift) << shift)) * stride, real
+
+
+@triton.jit
+def _swap(
+    slots, tables, rows, old_tables, old_rows, chunk_starts, chunks, column, count, offset, stride, shift,
+    WIDTH: tl.constexpr, DIM: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """store[old row] = column[slot]; column[slot] = store[row]. No row is on both sides."""
+    column_at = tl.arange(0, DIM)
+    wide = (column_at < WIDTH)[None, :]
+    for begin in range(tl.program_id(0) * TILE, count, tl.num_programs(0) * TILE):
         i = begin + tl.arange(0, TILE)
-        inside = i < total
+        inside = i < count
         slot = tl.load(slots + i, mask=inside, other=0).to(tl.int64)
-        old = tl.load(row_of_slot + slot, mask=inside, other=-1).to(tl.int64)
-        new = tl.load(wanted + i, mask=inside, other=0).to(tl.int64)
-        column = tl.arange(0, DIM)
-        real = (column < WIDTH)[None, :]
-        here = cache + slot[:, None] * WIDTH + column[None, :]
-        coming = tl.load(host + new[:, None] * WIDTH + column[None, :], mask=inside[:, None] & real)
-        leaving = inside[:, None] & (old >= 0)[:, None] & real
-        tl.store(host + old[:, None] * WIDTH + column[None, :], tl.load(here, mask=leaving), mask=leaving)
+        here = column + slot[:, None] * WIDTH + column_at[None, :]
+        there, real = _host_address(i, inside, tables, rows, chunk_starts, chunks, offset, stride, shift)
+        source = there.to(tl.pointer_type(column.dtype.element_ty), bitcast=True)
+        coming = tl.load(source[:, None] + column_at[None, :], mask=real[:, None] & wide)
+        there, taken = _host_address(i, inside, old_tables, old_rows, chunk_starts, chunks, offset, stride, shift)
+        target = there.to(tl.pointer_type(column.dtype.element_ty), bitcast=True)
+        leaving = taken[:, None] & wide
+        tl.store(target[:, None] + column_at[None, :], tl.load(here, mask=leaving), mask=leaving)
         tl.debug_barrier()  # threads that hold the same element must all have read it
-        tl.store(here, coming, mask=inside[:, None] & real)
+        tl.store(here, coming, mask=real[:, None] & wide)
 
 
-def swap(wanted: Tensor, slots: Tensor, count: Tensor, row_of_slot: Tensor, cache: Tensor, host: Tensor) -> None:
-    """Bring the first `count` rows of `wanted` into `slots`, and what was there back to `host` (pinned)."""
-    width = 1 if cache.dim() == 1 else cache.shape[1]
-    sizes = {"WIDTH": width, "DIM": triton.next_power_of_2(width), "TILE": _TILE}
-    if len(wanted):
-        _swap[(triton.cdiv(len(wanted), _TILE),)](wanted, slots, count, row_of_slot, cache, host, **sizes)
+def swap(
+    slots: Tensor,
+    coming: tuple[Tensor, Tensor],
+    leaving: tuple[Tensor, Tensor],
+    chunks: tuple[Tensor, Tensor],
+    column: Tensor,
+    place: tuple[int, int, int],
+) -> None:
+    """Exchange one column of cached rows with the store's memory, which the GPU reads and writes over the bus.
+
+    `coming` and `leaving` are `(table, row)` for each slot, row -1 for none; `chunks` says where each table's addresses
+    begin and holds the addresses; `place` is the column's offset in a chunk, the bytes from row to row, and log2 of the
+    rows of a chunk. Few programs do it: they wait for the bus, and the model needs the processors.
+    """
+    width = 1 if column.dim() == 1 else column.shape[1]
+    sizes = {"WIDTH": width, "DIM": triton.next_power_of_2(width), "TILE": _SWAP_TILE}
+    if len(slots):
+        programs = min(triton.cdiv(len(slots), _SWAP_TILE), _SWAP_PROGRAMS)
+        _swap[(programs,)](slots, *coming, *leaving, *chunks, column, len(slots), *place, **sizes)

@@ -1,99 +1,255 @@
-"""Tables larger than the GPU's memory: all rows in host memory, those in use on the device."""
+"""Tables larger than the GPU's memory: all rows in a store on the host, those in use on the device."""
 
 from __future__ import annotations
 
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from penstock.core.errors import ParameterError
-from penstock.core.params import Int, check_all
+from penstock.core.errors import DataError, ParameterError, suggest
+from penstock.core.params import NONE, Instance, Int, Real, check_all
+from penstock.embedding.numbered import NumberedRows
+from penstock.embedding.slots import EmbeddingConfig, Init, SlotConfig
+from penstock.embedding.store import Store
+from penstock.nn.cached_batches import Batch, InFlight
+from penstock.nn.cached_rows import RowCache
+from penstock.nn.cached_transport import as_arrays
+from penstock.nn.embeddings import EmbeddingTables
 from penstock.nn.fused import FusedEmbeddings
-from penstock.nn.fused_inputs import Ids
+from penstock.nn.fused_inputs import Ids, read_ids
 
-_ID_BITS = 40
-_STATES = ("weight", "first_state", "second_state")
-# Rows used in this many batches before the last one are evicted only when nothing older is left.
-_PROTECTED = 2
+_FLUSHED_AT_ONCE = 1 << 20
 
 
 class CachedEmbeddings(FusedEmbeddings):
-    """`FusedEmbeddings` whose rows live in host memory, with a cache of `cache_rows` rows on the device.
+    """`FusedEmbeddings` whose rows live in a `penstock.embedding.Store`, with `cache_rows` of them on the device.
 
-    Before a look-up the rows of the batch that are not in the cache replace ones that have not been used for the
-    longest, state and all: exact, whatever is evicted. The GPU moves them itself, in the order of its stream, and
-    nothing waits for the host. The cache must hold at least the ids of one batch, and a batch's backward pass comes
-    before the next look-up.
+    Rows come into the cache with their optimizer state when a batch names them, replace ones that have not been used
+    for long, and what is replaced goes back into the store: the numbers are those of tables without a cache, whatever
+    is evicted. `prefetch` brings the rows of a coming batch in while the current one trains; a batch that was not
+    announced is brought in when it is looked up, which waits. The cache must hold the distinct rows of a batch, and of
+    two to prefetch.
+
+    Args:
+        tables, dim, settings: as `FusedEmbeddings` takes them.
+        cache_rows: rows on the device. The index takes 4 bytes more for every row of every table.
+        scale: new rows start uniform in ±scale.
+        store: a store to put behind the cache instead of a new one, with a slot for every table: one that was trained
+            or loaded before, say.
 
     >>> tables = CachedEmbeddings({"user": 1000}, dim=4, cache_rows=3, optimizer="sgd", lr=1.0)
     >>> for user in (1, 2, 3, 4, 5, 1):
     ...     tables(torch.tensor([[user]])).sum().backward()
     >>> len(tables.weight), tuple(tables.state_dict()["weight"].shape)
     (3, (1000, 4))
+    >>> tables.store.stats()["rows"]  # only ids that were seen take memory on the host
+    5
     """
 
-    _slot_of: Tensor
-    _row_of: Tensor
-    _used: Tensor
-    _clock: Tensor
-    _hand: Tensor
+    _absent: Tensor
 
-    def __init__(self, tables: Any, dim: int = 16, *, cache_rows: int, scale: float = 0.01, **settings: Any) -> None:
-        check_all({"cache_rows": cache_rows}, {"cache_rows": Int(min=1)}, "CachedEmbeddings")
+    def __init__(
+        self,
+        tables: Any,
+        dim: int = 16,
+        *,
+        cache_rows: int,
+        scale: float = 0.01,
+        store: Store | None = None,
+        **settings: Any,
+    ) -> None:
+        given = {"cache_rows": cache_rows, "scale": scale, "store": store}
+        constraints = {"cache_rows": Int(min=1), "scale": Real(min=0), "store": NONE | Instance(Store)}
+        check_all(given, constraints, "CachedEmbeddings")
         self.__dict__["cache_rows"] = cache_rows  # asked for by the constructor that follows
         super().__init__(tables, dim, scale=0.0, **settings)
         self.num_rows = sum(self.sizes.values())
-        pinned = torch.cuda.is_available()
-        self.host: dict[str, Tensor] = {}
-        for name in _STATES:
-            cached = getattr(self, name)
-            if cached is None:
-                continue
-            shape = (self.num_rows, *cached.shape[1:])
-            self.host[name] = torch.empty(shape, dtype=cached.dtype, pin_memory=pinned)
-            self.host[name].fill_(0.0 if name == "weight" else getattr(self.optimizer, "initial_accumulator", 0.0))
-        if scale:
-            self.host["weight"].uniform_(-scale, scale)
-        self._lookups = 0
-        device = self.weight.device
-        # One entry more than there are rows (or slots): what is written for "none" goes there.
-        for name, size in (("_slot_of", self.num_rows), ("_row_of", cache_rows), ("_used", cache_rows)):
-            kind = torch.int32 if self.num_rows < 2**31 - 1 and name != "_used" else torch.int64
-            self.register_buffer(name, torch.full((size + 1,), -1, dtype=kind, device=device), persistent=False)
-        # The batch being looked up, and the slot at which the search for a place begins.
-        self.register_buffer("_clock", torch.full((1,), _PROTECTED + 1, dtype=torch.int64, device=device), False)
-        self.register_buffer("_hand", torch.zeros(1, dtype=torch.int64, device=device), False)
+        if store is None:
+            store = self._new_store(scale)
+            weakref.finalize(self, store.close)
+        else:
+            self._check_store(store)
+            self.steps.fill_(max(store.tables.steps))
+        self._store, self._rows = store, NumberedRows(store, self.sizes)
+        self._generation, self._flushed = self._rows.generation, 0
+        self.cache = RowCache(self.num_rows, cache_rows, self.weight.device)
+        self.cache.clear(self._rows.known())
+        absent = torch.zeros(1, dtype=torch.int64, device=self.weight.device)
+        self.register_buffer("_absent", absent, persistent=False)
+        self._in_flight = InFlight(self._bring_in, lambda: not _interpreted())
+        self._asked: Any = None
 
     def _rows_on_device(self) -> int:
         return int(self.__dict__["cache_rows"])
 
-    def look_up(self, ids: Ids, dense: Tensor | None, training: bool) -> tuple[Tensor, Any]:
+    def _new_store(self, scale: float) -> Store:
+        init = Init("uniform", -scale, scale) if scale else Init("zeros")
+        slots = [SlotConfig(name, self.dim, init=init) for name in self.names]
+        seed = int(torch.randint(2**62, ()))  # so that torch.manual_seed decides
+        config = EmbeddingConfig(slots, max(8, (len(slots) + 1).bit_length()))
+        return Store(config, self.optimizer, storage=self._storage, seed=seed)
+
+    @property
+    def _storage(self) -> str:
+        return str(self.weight.dtype).removeprefix("torch.")
+
+    def _check_store(self, store: Store) -> None:
+        layout = None if store.optimizer is None else store.optimizer.layout()
+        if layout != self.optimizer.layout():
+            raise ParameterError(
+                f"CachedEmbeddings.store was made for {store.optimizer!r}, the tables for {self.optimizer!r}; the "
+                f"state of their rows differs"
+            )
+        if store.storage != self._storage:
+            raise ParameterError(f"CachedEmbeddings.store keeps {store.storage} rows, the tables {self._storage} ones")
+        tables = store.tables
+        if tables.eviction is not None or tables.admission.min_count > 1 or tables.admission.below < 2**64 - 1:
+            raise ParameterError("CachedEmbeddings.store must take in every id and keep it: no admission, no eviction")
+        groups = set()
+        for name in self.names:
+            if name not in store.config.names:
+                raise ParameterError(
+                    f"CachedEmbeddings.store has no slot {name!r}{suggest(name, store.config.names, 'slots')}"
+                )
+            slot = store.config[name]
+            if slot.dim != self.dim or slot.hash_stack is not None or slot.group in groups:
+                raise ParameterError(
+                    f"slot {name!r} of CachedEmbeddings.store must have dim={self.dim}, rows of its own and no hash "
+                    f"stack, got {slot}"
+                )
+            groups.add(slot.group)
+
+    @property
+    def store(self) -> Store:
+        """The store behind the cache, every row as it is now. Asked for again after more training, it is current again.
+
+        Rows changed in the store directly are not seen while they are cached; `load` and `clear` are.
+        """
+        self.flush()
+        return self._store
+
+    def prefetch(self, ids: Any) -> None:
+        """Begin to bring in the rows of the batch that follows the one announced last, and return.
+
+        To be called before the current batch is trained on: its own rows, announced by the call before, are waited for
+        here, on the stream that is current. `None` announces nothing and only waits. What is wrong with the ids is
+        reported by their look-up.
+        """
         with torch.no_grad():
-            slots = self._resident(ids)
-            if self.weight.device.type == "cpu":
+            self._in_flight.settle_all()
+            if ids is not None:
+                found = read_ids(ids, self.names, self.weight.device)
+                self._in_flight.announce(self._in_flight.new(found, ids))
+
+    @torch.compiler.disable
+    def forward(self, ids: Any, dense: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None) -> Tensor:
+        """See `FusedEmbeddings.forward`."""
+        self._asked = ids
+        return super().forward(ids, dense, sample_weights)
+
+    def look_up(self, ids: Ids, dense: Tensor | None, training: bool) -> tuple[Tensor, Any]:
+        batch, on_cpu = None, self.weight.device.type == "cpu"
+        asked, self._asked = self._asked, None
+        with torch.no_grad():
+            if on_cpu or not torch.cuda.is_current_stream_capturing():  # a captured step was announced, or says so
+                batch = self._in_flight.take(ids, asked)
+            slots = self.cache.slots(self._index, super()._places(ids.bags), ids, self.errors, self._absent)
+            if on_cpu and not _interpreted():
                 self.check_ids()
             reported = self.errors.clone()
-            found = super().look_up(slots, dense, training)
+            found, saved = super().look_up(slots, dense, training)
             self.errors.copy_(reported)  # a wrong id has no slot, and the kernels have reported that instead
-        self._lookups += 1
-        return found[0], (found[1], self._lookups)
+        if batch is not None:
+            batch.release()
+            if training:
+                self._in_flight.keep(batch)
+        return found, (saved, batch)
 
     def step(self, ids: Ids, saved: Any, gradient: Tensor) -> None:
-        inner, number = saved
-        if number != self._lookups:
-            raise ParameterError(
-                "another batch has been looked up in CachedEmbeddings since the one of this backward pass, and may "
-                "have replaced its rows; call backward() before the next look-up"
-            )
+        inner, batch = saved
+        if batch is not None:
+            if batch.closed:
+                raise ParameterError("this look-up has had its backward pass, and its rows may have been replaced")
+            batch.closed = True
         super().step(ids, inner, gradient)
 
+    def check_ids(self) -> None:
+        """See `FusedEmbeddings.check_ids`. Also raises if a captured step was given ids that were never announced."""
+        super().check_ids()
+        code = int(self._absent)
+        if code:
+            self._absent.zero_()
+            table, identity = self.names[(code >> 40) - 1], code & ((1 << 40) - 1)
+            raise DataError(
+                f"id {identity} of table {table!r} was looked up and is not in the cache: announce every batch of a "
+                f"captured step with CachedEmbeddings.prefetch, one ahead, and None after the last"
+            )
+
     def flush(self) -> None:
-        """Write every cached row back to host memory. Waits for the device."""
-        rows = self._row_of[:-1]
-        taken = (rows >= 0).nonzero().flatten()
-        for name, host in self.host.items():
-            host[rows[taken].long().cpu()] = getattr(self, name)[taken].cpu()
+        """Write the cached rows that were used since the last flush back into the store. Waits for the device."""
+        self._in_flight.rest()
+        cache, oldest = self.cache, self._in_flight.oldest()
+        taken = ((cache.key_of >= 0) & (cache.used > self._flushed)).nonzero().flatten()
+        taken = taken[torch.argsort(cache.key_of[taken])]
+        for part in taken.split(_FLUSHED_AT_ONCE):
+            keys, rows = (array[part].long().cpu().numpy() for array in (cache.key_of, cache.row_of))
+            held = {name: column[part].cpu() for name, column in self._columns().items()}
+            self._rows.write(keys, rows, as_arrays(held))
+        self._flushed = oldest - 1
+        self._store.tables.set_steps([int(self.steps)] * len(self._store.tables.tables))
+
+    def stats(self) -> dict[str, Any]:
+        """Plain figures: batches and ids seen, rows brought in and written back, seconds by stage of bringing in."""
+        self._in_flight.rest()
+        cache, resident = self.cache, int((self.cache.key_of >= 0).sum())
+        seconds = {stage: round(spent, 6) for stage, spent in cache.seconds.items()}
+        written_back = cache.counts["brought_in"] - resident
+        return {**cache.counts, "resident": resident, "written_back": written_back, "seconds": seconds}
+
+    def train(self, mode: bool = True) -> CachedEmbeddings:
+        """Leaving training flushes, so that the store can be evaluated, too."""
+        if self.training and not mode:
+            self.flush()
+        super().train(mode)
+        return self
+
+    def tables(self) -> EmbeddingTables:
+        """Plain tables with all rows, on the host; needs a schema."""
+        if self.schema is None:
+            return super().tables()  # which says so
+        plain = EmbeddingTables(self.schema, self.dim, pooling=self.pooling)
+        with torch.no_grad():
+            plain.weight.copy_(self._all_rows()["weight"])
+        return plain
+
+    @property
+    def _index(self) -> Any:
+        if self.weight.device.type == "cuda" or _interpreted():
+            from penstock.kernels import gpu_cache
+
+            return gpu_cache
+        from penstock.nn import cached_cpu
+
+        return cached_cpu
+
+    def _columns(self) -> dict[str, Tensor]:
+        """Weights and state by the names that the store's rows have."""
+        vectors, found = iter(("state", "second_state")), {"weight": self.weight}
+        for state in (getattr(self, name) for name in ("first_state", "second_state")):
+            if state is not None:
+                found["scalar" if state.dim() == 1 else next(vectors)] = state
+        return found
+
+    def _bring_in(self, batch: Batch, oldest: int) -> Iterator[None]:
+        if (now := self._rows.generation) != self._generation:
+            self.cache.clear(self._rows.known())
+            self._generation = now
+        keys = self.cache.keys(self._index, super()._places(batch.ids.bags), batch.ids)
+        yield from self.cache.admit(self._index, keys, batch.number, oldest, self._columns(), self._rows)
 
     def _places(self, bags: tuple[int, ...]) -> Tensor:
         """Every feature reads the cache as one table."""
@@ -104,105 +260,79 @@ class CachedEmbeddings(FusedEmbeddings):
             self._features[key] = places
         return self._features[key]
 
-    def _resident(self, ids: Ids) -> Ids:
-        """The ids as slots of the cache, after the rows they name have been brought there."""
-        singles, rows = ids.singles.shape[1], len(ids.singles)
-        places = super()._places(ids.bags)
-        parts = [self._keys(ids.singles.t(), places[:singles, :, None]).flatten()]
-        if ids.lists is not None:
-            values, offsets, _ = ids.lists
-            position = torch.arange(len(values), device=values.device)
-            bag = torch.searchsorted(offsets[1:].contiguous(), position, right=True)
-            feature = (singles + bag // max(rows, 1)).clamp(max=len(places) - 1)
-            parts.append(self._keys(values, places[feature].t()[None]).flatten())
-        keys = torch.cat(parts)
-        if len(keys) > len(self.weight):
-            raise ParameterError(
-                f"CachedEmbeddings.cache_rows={len(self.weight)} does not hold the {len(keys)} ids of this batch; give "
-                f"at least that many rows or use smaller batches"
-            )
-        if len(keys):
-            self._admit(keys)
-        slots = self._slot_of[keys]
-        count = ids.singles.numel()
-        lists = None if ids.lists is None else (slots[count:], *ids.lists[1:])
-        return Ids(slots[:count].view(singles, rows).t(), lists, ids.bags)
+    def _apply(self, *arguments: Any, **named: Any) -> Any:
+        self._in_flight.rest()  # what is being filled must not move
+        before = self.weight.device
+        super()._apply(*arguments, **named)
+        if self.weight.device != before:
+            self.cache.forget_device()
+            self._in_flight.forget_device()
+        return self
 
-    def _keys(self, ids: Tensor, places: Tensor) -> Tensor:
-        """Rows of the joint tables; an id outside its table gets the number of rows, and is kept in `errors`."""
-        start, size, place = places.unbind(1)
-        ids = ids.long()
-        known = (ids >= 0) & (ids < size)
-        if ids.numel():
-            code = ((place + 1) << _ID_BITS) | (ids & ((1 << _ID_BITS) - 1))
-            self.errors.copy_(torch.maximum(self.errors, torch.where(known, 0, code).amax()))
-        return torch.where(known, start + ids, self.num_rows)
+    def _all_rows(self) -> dict[str, Tensor]:
+        """Columns of all rows, in host memory."""
+        self.flush()
+        found = {n: torch.empty((self.num_rows, *c.shape[1:]), dtype=c.dtype) for n, c in self._columns().items()}
+        self._rows.read_all(as_arrays(found))
+        return found
 
-    def _admit(self, keys: Tensor) -> None:
-        """Bring the rows of `keys` into the cache, all on the device: the host knows none of the counts."""
-        most, capacity, clock = len(keys), len(self.weight), self._clock
-        clock += 1
-        ordered = torch.sort(keys).values
-        fresh = ordered < self.num_rows
-        fresh[1:] &= ordered[1:] != ordered[:-1]
-        slot = self._slot_of[ordered].long()
-        self._used[torch.where(slot >= 0, slot, capacity)] = clock
-        missing = fresh & (slot < 0)
-        rank = missing.cumsum(0)
-        count = rank[-1:]
-        wanted = torch.full((most + 1,), self.num_rows, dtype=torch.int64, device=keys.device)
-        wanted[torch.where(missing, rank - 1, most)] = ordered
-        slots = self._victims(most)
-        chosen = torch.arange(most, device=keys.device) < count
-        self._move(wanted[:most], slots, count)
-        leaving = torch.where(chosen, self._row_of[slots].long(), -1)
-        # index_fill_, not an assignment: that would copy its number from the host, which a capture forbids
-        self._slot_of.index_fill_(0, torch.where(leaving >= 0, leaving, self.num_rows), -1)
-        self._slot_of[torch.where(chosen, wanted[:most], self.num_rows)] = slots.to(self._slot_of.dtype)
-        self._slot_of[-1:].fill_(-1)
-        place = torch.where(chosen, slots, capacity)
-        self._row_of[place] = wanted[:most].to(self._row_of.dtype)
-        self._used[place] = clock
-        self._hand += count
-        self._hand %= capacity
-
-    def _victims(self, most: int) -> Tensor:
-        """Slots to fill, the ones to take first in front: those unused for long, from the hand on, then the others."""
-        capacity = len(self.weight)
-        around = (torch.arange(capacity, device=self.weight.device) + self._hand) % capacity
-        used = self._used[around]
-        old, young = used < self._clock - _PROTECTED, (used >= self._clock - _PROTECTED) & (used < self._clock)
-        first, second = old.cumsum(0), young.cumsum(0)
-        position = torch.where(old, first - 1, torch.where(young, first[-1] + second - 1, most)).clamp(max=most)
-        slots = torch.zeros(most + 1, dtype=torch.int64, device=self.weight.device)
-        slots[position] = around
-        return slots[:most]
-
-    def _move(self, wanted: Tensor, slots: Tensor, count: Tensor) -> None:
-        for name, host in self.host.items():
-            cache = getattr(self, name)
-            if cache.device.type == "cuda":
-                from penstock.kernels.gpu_cache import swap
-
-                swap(wanted, slots, count, self._row_of, cache, host)
-                continue
-            here, rows = slots[: int(count)], self._row_of[slots[: int(count)]].long()
-            host[rows[rows >= 0]] = cache[here[rows >= 0]]
-            cache[here] = host[wanted[: int(count)]]
+    def _names_of_columns(self) -> dict[str, str]:
+        return {
+            column: name
+            for column, tensor in self._columns().items()
+            for name in ("weight", "first_state", "second_state")
+            if getattr(self, name) is tensor
+        }
 
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
         """All rows, as `FusedEmbeddings` saves them: either kind loads the other's."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        self.flush()
-        for name, host in self.host.items():
-            destination[prefix + name] = host
+        names = self._names_of_columns()
+        for column, rows in self._all_rows().items():
+            destination[prefix + names[column]] = rows
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *arguments: Any) -> None:
-        rest = dict(state_dict)
-        for name, host in self.host.items():
-            if (given := rest.get(prefix + name)) is not None and given.shape == host.shape:
-                host.copy_(given)
-                rest[prefix + name] = getattr(self, name)
+        self._in_flight.rest()
+        rest, given = dict(state_dict), {}
+        for column, name in self._names_of_columns().items():
+            mine, found = getattr(self, name), rest.get(prefix + name)
+            if found is not None and found.shape == (self.num_rows, *mine.shape[1:]):
+                given[column] = found.detach().to("cpu", mine.dtype).contiguous()
+                rest[prefix + name] = mine
         super()._load_from_state_dict(rest, prefix, *arguments)
-        for table in (self._slot_of, self._row_of, self._used):
-            table.fill_(-1)
+        if len(given) == len(self._columns()):
+            self._rows.write_all(as_arrays(given))
+            self.cache.clear(self._rows.known())
+
+
+def prefetched(
+    batches: Iterable[Any], *tables: CachedEmbeddings, ids: Callable[[Any], Any] = lambda batch: batch[0]
+) -> Iterator[Any]:
+    """The batches, each announced to the tables while the one before it is trained on: for loops written by hand.
+
+    `ids(batch)` is what the tables will be given; by default a batch's first part.
+
+    >>> tables = CachedEmbeddings([100], dim=4, cache_rows=8)
+    >>> batches = [(torch.tensor([[i], [i + 1]]), torch.ones(2)) for i in range(4)]
+    >>> for users, labels in prefetched(batches, tables):
+    ...     tables(users).sum().backward()
+    >>> tables.stats()["brought_in"]
+    5
+    """
+    nothing = object()
+    current: Any = nothing
+    for following in batches:
+        for table in tables:
+            table.prefetch(ids(following))
+        if current is not nothing:
+            yield current
+        current = following
+    for table in tables:
+        table.prefetch(None)
+    if current is not nothing:
+        yield current
+
+
+def _interpreted() -> bool:
+    """Whether Triton kernels run on the CPU, for tests; they do so one at a time."""
+    return os.environ.get("TRITON_INTERPRET") == "1"

@@ -1,0 +1,163 @@
+"""Tables behind a cache on one GPU: python benchmarks/gpu_cache.py [--tables-gib 8] [--cache-gib 2] [--zipf 1.0]
+
+Claim `gpu/cache`: rows/s of training with `CachedEmbeddings` against the same tables as `FusedEmbeddings`, all of them
+on the GPU, in the same run, in turns. The model is that of `criteo_h200.py` with its tables scaled to `--tables-gib`;
+ids follow a Zipf law with exponent `--zipf` (P(k) ~ k^-s in every table). The cache is in its steady state: batches
+that fill it come first, and the store holds every row, as after loading a checkpoint. With `--cold` it holds none, so
+most of what is brought in is new. A breakdown by stage follows, measured without overlap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from criteo_model import DIM, NUMBERS, SIZES, layers
+from harness import Claim, report
+
+GIB = 2**30
+ROW_BYTES = DIM * 4 + 4  # row-wise Adagrad
+
+
+def scaled_sizes(gib: float) -> list[int]:
+    factor = gib * GIB / ROW_BYTES / sum(SIZES)
+    return [max(4, int(size * factor)) for size in SIZES]
+
+
+def zipf_ids(torch, rows: int, sizes: list[int], exponent: float):
+    """One batch of ids, column by column, as the loader lays them out."""
+    columns = []
+    for size in sizes:
+        draw = torch.rand(rows, device="cuda", dtype=torch.float64)
+        if exponent == 1.0:
+            rank = float(size) ** draw
+        else:
+            rank = ((float(size) ** (1 - exponent) - 1) * draw + 1) ** (1 / (1 - exponent))
+        columns.append((rank - 1).long().clamp_(0, size - 1).int())
+    return torch.stack(columns).t()
+
+
+class Job:
+    """A model on some tables, its step, and a supply of batches that never repeats before it must."""
+
+    def __init__(self, torch, tables, rows: int) -> None:
+        from penstock.train.gpu import DeviceStep
+
+        class Clicks(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.tables = tables
+                self.numbers = torch.nn.BatchNorm1d(NUMBERS, device="cuda")
+                self.layers = layers(torch.nn, tables.width(NUMBERS)).to("cuda")
+
+            def forward(self, ids, numbers):
+                return self.layers(self.tables(ids, self.numbers(numbers))).squeeze(1)
+
+        self.torch, self.tables, self.rows, self.at = torch, tables, rows, 0
+        self.step = DeviceStep(Clicks(), autocast=torch.bfloat16)
+
+    def seconds(self, ids: list, rest: tuple, count: int) -> float:
+        """The time of `count` steps."""
+        from penstock.nn.cached import prefetched
+
+        chosen = [(ids[(self.at + i) % len(ids)], *rest) for i in range(count)]
+        self.at += count
+        self.torch.cuda.synchronize()
+        start = time.perf_counter()
+        for batch in prefetched(chosen, *([self.tables] if hasattr(self.tables, "prefetch") else [])):
+            self.step(*batch)
+        self.torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+
+def stages(job: Job, ids: list, rest: tuple, count: int) -> dict[str, float]:
+    """Milliseconds a batch by stage of bringing rows in, with nothing else going on; `step` is the training step."""
+    torch, tables = job.torch, job.tables
+    before, step = dict(tables.stats()["seconds"]), 0.0
+    for i in range(count):
+        batch = ids[(job.at + i) % len(ids)]
+        torch.cuda.synchronize()
+        tables.prefetch(batch)
+        tables.stats()  # waits
+        tables.prefetch(None)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        job.step(batch, *rest)
+        torch.cuda.synchronize()
+        step += time.perf_counter() - start
+    job.at += count
+    after = tables.stats()["seconds"]
+    return {**{k: 1e3 * (after[k] - before[k]) / count for k in after}, "step": 1e3 * step / count}
+
+
+def measure(torch, rows: int, tables: dict, options, sizes: list[int], rounds: int = 3) -> Claim:
+    torch.manual_seed(0)
+    warm = -(-options.warm_rows // rows)
+    timed = max(20, options.timed_rows // rows)
+    ids = [zipf_ids(torch, rows, sizes, options.zipf) for _ in range(warm + rounds * timed + 30)]
+    rest = torch.randn(NUMBERS, rows, device="cuda").t(), (torch.rand(rows, device="cuda") < 0.25).float()
+    jobs = {name: Job(torch, one, rows) for name, one in tables.items()}
+    jobs["on_gpu"].seconds(ids, rest, 6)
+    began = time.perf_counter()
+    cold = jobs["cached"].seconds(ids, rest, 10)
+    jobs["cached"].seconds(ids, rest, max(warm - 10, 10))
+    print(f"batch {rows:,}: warmed with {warm} batches in {time.perf_counter() - began:.1f} s", flush=True)
+    before, best = tables["cached"].stats(), {name: float("inf") for name in jobs}
+    for _ in range(rounds):
+        for name, job in jobs.items():
+            spent = job.seconds(ids, rest, timed) / timed
+            best[name] = min(best[name], spent)
+            print(f"  {name}: {rows / spent / 1e6:.1f} M rows/s, {1e3 * spent:.2f} ms a step", flush=True)
+    after = tables["cached"].stats()
+    batches = after["batches"] - before["batches"]
+    per = {k: (after[k] - before[k]) / batches for k in ("ids", "brought_in", "first_seen", "written_back", "deferred")}
+    overlapped = {k: round(1e3 * (after["seconds"][k] - before["seconds"][k]) / batches, 3) for k in after["seconds"]}
+    distinct = sum(len(torch.unique(ids[0][:, f])) for f in range(len(sizes)))
+    print(f"  per batch: {per}, distinct {distinct}; ms by stage beside the step: {overlapped}", flush=True)
+    alone = {k: round(v, 3) for k, v in stages(jobs["cached"], ids, rest, 10).items()}
+    print(f"  ms by stage alone: {alone}", flush=True)
+    tables["cached"].check_ids()
+    extra = {
+        "batch": rows, "zipf": options.zipf, "table_rows": sum(sizes), "cache_rows": len(tables["cached"].weight),
+        "ids": round(per["ids"]), "distinct": distinct, "brought_in": round(per["brought_in"]),
+        "first_seen": round(per["first_seen"]), "id_hit_rate": round(1 - per["brought_in"] / per["ids"], 4),
+        "cold": options.cold, "stages_ms": alone, "first_ten_batches": round(10 * rows / cold),
+    }  # fmt: skip
+    return Claim("gpu/cache", "rows/s", rows / best["cached"], {"on_gpu": rows / best["on_gpu"]}, extra=extra)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", nargs="+", type=int, default=[400_000, 65_536])
+    parser.add_argument("--tables-gib", type=float, default=8)
+    parser.add_argument("--cache-gib", type=float, default=2)
+    parser.add_argument("--zipf", type=float, default=1.0)
+    parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--warm-rows", type=int, default=48_000_000)
+    parser.add_argument("--timed-rows", type=int, default=16_000_000)
+    options = parser.parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        print("benchmarks/gpu_cache.py needs a CUDA device; there is none here")
+        sys.exit(0)
+    from penstock.nn import CachedEmbeddings, FusedEmbeddings
+
+    sizes, cache_rows = scaled_sizes(options.tables_gib), int(options.cache_gib * GIB / ROW_BYTES)
+    settings = {"dim": DIM, "lr": 0.01, "output": "concat", "align": 16, "device": "cuda"}
+    tables = {
+        "cached": CachedEmbeddings(sizes, cache_rows=cache_rows, **settings),
+        "on_gpu": FusedEmbeddings(sizes, **settings),
+    }
+    if not options.cold:
+        began = time.perf_counter()
+        tables["cached"].load_state_dict(tables["on_gpu"].state_dict())
+        print(f"loaded {sum(sizes):,} rows in {time.perf_counter() - began:.1f} s", flush=True)
+    claims = [measure(torch, rows, tables, options, sizes) for rows in options.batch]
+    title = f"{options.tables_gib:g} GiB of tables behind a cache of {options.cache_gib:g} GiB"
+    report(f"{title}, {torch.cuda.get_device_name()}", claims)
+
+
+if __name__ == "__main__":
+    main()

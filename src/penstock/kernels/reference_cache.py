@@ -1,0 +1,73 @@
+"""The index of a cache of embedding rows in plain NumPy: what runs on the CPU, and the oracle of `gpu_cache`.
+
+All tables lie one above the other; a *key* is a row of that joint table, and the number of all rows stands for an id
+outside its table. `slot_of[key]` says where the row is: a slot of the cache (0 and up), `UNSEEN` (ask the store by id),
+or `stored(row)`: the row of that number in its table of the store. `used[slot]` is the number of the last batch that
+had the row. The words of `reference_fused` (feature, bag) apply.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+UNSEEN = -1
+CLAIMED = -(2**31)  # a batch has asked for the row and it is on its way
+_ID_MASK = (1 << 40) - 1
+
+
+def stored(row: Any) -> Any:
+    """What `slot_of` holds for a row of the store that is not cached; its own inverse.
+
+    >>> stored(5), stored(stored(5))
+    (-7, 5)
+    """
+    return -2 - row
+
+
+def keys_of(
+    features: np.ndarray, ids: np.ndarray, values: np.ndarray, offsets: np.ndarray, total: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Keys of single ids `(B, singles)`, feature by feature, then of the bags' values; and the `code` of each.
+
+    A value that no bag claims has the key `total` and the code 0.
+    """
+    rows, singles = ids.shape
+    number = np.repeat(np.arange(singles), rows)
+    identity = np.concatenate([ids.T.reshape(-1).astype(np.int64), values.astype(np.int64)])
+    claimed = np.ones(len(identity), bool)
+    if len(offsets):
+        position = np.arange(len(values))
+        bag = np.searchsorted(offsets, position, side="right") - 1
+        number = np.concatenate([number, np.clip(singles + bag // max(rows, 1), 0, len(features) - 1)])
+        claimed[singles * rows :] = (position >= offsets[0]) & (position < offsets[-1])
+    start, size, place = features[number].T
+    known = claimed & (identity >= 0) & (identity < size)
+    return np.where(known, start + identity, total), np.where(claimed, code(place, identity), 0)
+
+
+def code(place: Any, identity: Any) -> Any:
+    """A table's place and an id in one number, as `FusedEmbeddings.errors` keeps them."""
+    return ((place + 1) << 40) | (identity & _ID_MASK)
+
+
+def claim(keys: np.ndarray, slot_of: np.ndarray, used: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mark the rows of batch `number` as used; the keys that are not in the cache, once each, and their `slot_of`.
+
+    Those are CLAIMED from now on.
+    """
+    total = len(slot_of) - 1
+    wanted = np.unique(keys[keys < total])
+    slots = slot_of[wanted]
+    used[slots[slots >= 0]] = number
+    missing = wanted[(slots < 0) & (slots != CLAIMED)]
+    was = slot_of[missing]
+    slot_of[missing] = CLAIMED
+    return missing, was
+
+
+def slots_of(keys: np.ndarray, slot_of: np.ndarray, capacity: int) -> np.ndarray:
+    """The slots of keys; `capacity` for what has none."""
+    found = slot_of[keys]
+    return np.where(found >= 0, found, capacity).astype(slot_of.dtype)

@@ -1,0 +1,189 @@
+"""A cache of rows in device memory, and what it takes to bring a batch's rows there.
+
+The index of `penstock.kernels.reference_cache` is on the device: four bytes for every row of every table and twelve for
+every slot. A batch's missing rows are found there, and so are slots for them; `cached_transport` exchanges the rows.
+A look-up reads the index, so the host need not know which rows are where.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from penstock.core.errors import ParameterError
+from penstock.embedding.numbered import NumberedRows
+from penstock.kernels.reference_cache import UNSEEN, stored
+from penstock.nn.cached_transport import Copied, Exchange, Mapped
+from penstock.nn.fused_inputs import Ids
+
+STAGES = ("index", "victims", "rows", "write_back")
+COUNTS = ("batches", "ids", "brought_in", "first_seen", "copied", "deferred")
+_WINDOW = 4  # slots looked at for each one that is needed
+_LEAST_WINDOW = 1 << 16
+
+
+class NoRoomError(ParameterError):
+    """The slots that no batch in flight uses are fewer than a batch's missing rows."""
+
+
+class RowCache(nn.Module):
+    """The index of a cache of `capacity` rows over tables of `total`, and the traffic with the store behind it."""
+
+    slot_of: Tensor
+    key_of: Tensor
+    row_of: Tensor
+    used: Tensor
+
+    def __init__(self, total: int, capacity: int, device: Any) -> None:
+        super().__init__()
+        self.total, self.capacity = total, capacity
+        key = torch.int32 if total < 2**31 - 1 else torch.int64
+        # One entry more than there are rows: ids outside their table have no slot.
+        kinds = {"slot_of": (total + 1, torch.int32), "key_of": (capacity, key),
+                 "row_of": (capacity, torch.int32), "used": (capacity, torch.int32)}  # fmt: skip
+        for name, (size, kind) in kinds.items():
+            self.register_buffer(name, torch.full((size,), UNSEEN, dtype=kind, device=device), persistent=False)
+        self.clear()
+
+    def clear(self, known: np.ndarray | None = None) -> None:
+        """Forget every row; nothing is written back. `known` are the rows' numbers in the store, -1 for none."""
+        for array in (self.slot_of, self.key_of, self.row_of, self.used):
+            array.fill_(UNSEEN)
+        if known is not None:
+            numbers = torch.from_numpy(known).to(self.slot_of.device)
+            self.slot_of[:-1] = torch.where(numbers >= 0, stored(numbers), UNSEEN)
+        self._hand, self._age = 0, 1.0
+        self.forget_device()
+        self.counts = dict.fromkeys(COUNTS, 0)
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+
+    def forget_device(self) -> None:
+        """Begin anew with the way rows travel: the cache has moved to another device, or the store to other memory."""
+        self._copied: Any = None
+        self._mapped: Any = None
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.seconds[stage] += time.perf_counter() - begin
+
+    def keys(self, kernels: Any, places: Tensor, ids: Ids) -> Tensor:
+        """Rows of the joint table; `total` for an id outside its table."""
+        out = torch.empty(ids.num_occurrences, dtype=self.key_of.dtype, device=self.used.device)
+        kernels.read(places, ids.singles, None if ids.lists is None else ids.lists[:2], self.total, out)
+        return out
+
+    def slots(self, kernels: Any, places: Tensor, ids: Ids, errors: Tensor, absent: Tensor) -> Ids:
+        """The ids as slots. Runs on the caller's stream and waits for nothing, so it can be captured."""
+        out = torch.empty(ids.num_occurrences, dtype=torch.int32, device=self.used.device)
+        lists = None if ids.lists is None else ids.lists[:2]
+        kernels.read(places, ids.singles, lists, self.total, out, (self.slot_of, self.capacity, errors, absent))
+        (rows, singles), count = ids.singles.shape, ids.singles.numel()
+        packed = None if ids.lists is None else (out[count:].long(), *ids.lists[1:])
+        return Ids(out[:count].view(singles, rows).t(), packed, ids.bags)
+
+    def admit(
+        self,
+        kernels: Any,
+        keys: Tensor,
+        number: int,
+        oldest: int,
+        columns: Mapping[str, Tensor],
+        store: NumberedRows,
+    ) -> Iterator[None]:
+        """Bring the rows of batch `number` into the slots of rows that no batch from `oldest` on has used.
+
+        A generator: after its first step the rows are on their way, in the order of the stream, and the batch may be
+        looked up; its second finishes what goes back into the store.
+        """
+        self.counts["batches"] += 1
+        self.counts["ids"] += len(keys)
+        with self._timed("index"):
+            missing, was = kernels.claim(keys, self.slot_of, self.used, number)
+        if not len(missing):
+            yield
+            return
+        with self._timed("victims"):
+            slots = self._idle_slots(len(missing), number, oldest)
+        if slots is None:
+            self.slot_of[missing.long()] = was
+            self.counts["deferred"] += 1
+            raise self._no_room(len(missing), number)
+        with self._timed("rows"):
+            exchange = Exchange(slots, missing, was, self.key_of[slots], self.row_of[slots])
+            rows, new, write_back = self._exchange(kernels, exchange, columns, store)
+            self._enter(exchange, rows)
+        self.counts["brought_in"] += len(missing)
+        self.counts["first_seen"] += new
+        yield
+        with self._timed("write_back"):
+            write_back()
+
+    def _exchange(
+        self, kernels: Any, exchange: Exchange, columns: Mapping[str, Tensor], store: NumberedRows
+    ) -> tuple[Tensor, int, Callable[[], None]]:
+        device = self.used.device
+        if self._mapped is None:
+            self._copied, self._mapped = Copied(store, device), Mapped(store, device)
+        mapped = hasattr(kernels, "swap") and not self._mapped.refused and not store.followed
+        done = self._mapped.run(kernels, exchange, columns) if mapped else None
+        self.counts["copied"] += done is None
+        return self._copied.run(exchange, columns) if done is None else done
+
+    def _enter(self, exchange: Exchange, rows: Tensor) -> None:
+        """Bring the index up to date."""
+        slots, keys, _, old_keys, old_rows = exchange
+        taken = old_keys >= 0
+        self.slot_of[torch.where(taken, old_keys, self.total).long()] = torch.where(taken, stored(old_rows), UNSEEN)
+        self.slot_of[keys.long()] = slots.int()
+        self.key_of[slots] = keys
+        self.row_of[slots] = rows
+
+    def _no_room(self, missing: int, number: int) -> NoRoomError:
+        need = missing + int((self.used == number).sum())
+        if need > self.capacity:
+            return NoRoomError(
+                f"CachedEmbeddings.cache_rows={self.capacity} does not hold the {need} distinct rows of this batch; "
+                f"give at least that many (twice as many to prefetch), or use smaller batches"
+            )
+        return NoRoomError(
+            f"CachedEmbeddings.cache_rows={self.capacity} does not hold the {need} distinct rows of this batch beside "
+            f"those of batches whose backward pass is still to come; give more rows, or look up under torch.no_grad() "
+            f"where no backward pass follows"
+        )
+
+    def _idle_slots(self, need: int, number: int, oldest: int) -> Tensor | None:
+        """Slots to fill, or None if there are too few.
+
+        A hand goes round and takes slots whose rows have not been used for `_age` batches. That age follows what the
+        hand finds: it rises while slots are plenty and falls while they are rare, so rows leave in about the order of
+        their last use, and only a small window of the slots is looked at.
+        """
+        taken: list[tuple[Tensor, Tensor]] = []
+        window, seen, first = max(_WINDOW * need, _LEAST_WINDOW), 0, True
+        while need:
+            limit = oldest if seen >= self.capacity else max(0, min(oldest, number - int(self._age)))
+            if seen >= 2 * self.capacity:
+                for slots, before in taken:
+                    self.used[slots] = before
+                return None
+            end = min(self._hand + window, self.capacity)
+            found = (self.used[self._hand : end] < limit).nonzero().flatten()[:need] + self._hand
+            taken.append((found, self.used[found]))
+            self.used.index_fill_(0, found, number)  # not to be found again
+            seen += end - self._hand
+            need -= len(found)
+            self._hand = end % self.capacity
+            if need:
+                self._age = max(1.0, self._age * 0.9)
+            elif first:
+                self._age = min(self._age * 1.05, float(number))
+            first = False
+        return torch.cat([slots for slots, _ in taken])
