@@ -74,6 +74,9 @@ def _progress(report: Report) -> Markup | None:
         return tag("p", f"Now: {STAGES.get(running[-1], running[-1])}…" if running else "Starting…", class_="progress")
     done = min(1.0, step / steps)
     words = f"step {whole(step)} of {whole(steps)}, {share(done)}"
+    batch, speed = (report.get("training") or {}).get("batch_size"), head.get("rows_per_second")
+    if batch and speed and done < 1:
+        words += f", about {duration((steps - step) * batch / speed)} left"
     return tag("p", bar(0, done, "accent"), words, class_="progress", role="status")
 
 
