@@ -199,8 +199,9 @@ def _how_to_go_on(job: Any, error: BaseException) -> str:
     if not folder.is_run():
         return "stopped; nothing was written"
     steps = sorted(folder.checkpoints.glob("step-*"))
-    kept = f"checkpoint of step {int(steps[-1].name.removeprefix('step-')):,} is kept" if steps else "no checkpoint yet"
-    return f"stopped; {str(error) or kept}; go on with: penstock train --resume --output {job.output}"
+    kept = f"the checkpoint of step {int(steps[-1].name[5:]):,} is kept" if steps else "there is no checkpoint yet"
+    # TrainingStopped says where; a second Ctrl-C says nothing.
+    return f"{str(error) or f'stopped; {kept}'}; go on with: penstock train --resume --output {job.output}"
 
 
 @app.command()

@@ -8,7 +8,8 @@
       header: false
       roles: {label: [label], continuous: [I1], categorical: [C1]}
 
-Every key may be left out. `Workflow.from_recipe` passes over the section: a workflow takes any data with its columns.
+Every key may be left out. A workflow takes any data with its columns; it only keeps the section (`workflow.input`), so
+that whoever has the saved workflow can read raw files as they were read when it was fitted.
 """
 
 from __future__ import annotations

@@ -48,6 +48,7 @@ class Workflow:
         self.output = as_node(output)
         self.engine = engine
         self.bad_lines = BadLines()
+        self.input: Mapping[str, Any] | None = None  # how raw files are read, where a recipe said so
         self._plan: Plan | None = None
         self._row_plan: RowPlan | None = None
         self._bulk_plan: BulkPlan | None = None
@@ -228,8 +229,9 @@ class Workflow:
     # As data.
 
     def to_recipe(self) -> dict[str, Any]:
-        """The unfitted graph as plain data."""
-        return recipe.to_recipe(self.output)
+        """The unfitted graph as plain data, with the recipe's `input` section where it came from one."""
+        found = recipe.to_recipe(self.output)
+        return found if self.input is None else {"recipe": found["recipe"], "input": dict(self.input), **found}
 
     def to_yaml(self, path: str | Path | None = None) -> str:
         """The recipe as YAML, also written to `path`."""
@@ -243,7 +245,9 @@ class Workflow:
     def from_recipe(cls, data: Mapping[str, Any] | str | Path, *, engine: Any = None) -> Workflow:
         """An unfitted workflow from plain data or a YAML file."""
         loaded = recipe.read_yaml(data) if isinstance(data, (str, Path)) else data
-        return cls(recipe.from_recipe(loaded), engine=engine)
+        workflow = cls(recipe.from_recipe(loaded), engine=engine)
+        workflow.input = loaded.get("input")
+        return workflow
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the graph, schemas and what was learned as JSON and parquet, with checksums."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ class SavedModel:
     store: Any  # a Store opened for serving, EmbeddingTables, or None
     labels: list[str]
     fitted: Workflow | None = None  # the workflow with its labels: for evaluation
-    input: dict[str, Any] | None = None  # how raw files are read: a recipe's `input` section
 
 
 def save_model(
@@ -41,15 +39,13 @@ def save_model(
     model: nn.Module,
     store: EmbeddingStore | EmbeddingTables | None,
     *,
-    input: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write everything that predictions on raw rows need; `Predictor(directory)` reads it.
 
     The directory holds `model` (weights, description, workflow) and a `store-…` folder with the embeddings, which
     `model` names by its checksum and which is written first: an interrupted save leaves the model that was there.
-    `workflow` may be None where rows come as features already. `input` is the section of that name of a recipe: with
-    it, `penstock predict` and `penstock evaluate` read raw files as training did.
+    `workflow` may be None where rows come as features already.
     """
     place = Path(directory)
     if not isinstance(model, Model):
@@ -65,7 +61,7 @@ def save_model(
             name = f"store-{uuid.uuid4().hex[:8]}"
             store.save(place / name)
         try:
-            _write(place, workflow, model, store, name, input)
+            _write(place, workflow, model, store, name)
         except BaseException:
             if name is not None:
                 shutil.rmtree(place / name, ignore_errors=True)
@@ -75,7 +71,7 @@ def save_model(
                 shutil.rmtree(old, ignore_errors=True)
 
 
-def _write(place: Path, workflow: Workflow | None, model: Model, store: Any, name: str | None, section: Any) -> None:
+def _write(place: Path, workflow: Workflow | None, model: Model, store: Any, name: str | None) -> None:
     with artefact.writing(place / "model", KIND, VERSION, overwrite=True) as folder:
         save_file(
             {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, folder / "model.safetensors"
@@ -85,7 +81,6 @@ def _write(place: Path, workflow: Workflow | None, model: Model, store: Any, nam
             "store": None,
             "tables": None,
             "workflow": workflow is not None,
-            "input": None if section is None else dict(section),
         }
         if name is not None:
             about["store"] = {"path": name, "manifest": artefact.checksum(place / name / artefact.MANIFEST)}
@@ -121,7 +116,7 @@ def load_model(directory: str | Path, num_threads: int | None = None) -> SavedMo
         store = _filled(from_config(tables), folder / "tables.safetensors")
     fitted = Workflow.load(folder / "workflow") if has_workflow else None
     workflow, labels = (None, []) if fitted is None else serving_workflow(fitted, model)
-    return SavedModel(workflow, model, store, labels, fitted, about.get("input"))
+    return SavedModel(workflow, model, store, labels, fitted)
 
 
 def _filled(module: nn.Module, path: Path) -> Any:

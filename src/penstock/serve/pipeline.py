@@ -168,8 +168,7 @@ class TrainJob:
             with self._stage("train"):
                 history, rows_per_second = self._train(settings, loader, valid, network, store, device)
             with self._stage("save"):
-                section = None if self.recipe is None else self.recipe.get("input")
-                save_model(self._folder.model, ready.workflow, network, store, input=section, overwrite=True)
+                save_model(self._folder.model, ready.workflow, network, store, overwrite=True)
             self._tell("saved", model=str(self._folder.model))
             embedding_rows = 0 if store is None else store.stats()["rows"]
         finally:

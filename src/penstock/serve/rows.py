@@ -70,7 +70,7 @@ def open_rows(
         on_error: what a malformed text line does.
     """
     fitted = predictor.saved.fitted
-    section = input if input is not None else predictor.saved.input
+    section = input if input is not None or fitted is None else fitted.input
     if isinstance(source, Dataset):
         data = source
     else:

@@ -1,0 +1,171 @@
+"""A saved model over whole files: streaming, calibration, what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from penstock import Dataset, Workflow, ops
+from penstock.core.errors import ArtefactError, DataError, ParameterError, SchemaError
+from penstock.data.partition import FramePartition
+from penstock.engine.base import available_cores
+from penstock.serve import Predictor, TrainJob
+from penstock.serve.calibration import Calibration
+from penstock.serve.rows import open_rows
+from penstock.serve.scoring import evaluate_model, predict_files
+from penstock.serve.tables import writer_of
+
+ROWS = 600
+
+
+def rows(number: int = ROWS, seed: int = 0) -> pl.DataFrame:
+    random = np.random.default_rng(seed)
+    user = random.integers(0, 20, number)
+    clicks = random.random(number) < np.where(user % 2 == 0, 0.8, 0.2)
+    return pl.DataFrame({"user": [f"u{u}" for u in user], "price": random.random(number), "click": clicks.astype(int)})
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("model")
+    recipe = Workflow((["user"] >> ops.Categorify()) + (["price"] >> ops.Normalize()) + ["click"]).to_recipe()
+    data = Dataset(rows()).with_roles(label=["click"])
+    settings = {"model": {"name": "MLP", "hidden": [8]}, "epochs": 4, "batch_size": 50, "device": "cpu"}
+    return Path(TrainJob(data, place / "run", recipe, settings=settings, progress=False).run()["model"])
+
+
+@dataclass(frozen=True)
+class Counted(FramePartition):
+    """Notes when it is read."""
+
+    reads: list
+
+    def read(self, columns=None) -> pl.DataFrame:
+        self.reads.append(1)
+        return super().read(columns)
+
+
+def test_rows_are_read_as_they_are_written(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more partitions are in memory than the threads have in hand, however many there are."""
+    from penstock.serve import tables
+
+    reads: list[int] = []
+    ahead: list[int] = []
+    whole = tables._Parquet.write
+
+    def write(self: tables._Parquet, frame: pl.DataFrame) -> None:
+        ahead.append(len(reads) - len(ahead))
+        whole(self, frame)
+
+    monkeypatch.setattr(tables._Parquet, "write", write)
+    parts = [Counted(rows(20, seed=i), reads) for i in range(60)]
+    data = Dataset.from_partitions(parts, Dataset(rows(1)).schema)
+    found = predict_files(model, data, tmp_path / "out.parquet", keep=["user"])
+    assert found["rows"] == 1_200 and len(ahead) == 60
+    assert max(ahead) <= 2 * available_cores() + 1
+    written = pl.read_parquet(tmp_path / "out.parquet")
+    assert written["user"].to_list() == pl.concat([p.frame for p in parts])["user"].to_list()
+    with Predictor(model) as predictor:
+        assert written["probability"].to_numpy() == pytest.approx(predictor.predict(data), abs=1e-7)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_rows(model: Path, tmp_path: Path) -> None:
+    script = (
+        "import resource, sys\nfrom penstock.serve.scoring import predict_files\n"
+        "predict_files(sys.argv[1], sys.argv[3:], sys.argv[2], progress=False)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    rows(400_000).write_parquet(tmp_path / "in.parquet", row_group_size=100_000)
+    peaks = []
+    for copies in (1, 12):
+        files = [tmp_path / "in.parquet"] * copies
+        command = [sys.executable, "-c", script, model, tmp_path / f"{copies}.parquet", *files]
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout))
+        assert pl.scan_parquet(tmp_path / f"{copies}.parquet").select(pl.len()).collect().item() == 400_000 * copies
+    assert peaks[1] < 1.4 * peaks[0]
+
+
+def test_no_rows_at_all(model: Path, tmp_path: Path) -> None:
+    empty = Dataset(rows().clear())
+    assert predict_files(model, empty, tmp_path / "none.csv", keep=["user"])["rows"] == 0
+    assert (tmp_path / "none.csv").read_text() == "user,probability\n"
+    found = evaluate_model(model, empty)
+    assert (found["auc"], found["log_loss"], found["rows"]) == (None, None, 0)
+    assert found["calibration"] == {
+        "predicted": None, "clicked": None, "ratio": None, "expected_error": None, "bins": [],
+    }  # fmt: skip
+
+
+def test_one_label_only_has_no_auc(model: Path) -> None:
+    found = evaluate_model(model, Dataset(rows().with_columns(click=pl.lit(0))))
+    assert found["auc"] is None and found["log_loss"] > 0 and found["calibration"]["ratio"] is None
+
+
+def test_unknown_values_are_counted_by_column(model: Path) -> None:
+    frame = rows().with_columns(user=pl.when(pl.int_range(ROWS) < 150).then(pl.lit("stranger")).otherwise("user"))
+    assert evaluate_model(model, Dataset(frame))["unknown"] == {"user": 0.25}
+
+
+def test_labels_go_through_the_workflow(tmp_path: Path) -> None:
+    """The label that a model was trained on may be made by its workflow, as ratings above 3."""
+    frame = rows().with_columns(rating=pl.col("click") * 4 + 1).drop("click")
+    liked = ["rating"] >> ops.LambdaOp(_is_liked, dtype="int32") >> ops.Rename(name="liked")
+    recipe = Workflow((["user"] >> ops.Categorify()) + (["price"] >> ops.Normalize()) + liked).to_recipe()
+    data = Dataset(frame).with_roles(label=["rating"])
+    settings = {"model": "MLP", "epochs": 2, "batch_size": 50, "device": "cpu"}
+    found = TrainJob(data, tmp_path / "run", recipe, settings=settings, progress=False).run()
+    again = evaluate_model(found["model"], Dataset(tmp_path / "run" / "valid"))
+    assert again["auc"] == pytest.approx(found["auc"], abs=1e-3)
+    assert evaluate_model(tmp_path / "run", data)["rows"] == ROWS
+
+
+def _is_liked(column: pl.Expr) -> pl.Expr:
+    return (column > 3).cast(pl.Int32)
+
+
+def test_features_are_known_by_their_schema(model: Path, tmp_path: Path) -> None:
+    workflow = Workflow.load(model.parent / "workflow")
+    workflow.transform(Dataset(rows())).to_parquet(tmp_path / "features")
+    with Predictor(model) as predictor:
+        assert not open_rows(predictor, tmp_path / "features").is_raw
+        assert open_rows(predictor, Dataset(rows())).is_raw
+        assert open_rows(predictor, tmp_path / "features", is_raw=True).is_raw
+
+
+def test_what_is_refused(model: Path, tmp_path: Path) -> None:
+    data = Dataset(rows())
+    with pytest.raises(SchemaError, match="'price' is not in the rows"):
+        evaluate_model(model, Dataset(rows().drop("price")))
+    with pytest.raises(DataError, match="must be 0 or 1 in every row, got 7"):
+        evaluate_model(model, Dataset(rows().with_columns(click=pl.lit(7))))
+    with pytest.raises(ParameterError, match="torch does not know"):
+        predict_files(model, data, tmp_path / "a.csv", device="gpu")
+    (tmp_path / "folder.csv").mkdir()
+    with (
+        pytest.raises(ArtefactError, match="it is a folder"),
+        writer_of(tmp_path / "folder.csv")(tmp_path / "folder.csv"),
+    ):
+        pass
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.csv"]
+
+
+def test_calibration_of_a_model_that_promises_too_much() -> None:
+    random = np.random.default_rng(1)
+    truth = random.random(50_000) * 0.5
+    calibration = Calibration()
+    for part in np.array_split(truth, 7):
+        calibration.update((part * 1.2).astype(np.float32), (random.random(len(part)) < part).astype(np.int64))
+    found = calibration.to_dict()
+    assert found["ratio"] == pytest.approx(1.2, abs=0.02)
+    assert found["expected_error"] == pytest.approx(0.05, abs=0.005)
+    assert [b["rows"] for b in found["bins"]] == pytest.approx([5_000] * 10, rel=0.1)
+    predicted = [b["predicted"] for b in found["bins"]]
+    assert predicted == sorted(predicted)

@@ -1,0 +1,342 @@
+"""Training, evaluation and prediction on the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from penstock import Dataset
+from penstock.cli import app
+from penstock.data.synthetic import criteo
+from penstock.serve import Predictor, TrainSettings
+
+QUICK = ("--model", "MLP", "--embedding-dim", 4, "--batch-size", 256, "--epochs", 1, "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("logs") / "day.tsv"
+    criteo(path, 3_000, cardinalities=60, progress=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(logs: Path) -> Path:
+    """A trained run."""
+    ok("train", logs, "--preset", "criteo", "--output", logs.parent / "run", *QUICK)
+    return logs.parent / "run"
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def ok(*arguments: object) -> str:
+    result = call(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def fails(code: int, *arguments: object) -> str:
+    result = call(*arguments)
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    if code == 1:
+        assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+# train
+
+
+def test_train_writes_a_whole_run(logs: Path, tmp_path: Path) -> None:
+    said = ok("train", logs, "--preset", "criteo", "-o", tmp_path / "run", *QUICK)
+    assert re.search(r"AUC +0\.\d{4}", said) and "2,700 to train on, 300 held out" in said
+    assert said.splitlines()[-1] == f"report: {tmp_path / 'run' / 'report.html'}"
+    parts = {"model", "features", "valid", "workflow", "checkpoints", "config.yaml", "report.json", "report.html"}
+    assert {p.name for p in (tmp_path / "run").iterdir()} == parts
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert (report["state"], report["configuration"]["embedding_dim"]) == ("done", 4)
+    assert [stage["name"] for stage in report["stages"]] == ["etl", "train", "save", "predict"]
+
+
+def test_train_takes_settings_from_a_file_and_options_win(logs: Path, tmp_path: Path) -> None:
+    config = tmp_path / "train.yaml"
+    config.write_text(
+        f"data: {logs}\npreset: criteo\nepochs: 1\nbatch_size: 64\nmodel: {{name: MLP, hidden: [8]}}\n"
+        "embedding_optimizer: {name: LazyAdam, lr: 0.01}\nvalid_share: 0.5\n"
+    )
+    found = json.loads(
+        ok("train", "--config", config, "-o", tmp_path / "run", "--batch-size", 300, "--lr", 0.5, "--json")
+    )
+    assert (found["steps"], found["rows"]) == (5, {"train": 1_500, "valid": 1_500})
+    resolved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (resolved["batch_size"], resolved["dense_optimizer"]) == (300, {"name": "Adam", "lr": 0.5})
+    assert resolved["embedding_optimizer"] == {"name": "LazyAdam", "lr": 0.01}
+    assert resolved["model"] == {"name": "MLP", "hidden": [8]}
+    again = json.loads(ok("train", "--config", tmp_path / "run" / "config.yaml", "-o", tmp_path / "again", "--json"))
+    assert again["auc"] == found["auc"]
+
+
+def test_train_on_features_needs_no_recipe(logs: Path, tmp_path: Path) -> None:
+    ok("etl", logs, tmp_path / "features", "--preset", "criteo")
+    found = json.loads(ok("train", tmp_path / "features", "-o", tmp_path / "run", *QUICK, "--json"))
+    assert found["rows"] == {"train": 2_700, "valid": 300}
+    assert ok("predict", found["model"], logs, "--output", "-").count("\n") == 3_001  # raw rows, through the workflow
+    found = json.loads(
+        ok(
+            "train",
+            tmp_path / "features",
+            "--valid",
+            tmp_path / "run" / "valid",
+            "-o",
+            tmp_path / "b",
+            *QUICK,
+            "--json",
+        )
+    )
+    assert found["rows"] == {"train": 3_000, "valid": 300}
+
+
+def test_train_resumes_with_more_epochs_and_overwrites(logs: Path, tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    ok("train", logs, "--preset", "criteo", "-o", place, *QUICK)
+    assert "--overwrite to replace it, --resume to go on" in fails(
+        1, "train", logs, "--preset", "criteo", "-o", place, *QUICK
+    )
+    found = json.loads(ok("train", "--resume", "-o", place, "--epochs", 2, "--json"))
+    assert found["steps"] == 22
+    assert "cannot become 8" in fails(1, "train", "--resume", "-o", place, "--embedding-dim", 8)
+    fails(2, "train", logs, "--resume", "-o", place)
+    found = json.loads(ok("train", logs, "--preset", "criteo", "-o", place, *QUICK, "--overwrite", "--json"))
+    assert found["steps"] == 11
+
+
+def test_train_tells_tensorboard(logs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    ok("train", logs, "--preset", "criteo", "-o", tmp_path / "run", *QUICK, "--tensorboard", tmp_path / "events")
+    assert list((tmp_path / "events").glob("events.out.tfevents*"))
+
+
+def test_train_can_be_watched(logs: Path, tmp_path: Path) -> None:
+    result = call("train", logs, "--preset", "criteo", "-o", tmp_path / "run", *QUICK, "--watch")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"watch it at http://127\.0\.0\.1:\d+", result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--preset", "criteo"), 2, "give DATA"),
+        (("{logs}",), 1, "raw rows need a recipe (--recipe FILE or --preset NAME)"),
+        (("nope.tsv", "--preset", "criteo"), 1, "nope.tsv does not exist"),
+        (("{logs}", "--preset", "critoe"), 1, "did you mean 'criteo'"),
+        (("{logs}", "--preset", "criteo", "--epochs", 0), 1, "epochs must be an int ≥ 1, got 0"),
+        (("{logs}", "--preset", "criteo", "--model", "GPT"), 2, "GPT"),
+        (("{logs}", "--preset", "criteo", "--device", "gpu"), 1, "which torch does not know"),
+        (("{logs}", "--preset", "criteo", "--config", "nope.yaml"), 1, "nope.yaml does not exist"),
+        (("{logs}", "--preset", "criteo", "--valid-share", 1), 1, "valid_share must be"),
+        (("{logs}", "--preset", "criteo", "--valid", "nope"), 1, "nope does not exist"),
+        (("--resume",), 1, "is not the folder of a training run"),
+        (("--resume", "--config", "a.yaml"), 2, "has its own configuration"),
+    ],
+)
+def test_train_refuses_what_cannot_work(
+    logs: Path, tmp_path: Path, arguments: tuple, code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    given = [str(a).replace("{logs}", str(logs)) for a in arguments]
+    assert said in fails(code, "train", *given, "-o", tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_with_a_wrong_key_is_named_with_the_nearest(logs: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text("learning_rat: 0.1\nepochs: 1\n")
+    said = fails(1, "train", logs, "--preset", "criteo", "--config", tmp_path / "train.yaml", "-o", tmp_path / "run")
+    assert "train.yaml: unknown key 'learning_rat'" in said
+    (tmp_path / "train.yaml").write_text("embeding_dim: 8\n")
+    said = fails(1, "train", logs, "--preset", "criteo", "--config", tmp_path / "train.yaml", "-o", tmp_path / "run")
+    assert "did you mean 'embedding_dim'" in said
+
+
+def test_help_tells_the_defaults_that_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown, holds = ok("train", "--help"), TrainSettings()
+    expected = {
+        "model": holds.model["name"], "epochs": holds.epochs, "batch-size": holds.batch_size,
+        "embedding-dim": holds.embedding_dim, "learning-rate": holds.dense_optimizer["lr"],
+        "embedding-learning-rate": holds.embedding_optimizer["lr"], "staleness": holds.staleness,
+        "valid-share": holds.valid_share, "seed": holds.seed,
+    }  # fmt: skip
+    for option, value in expected.items():
+        assert re.search(rf"--{option}[ ,].*\[default: \({value}\)\]", shown), option
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_in_training_keeps_a_checkpoint(logs: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
+    place = tmp_path / "run"
+    arguments = ("train", logs, "--preset", "criteo", "-o", place, *QUICK, "--epochs", 2_000)
+    command = [sys.executable, "-m", "penstock.cli", *map(str, arguments)]
+    default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        command, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not list(place.glob("checkpoints/step-*")):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "training never began"
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == code, said
+    first, last = said.splitlines()
+    assert first == "stopping: a checkpoint of this step is written; once more stops at once"
+    stopped = re.fullmatch(
+        rf"stopped at step ([\d,]+) of 22,000; its checkpoint is in {place}; "
+        rf"go on with: penstock train --resume --output {place}",
+        last,
+    )
+    assert stopped, last
+    steps = int(stopped[1].replace(",", ""))
+    assert (place / "checkpoints" / f"step-{steps:08d}").is_dir() and not (place / "model").exists()
+    assert json.loads((place / "report.json").read_text())["state"] == "interrupted"
+    epochs = steps // 11 + 1
+    found = json.loads(ok("train", "--resume", "-o", place, "--epochs", epochs, "--json"))
+    assert found["steps"] == 11 * epochs
+
+
+# evaluate
+
+
+def test_evaluate_agrees_with_training(run: Path, logs: Path) -> None:
+    trained = json.loads((run / "report.json").read_text())["figures"]
+    held_out = json.loads(ok("evaluate", run / "model", run / "valid", "--json"))
+    assert held_out["rows"] == 300
+    assert held_out["auc"] == pytest.approx(trained["auc"], abs=1e-4)
+    assert held_out["log_loss"] == pytest.approx(trained["log_loss"], rel=1e-4)
+
+
+def test_evaluate_reads_raw_rows_as_training_did(run: Path, logs: Path) -> None:
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    found = json.loads(ok("evaluate", run, logs, "--json"))  # the folder of the run will do
+    rows = list(csv.DictReader(io.StringIO(ok("predict", run, logs, "-o", "-", "--keep", "label"))))
+    clicks, scores = [int(r["label"]) for r in rows], [float(r["probability"]) for r in rows]
+    assert found["rows"] == len(rows) == 3_000
+    assert found["auc"] == pytest.approx(roc_auc_score(clicks, scores), abs=2e-4)
+    assert found["log_loss"] == pytest.approx(log_loss(clicks, scores), rel=1e-5)
+    calibration = found["calibration"]
+    assert calibration["predicted"] == pytest.approx(sum(scores) / 3_000, rel=1e-6)
+    assert calibration["clicked"] == pytest.approx(sum(clicks) / 3_000)
+    assert sum(b["rows"] for b in calibration["bins"]) == 3_000 and len(calibration["bins"]) == 10
+    assert 0 < found["unknown"]["C3"] < 0.5
+    said = ok("evaluate", run, logs)
+    assert "unknown categories" in said and "expected error" in said
+
+
+def test_evaluate_counts_categories_that_training_has_not_seen(run: Path, logs: Path, tmp_path: Path) -> None:
+    lines = [line.split("\t") for line in logs.read_text().splitlines()[:100]]
+    for fields in lines[:25]:
+        fields[14] = "0badcafe"
+    (tmp_path / "new.tsv").write_text("".join("\t".join(fields) + "\n" for fields in lines))
+    (tmp_path / "old.tsv").write_text("".join(f"{line}\n" for line in logs.read_text().splitlines()[:100]))
+    new, old = (json.loads(ok("evaluate", run, tmp_path / f"{n}.tsv", "--json"))["unknown"] for n in ("new", "old"))
+    assert 0.2 < new["C1"] - old["C1"] <= 0.25
+    assert {k: v for k, v in new.items() if k != "C1"} == {k: v for k, v in old.items() if k != "C1"}
+
+
+def test_evaluate_says_what_is_wrong(run: Path, logs: Path, tmp_path: Path) -> None:
+    assert "column 'label' is not in the rows" in fails(1, "evaluate", run, _without_label(logs, tmp_path))
+    assert "is not a folder" in fails(1, "evaluate", tmp_path / "nope", logs)
+    assert "does not exist" in fails(1, "evaluate", run, tmp_path / "nope.tsv")
+    frame = Dataset(run / "valid").to_polars().with_columns(label=pl.lit(3))
+    frame.write_parquet(tmp_path / "odd.parquet")
+    (tmp_path / "odd.parquet.schema.json").write_text((run / "valid" / "_schema.json").read_text())
+    assert "must be 0 or 1 in every row, got 3" in fails(1, "evaluate", run, tmp_path / "odd.parquet", "--features")
+
+
+# predict
+
+
+def _without_label(logs: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "unlabelled.tsv"
+    path.write_text("".join(line.split("\t", 1)[1] for line in logs.read_text().splitlines(keepends=True)[:200]))
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv"])
+def test_predict_writes_what_the_predictor_says(run: Path, logs: Path, tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"scores.{suffix}"
+    said = ok("predict", run / "model", logs, "-o", out, "--keep", "C2", "--keep", "label", "--column", "p")
+    assert said.startswith(f"{out}: 3,000 predictions in ")
+    read = pl.read_parquet if suffix == "parquet" else partial(pl.read_csv, separator="\t" if suffix == "tsv" else ",")
+    frame = read(out)
+    assert frame.columns == ["C2", "label", "p"]
+    fields = [line.split("\t") for line in logs.read_text().splitlines()]
+    assert frame["C2"].fill_null("").to_list() == [f[15] for f in fields]
+    with Predictor(run / "model") as predictor:
+        names = [*(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]
+        rows = [
+            {n: None if v == "" else (int(v) if n[0] == "I" else v) for n, v in zip(names, f[1:], strict=True)}
+            for f in fields[:50]
+        ]
+        assert frame["p"].head(50).to_list() == pytest.approx(predictor.predict(rows).tolist(), rel=1e-6)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [out.name]
+
+
+def test_predict_understands_rows_without_the_label(run: Path, logs: Path, tmp_path: Path) -> None:
+    with_label = ok("predict", run, logs, "-o", "-").splitlines()
+    assert ok("predict", run, _without_label(logs, tmp_path), "-o", "-").splitlines() == with_label[:201]
+
+
+def test_predict_on_features_is_the_same(run: Path, logs: Path, tmp_path: Path) -> None:
+    ok("etl", logs, tmp_path / "features", "--apply", run / "workflow", "--preset", "criteo")
+    assert ok("predict", run, tmp_path / "features", "-o", "-") == ok("predict", run, logs, "-o", "-")
+
+
+def test_predict_says_what_is_wrong(run: Path, logs: Path, tmp_path: Path) -> None:
+    assert "use .parquet, .csv, .tsv or -" in fails(1, "predict", run, logs, "-o", tmp_path / "a.xls")
+    assert "does not exist" in fails(1, "predict", run, logs, "-o", tmp_path / "no" / "a.csv")
+    assert "column 'C99' is not in the rows" in fails(1, "predict", run, logs, "-o", "-", "--keep", "C99")
+    assert "name that another way" in fails(1, "predict", run, logs, "-o", "-", "--keep", "label", "--column", "label")
+    (tmp_path / "a.csv").write_text("mine")
+    assert "exists already" in fails(1, "predict", run, logs, "-o", tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == "mine"
+    ok("predict", run, logs, "-o", tmp_path / "a.csv", "--overwrite")
+    fails(2, "predict", run, logs)
+
+
+def test_predict_leaves_nothing_when_a_line_is_broken(run: Path, logs: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.tsv"
+    bad.write_text(logs.read_text() + "1\t2\t3\n")
+    assert "line 3001" in fails(1, "predict", run, bad, "-o", tmp_path / "a.parquet")
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.tsv"]
+
+
+# completion
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "SHELL": f"/bin/{shell}"}
+    command = [sys.executable, "-m", "penstock.cli"]
+    shown = subprocess.run([*command, "--show-completion", shell], env=environment, capture_output=True, text=True)
+    assert shown.returncode == 0 and "complete" in shown.stdout.lower(), shown.stderr
