@@ -32,8 +32,6 @@ __all__ = [
     "concat_columns",
     "create_merlin_dataset",
     "create_multihot_col",
-    "cudf",
-    "cupy",
     "encode_list_column",
     "flatten_list_column",
     "flatten_list_column_values",
