@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from penstock.compat.persia._engine import Engine
     from penstock.embedding.store import EmbeddingStore
 
-_current: BaseCtx | None = None
+_of_thread = threading.local()  # data loaders on threads have contexts of their own
+_of_process: EmbeddingCtx | None = None  # for threads that have entered none
 
 
 class PreprocessMode(Enum):
@@ -41,14 +43,15 @@ def cnt_ctx() -> BaseCtx | None:
     >>> cnt_ctx() is None
     True
     """
-    return _current
+    return getattr(_of_thread, "context", None) or _of_process
 
 
 def current() -> EmbeddingCtx:
     """The context that batches are looked up in."""
-    if not isinstance(_current, EmbeddingCtx):
+    context = cnt_ctx()
+    if not isinstance(context, EmbeddingCtx):
         raise PenstockError("batches are looked up inside a context: with TrainCtx(…), eval_ctx(…) or InferCtx(…)")
-    return _current
+    return context
 
 
 class BaseCtx:
@@ -70,14 +73,19 @@ class BaseCtx:
         """What leaving the block does."""
 
     def __enter__(self) -> Self:
-        global _current
+        global _of_process
         self._enter()
-        self.origin_context, _current = _current, self
+        self.origin_context = cnt_ctx()
+        _of_thread.context = self
+        if isinstance(self, EmbeddingCtx):
+            _of_process = self
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        global _current
-        _current = self.origin_context
+        global _of_process
+        outer = _of_thread.context = self.origin_context
+        if _of_process is self:
+            _of_process = outer if isinstance(outer, EmbeddingCtx) else None
         self._exit(error)
 
 

@@ -139,7 +139,7 @@ class Stream:
             self._consumer, self._expected = None, 1
             self._changed.notify_all()
 
-    def _get(self, reader: Reader, timeout: float) -> Any:
+    def _get(self, reader: Reader, timeout: float, waited: float) -> Any:
         deadline = time.monotonic() + timeout
         with self._changed:
             while not reader.interrupted:
@@ -151,7 +151,7 @@ class Stream:
                 if self._all_over():
                     return None
                 if (remaining := deadline - time.monotonic()) <= 0:
-                    raise StreamTimeout(self._silence(timeout))
+                    raise StreamTimeout(self._silence(timeout + waited))
                 self._changed.wait(min(remaining, _LOOK))
         return None
 
@@ -210,9 +210,9 @@ class Reader:
     def __init__(self, stream: Stream, in_turns: bool) -> None:
         self._stream, self.in_turns, self.interrupted = stream, in_turns, False
 
-    def get(self, timeout: float) -> Any:
-        """The next batch; None behind the last one."""
-        return self._stream._get(self, timeout)
+    def get(self, timeout: float, waited: float = 0.0) -> Any:
+        """The next batch; None behind the last one. `waited` seconds went before, and count in what an error says."""
+        return self._stream._get(self, timeout, waited)
 
     def arrived(self, timeout: float = 0.0) -> bool:
         """Whether `get` would not wait, now or within `timeout` seconds."""

@@ -124,7 +124,7 @@ class StreamSource(Source):
 
     def __next__(self) -> Message:
         try:
-            message = self._reader.get(self._left())
+            message = self._reader.get(self._left(), self._timeout - self._left())
         except StreamTimeout as error:
             if not self._ever():
                 raise
