@@ -29,6 +29,9 @@ def loader_stats(**seconds: float) -> dict:
         ({"total": 10, "wait": 6, "fetch": 1, "lookup": 6, "update": 2}, "look-up-bound", "look-ups of embeddings"),
         ({"total": 10, "wait": 6, "fetch": 1, "lookup": 2, "update": 6}, "update-bound", "updates of embeddings"),
         ({"total": 10, "wait": 6, "prepare": 7}, "copy-bound", "making batches ready"),
+        # Tables on the device: the loop times whole steps, and there is no thread beside it.
+        ({"total": 10, "wait": 1, "step": 8}, "dense-bound", "80 % went into training steps"),
+        ({"total": 10, "wait": 5, "step": 4}, "loader-bound", "50 % of the time, for the loader"),
     ],
 )
 def test_verdicts(seconds: dict, kind: str, words: str) -> None:

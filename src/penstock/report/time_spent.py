@@ -12,6 +12,7 @@ _LOOP = {
     "forward": "model, forward",
     "backward": "model, backward",
     "optimizer": "dense optimizer",
+    "step": "training steps",
     "rest": "metrics and the rest",
     "evaluation": "evaluation",
     "checkpoints": "checkpoints",
@@ -24,6 +25,7 @@ _THREAD = {
     "idle": "idle",
 }
 _LOADER = {"read": "read", "decode": "decode", "shuffle": "shuffle", "copy": "copy to the device"}
+_DENSE = ("forward", "backward", "optimizer", "step")  # a loop whose tables are on the device times whole steps
 _WAITS = 0.2  # from this share on, waiting is what a training's pace depends on
 
 
@@ -62,7 +64,7 @@ def _sums(parts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _loop(spent: Mapping[str, float], records: list[Mapping[str, Any]]) -> dict[str, Any]:
-    own = {stage: spent.get(stage, 0.0) for stage in ("wait", "forward", "backward", "optimizer")}
+    own = {stage: spent.get(stage, 0.0) for stage in ("wait", *_DENSE)}
     own["rest"] = max(0.0, spent["total"] - sum(own.values()))
     for stage, kind in (("evaluation", "valid"), ("checkpoints", "checkpoint")):
         own[stage] = sum(record.get("seconds") or 0.0 for record in records if record["kind"] == kind)
@@ -116,7 +118,7 @@ def _verdict(
 
 
 def _dense_bound(spent: Mapping[str, float], waited: float, settings: Mapping[str, Any]) -> dict[str, str]:
-    own = {stage: spent.get(stage, 0.0) for stage in ("forward", "backward", "optimizer")}
+    own = {stage: spent.get(stage, 0.0) for stage in _DENSE}
     own["rest"] = max(0.0, spent["total"] - sum(own.values()) - spent.get("wait", 0.0))
     slowest = max(own, key=lambda stage: own[stage])
     most = f"{share(own[slowest] / spent['total'])} went into {_LOOP[slowest].replace('model, ', 'the model’s ')}"

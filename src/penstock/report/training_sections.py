@@ -118,7 +118,7 @@ def _look(key: str) -> str:
     """A colour for what a stage is: waiting, dense work, embeddings, data, the rest."""
     if key in ("wait", "fetch", "idle"):
         return "quiet"
-    if key in ("forward", "backward", "optimizer"):
+    if key in ("forward", "backward", "optimizer", "step"):
         return "one"
     if key in ("lookup", "update"):
         return "two"
