@@ -7,10 +7,12 @@ The folder holds the SavedModel (`tf.saved_model.load`, TensorFlow Serving) and 
 from __future__ import annotations
 
 import functools
+import logging
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -78,9 +80,21 @@ def save_folder(model: Any, place: Path, overwrite: bool, keep: Callable[[Any, s
     with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as staging:
         whole, own = Path(staging, "whole"), Path(staging, "own")
         keep(model, str(own))  # not into the same folder: both want to make `assets`
-        model.export(str(whole), verbose=False)
+        with _quiet("tensorflow"):  # it would name the folder that is about to be renamed
+            model.export(str(whole), verbose=False)
         shutil.copytree(own, whole, dirs_exist_ok=True)
         replace(whole, place)
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _is_saved_model(place: Path) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,11 +13,10 @@ from typing import Any
 
 from penstock.compat import cpu as cpu_mapping
 from penstock.compat.missing import CompatError
+from penstock.compat.notebook_screen import Screen, head_of
 from penstock.core.artefact import replacing
 from penstock.core.errors import DataError
 from penstock.core.extras import require
-
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,9 @@ def run_notebook(
     outcome: dict[str, Any] = {}
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
-            client = _client(content, source, show, sockets)
-            outcome = asyncio.run(_execute(client, _setup(source, arguments or [], activation), show))
+            screen = Screen(show)
+            client = _client(content, source, screen, sockets)
+            outcome = asyncio.run(_execute(client, _setup(source, arguments or [], activation), screen))
     finally:  # also on Ctrl-C: what has run is kept
         with replacing(place) as partial:
             require("nbformat", "notebook").write(content, partial)
@@ -83,13 +82,14 @@ def read_notebook(path: Path) -> Any:
 
 
 def _setup(source: Path, arguments: list[str], activation: dict[str, Any]) -> str:
+    # Keras tells a notebook by that module of IPython, which newer ones import late: there `plot_model` does not fail.
     return (
-        f"import sys, penstock.compat\nsys.argv = {[str(source), *arguments]!r}\n"
-        f"penstock.compat.activate(**{activation!r})\ndel sys, penstock"
+        f"import sys, penstock.compat, IPython.core.magics.namespace\nsys.argv = {[str(source), *arguments]!r}\n"
+        f"penstock.compat.activate(**{activation!r})\ndel sys, penstock, IPython"
     )
 
 
-def _client(content: Any, source: Path, show: Callable[[str], None], sockets: str) -> Any:
+def _client(content: Any, source: Path, screen: Screen, sockets: str) -> Any:
     nbclient: Any = require("nbclient", "notebook")
 
     class Showing(nbclient.NotebookClient):
@@ -97,8 +97,8 @@ def _client(content: Any, source: Path, show: Callable[[str], None], sockets: st
 
         def process_message(self, message: dict, cell: Any, cell_index: int) -> Any:
             output = super().process_message(message, cell, cell_index)
-            if output is not None and (text := _text_of(output)):
-                show(text)
+            if output is not None:
+                screen.show(output)
             return output
 
     return Showing(
@@ -125,7 +125,7 @@ def _kernel_manager(sockets: str) -> type:
     return Here
 
 
-async def _execute(client: Any, setup: str, show: Callable[[str], None]) -> dict[str, Any]:
+async def _execute(client: Any, setup: str, screen: Screen) -> dict[str, Any]:
     exceptions = require("nbclient.exceptions", "notebook")
     code_cells = [
         (i, cell) for i, cell in enumerate(client.nb.cells) if cell.cell_type == "code" and cell.source.strip()
@@ -140,7 +140,7 @@ async def _execute(client: Any, setup: str, show: Callable[[str], None]) -> dict
         info = await client.async_wait_for_reply(client.kc.kernel_info())
         client.nb.metadata["language_info"] = info["content"]["language_info"]
         for number, (index, cell) in enumerate(code_cells, 1):
-            show(f"[{number}/{len(code_cells)}] {_head(cell.source)}")
+            screen.line(f"[{number}/{len(code_cells)}] {head_of(cell.source)}")
             began = time.perf_counter()
             try:
                 await client.async_execute_cell(cell, index)
@@ -148,7 +148,7 @@ async def _execute(client: Any, setup: str, show: Callable[[str], None]) -> dict
                 return {"cells": number, "failed": number, "error": _error_of(error.ename, error.evalue)}
             except exceptions.DeadKernelError:
                 return {"cells": number, "failed": number, "error": "the kernel died (out of memory?)"}
-            show(f"    {time.perf_counter() - began:.1f} s")
+            screen.line(f"    {time.perf_counter() - began:.1f} s")
         return {"cells": len(code_cells)}
 
 
@@ -156,26 +156,3 @@ def _error_of(name: str, value: str) -> str:
     said = f"{name}: {value}"
     hint = cpu_mapping.hint(said)
     return f"{said} ({hint})" if hint else said
-
-
-def _head(source: str, width: int = 100) -> str:
-    """The first line of a cell that says something."""
-    lines = [line for line in source.splitlines() if line.strip()]
-    line = next((line for line in lines if not line.lstrip().startswith("#")), lines[0])
-    more = "" if len(lines) == 1 else f" … ({len(lines)} lines)"
-    return line[:width] + ("…" if len(line) > width else "") + more
-
-
-def _text_of(output: Any, most: int = 20) -> str:
-    """An output as plain text, long ones cut."""
-    if output["output_type"] == "stream":
-        text = output["text"]
-    elif output["output_type"] == "error":
-        text = _COLOURS.sub("", "\n".join(output["traceback"]))
-    else:
-        data = output.get("data", {})
-        text = data.get("text/markdown") or data.get("text/plain") or f"<{', '.join(data)}>"
-    lines = [line.rsplit("\r", 1)[-1] for line in str(text).rstrip().splitlines()]
-    if len(lines) > most and output["output_type"] != "error":
-        lines = [*lines[:most], f"… ({len(lines) - most} more lines)"]
-    return "\n".join(f"    {line}" for line in lines)

@@ -51,7 +51,7 @@ class Table:
 def table(library: str) -> Table:
     """The table of a library, by the name of its top-level package."""
     file = resources.files(__name__) / f"{library}.yaml"
-    return parse(yaml.safe_load(file.read_text(encoding="utf-8")), file.name) if file.is_file() else Table()
+    return parse(yaml.safe_load(file.read_text(encoding="utf-8")), file.name)
 
 
 def parse(content: Any, where: str) -> Table:
