@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
+import torch
 
-from penstock import Dataset
+from penstock import ColumnSchema, Dataset, Schema
 from penstock.report import RunRecorder, render, write
 from penstock.train import History
 
@@ -100,6 +103,57 @@ def test_a_resumed_run_shows_its_earlier_curves(tmp_path: Path) -> None:
     recorder("record", after)
     recorder("trained", {"history": History([before, after], {"rows": 1000})})
     assert [record["step"] for record in recorder.report()["records"]] == [50, 100]
+
+
+def test_a_resumed_run_goes_on_from_its_last_report(tmp_path: Path) -> None:
+    first = RunRecorder(tmp_path)
+    for step in (50, 100, 150):
+        first("record", {"kind": "train", "step": step, "loss": 1 / step, "rows": step})
+    first("failed", {"error": "stopped", "interrupted": True})
+    second = RunRecorder(tmp_path)
+    second("begin", {"configuration": {}, "output": "run", "resumed": True})
+    assert [record["step"] for record in second.report()["records"]] == [50, 100, 150]
+    second("record", {"kind": "train", "step": 100, "loss": 0.5, "rows": 100})  # its checkpoint was of step 50
+    second("record", {"kind": "train", "step": 150, "loss": 0.4, "rows": 150})
+    assert [(r["step"], r["loss"]) for r in second.report()["records"]] == [(50, 0.02), (100, 0.5), (150, 0.4)]
+    lost = RunRecorder(tmp_path / "elsewhere")
+    lost("begin", {"configuration": {}, "output": "run", "resumed": True})
+    assert "report.json" in lost.report()["problems"][0]
+
+
+def test_tables_on_the_device(tmp_path: Path) -> None:
+    from penstock.nn import CachedEmbeddings, EmbeddingTables, FusedEmbeddings
+    from penstock.report.tables import store_tables
+
+    schema = Schema([ColumnSchema("user", "int64", role="categorical", cardinality=10)])
+    for tables in (EmbeddingTables(schema, 4), FusedEmbeddings({"user": 10}, 4)):
+        found = store_tables(tables)
+        assert found is not None and (found["kind"], found["rows"]) == (type(tables).__name__, 10)
+        assert (found["tables"][0]["bytes"], found["tables"][0]["hit_rate"]) == (160, None)
+    cached = CachedEmbeddings({"user": 100}, dim=4, cache_rows=8)
+    for _ in range(4):
+        cached({"user": torch.tensor([1, 2, 3])}).sum().backward()
+    found = store_tables(cached)
+    assert found is not None and found["cache"] == {"rows": 3, "hit_rate": 0.75}
+    page = render({"version": 1, "state": "done", "store": found})
+    assert "3 of them on the device, which had 75 % of the ids" in page
+    assert store_tables(None) is None and store_tables(torch.nn.Linear(1, 1)) is None
+
+
+def test_odd_columns_are_shown(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path)
+    odd = {
+        "nothing": pl.Series([None, None, None], dtype=pl.Int32),
+        "day": [datetime.date(2024, 1, day) for day in (1, 2, 3)],
+        "real": [1.0, float("nan"), float("inf")],
+        "lists": [[1, 2], [], None],
+        "flag": [True, False, None],
+    }
+    recorder("raw", {"dataset": Dataset(pl.DataFrame(odd))})
+    recorder("raw", {"dataset": Dataset(pl.DataFrame(odd).clear())})
+    recorder("done", {"figures": {}})
+    page = recorder.path.read_text()
+    assert recorder.report()["problems"] == [] and "no values" in page and "list[int64]" in page
 
 
 def test_features_without_a_workflow(tmp_path: Path) -> None:

@@ -121,13 +121,14 @@ def embeddings(report: Report) -> Markup:
     if store is None or not store.get("tables"):
         why = "the model has none, or keeps them to itself"
         return section("embeddings", "Embedding tables", missing(report, "Embedding tables", why))
-    tables = store["tables"]
+    tables, cache = store["tables"], store.get("cache")
     known = [
         store.get("kind"),
         f"{whole(store['rows'])} rows in {plural(len(tables), 'table')}",
         data_size(store["bytes"]),
         store.get("optimizer"),
         store.get("storage"),
+        cache and f"{whole(cache['rows'])} of them on the device, which had {share(cache['hit_rate'])} of the ids",
         store.get("evicted") and f"{whole(store['evicted'])} rows evicted",
         store.get("waiting") and f"{whole(store['waiting'])} ids wait for admission",
         store.get("restarts") and f"{plural(len(store['restarts']), 'shard')} restarted",

@@ -64,6 +64,7 @@ class RunRecorder:
         self._look_cost = 0.0
         self._objects: dict[str, Any] = {}  # live ones, asked while the run goes on
         self._workflow: Any = None
+        self._earlier: list[dict[str, Any]] = []  # records from before a resumption
         self.version = 0  # changes with every event: what a live page asks for
         self._data: dict[str, Any] = {
             "version": REPORT_VERSION,
@@ -118,6 +119,9 @@ class RunRecorder:
         self._data["configuration"] = plain(payload.get("configuration") or {})
         self._data["output"] = plain(payload.get("output"))
         self._data["best_auc"] = payload.get("best_auc") or self._data["best_auc"]
+        if payload.get("resumed"):
+            self._earlier = json.loads((self.directory / "report.json").read_text())["records"]
+            self._data["records"] = list(self._earlier)
 
     def _on_stage(self, payload: Mapping[str, Any]) -> None:
         stages, now = self._data["stages"], time.perf_counter() - self._began
@@ -161,6 +165,9 @@ class RunRecorder:
         self._look()
 
     def _on_record(self, payload: Mapping[str, Any]) -> None:
+        if self._earlier:  # what came behind the checkpoint is done again
+            self._data["records"] = [record for record in self._earlier if record["step"] < payload["step"]]
+            self._earlier = []
         self._data["records"].append({**plain(payload), "at": round(time.perf_counter() - self._began, 3)})
         if time.perf_counter() - self._looked > max(_LOOK_EVERY, 50 * self._look_cost):
             self._look()
@@ -169,7 +176,7 @@ class RunRecorder:
         history, seen = payload["history"], {(r["kind"], r["step"]) for r in self._data["records"]}
         self._data["history"] = plain(history.stats)
         earlier = [plain(r) for r in history.records if (r["kind"], r["step"]) not in seen]
-        self._data["records"] = [*earlier, *self._data["records"]]  # those from before a resumption
+        self._data["records"] = sorted([*earlier, *self._data["records"]], key=lambda record: record["step"])
         self._look()
         self._objects = {}  # a store that is closed must not be asked
 

@@ -33,7 +33,7 @@ def store_tables(store: Any) -> dict[str, Any] | None:
         return None
     told = store.stats() if callable(getattr(store, "stats", None)) else None
     if not isinstance(told, Mapping) or "tables" not in told:
-        return _module_tables(store)
+        return _module_tables(store, told)
     found = {name: told[name] for name in _TOTALS if name in told}
     optimizer = getattr(store, "optimizer", None)
     found.update(kind=type(store).__name__, storage=getattr(store, "storage", None))
@@ -56,22 +56,19 @@ def _table(name: str, figures: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _module_tables(module: Any) -> dict[str, Any] | None:
-    """Tables on the device: their size is all that is known of them."""
+def _module_tables(module: Any, told: Any) -> dict[str, Any] | None:
+    """Tables on the device: their sizes, and how often a cache in front of them had the row."""
     sizes, dim = getattr(module, "sizes", None), getattr(module, "dim", None)
     if not sizes or dim is None:
         return None
     by_name = dict(sizes) if isinstance(sizes, Mapping) else dict(zip(module.names, sizes, strict=True))
     nothing = {"payload_bytes": None, "lookups": None, "hit_rate": None, "missed": None, "ids_per_row": None}
-    tables = [{"name": n, "rows": rows, "dim": dim, "bytes": 4 * rows * dim, **nothing} for n, rows in by_name.items()]
-    return plain(
-        {
-            "kind": type(module).__name__,
-            "rows": sum(by_name.values()),
-            "bytes": sum(table["bytes"] for table in tables),
-            "tables": tables,
-        }
-    )
+    width = dim * (module.weight.element_size() if hasattr(module, "weight") else 4)
+    tables = [{"name": n, "rows": rows, "dim": dim, "bytes": width * rows, **nothing} for n, rows in by_name.items()]
+    found = {"kind": type(module).__name__, "rows": sum(by_name.values()), "bytes": sum(t["bytes"] for t in tables)}
+    if isinstance(told, Mapping) and told.get("ids"):
+        found["cache"] = {"rows": told["resident"], "hit_rate": 1 - told["brought_in"] / told["ids"]}
+    return plain({**found, "tables": tables})
 
 
 def hot_ids(features: Mapping[str, Any], workflow: Workflow | None = None) -> dict[str, list[dict[str, Any]]]:

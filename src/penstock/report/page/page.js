@@ -54,13 +54,15 @@
     const number = Math.floor(((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width / svg.dataset.step);
     if (labels[number] === undefined) hideTip(); else showTip(labels[number], event.clientX, event.clientY);
   };
-  document.addEventListener("pointermove", (event) => {
+  const pointed = (event) => {
     const svg = event.target.closest?.("svg[data-series], svg[data-bars]");
     if (!svg) return hideTip();
     if (svg.dataset.bars) return showBar(svg, event);
     const box = svg.getBoundingClientRect();
     showPoint(svg, ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width);
-  });
+  };
+  document.addEventListener("pointermove", pointed);
+  document.addEventListener("pointerdown", pointed);
   document.addEventListener("scroll", hideTip, { passive: true });
   document.addEventListener("keydown", (event) => {
     const svg = document.activeElement?.closest?.("svg[data-series]");
@@ -94,7 +96,7 @@
     holder.innerHTML = html;
     const fresh = holder.content.firstElementChild;
     fresh.querySelectorAll("details").forEach((fold, i) => { if (i in opened) fold.open = opened[i]; });
-    if (old.contains(document.activeElement)) document.activeElement.blur();
+    if (old.querySelector(".cursor.on")) hideTip();
     old.replaceWith(fresh);
   };
   const ask = async () => {
