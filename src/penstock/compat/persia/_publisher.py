@@ -18,7 +18,7 @@ _PATIENCE = 600.0  # seconds for the trainers to listen
 
 
 class Publisher:
-    """Sends batches to the trainers in turns.
+    """Sends batches to the trainers, as many to each.
 
     All batches have been taken when `finish` returns. A process that ends without calling it is reported all the same.
     """
@@ -26,6 +26,7 @@ class Publisher:
     def __init__(self, patience: float = _PATIENCE) -> None:
         self.index, self.size = env.get_replica_index() or 0, env.get_replica_size() or 1
         token, self._sent, self._finished = os.environ.get(_service.TOKEN, ""), 0, False
+        self._round: list[bytes] = []
         self._clients = [Client(address, self.index, self.size, token, patience) for address in _service.addresses()]
         if self._clients:
             _watch_for_errors()
@@ -40,13 +41,22 @@ class Publisher:
         if self._finished:
             raise StreamError("this data loader has ended; make another to send more")
         if self._clients:
-            taken = self._clients[self._sent % len(self._clients)].send(to_bytes(message))
+            taken = self._send_round(to_bytes(message))
         else:
             self._enter_stream()
             taken = self._stream.put(self.index, message)
         if not taken:
             self._training_is_over()
         self._sent += 1
+
+    def _send_round(self, content: bytes) -> bool:
+        """One batch for each trainer, or none: those that step together must have as many."""
+        self._round.append(content)
+        if len(self._round) < len(self._clients):
+            return True
+        ready, self._round = self._round, []
+        taken = [client.send(part) for client, part in zip(self._clients, ready, strict=True)]
+        return all(taken)
 
     def _enter_stream(self) -> None:
         thread = threading.current_thread()
@@ -59,7 +69,7 @@ class Publisher:
         if not self._clients and threading.current_thread() is threading.main_thread():
             raise StreamError("training has ended; nothing takes further batches")
         for client in self._clients:
-            client.finish("")
+            client.finish()
         get_default_logger().info(
             f"the trainer wants no more after {self._sent} batches: data loader {self.index} ends"
         )
@@ -70,6 +80,11 @@ class Publisher:
         if self._finished:
             return
         self._finished = True
+        if self._round:
+            logger = get_default_logger()
+            logger.warning(
+                f"the last {len(self._round)} batches are left out: {len(self._clients)} trainers share evenly"
+            )
         if self._clients:
             for client in self._clients:
                 client.finish(failure)

@@ -174,7 +174,7 @@ class Client:
 
     def __init__(self, address: Address, replica_index: int, replica_size: int, token: str, timeout: float) -> None:
         self.name = f"the trainer at {address[0]}:{address[1]}"
-        self._under_way = 0
+        self._under_way, self._done = 0, False
         self._socket = _connect(address, self.name, timeout)
         hello = _introduction(token=token, replica_index=replica_index, replica_size=replica_size)
         self._socket.settimeout(_HANDSHAKE)
@@ -204,8 +204,8 @@ class Client:
         """End, once everything sent has been taken; or say what went wrong."""
         try:
             if failure is not None:
-                write_frame(self._socket, FAILED, failure.encode())
-            else:
+                self._part(failure)
+            elif not self._done:
                 write_frame(self._socket, END)
                 self._under_way += 1
                 while self._under_way and self._hear():
@@ -216,6 +216,14 @@ class Client:
         finally:
             self._socket.close()
 
+    def _part(self, failure: str) -> None:
+        """Say what went wrong, and read on for a moment: closing on what was not read would take the words back."""
+        write_frame(self._socket, FAILED, failure.encode())
+        self._socket.shutdown(socket.SHUT_WR)
+        self._socket.settimeout(_LINGER)
+        while self._socket.recv(1 << 16):
+            pass
+
     def _hear(self) -> bool:
         """Read one answer; False when the trainer wants no more."""
         kind, content = read_frame(self._socket)
@@ -223,6 +231,7 @@ class Client:
             self._under_way -= 1
             return True
         if kind == DONE:
+            self._done = True
             return False
         raise StreamError(f"{self.name} failed: {content.decode(errors='replace') or 'its own output says why'}")
 
