@@ -315,7 +315,9 @@ def test_version() -> None:
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\S*\n", ok("--version"))
 
 
-@pytest.mark.parametrize("command", [c.name or c.callback.__name__ for c in app.registered_commands])
+@pytest.mark.parametrize(
+    "command", [c.name or c.callback.__name__ for c in app.registered_commands if c.add_help_option]
+)
 def test_help_gives_every_option_a_default(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for those that must be given, and flags that only switch something on."""
     monkeypatch.setenv("COLUMNS", "250")

@@ -329,14 +329,3 @@ def test_predict_leaves_nothing_when_a_line_is_broken(run: Path, logs: Path, tmp
     bad.write_text(logs.read_text() + "1\t2\t3\n")
     assert "line 3001" in fails(1, "predict", run, bad, "-o", tmp_path / "a.parquet")
     assert [p.name for p in tmp_path.iterdir()] == ["bad.tsv"]
-
-
-# completion
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell: str) -> None:
-    environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "SHELL": f"/bin/{shell}"}
-    command = [sys.executable, "-m", "penstock.cli"]
-    shown = subprocess.run([*command, "--show-completion", shell], env=environment, capture_output=True, text=True)
-    assert shown.returncode == 0 and "complete" in shown.stdout.lower(), shown.stderr
