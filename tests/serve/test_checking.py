@@ -77,7 +77,7 @@ def test_what_passes(column, value, expected) -> None:
         (ColumnSchema("c", "datetime[ms]"), 5, "ISO"),
         (ColumnSchema("c", "int64", is_list=True), 5, "a list, each item an integer"),
         (ColumnSchema("c", "int64", is_list=True), [1, "2"], "a list, each item an integer"),
-        (ColumnSchema("c", "null"), 1, "must be null"),
+        (ColumnSchema("c", "null"), 1, "must be nothing or null"),
     ],
 )
 def test_what_does_not_pass(column, value, words) -> None:

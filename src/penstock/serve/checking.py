@@ -92,50 +92,42 @@ class RowChecker:
 def _converter(column: ColumnSchema, as_features: bool) -> tuple[Convert, str]:
     """What turns a value of a column into what the workflow reads, and the words for what it must be."""
     one, wanted = _scalar(column, as_features)
+    nullable = "" if as_features else " or null"
     if not column.is_list:
-        return (one, wanted) if as_features else (_or_none(one), f"{wanted} or null")
-    wanted = f"a list, each item {wanted}" + ("" if as_features else " or null, or null")
-    item = one if as_features else _or_none(one)
+        return one, wanted + nullable
 
     def convert(value: Any) -> Any:
+        if type(value) is list:
+            return [one(item) for item in value]
         if value is None and not as_features:
             return None
-        if type(value) is not list:
-            raise TypeError
-        return [item(v) for v in value]
+        raise TypeError
 
-    return convert, wanted
-
-
-def _or_none(convert: Convert) -> Convert:
-    return lambda value: None if value is None else convert(value)
+    return convert, f"a list, each item {wanted}{nullable}{nullable and ',' + nullable}"
 
 
 def _scalar(column: ColumnSchema, as_features: bool) -> tuple[Convert, str]:
-    dtype = column.dtype
+    # One function a column and no further call inside: this runs for every value of every row.
+    dtype, nullable = column.dtype, not as_features
     if dtype in INTEGERS:
         limits = np.iinfo(to_numpy(dtype))
         low, high = int(limits.min), int(limits.max)
         if as_features and column.role is Role.CATEGORICAL:
             low, high = 0, high if column.cardinality is None else column.cardinality - 1
         if column.properties.get("text") == "hex":
-            return _hexadecimal(high), f"hexadecimal text or an integer from 0 to {high}"
-        return _integer(low, high), f"an integer from {low} to {high}"
+            return _hexadecimal(high, nullable), f"hexadecimal text or an integer from 0 to {high}"
+        return _integer(low, high, nullable), f"an integer from {low} to {high}"
     if dtype in FLOATS:
-        return _number(float(np.finfo(dtype).max)), f"a finite number that {dtype} can hold"
-    return {
-        "string": (_of_type(str), "a string"),
-        "bool": (_of_type(bool), "true or false"),
-        "binary": (_base64, "base64 text"),
-        "date": (_iso(datetime.date), "a date in ISO form (2026-11-15)"),
-        "time": (_iso(datetime.time), "a time in ISO form (13:45:00)"),
-        "null": (_nothing, "null"),
-    }.get(dtype, (_moment, "a date and time in ISO form (2026-11-15T13:45:00)"))
+        return _number(float(np.finfo(dtype).max), nullable), f"a finite number that {dtype} can hold"
+    parse, wanted = _TEXTS.get(dtype, (_moment, "a date and time in ISO form (2026-11-15T13:45:00)"))
+    return _parsed(parse, nullable), wanted
 
 
-def _integer(low: int, high: int) -> Convert:
-    def convert(value: Any) -> int:
+def _integer(low: int, high: int, nullable: bool) -> Convert:
+    def convert(value: Any) -> int | None:
         if type(value) is not int:
+            if value is None and nullable:
+                return None
             if type(value) is not float or not value.is_integer():
                 raise TypeError
             value = int(value)
@@ -146,19 +138,26 @@ def _integer(low: int, high: int) -> Convert:
     return convert
 
 
-def _hexadecimal(high: int) -> Convert:
-    def convert(value: Any) -> int:
-        number = int(value, 16) if type(value) is str else value
-        if type(number) is not int or not 0 <= number <= high:
+def _hexadecimal(high: int, nullable: bool) -> Convert:
+    def convert(value: Any) -> int | None:
+        if type(value) is str:
+            value = int(value, 16)
+        elif value is None and nullable:
+            return None
+        elif type(value) is not int:
+            raise TypeError
+        if not 0 <= value <= high:
             raise ValueError
-        return number
+        return value
 
     return convert
 
 
-def _number(largest: float) -> Convert:
-    def convert(value: Any) -> float:
+def _number(largest: float, nullable: bool) -> Convert:
+    def convert(value: Any) -> float | None:
         if type(value) is not float:
+            if value is None and nullable:
+                return None
             if type(value) is not int:
                 raise TypeError
             value = float(value)
@@ -169,17 +168,24 @@ def _number(largest: float) -> Convert:
     return convert
 
 
-def _of_type(kind: type) -> Convert:
-    def convert(value: Any) -> Any:
-        if type(value) is not kind:
-            raise TypeError
-        return value
-
-    return convert
+def _parsed(parse: Convert, nullable: bool) -> Convert:
+    return lambda value: None if value is None and nullable else parse(value)
 
 
-def _iso(kind: Any) -> Convert:
-    return lambda value: kind.fromisoformat(value)
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError
+    return value
+
+
+def _base64(value: Any) -> bytes:
+    return base64.b64decode(value, validate=True)
 
 
 def _moment(value: Any) -> datetime.datetime:
@@ -187,12 +193,18 @@ def _moment(value: Any) -> datetime.datetime:
     return moment if moment.tzinfo is None else moment.astimezone(datetime.UTC).replace(tzinfo=None)
 
 
-def _base64(value: Any) -> bytes:
-    return base64.b64decode(value, validate=True)
-
-
 def _nothing(value: Any) -> None:
     raise ValueError
+
+
+_TEXTS: dict[str, tuple[Convert, str]] = {
+    "string": (_text, "a string"),
+    "bool": (_truth, "true or false"),
+    "binary": (_base64, "base64 text"),
+    "date": (datetime.date.fromisoformat, "a date in ISO form (2026-11-15)"),
+    "time": (datetime.time.fromisoformat, "a time in ISO form (13:45:00)"),
+    "null": (_nothing, "nothing"),
+}
 
 
 def _shown(value: Any) -> str:

@@ -66,11 +66,12 @@ class Service:
         if predictor.follows_feed:
             self.follower = Follower(predictor, poll_seconds, lambda packets: self.metrics.followed(packets))
         self.since, self.ready = time.time(), False
+        self._most_bytes = self.limits.body_bytes
         self.pages = _pages(self)
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Load and compile what predictions need, one by one and many at once, before the first request waits for it."""
+        """Load and compile what predictions need, alone and together, before the first request waits for it."""
         rows = self.checker([self.checker.example()]) * 8
         with contextlib.suppress(PenstockError):  # an example need not suit every workflow
             for count in (1, len(rows)):
@@ -90,7 +91,7 @@ class Service:
         since = time.perf_counter()
         try:
             with self.batcher.arriving():
-                body = await read_body(scope, receive, self.limits.body_bytes)
+                body = await read_body(scope, receive, self._most_bytes)
             rows = self.checker(rows_of(body, self.limits.max_rows))
             scores = await self.batcher.submit(rows, lambda: has_hung_up(receive)) if rows else np.empty(0)
         except ClientGoneError:
