@@ -142,6 +142,10 @@ class Operator:
                 out[name] = plain(value, f"{type(self).__name__}.{name}")
         return out
 
+    def frames(self) -> dict[str, pl.DataFrame]:
+        """Arguments that hold a table: a saved workflow keeps them beside its recipe, as parquet."""
+        return {}
+
     @classmethod
     def from_recipe(cls, params: Mapping[str, Any]) -> Operator:
         known = parameter_names(cls)

@@ -13,10 +13,12 @@ come in, `depends` names nodes whose columns an operator reads besides, and `ops
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import yaml
 
 from penstock.core.errors import GraphError, ParameterError, suggest
@@ -24,11 +26,12 @@ from penstock.etl.graph import ColumnSelector, Node, ancestors, as_node
 from penstock.etl.operator import Operator
 
 RECIPE_VERSION = 1
+_ATTACHED = "attached:"
 _NODE_KEYS = ("columns", "from", "pick", "drop", "depends", "ops")
 
 
-def to_recipe(output: Node) -> dict[str, Any]:
-    """The graph as plain data."""
+def to_recipe(output: Node, attached: dict[str, pl.DataFrame] | None = None) -> dict[str, Any]:
+    """The graph as plain data. Tables that operators hold go into `attached`, and the recipe names them."""
     names = node_names(output)
     nodes: dict[str, Any] = {}
     for node in ancestors([output]):
@@ -39,7 +42,7 @@ def to_recipe(output: Node) -> dict[str, Any]:
     for node in ancestors([output]):
         chains.setdefault(names[id(node)], []).append(node)
     for name, chain in chains.items():
-        nodes[name] = _entry(chain, names)
+        nodes[name] = _entry(chain, names, attached)
     last = ancestors([output])[-1]
     if last.kind == "join" and last.name is None and len(chains[names[id(last)]]) == 1:
         del nodes[names[id(last)]]
@@ -47,7 +50,7 @@ def to_recipe(output: Node) -> dict[str, Any]:
     return {"recipe": RECIPE_VERSION, "nodes": nodes, "output": [names[id(last)]]}
 
 
-def _entry(chain: list[Node], names: dict[int, str]) -> dict[str, Any]:
+def _entry(chain: list[Node], names: dict[int, str], attached: dict[str, pl.DataFrame] | None) -> dict[str, Any]:
     head, ops = chain[0], [n for n in chain if n.op is not None]
     entry: dict[str, Any] = {}
     if head.kind == "source":
@@ -60,7 +63,7 @@ def _entry(chain: list[Node], names: dict[int, str]) -> dict[str, Any]:
     if depends:
         entry["depends"] = depends
     if ops:
-        entry["ops"] = [_op_entry(n.op) for n in ops]  # type: ignore[arg-type]
+        entry["ops"] = [_op_entry(n.op, attached) for n in ops]  # type: ignore[arg-type]
     return entry
 
 
@@ -69,9 +72,29 @@ def _is_raw(dependency: Node, op: Operator | None) -> bool:
     return dependency.kind == "source" and any(isinstance(d, (str, list, ColumnSelector)) for d in op.dependencies())  # type: ignore[union-attr]
 
 
-def _op_entry(op: Operator) -> Any:
+def _op_entry(op: Operator, attached: dict[str, pl.DataFrame] | None) -> Any:
+    if attached is not None:
+        for name, frame in op.frames().items():
+            file = f"{len(attached)}.parquet"
+            attached[file] = frame
+            op = copy.copy(op)
+            setattr(op, name, _ATTACHED + file)
     params = op.recipe_params()
     return {operator_name(op): params} if params else operator_name(op)
+
+
+def with_attached(data: Any, read: Callable[[str], pl.DataFrame]) -> Any:
+    """A recipe with the tables that it names in the place of their names.
+
+    >>> with_attached({"JoinExternal": {"df_ext": "attached:0.parquet", "on": "k"}}, lambda file: f"<{file}>")
+    {'JoinExternal': {'df_ext': '<0.parquet>', 'on': 'k'}}
+    """
+    if isinstance(data, Mapping):
+        return {key: with_attached(value, read) for key, value in data.items()}
+    if isinstance(data, list):
+        return [with_attached(value, read) for value in data]
+    is_name = isinstance(data, str) and data.startswith(_ATTACHED)
+    return read(data.removeprefix(_ATTACHED)) if is_name else data
 
 
 def node_names(output: Node) -> dict[int, str]:

@@ -228,9 +228,12 @@ class Workflow:
 
     # As data.
 
-    def to_recipe(self) -> dict[str, Any]:
-        """The unfitted graph as plain data, with the recipe's `input` section where it came from one."""
-        found = recipe.to_recipe(self.output)
+    def to_recipe(self, attached: dict[str, pl.DataFrame] | None = None) -> dict[str, Any]:
+        """The unfitted graph as plain data, with the recipe's `input` section where it came from one.
+
+        Tables that operators hold in memory are refused, unless there is a dict to put them in.
+        """
+        found = recipe.to_recipe(self.output, attached)
         return found if self.input is None else {"recipe": found["recipe"], "input": dict(self.input), **found}
 
     def to_yaml(self, path: str | Path | None = None) -> str:
@@ -252,12 +255,16 @@ class Workflow:
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the graph, schemas and what was learned as JSON and parquet, with checksums."""
         plan = self._fitted_plan()
-        graph = self.to_recipe()  # refuses what cannot be saved before anything is written
+        tables: dict[str, pl.DataFrame] = {}
+        graph = self.to_recipe(tables)  # refuses what cannot be saved before anything is written
         order = recipe.node_names(self.output)
         with writing(path, ARTEFACT, FORMAT_VERSION, overwrite) as folder:
             content = {"recipe": graph, "input_schema": plan.input_schema.to_dict()}
             content["output_schema"] = self.output_schema.to_dict()
             (folder / "workflow.json").write_text(json.dumps(content, indent=1))
+            for file, table in tables.items():
+                (folder / "attached").mkdir(exist_ok=True)
+                table.write_parquet(folder / "attached" / file)
             for name, i in _state_names(plan, order).items():
                 op = plan.nodes[i].fitted_op
                 assert op is not None
@@ -273,6 +280,7 @@ class Workflow:
             graph, schema = content["recipe"], Schema.from_dict(content["input_schema"])
         except (ValueError, KeyError) as error:
             raise ArtefactError(f"{folder / 'workflow.json'} is not a saved workflow: {error}") from error
+        graph = recipe.with_attached(graph, lambda file: _attached(folder, file))
         workflow = cls.from_recipe(graph, engine=engine)
         plan = Plan(workflow.output, schema)
         order = recipe.node_names(workflow.output)
@@ -290,6 +298,13 @@ class Workflow:
     def __repr__(self) -> str:
         state = "fitted" if self.is_fitted else "not fitted"
         return f"Workflow({len(ancestors([self.output]))} nodes, {state})"
+
+
+def _attached(folder: Path, file: str) -> pl.DataFrame:
+    path = folder / "attached" / file
+    if path.parent != folder / "attached" or not path.is_file():
+        raise ArtefactError(f"{folder} lacks the table {file!r}, which its recipe names")
+    return pl.read_parquet(path, hive_partitioning=False)
 
 
 def _state_names(plan: Plan, names: dict[int, str]) -> dict[str, int]:

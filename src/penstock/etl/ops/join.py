@@ -26,7 +26,8 @@ class JoinExternal(Operator):
     table holds several times, changes them. A missing key matches nothing.
 
     Args:
-        df_ext: a polars, pandas or Arrow frame, a Dataset, or paths of one. Only a path can be saved with a workflow.
+        df_ext: a polars, pandas or Arrow frame, a Dataset, or paths of one. A saved workflow holds the table, or the
+            path where it was given as such.
         on: the key columns of the data; among the inputs.
         how: `"left"` or `"inner"`.
         on_ext: the key columns of the table, where they are named otherwise.
@@ -121,13 +122,21 @@ class JoinExternal(Operator):
                 )
         return inputs.select(columns.names) + added
 
+    def frames(self) -> dict[str, pl.DataFrame]:
+        return {} if self._is_path else {"df_ext": self.table}
+
+    @property
+    def _is_path(self) -> bool:
+        paths = self.df_ext if isinstance(self.df_ext, (list, tuple)) else [self.df_ext]
+        return all(isinstance(p, (str, Path)) for p in paths)
+
     def recipe_params(self) -> dict[str, Any]:
         source = self.df_ext
         paths = source if isinstance(source, (list, tuple)) else [source]
-        if not all(isinstance(p, (str, Path)) for p in paths):
+        if not self._is_path:
             raise ParameterError(
-                f"JoinExternal.df_ext cannot be saved: a {type(source).__name__} lives in memory; write it as parquet "
-                f"and give JoinExternal the path"
+                f"JoinExternal.df_ext cannot be written in a recipe: a {type(source).__name__} lives in memory; write "
+                f"it as parquet and give JoinExternal the path, or save the workflow, which keeps the table"
             )
         copied = copy.copy(self)
         copied.df_ext = [str(p) for p in paths] if paths is source else str(source)
