@@ -135,7 +135,8 @@ class Dataset:
         if shuffle:
             parts = [parts[i] for i in np.random.default_rng(seed).permutation(len(parts))]
         meta = pl.DataFrame(schema=schema.polars_schema).to_pandas()
-        return frames.from_map(_ReadPandas(tuple(names)), parts, meta=meta, enforce_metadata=False)
+        with require("dask", "dask").config.set({"dataframe.convert-string": False}):  # lists are no strings
+            return frames.from_map(_ReadPandas(tuple(names)), parts, meta=meta, enforce_metadata=False)
 
     def to_iter(
         self,

@@ -1,0 +1,644 @@
+"""ETL as NVTabular's users write it: imports, graphs, arguments and pandas on the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from penstock.compat import activate, deactivate, settings
+from penstock.core.errors import (
+    ArtefactError,
+    ColumnNotFoundError,
+    DataError,
+    GraphError,
+    NotFittedError,
+    OutputExistsError,
+    ParameterError,
+    SchemaError,
+)
+
+
+@pytest.fixture(autouse=True)
+def activated() -> Iterator[None]:
+    activate(packages=["nvtabular", "merlin"])
+    yield
+    deactivate()
+
+
+@pytest.fixture
+def latest() -> Iterator[None]:
+    with settings.using(nvtabular="latest"):
+        yield
+
+
+def ratings(rows: int = 400, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "userId": rng.integers(1, 40, rows),
+            "movieId": rng.integers(100, 160, rows),
+            "rating": rng.integers(1, 6, rows).astype("float64"),
+            "timestamp": rng.integers(1_000, 9_000, rows),
+        }
+    )
+
+
+def movies() -> pd.DataFrame:
+    genres = [["Drama"], ["Comedy", "Drama"], ["Action"], ["Action", "Comedy", "Crime"]]
+    return pd.DataFrame({"movieId": range(100, 160), "genres": [genres[i % 4] for i in range(60)]})
+
+
+def in_files(frame: pd.DataFrame, folder: Path, count: int = 3) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for i, rows in enumerate(np.array_split(np.arange(len(frame)), count)):
+        paths.append(str(folder / f"part_{i}.parquet"))
+        frame.iloc[rows].reset_index(drop=True).to_parquet(paths[-1])
+    return paths
+
+
+class TestMovielens:
+    """Ids with their genres joined, ratings as a binary target."""
+
+    def features(self):
+        import nvtabular as nvt
+
+        joined = ["userId", "movieId"] >> nvt.ops.JoinExternal(movies(), on=["movieId"])
+        cats = joined >> nvt.ops.Categorify()
+        target = nvt.ColumnSelector(["rating"]) >> nvt.ops.LambdaOp(lambda col: (col > 3).astype("int8"))
+        return cats + target
+
+    def test_fit_transform_and_parquet(self, tmp_path):
+        import nvtabular as nvt
+
+        train = nvt.Dataset(in_files(ratings(), tmp_path / "raw"), engine="parquet", part_size="1MB")
+        workflow = nvt.Workflow(self.features())
+        workflow.fit(train)
+        out = tmp_path / "train"
+        out.mkdir()
+        workflow.transform(train).to_parquet(
+            output_path=str(out), shuffle=nvt.io.Shuffle.PER_PARTITION,
+            cats=["userId", "movieId"], labels=["rating"], dtypes={"userId": np.int64, "rating": np.float32},
+        )  # fmt: skip
+        written = nvt.Dataset(str(out / "*.parquet"))
+        assert written.num_rows == 400
+        frame = written.to_ddf().compute()
+        assert isinstance(frame, pd.DataFrame)
+        assert frame["rating"].dtype == np.float32
+        assert set(frame["rating"]) == {0.0, 1.0}
+        assert sorted(frame["userId"].unique()) == list(range(1, 1 + ratings()["userId"].nunique()))
+
+    def test_sizes_of_embeddings(self):
+        import nvtabular as nvt
+
+        workflow = nvt.Workflow(self.features()).fit(nvt.Dataset(ratings()))
+        single, multi = nvt.ops.get_embedding_sizes(workflow)
+        assert list(single) == ["movieId", "userId"]  # sorted by name
+        assert single["movieId"] == (1 + ratings()["movieId"].nunique(), 16)
+        assert multi == {"genres": (5, 16)}
+
+    def test_genres_are_lists_of_codes(self):
+        import nvtabular as nvt
+
+        out = nvt.Workflow(self.features()).fit_transform(nvt.Dataset(ratings())).to_ddf().compute()
+        names = {"Drama": 0, "Comedy": 0, "Action": 0, "Crime": 0}
+        for movie in ratings()["movieId"]:
+            for genre in movies().set_index("movieId").loc[movie, "genres"]:
+                names[genre] += 1
+        order = sorted(names, key=lambda genre: (-names[genre], genre))
+        codes = {genre: i + 1 for i, genre in enumerate(order)}
+        expected = [[codes[g] for g in movies().set_index("movieId").loc[m, "genres"]] for m in ratings()["movieId"]]
+        assert [list(row) for row in out["genres"]] == expected
+
+
+class TestCriteo:
+    cats = [f"C{i}" for i in range(1, 4)]
+    conts = [f"I{i}" for i in range(1, 3)]
+
+    def frame(self) -> pd.DataFrame:
+        rng = np.random.default_rng(3)
+        data: dict = {"label": rng.integers(0, 2, 300)}
+        for name in self.conts:
+            data[name] = np.where(rng.random(300) < 0.2, np.nan, rng.integers(-3, 90, 300))
+        for name in self.cats:
+            data[name] = [None if rng.random() < 0.1 else f"{x:08x}" for x in rng.integers(0, 20, 300)]
+        return pd.DataFrame(data)
+
+    def test_the_usual_workflow(self, tmp_path):
+        import nvtabular as nvt
+        from nvtabular.ops import Categorify, Clip, FillMissing, LogOp, Normalize
+
+        frame = self.frame()
+        cat_features = self.cats >> Categorify(
+            freq_threshold=10, out_path=str(tmp_path), tree_width=8, cat_cache="host", on_host=True, search_sorted=False
+        )
+        cont_features = self.conts >> FillMissing() >> Clip(min_value=0) >> LogOp() >> Normalize()
+        workflow = nvt.Workflow(cat_features + cont_features + ["label"], client=None)
+        out = workflow.fit_transform(nvt.Dataset(frame, npartitions=4)).compute()
+
+        numbers = np.log1p(frame["I1"].fillna(0).clip(lower=0))
+        np.testing.assert_allclose(out["I1"], (numbers - numbers.mean()) / numbers.std(), rtol=1e-5, atol=1e-6)
+        assert out["I1"].dtype == np.float32
+        counts = frame["C1"].value_counts()
+        kept = counts[counts >= 10]
+        codes = {value: i + 1 for i, value in enumerate(sorted(kept.index, key=lambda v: (-kept[v], v)))}
+        assert out["C1"].tolist() == [codes.get(value, 0) for value in frame["C1"]]  # null = unknown = 0
+        assert out["C1"].dtype == np.int64
+        unique = pd.read_parquet(tmp_path / "categories" / "unique.C1.parquet")
+        assert [unique.loc[code, "C1"] for code in sorted(codes.values())] == list(codes)
+        assert unique["C1"].isna().tolist() == [True] + [False] * len(codes)
+        assert nvt.ops.get_embedding_sizes(workflow)["C1"] == (len(codes) + 1, 16)
+
+    def test_codes_of_the_last_releases(self, latest):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"c": ["b", "a", "b", None, "c"]})
+        workflow = nvt.Workflow(["c"] >> nvt.ops.Categorify()).fit(nvt.Dataset(frame))
+        assert workflow.transform(frame)["c"].tolist() == [3, 4, 3, 1, 5]
+        assert workflow.transform(pd.DataFrame({"c": ["new"]}))["c"].tolist() == [2]
+        assert workflow.output_schema["c"].properties["embedding_sizes"] == {"cardinality": 6, "dimension": 16}
+
+    def test_codes_of_older_releases(self):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"c": ["b", "a", "b", None]})
+        assert nvt.Workflow(["c"] >> nvt.ops.Categorify(start_index=16)).fit_transform(frame)["c"].tolist() == [
+            17, 18, 17, 16,
+        ]  # fmt: skip
+        hashed = nvt.Workflow(["c"] >> nvt.ops.Categorify(num_buckets=7)).fit(frame)
+        codes = hashed.transform(frame)["c"]
+        assert codes.between(0, 6).all() and codes[0] == codes[2]
+        assert nvt.ops.get_embedding_sizes(hashed)["c"][0] == 7
+        with pytest.raises(ParameterError, match=r"na_sentinel=5.*start_index"):
+            nvt.ops.Categorify(na_sentinel=5)
+
+    def test_split_out_gives_whole_vocabularies(self):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"c": np.arange(500) % 97})
+        node = ["c"] >> nvt.ops.Categorify(split_out=4, cardinality_memory_limit="1kB", split_every=2)
+        assert nvt.Workflow(node).fit_transform(nvt.Dataset(frame, npartitions=5)).compute()["c"].nunique() == 97
+
+    def test_joint_and_combined_encoding(self):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"a": ["x", "y", "x"], "b": ["y", "y", "z"]})
+        joint = nvt.Workflow([["a", "b"]] >> nvt.ops.Categorify()).fit_transform(frame)
+        assert joint["a"].tolist() == [2, 1, 2] and joint["b"].tolist() == [1, 1, 3]
+        combo = nvt.Workflow([["a", "b"]] >> nvt.ops.Categorify(encode_type="combo")).fit_transform(frame)
+        assert combo.columns.tolist() == ["a_b"] and combo["a_b"].nunique() == 3
+
+    def test_vocabularies_that_are_given(self):
+        import nvtabular as nvt
+
+        node = ["c"] >> nvt.ops.Categorify(vocabs={"c": pd.Series(["x", "y"])})
+        assert nvt.Workflow(node).fit_transform(pd.DataFrame({"c": ["y", "z", "x"]}))["c"].tolist() == [2, 0, 1]
+
+
+class TestSessions:
+    def clicks(self) -> pd.DataFrame:
+        rng = np.random.default_rng(5)
+        return pd.DataFrame(
+            {"session": rng.integers(0, 30, 300), "time": rng.permutation(300), "item": rng.integers(1, 50, 300)}
+        )
+
+    def test_groupby_is_over_all_partitions(self):
+        import nvtabular as nvt
+
+        frame = self.clicks()
+        grouped = ["session", "time", "item"] >> nvt.ops.Groupby(
+            groupby_cols=["session"], sort_cols=["time"], aggs={"item": ["list", "count"], "time": ["first"]}
+        )
+        cut = grouped["item_list"] >> nvt.ops.ListSlice(-3, pad=True) >> nvt.ops.Rename(postfix="_last")
+        workflow = nvt.Workflow(grouped["session", "item_count", "item_list"] + cut)
+        out = workflow.fit_transform(nvt.Dataset(frame, npartitions=5)).compute().set_index("session")
+        expected = frame.sort_values("time").groupby("session")["item"].apply(list)
+        assert len(out) == frame["session"].nunique()
+        for session, items in expected.items():
+            assert list(out.loc[session, "item_list"]) == items
+            assert list(out.loc[session, "item_list_last"]) == (items[-3:] + [0, 0, 0])[:3]
+            assert out.loc[session, "item_count"] == len(items)
+
+    def test_filter_then_groupby(self):
+        import nvtabular as nvt
+
+        kept = ["session", "item"] >> nvt.ops.Filter(f=lambda df: df["item"] > 10)
+        out = nvt.Workflow(kept >> nvt.ops.Groupby("session", aggs="count")).transform(
+            nvt.Dataset(self.clicks(), npartitions=3)
+        )
+        expected = self.clicks().query("item > 10").groupby("session")["item"].count()
+        assert out.compute().set_index("session")["item_count"].sort_index().tolist() == expected.tolist()
+
+    def test_lag_over_partitions(self):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"u": [1, 2, 1, 1], "t": [10, 11, 15, 35]})
+        node = ["t"] >> nvt.ops.DifferenceLag(partition_cols=["u"], shift=[1, -1])
+        out = nvt.Workflow(node).transform(nvt.Dataset(frame, npartitions=3)).compute()
+        assert out["t_difference_lag_1"].fillna(-9).tolist() == [-9, -9, 5, 20]
+        assert out["t_difference_lag_-1"].fillna(-9).tolist() == [-5, -9, -20, -9]
+
+
+class TestTargets:
+    def test_folds_only_for_the_rows_fitted_on(self):
+        import nvtabular as nvt
+
+        rng = np.random.default_rng(0)
+        frame = pd.DataFrame({"c": rng.choice(list("abc"), 90), "click": rng.integers(0, 2, 90).astype("float32")})
+        node = ["c"] >> nvt.ops.TargetEncoding(nvt.ColumnSelector(["click"]), kfold=5, p_smooth=20, fold_seed=42)
+        workflow = nvt.Workflow(node)
+        train = workflow.fit_transform(nvt.Dataset(frame)).compute()
+        mean = frame["click"].mean()
+        groups = frame.groupby("c")["click"]
+        whole = ((groups.sum() + 20 * mean) / (groups.count() + 20)).to_dict()
+        valid = workflow.transform(frame)
+        np.testing.assert_allclose(valid["TE_c_click"], frame["c"].map(whole), rtol=1e-6)
+        assert train.groupby(frame["c"])["TE_c_click"].nunique().min() > 1  # out of fold
+        unseen = workflow.remove_inputs(["click"]).transform(pd.DataFrame({"c": ["new"]}))
+        assert unseen["TE_c_click"].iloc[0] == pytest.approx(mean)
+
+    def test_statistics_by_category(self):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"c": ["a", "b", "a"], "x": [1.0, 2.0, 4.0]})
+        node = ["c"] >> nvt.ops.JoinGroupby(cont_cols=["x"], stats=["count", "mean", "sum"], out_path="unused")
+        out = nvt.Workflow(node).fit_transform(frame)
+        assert out["c_count"].tolist() == [2, 1, 2]
+        assert out["c_x_mean"].tolist() == [2.5, 2.0, 2.5]
+
+    def test_computed_targets_are_refused(self):
+        import nvtabular as nvt
+
+        with pytest.raises(ParameterError, match=r"TargetEncoding.target takes names of columns"):
+            nvt.ops.TargetEncoding(["y"] >> nvt.ops.LogOp())
+        with pytest.raises(ParameterError, match="drop_folds"):
+            nvt.ops.TargetEncoding("y", drop_folds=False)
+
+
+class TestFunctions:
+    def test_a_function_sees_pandas(self):
+        import nvtabular as nvt
+
+        kinds = []
+
+        def f(col, df):
+            kinds.append((type(col), type(df)))
+            return col / df["views"]
+
+        frame = pd.DataFrame({"clicks": [1, 3], "views": [2, 4]})
+        node = ["clicks"] >> nvt.ops.LambdaOp(f, dependency=["views"]) >> nvt.ops.Rename(name="rate")
+        assert nvt.Workflow(node).fit_transform(frame)["rate"].tolist() == [0.5, 0.75]
+        assert set(kinds) == {(pd.Series, pd.DataFrame)}
+
+    def test_a_bare_function(self):
+        import nvtabular as nvt
+
+        node = nvt.ColumnSelector(["a"]) >> (lambda col: col.str.upper())
+        assert nvt.Workflow(node).transform(pd.DataFrame({"a": ["x", None]}))["a"].tolist()[0] == "X"
+
+    def test_dtypes_are_seen_and_hold_in_every_partition(self):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"t": ["a|b", "c", None, "d|e"], "n": [1, 2, 3, 4]})
+        lists = ["t"] >> nvt.ops.FillMissing("") >> nvt.ops.LambdaOp(lambda col: col.str.split("|"))
+        odd = ["n"] >> nvt.ops.LambdaOp(lambda col: col.where(col != 3))
+        out = nvt.Workflow(lists + odd).fit_transform(nvt.Dataset(frame, npartitions=2))
+        assert out.schema["t"].is_list
+        assert [list(x) for x in out.compute()["t"]] == [["a", "b"], ["c"], [""], ["d", "e"]]
+        assert out.schema["n"].dtype == np.float64  # pandas makes floats where a number is missing
+        assert out.compute()["n"].fillna(-1).tolist() == [1, 2, -1, 4]
+
+    def test_functions_are_saved_by_name(self, tmp_path, monkeypatch):
+        import nvtabular as nvt
+
+        (tmp_path / "my_functions.py").write_text("def halve(column):\n    return column / 2\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        from my_functions import halve as importable  # type: ignore[import-not-found]
+
+        workflow = nvt.Workflow(["x"] >> nvt.ops.LambdaOp(importable)).fit(pd.DataFrame({"x": [2, 4]}))
+        workflow.save(tmp_path / "workflow")
+        again = nvt.Workflow.load(tmp_path / "workflow")
+        assert again.transform(pd.DataFrame({"x": [3]}))["x"].tolist() == [1.5]
+        with pytest.raises(ParameterError, match="lambda cannot be saved"):
+            nvt.Workflow(["x"] >> nvt.ops.LambdaOp(lambda c: c)).fit(pd.DataFrame({"x": [2]})).save(tmp_path / "w2")
+
+    def test_filters(self):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"x": [5, 6, 7]})
+        for f in (lambda df: df["x"] > 5, lambda df: df[df["x"] > 5], lambda df: (df["x"] > 5).to_numpy()):
+            assert nvt.Workflow(["x"] >> nvt.ops.Filter(f)).transform(frame)["x"].tolist() == [6, 7]
+        with pytest.raises(DataError, match="new index"):
+            nvt.Workflow(["x"] >> nvt.ops.Filter(lambda df: df[df["x"] > 5].reset_index(drop=True))).transform(frame)
+
+
+class TestOwnOperators:
+    def test_transform_with_a_list_of_names_or_a_selector(self):
+        import nvtabular as nvt
+        from nvtabular.ops import Operator
+
+        class Ratio(Operator):
+            def transform(self, columns, gdf):
+                out = gdf[columns] / gdf[columns].sum(axis=1).to_numpy()[:, None]
+                assert columns.names == ["a", "b"]
+                return out.rename(columns={name: f"{name}_share" for name in columns})
+
+        out = nvt.Workflow(["a", "b"] >> Ratio()).transform(pd.DataFrame({"a": [1, 3], "b": [3, 1]}))
+        assert out.to_dict("list") == {"a_share": [0.25, 0.75], "b_share": [0.75, 0.25]}
+
+    def test_declared_dtype_tags_and_columns(self):
+        import nvtabular as nvt
+        from merlin.schema import Tags
+
+        class Hour(nvt.ops.Operator):
+            output_dtype = np.int8
+            output_tags = [Tags.CATEGORICAL, "clock"]
+
+            def column_mapping(self, col_selector):
+                return {f"{name}_hour": [name] for name in col_selector.names}
+
+            def transform(self, col_selector, df):
+                for name in col_selector.names:
+                    df[f"{name}_hour"] = df[name] // 3600 % 24
+                return df
+
+        workflow = nvt.Workflow(["t"] >> Hour()).fit(nvt.Dataset(pd.DataFrame({"t": [3600, 7300]})))
+        schema = workflow.output_schema
+        assert schema.column_names == ["t_hour"]
+        assert schema["t_hour"].dtype == np.int8
+        assert Tags.CATEGORICAL in schema["t_hour"].tags and "clock" in schema["t_hour"].tags
+
+    def test_dependencies_of_an_operator(self):
+        import nvtabular as nvt
+
+        class Minus(nvt.ops.Operator):
+            @property
+            def dependencies(self):
+                return ["base"]
+
+            def transform(self, col_selector, df):
+                return df[col_selector.names].sub(df["base"], axis=0)
+
+        frame = pd.DataFrame({"x": [5, 6], "base": [1, 2]})
+        assert nvt.Workflow(["x"] >> Minus()).transform(frame)["x"].tolist() == [4, 4]
+
+    def test_an_operator_that_learns(self):
+        import nvtabular as nvt
+
+        class Rank(nvt.ops.StatOperator):
+            def fit(self, col_selector, ddf):
+                return {name: ddf[name].max() for name in col_selector.names}
+
+            def fit_finalize(self, dask_stats):
+                self.largest = dask_stats
+
+            def transform(self, col_selector, df):
+                return df[col_selector.names] / pd.Series(self.largest)
+
+            def clear(self):
+                self.largest = None
+
+        frame = pd.DataFrame({"x": [1.0, 2.0, 4.0], "y": [5.0, 5.0, 10.0]})
+        workflow = nvt.Workflow(["x", "y"] >> nvt.ops.FillMissing() >> Rank())
+        out = workflow.fit_transform(nvt.Dataset(frame, npartitions=3)).compute()
+        assert out["x"].tolist() == [0.25, 0.5, 1.0] and out["y"].tolist() == [0.5, 0.5, 1.0]
+        with pytest.raises(ParameterError, match="cannot be saved"):
+            workflow.save("unused")
+
+    def test_mistakes_are_named(self):
+        import nvtabular as nvt
+
+        class Nothing(nvt.ops.Operator):
+            def transform(self, col_selector, df):
+                return None
+
+        with pytest.raises(DataError, match=r"Nothing\.transform returned None"):
+            nvt.Workflow(["x"] >> Nothing()).transform(pd.DataFrame({"x": [1]}))
+        with pytest.raises(GraphError, match="right side of >>"):
+            ["x"] >> nvt.ops.LogOp() >> 3
+
+
+class TestGraphs:
+    def test_selectors_and_sums(self):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"a": [1.0], "b": [2.0], "c": [3.0], "label": [0]})
+        node = (nvt.ColumnSelector(["a"]) + "b") >> nvt.ops.LogOp()
+        whole = (["c"] >> nvt.ops.Rename(postfix="_raw")) + node + nvt.ColumnSelector("label") - ["b"]
+        assert nvt.Workflow(whole).transform(frame).columns.tolist() == ["c_raw", "a", "label"]
+        listed = [node, "c", nvt.ColumnSelector(["label"])] >> nvt.ops.FillMissing()
+        assert nvt.Workflow(listed).transform(frame).columns.tolist() == ["a", "b", "c", "label"]
+        everything = nvt.ColumnSelector("*") >> nvt.ops.FillMissing()
+        assert nvt.Workflow(everything).transform(frame).columns.tolist() == ["a", "b", "c", "label"]
+
+    def test_selection_by_tag(self):
+        import nvtabular as nvt
+        from merlin.schema import Tags
+
+        frame = pd.DataFrame({"u": ["x", "y"], "p": [1.0, 2.0]})
+        first = (["u"] >> nvt.ops.Categorify() >> nvt.ops.TagAsUserID()) + (["p"] >> nvt.ops.Normalize())
+        data = nvt.Workflow(first).fit_transform(nvt.Dataset(frame))
+        assert data.schema.select_by_tag(Tags.USER_ID).column_names == ["u"]
+        cats = nvt.ColumnSelector(tags=[Tags.CATEGORICAL]) >> nvt.ops.Rename(postfix="_c")
+        users = nvt.ColumnSelector(tags=[Tags.USER]) >> nvt.ops.Rename(postfix="_u")
+        assert nvt.Workflow(cats + users).transform(data).compute().columns.tolist() == ["u_c", "u_u"]
+
+    def test_old_names_of_the_beginning_of_a_graph(self):
+        import nvtabular as nvt
+        from nvtabular.column_group import ColumnGroup
+
+        frame = pd.DataFrame({"a": [1.0]})
+        assert nvt.Workflow(nvt.ColumnGroup(["a"]) >> nvt.ops.LogOp()).transform(frame).shape == (1, 1)
+        assert ColumnGroup is nvt.ColumnGroup
+
+    def test_smaller_workflows(self):
+        import nvtabular as nvt
+        from merlin.dag.ops.subgraph import Subgraph
+
+        frame = pd.DataFrame({"u": ["x", "y"], "label": [0, 1]})
+        users = Subgraph("users", ["u"] >> nvt.ops.Categorify())
+        workflow = nvt.Workflow(users + ["label"]).fit(nvt.Dataset(frame))
+        assert workflow.get_subworkflow("users").transform(frame)["u"].tolist() == [1, 2]
+        assert workflow.remove_inputs(["label"]) is workflow
+        assert workflow.transform(frame[["u"]]).columns.tolist() == ["u"]
+        assert workflow.input_schema.column_names == ["u"]
+
+    def test_schemas_and_dtypes(self):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"u": ["x"], "p": [1.0]})
+        workflow = nvt.Workflow((["u"] >> nvt.ops.Categorify(dtype=np.int32)) + (["p"] >> nvt.ops.LogOp()))
+        assert workflow.output_schema is None
+        workflow.fit(nvt.Dataset(frame))
+        assert workflow.output_dtypes == {"u": np.dtype("int32"), "p": np.dtype("float32")}
+        assert workflow.input_dtypes["p"] == np.float64
+        assert workflow.output_node.output_columns.names == ["u", "p"]
+        workflow.clear_stats()
+        with pytest.raises(NotFittedError):
+            workflow.transform(frame)
+
+    def test_tags_give_roles(self):
+        import nvtabular as nvt
+        from merlin.schema import Tags
+
+        node = ["y"] >> nvt.ops.AddMetadata(tags=[Tags.BINARY_CLASSIFICATION, Tags.TARGET], properties={"k": 1})
+        schema = nvt.Workflow(node).fit(nvt.Dataset({"y": [0, 1]})).output_schema
+        assert Tags.TARGET in schema["y"].tags and schema["y"].properties["k"] == 1
+
+
+class TestDatasets:
+    def frame(self) -> pd.DataFrame:
+        return pd.DataFrame({"a": range(10), "b": list("xyxyxyxyxy"), "c": np.linspace(0, 1, 10)})
+
+    def test_sources(self, tmp_path):
+        import dask.dataframe as dd
+        import nvtabular as nvt
+
+        frame = self.frame()
+        for source in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame), dd.from_pandas(frame, npartitions=3)):
+            data = nvt.Dataset(source)
+            assert data.compute()["b"].tolist() == frame["b"].tolist()
+            assert data.schema.column_names == ["a", "b", "c"]
+        frame.to_csv(tmp_path / "a.tsv", sep="\t", index=False, header=False)
+        text = nvt.Dataset(
+            str(tmp_path / "a.tsv"), engine="csv", sep="\t", names=["a", "b", "c"], dtypes={"a": np.int32}, header=None
+        )
+        assert text.compute()["a"].dtype == np.int32
+        pl.from_pandas(frame).write_avro(tmp_path / "a.avro")
+        assert nvt.Dataset(str(tmp_path / "a.avro"), engine="avro").num_rows == 10
+
+    def test_paths_come_in_natural_order(self, tmp_path):
+        import nvtabular as nvt
+
+        for i in (10, 2, 1):
+            pd.DataFrame({"a": [i]}).to_parquet(tmp_path / f"part_{i}.parquet")
+        paths = [str(p) for p in tmp_path.glob("*.parquet")]
+        assert nvt.Dataset(paths, part_mem_fraction=0.1, cpu=True).compute()["a"].tolist() == [1, 2, 10]
+
+    def test_memory_fractions_only_make_partitions_smaller(self, tmp_path):
+        import nvtabular as nvt
+
+        pl.DataFrame({"a": np.arange(2_000_000)}).write_parquet(tmp_path / "a.parquet", row_group_size=100_000)
+        assert nvt.Dataset(str(tmp_path / "a.parquet"), part_mem_fraction=0.9).npartitions == 1
+        assert nvt.Dataset(str(tmp_path / "a.parquet"), part_mem_fraction=1e-9).npartitions > 10
+        assert nvt.Dataset(str(tmp_path / "a.parquet"), part_size="2MB").npartitions > 5
+
+    def test_looking_at_it(self):
+        import nvtabular as nvt
+
+        data = nvt.Dataset(self.frame(), npartitions=3)
+        assert (data.num_rows, data.npartitions) == (10, 3)
+        assert data.head(2)["a"].tolist() == [0, 1] and data.tail(4)["a"].tolist() == [6, 7, 8, 9]
+        assert [len(f) for f in data.to_iter(columns="a")] == data.partition_lens
+        assert len(data.to_iter(indices=[0, 2], epochs=2)) == 2 * (data.partition_lens[0] + data.partition_lens[2])
+        assert data.to_ddf(columns=["a"]).sum().compute()["a"] == 45
+        assert sorted(data.to_ddf(shuffle=True, seed=1).compute()["a"]) == list(range(10))
+        assert data.persist().compute().equals(data.compute())
+        assert data.sample_dtypes()["a"] == np.int64
+        assert data.infer_schema().column_names == ["a", "b", "c"]
+
+    def test_other_data_sets(self):
+        import nvtabular as nvt
+
+        data = nvt.Dataset(self.frame(), npartitions=3)
+        by_key = data.shuffle_by_keys(["b"], npartitions=2)
+        groups = [set(frame["b"]) for frame in by_key.to_iter()]
+        assert sum(map(len, groups)) == 2  # each key in one partition
+        assert data.repartition(npartitions=5).npartitions == 5
+        right = nvt.Dataset(pd.DataFrame({"key": ["x"], "c": [7.0]}))
+        joined = nvt.Dataset.merge(data, right, left_on="b", right_on="key", how="left").compute()
+        assert joined["c_y"].fillna(0).tolist() == [7.0, 0.0] * 5
+        assert joined["c_x"].tolist() == self.frame()["c"].tolist()
+
+    def test_a_schema_chooses_and_describes(self):
+        import nvtabular as nvt
+        from merlin.schema import ColumnSchema, Schema, Tags
+
+        schema = Schema([ColumnSchema("c", tags=[Tags.CONTINUOUS]), ColumnSchema("a", tags=["categorical"])])
+        data = nvt.Dataset(self.frame(), schema=schema)
+        assert data.compute().columns.tolist() == ["c", "a"]
+        assert data.schema["a"].dtype == np.int64
+        with pytest.raises(ColumnNotFoundError, match="'z'"):
+            nvt.Dataset(self.frame(), schema=Schema(["z"]))
+
+    def test_writing(self, tmp_path):
+        import nvtabular as nvt
+
+        paths = in_files(self.frame(), tmp_path / "in")
+        data = nvt.Dataset(paths, part_size=1)
+        data.to_parquet(tmp_path / "out", output_files=2)
+        assert len(list((tmp_path / "out").glob("*.parquet"))) == 2
+        data.to_parquet(tmp_path / "out", output_files=["one.parquet"])  # over what was written before
+        assert [p.name for p in (tmp_path / "out").glob("*.parquet")] == ["one.parquet"]
+        data.to_parquet(tmp_path / "kept", preserve_files=True)
+        assert sorted(p.name for p in (tmp_path / "kept").glob("*.parquet")) == [Path(p).name for p in paths]
+        assert pd.read_parquet(tmp_path / "kept" / "part_1.parquet").shape == (3, 3)
+        data.to_parquet(tmp_path / "hive", partition_on=["b"])
+        assert nvt.Dataset(tmp_path / "hive").compute()["b"].value_counts().to_dict() == {"x": 5, "y": 5}
+        (tmp_path / "beside" / "categories").mkdir(parents=True)
+        data.to_parquet(tmp_path / "beside", shuffle=nvt.io.Shuffle.PER_WORKER)
+        assert sorted(nvt.Dataset(str(tmp_path / "beside" / "*.parquet")).compute()["a"]) == list(range(10))
+        with pytest.raises(OutputExistsError):
+            data.to_parquet(tmp_path / "in")
+        nvt.Dataset(self.frame()[["a", "c"]]).to_npy(tmp_path / "a.npy")
+        assert np.load(tmp_path / "a.npy").shape == (10, 2)
+
+    def test_bad_arguments(self, tmp_path):
+        import nvtabular as nvt
+
+        in_files(self.frame(), tmp_path)
+        with pytest.raises(ParameterError, match="engine must be one of parquet, csv, avro"):
+            nvt.Dataset(str(tmp_path), engine="orc")
+        with pytest.raises(ParameterError, match="no argument 'seperator'"):
+            nvt.Dataset(str(tmp_path), seperator=",")
+        with pytest.raises(DataError, match="does not exist"):
+            nvt.Dataset(str(tmp_path / "nowhere.parquet"))
+        with pytest.raises(SchemaError, match=r"must be a merlin\.schema\.Schema"):
+            nvt.Dataset(self.frame(), schema=["a"])
+
+
+class TestSaving:
+    def test_a_saved_workflow_is_read_by_penstock_itself(self, tmp_path):
+        import nvtabular as nvt
+
+        from penstock import Workflow, ops
+
+        frame = pd.DataFrame({"u": ["x", "y", "x"], "p": [1.0, 2.0, 3.0]})
+        node = (["u"] >> nvt.ops.Categorify()) + (["p"] >> nvt.ops.Normalize())
+        workflow = nvt.Workflow(node).fit(nvt.Dataset(frame))
+        workflow.save(str(tmp_path / "workflow"))
+        workflow.save(str(tmp_path / "workflow"))  # NVTabular writes over what is there
+        loaded = Workflow.load(tmp_path / "workflow")
+        assert {type(n.op) for n in loaded._plan.nodes if n.op} == {ops.Categorify, ops.Normalize}
+        again = nvt.Workflow.load(str(tmp_path / "workflow"))
+        pd.testing.assert_frame_equal(again.transform(frame), workflow.transform(frame))
+        unique = pd.read_parquet(tmp_path / "workflow" / "categories" / "unique.u.parquet")
+        assert unique["u"].tolist()[1:] == ["x", "y"]
+
+    def test_what_cannot_be_loaded(self, tmp_path):
+        import nvtabular as nvt
+
+        (tmp_path / "workflow.pkl").write_bytes(b"\x80\x04N.")
+        with pytest.raises(ArtefactError, match=r"workflow\.pkl is a pickle.*fit the workflow again"):
+            nvt.Workflow.load(tmp_path)
+        with pytest.raises(ArtefactError, match="holds no saved workflow"):
+            nvt.Workflow.load(tmp_path / "empty")
+
+
+def test_on_a_dask_cluster(tmp_path):
+    import nvtabular as nvt
+    from dask.distributed import Client
+
+    frame = pd.DataFrame({"u": ["x", "y", "x"] * 20, "p": np.arange(60.0)})
+    with Client(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as client:
+        node = (["u"] >> nvt.ops.Categorify()) + (["p"] >> nvt.ops.Normalize())
+        workflow = nvt.Workflow(node, client=client)
+        out = workflow.fit_transform(nvt.Dataset(frame, npartitions=3, client=client)).compute()
+    local = nvt.Workflow((["u"] >> nvt.ops.Categorify()) + (["p"] >> nvt.ops.Normalize())).fit_transform(frame)
+    pd.testing.assert_frame_equal(out, local)
