@@ -323,6 +323,31 @@ def test_a_store_trained_by_itself_goes_behind_a_cache() -> None:
         np.testing.assert_array_equal(mine["other"], theirs["other"])
 
 
+def test_fit_announces_what_comes() -> None:
+    from penstock.loader.torch import Loader
+    from penstock.train import fit
+
+    class Clicks(torch.nn.Module):
+        def __init__(self, tables) -> None:
+            super().__init__()
+            self.tables, self.layer = tables, torch.nn.Linear(8, 1)
+
+        def forward(self, ids, numbers):
+            return self.layer(self.tables(ids).flatten(1)).squeeze(1)
+
+    torch.manual_seed(0)
+    cached, plain = pair({"user": 500, "item": 40}, 80, dim=4, lr=0.1)
+    models = Clicks(cached), Clicks(plain)
+    models[1].layer.load_state_dict(models[0].layer.state_dict())
+    rng = np.random.default_rng(0)
+    data = {"user": rng.integers(0, 500, 1000), "item": rng.integers(0, 40, 1000), "click": rng.integers(0, 2, 1000)}
+    columns = {"categorical": ["user", "item"], "labels": ["click"], "layout": "packed"}
+    for model in models:
+        fit(model, Loader(data, 32, **columns), epochs=2, valid=Loader(data, 32, **columns), progress=False)
+    assert_same(cached, plain)
+    assert cached.stats()["batches"] >= 2 * 2 * 32
+
+
 def test_triton_trains_the_same() -> None:
     """The module on Triton's interpreter, in a process of its own."""
     pytest.importorskip("triton")

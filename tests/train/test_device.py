@@ -185,8 +185,8 @@ def test_coming_ids_are_announced_before_the_step_of_the_batch_before() -> None:
             super().__init__()
             self.events: list = []
 
-        def prefetch(self, ids: torch.Tensor) -> None:
-            self.events.append(("prefetch", ids[:, 0].tolist()))
+        def prefetch(self, ids: torch.Tensor | None) -> None:
+            self.events.append(("prefetch", None if ids is None else ids[:, 0].tolist()))
 
         def forward(self, ids, numbers: torch.Tensor) -> torch.Tensor:
             self.events.append(("step", ids[:, 0].tolist()))
@@ -195,11 +195,9 @@ def test_coming_ids_are_announced_before_the_step_of_the_batch_before() -> None:
     model, data = Told(), loader(160, shuffle=False)
     batches = [batch[0][:, 0].tolist() for batch in data]
     quick(model, data)
-    wanted = []
-    for number, ids in enumerate(batches):
-        if number + 1 < len(batches):
-            wanted.append(("prefetch", batches[number + 1]))
-        wanted.append(("step", ids))
+    wanted = [("prefetch", batches[0])]
+    for ids, coming in zip(batches, [*batches[1:], None], strict=True):  # None: no more, but the last must be there
+        wanted += [("prefetch", coming), ("step", ids)]
     assert model.events == wanted
 
 

@@ -213,7 +213,7 @@ class FusedEmbeddings(nn.Module):
         """Apply the optimizer for a gradient of `look_up`'s output."""
         self._advance()
         in_order, bags = saved
-        if self._side is not None:
+        if self._side is not None and self.weight.device.type == "cuda":  # it may have moved since
             torch.cuda.current_stream(self.weight.device).wait_stream(self._side)
             self._sorting = False
         self._kernels.update(

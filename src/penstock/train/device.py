@@ -112,17 +112,21 @@ class DeviceLoop:
             return None if raw is None else (read(raw), None if place is None else place())
 
         batch = fetched()
+        self._announce(batch)
         while batch is not None:
             if not self._prefetchers:
                 yield batch
                 batch = fetched()
                 continue
             coming = fetched()
-            if coming is not None:
-                for module in self._prefetchers:
-                    module.prefetch(coming[0][0])
+            self._announce(coming)
             yield batch
             batch = coming
+
+    def _announce(self, batch: Any) -> None:
+        """Tell the tables which batch comes next. None: no more, but the rows of the last must be there."""
+        for module in self._prefetchers:
+            module.prefetch(None if batch is None else batch[0][0])
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, Any]:
         """Loss, AUC and rows of a loader's batches; nothing is trained."""
