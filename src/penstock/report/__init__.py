@@ -4,7 +4,11 @@
 ['RunRecorder', 'render', 'write']
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.report.html import render
+    from penstock.report.run import RunRecorder, write
 
 __all__ = ["RunRecorder", "render", "write"]
 
