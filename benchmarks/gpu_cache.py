@@ -59,7 +59,7 @@ class Job:
 
     def seconds(self, ids: list, rest: tuple, count: int) -> float:
         """The time of `count` steps."""
-        from penstock.nn.cached import prefetched
+        from penstock.nn import prefetched
 
         chosen = [(ids[(self.at + i) % len(ids)], *rest) for i in range(count)]
         self.at += count

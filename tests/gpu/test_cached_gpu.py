@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from penstock.core.errors import DataError, ParameterError
-from penstock.nn import CachedEmbeddings, FusedEmbeddings
-from penstock.nn.cached import prefetched
+from penstock.nn import CachedEmbeddings, FusedEmbeddings, prefetched
 from penstock.nn.cached_transport import Mapped
 from penstock.train.gpu import DeviceStep
 

@@ -16,8 +16,7 @@ import torch
 from penstock.core.errors import DataError, ParameterError
 from penstock.embedding import SGD, Adagrad, Eviction, LazyAdam, SlotConfig, Store
 from penstock.embedding.numbered import NumberedRows
-from penstock.nn import CachedEmbeddings, FusedEmbeddings
-from penstock.nn.cached import prefetched
+from penstock.nn import CachedEmbeddings, FusedEmbeddings, prefetched
 
 SIZES = {"user": 300, "item": 9, "tags": 40}
 OPTIMIZERS = ["sgd", "adagrad", "rowwise_adagrad", "adam", "rowwise_adam"]

@@ -3,7 +3,8 @@
 Nothing is imported before it is asked for, so that `penstock.nn.keras` works where torch is not installed.
 
 >>> __all__
-['CachedEmbeddings', 'DCNv2', 'DLRM', 'DeepFM', 'EmbeddingTables', 'FusedEmbeddings', 'MLP', 'Model', 'from_config']
+['CachedEmbeddings', 'DCNv2', 'DLRM', 'DeepFM', 'EmbeddingTables', 'FusedEmbeddings', 'MLP', 'Model', 'from_config',
+ 'prefetched']
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from penstock.core.extras import require
 
 if TYPE_CHECKING:
     from penstock.nn.base import Model
-    from penstock.nn.cached import CachedEmbeddings
+    from penstock.nn.cached import CachedEmbeddings, prefetched
     from penstock.nn.config import from_config
     from penstock.nn.dcn import DCNv2
     from penstock.nn.deepfm import DeepFM
@@ -34,6 +35,7 @@ __all__ = [  # noqa: RUF022
     "MLP",
     "Model",
     "from_config",
+    "prefetched",
 ]
 _WHERE = {
     "CachedEmbeddings": "cached",
@@ -45,6 +47,7 @@ _WHERE = {
     "MLP": "mlp",
     "Model": "base",
     "from_config": "config",
+    "prefetched": "cached",
 }
 
 
