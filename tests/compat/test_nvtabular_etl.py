@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.compat import activate, deactivate, settings
+from penstock.compat.missing import CompatError
 from penstock.core.errors import (
     ArtefactError,
     ColumnNotFoundError,
@@ -325,8 +326,26 @@ class TestFunctions:
         workflow.save(tmp_path / "workflow")
         again = nvt.Workflow.load(tmp_path / "workflow")
         assert again.transform(pd.DataFrame({"x": [3]}))["x"].tolist() == [1.5]
-        with pytest.raises(ParameterError, match="lambda cannot be saved"):
-            nvt.Workflow(["x"] >> nvt.ops.LambdaOp(lambda c: c)).fit(pd.DataFrame({"x": [2]})).save(tmp_path / "w2")
+
+    def test_a_workflow_with_lambdas_is_saved_without_them(self, tmp_path: Path) -> None:
+        import nvtabular as nvt
+
+        class Half(nvt.ops.Operator):
+            def transform(self, col_selector, df):
+                return df[col_selector.names] / 2
+
+        frame = pd.DataFrame({"user": ["a", "b", "a"], "x": [2, 3, 4]})
+        target = ["x"] >> nvt.ops.LambdaOp(lambda col: (col > 2).astype("int8"))
+        halves = ["x"] >> Half() >> nvt.ops.Rename(postfix="_half")
+        workflow = nvt.Workflow((["user"] >> nvt.ops.Categorify()) + target + halves).fit(frame)
+        with pytest.warns(UserWarning, match="saved without it") as warned:
+            workflow.save(tmp_path / "w")
+        assert len(warned) == 2 and "test_nvtabular_etl.py:" in str(warned[0].message)
+        again = nvt.Workflow.load(tmp_path / "w")
+        assert nvt.ops.get_embedding_sizes(again) == nvt.ops.get_embedding_sizes(workflow)
+        assert again.output_schema == workflow.output_schema
+        with pytest.raises(CompatError, match="without the function"):
+            again.transform(frame)
 
     def test_filters(self):
         import nvtabular as nvt

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -14,6 +13,7 @@ from penstock.compat.merlin.dag.node import as_node
 from penstock.compat.merlin.dag.observed import Observed, spelled
 from penstock.compat.merlin.dag.selector import ColumnNames, ColumnSelector
 from penstock.compat.merlin.dag.stat_operator import StatOperator
+from penstock.compat.merlin.dag.unsaved import UnsavedOperator, nameable
 from penstock.compat.merlin.dtypes.base import dtype_of
 from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
 from penstock.compat.merlin.schema.tags import listed, role_of, text_of
@@ -85,7 +85,9 @@ class UserOperator(Observed, Operator):
         )
 
     def recipe_params(self) -> dict[str, Any]:
-        params = {"op": {reference_to(type(self.op)): _arguments(self.op)}, "outputs": self.outputs}
+        kind = nameable(type(self.op), UnsavedOperator)
+        arguments = {} if kind is UnsavedOperator else _arguments(self.op)
+        params = {"op": {reference_to(kind): arguments}, "outputs": self.outputs}
         return {name: value for name, value in params.items() if value is not None}
 
     @classmethod
@@ -127,7 +129,7 @@ class UserStatOperator(UserOperator, FittedOperator):
         super().clear()
         self.op.clear()  # type: ignore[attr-defined]
 
-    def save_state(self, folder: Path) -> None:
+    def recipe_params(self) -> dict[str, Any]:
         raise ParameterError(
             f"{self!r} cannot be saved: what it learned is known to it alone; derive it from penstock's FittedOperator"
         )

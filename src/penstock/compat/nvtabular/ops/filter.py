@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.compat.merlin.dag.unsaved import KeepsFunction
 from penstock.compat.missing import module_getattr
 from penstock.compat.nvtabular.ops.placed import Placed
 from penstock.core.errors import DataError
@@ -17,7 +18,7 @@ from penstock.etl.operator import ROW_NUMBER, Columns
 __all__ = ["Filter"]
 
 
-class Filter(Placed, native.Filter):
+class Filter(Placed, KeepsFunction, native.Filter):
     """`f(frame)` on pandas gives a mask, or the frame with fewer rows (under their old index).
 
     >>> import pandas as pd

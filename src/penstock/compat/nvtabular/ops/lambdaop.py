@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from penstock.compat.merlin.dag.observed import Observed
+from penstock.compat.merlin.dag.unsaved import KeepsFunction
 from penstock.compat.merlin.dag.user_operator import names_and_nodes
 from penstock.compat.merlin.dtypes.base import dtype_of
 from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
@@ -22,11 +23,11 @@ from penstock.etl.ops.custom import _takes_two
 __all__ = ["LambdaOp"]
 
 
-class LambdaOp(Placed, Observed, native.LambdaOp):
+class LambdaOp(Placed, KeepsFunction, Observed, native.LambdaOp):
     """`f(series)` or `f(series, frame)` on pandas, a partition at a time.
 
     The dtype of the result is seen on the first rows when it is not given. A function that is importable by name is
-    saved with the workflow, a lambda is not.
+    saved with the workflow; without a lambda, what was saved cannot transform.
 
     >>> import pandas as pd
     >>> from penstock.compat.nvtabular import Workflow
