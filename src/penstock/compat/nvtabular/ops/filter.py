@@ -32,7 +32,7 @@ class Filter(Placed, KeepsFunction, native.Filter):
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         rows = frame.drop(ROW_NUMBER, strict=False).to_pandas()
-        kept = self.f(rows)  # type: ignore[operator]
+        kept = self.f(rows)
         if not hasattr(kept, "columns"):
             mask = np.asarray(kept, dtype=bool)
             if len(mask) != frame.height:
