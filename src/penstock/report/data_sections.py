@@ -106,7 +106,7 @@ def workflow(report: Report) -> Markup:
         for node in graph["nodes"]
         if node["kind"] != "join"
     ]
-    listed = table(["step", "kind", "settings", "columns"], rows, "Workflow, step by step", "settings")
+    listed = table(["step", "kind", "settings", "columns"], rows, "Workflow, step by step", "steps")
     details = tag("details", tag("summary", "Step by step"), tag("div", listed, class_="scroll"))
     return section("workflow", "Workflow", drawings, details, about="How each row becomes features.")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml
-
+from penstock.etl.recipe import write_yaml
 from penstock.report.markup import Markup, joined, table, tag
 from penstock.report.sections import Report, section
 from penstock.report.words import DASH, data_size, plural
@@ -24,7 +23,7 @@ def configuration(report: Report) -> Markup:
     about = joined([joined([f"{name}: ", tag("code", place)]) for name, place in places.items() if place], " · ")
     content = [tag("div", table(["setting", "value"], rows, "Configuration", "settings"), class_="scroll")]
     if recipe:
-        shown = recipe if isinstance(recipe, str) else yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
+        shown = recipe if isinstance(recipe, str) else write_yaml(recipe)
         content.append(tag("details", tag("summary", "Recipe"), tag("pre", shown, class_="scroll", tabindex=0)))
     return section("configuration", "Configuration", *content, about=about or None)
 
