@@ -136,7 +136,18 @@ class TestTogether:
         assert done.returncode == 0, done.stdout
         assert "took 5 batches" in done.stdout and "the trainer wants no more" in done.stdout
 
-    def test_ctrl_c_stops_all(self, scripts, tmp_path: Path) -> None:
+    def test_a_data_loader_of_2021_that_fails_is_named(self, scripts, tmp_path: Path) -> None:
+        arguments = scripts()
+        source = "from persia.ctx import init_backend\ninit_backend()\nimport sys\nraise KeyError(sys.argv[1])"
+        (tmp_path / "loader.py").write_text(source)
+        done = launched(*arguments[:2], f"{arguments[2]} day.tsv", *arguments[3:])
+        assert done.returncode == 1
+        assert re.search(r"nn-worker.0 .*data loader 0 \(pid \d+\) failed: KeyError: 'day.tsv'", done.stdout), (
+            done.stdout
+        )
+
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_ctrl_c_stops_all(self, scripts, tmp_path: Path, number: int, code: int) -> None:
         arguments = scripts(count=10**9)
         for name in ("loader.py", "trainer.py"):
             script = tmp_path / name
@@ -145,10 +156,10 @@ class TestTogether:
             assert running.stdout is not None
             pids = [int(running.stdout.readline().split()[-1]) for _ in range(2)]
             time.sleep(0.5)
-            running.send_signal(signal.SIGINT)
+            running.send_signal(number)
             output = running.stdout.read()
-            assert running.wait(timeout=30) == 130
-        assert "launcher       | stopped; ending all processes" in output
+            assert running.wait(timeout=30) == code
+        assert number == signal.SIGTERM or "launcher       | stopped; ending all processes" in output
         assert not any(is_running(pid) for pid in pids)
 
 
@@ -163,6 +174,11 @@ class TestByHand:
         output, _ = trainer.communicate(timeout=60)
         assert (done.returncode, trainer.returncode) == (0, 0)
         assert "loader 0 is done" in done.stdout and "took 5 batches" in output
+
+    def test_a_script_of_2021_gets_its_numbers_as_arguments(self, tmp_path: Path) -> None:
+        (tmp_path / "compose.py").write_text("import sys; print(sys.argv[1:])")
+        done = launched("compose", str(tmp_path / "compose.py"), "--replica-size", "2", "--", "--day", "7")
+        assert done.stdout.strip() == "['--replica-index', '0', '--replica-size', '2', '--day', '7']"
 
     @pytest.mark.parametrize("name", ["embedding-worker", "embedding-parameter-server", "middleware", "server"])
     def test_servers_need_not_be_started(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,6 +197,8 @@ class TestWrongUse:
             launcher.cli(["data-loader", arguments[2], "--replica-index", "2", "--replica-size", "2"])
         with pytest.raises(ParameterError, match="nproc-per-node"):
             launcher.cli(["nn-worker", arguments[4], "--nproc-per-node", "2"])
+        with pytest.raises(ParameterError, match="run takes nothing behind --"):
+            launcher.cli([*arguments, "--", "--day"])
 
     def test_a_bad_configuration_is_one_line_before_anything_starts(self, scripts, tmp_path: Path) -> None:
         (tmp_path / "e.yml").write_text("slots_config: {a: {dimm: 4}}")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 LOADER, TRAINER = "data-loader", "nn-worker"
 _GLANCE = 0.05  # seconds between looks at the processes
 _GRACE = 10.0  # seconds to end after being asked to
@@ -67,6 +67,7 @@ def say(who: str, line: str) -> None:
 
 def supervise(processes: Sequence[Process]) -> int:
     """Wait for the end of training; the exit code: 0, that of the process that failed first, or 130 after Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         return _watch(processes)
     except KeyboardInterrupt:
@@ -75,7 +76,12 @@ def supervise(processes: Sequence[Process]) -> int:
             _end(processes, signal.SIGINT)
         return INTERRUPTED
     finally:
+        signal.signal(signal.SIGTERM, before)
         _end(processes, signal.SIGTERM)
+
+
+def _terminate(*_: object) -> None:
+    raise SystemExit(TERMINATED)
 
 
 def _watch(processes: Sequence[Process]) -> int:

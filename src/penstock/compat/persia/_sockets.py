@@ -19,6 +19,7 @@ from typing import Any
 
 from penstock.compat.persia._message import from_bytes
 from penstock.compat.persia._stream import Stream, StreamError
+from penstock.compat.persia.logger import get_default_logger
 from penstock.core.errors import DataError, PenstockError
 
 PROTOCOL = 1
@@ -28,6 +29,7 @@ _MARK = b"PSTR"
 _LARGEST = 1 << 32  # bytes of one batch: a length beyond this is not a length
 _UNDER_WAY = 2  # batches sent and not yet taken
 _HANDSHAKE = 30.0  # seconds for the first words
+_SAY = 10.0  # seconds between words on waiting
 _LINGER = 1.0  # seconds for the last ones
 
 Address = tuple[str, int]
@@ -246,15 +248,19 @@ class Client:
 
 def _connect(address: Address, name: str, timeout: float) -> socket.socket:
     """Connect as soon as the trainer listens."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
+    say = began + _SAY
     while True:
         try:
             connection = socket.create_connection(address, timeout=_HANDSHAKE)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connection
         except OSError as error:
-            if time.monotonic() > deadline:
+            if time.monotonic() > began + timeout:
                 raise StreamError(f"{name} did not listen within {timeout:g} s ({error}); is it running?") from error
+            if time.monotonic() > say:
+                get_default_logger().info(f"waiting for {name}")
+                say += _SAY
             time.sleep(0.05)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shlex
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 from penstock.compat.missing import module_getattr
 from penstock.compat.persia import _config, _service
 from penstock.compat.persia._processes import LOADER, TRAINER, Process, supervise
+from penstock.compat.run_script import run_in_child
 from penstock.core.errors import ParameterError, PenstockError
 
 __all__ = ["cli"]
@@ -35,7 +36,12 @@ def cli(arguments: Sequence[str] | None = None) -> int:
     embedding-worker: nothing to start. ...
     0
     """
-    given = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    cut = words.index("--") if "--" in words else len(words)
+    given = _parser().parse_args(words[:cut])
+    given.arguments = words[cut + 1 :]
+    if given.arguments and not hasattr(given, "filepath"):
+        raise ParameterError(f"{given.command} takes nothing behind --; arguments of a script stand in quotes with it")
     return given.do(given)
 
 
@@ -45,11 +51,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Run data loaders and trainers written for PERSIA; there are no servers to start.",
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     _add_run(commands)
     trainer = commands.add_parser("nn-worker", aliases=["trainer"], help="a trainer by itself")
     _add_script(trainer, "PERSIA_NN_WORKER_ENTRY")
-    trainer.add_argument("--nproc-per-node", "--gpu-num", type=_positive, default=1, help="trainers")
+    trainer.add_argument("--nproc-per-node", "--gpu-num", type=_positive, default=1, metavar="N", help="trainers")
     trainer.add_argument("--nnodes", type=_positive, default=1)
     trainer.add_argument("--node-rank", type=int, default=0)
     _add_common(trainer)
@@ -66,30 +72,35 @@ def _parser() -> argparse.ArgumentParser:
         server.add_argument("--replica-index", type=int)
         server.add_argument("--replica-size", type=int)
         _add_configs(server)
-        server.set_defaults(do=_server, name=name)
+        server.set_defaults(do=_server)
     return parser
 
 
 def _add_run(commands: Any) -> None:
     run = commands.add_parser("run", help="data loaders and trainers together, ended together")
-    run.add_argument("--data-loader", metavar="SCRIPT.py", default=os.environ.get("PERSIA_DATALOADER_ENTRY"))
-    run.add_argument("--nn-worker", metavar="SCRIPT.py", default=os.environ.get("PERSIA_NN_WORKER_ENTRY"))
-    run.add_argument("--replica-size", type=_positive, default=1, help="data loaders")
-    run.add_argument("--nproc-per-node", type=_positive, default=1, help="trainers (more than one: --store ray)")
+    run.add_argument("--data-loader", metavar="SCRIPT", default=os.environ.get("PERSIA_DATALOADER_ENTRY"),
+                     help="the data loader's script; with arguments in quotes: 'loader.py --day 7'")  # fmt: skip
+    run.add_argument("--nn-worker", metavar="SCRIPT", default=os.environ.get("PERSIA_NN_WORKER_ENTRY"),
+                     help="the trainer's script, in the same way")  # fmt: skip
+    run.add_argument("--replica-size", type=_positive, default=1, metavar="N", help="data loaders")
+    run.add_argument(
+        "--nproc-per-node", type=_positive, default=1, metavar="N", help="trainers (more than one: --store ray)"
+    )
     run.add_argument("--store", choices=("memory", "ray"), help="where the embeddings live")
-    run.add_argument("--parameter-servers", type=_positive, default=1, help="shards of a store on Ray")
+    run.add_argument("--parameter-servers", type=_positive, default=1, metavar="N", help="shards of a store on Ray")
     _add_common(run)
     run.set_defaults(do=_run_all)
 
 
 def _add_script(parser: argparse.ArgumentParser, variable: str) -> None:
     default = os.environ.get(variable)
-    parser.add_argument("filepath", metavar="SCRIPT.py", nargs="?" if default else None, default=default)
+    text = "the script; its own arguments stand behind --"
+    parser.add_argument("filepath", metavar="SCRIPT.py", nargs="?" if default else None, default=default, help=text)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     _add_configs(parser)
-    parser.add_argument("--port", type=_positive, help="of the (first) trainer; one that is free, if it can be chosen")
+    parser.add_argument("--port", type=_positive, metavar="N", help="of the (first) trainer")
     parser.add_argument("--cpu", action="store_true", help="without CUDA, run on the CPU what asks for it")
 
 
@@ -109,9 +120,9 @@ def _positive(text: str) -> int:
 
 def _run_all(given: argparse.Namespace) -> int:
     for name, path in (("--data-loader", given.data_loader), ("--nn-worker", given.nn_worker)):
-        if path is None:
+        if path is None or not shlex.split(path):
             raise ParameterError(f"persia-launcher run needs {name} SCRIPT.py")
-        _check_script(path)
+        _check_script(shlex.split(path)[0])
     common = _configured(given)
     trainers = given.nproc_per_node
     own = _free_ports(trainers) if given.port is None else [given.port + rank for rank in range(trainers)]
@@ -153,30 +164,23 @@ def _loader_alone(given: argparse.Namespace) -> int:
     if not 0 <= given.replica_index < given.replica_size:
         raise ParameterError(f"--replica-index must be from 0 to {given.replica_size - 1}, got {given.replica_index}")
     known = {} if _service.addresses() else {_service.ADDRESS: _addresses([given.port or PORT])}
-    return _wait_for(given, _configured(given) | known | _replica(given.replica_index, given.replica_size))
+    numbers = {"--replica-index": given.replica_index, "--replica-size": given.replica_size}
+    passed = [str(part) for pair in numbers.items() for part in pair] if given.command == "compose" else []
+    return _wait_for(given, _configured(given) | known | _replica(given.replica_index, given.replica_size), passed)
 
 
 def _server(given: argparse.Namespace) -> int:
     _configured(given)
     print(
-        f"{given.name}: nothing to start. Embeddings live in the trainer's memory, or on Ray "
+        f"{given.command}: nothing to start. Embeddings live in the trainer's memory, or on Ray "
         "(persia-launcher run --store ray); data loaders talk to trainers directly."
     )
     return 0
 
 
-def _wait_for(given: argparse.Namespace, variables: dict[str, str]) -> int:
-    child = subprocess.Popen(_command(given.filepath, given.cpu), env={**os.environ, **variables})
-    while True:
-        try:
-            code = child.wait()
-            return 128 - code if code < 0 else code
-        except KeyboardInterrupt:
-            continue  # the terminal has sent it to the script too
-        finally:
-            if sys.exc_info()[0] not in (None, KeyboardInterrupt):
-                child.terminate()
-                child.wait()
+def _wait_for(given: argparse.Namespace, variables: dict[str, str], more: Sequence[str] = ()) -> int:
+    os.environ.update(variables)
+    return run_in_child(given.filepath, [*more, *given.arguments], cpu=given.cpu)
 
 
 # What the processes are told.
@@ -213,7 +217,7 @@ def _addresses(ports: Sequence[int]) -> str:
 
 
 def _command(script: str, cpu: bool) -> list[str]:
-    return [sys.executable, "-m", "penstock.compat", *["--cpu"] * cpu, "--", script]
+    return [sys.executable, "-m", "penstock.compat", *["--cpu"] * cpu, "--", *shlex.split(script)]
 
 
 def _check_script(path: str) -> None:
