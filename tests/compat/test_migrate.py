@@ -128,12 +128,12 @@ def test_the_rewrite_line_by_line() -> None:
         ("import nvtabular.ops\nnvtabular.ops.Clip(0)\n", "import penstock as ps\nps.ops.Clip(0)\n"),
         (
             "import nvtabular as nvt\nnvt.loader.torch.TorchAsyncItr(d)\n",
-            'from penstock.loader.torch import Loader\nLoader(d, layout="packed")\n',
+            'from penstock.loader.torch import Loader\nLoader(d, batch_size=1, layout="packed")\n',
         ),
         (
             "class Loader: pass\nfrom nvtabular.loader.torch import TorchAsyncItr\nTorchAsyncItr(d)\n",
             "class Loader: pass\nfrom penstock.loader.torch import Loader as PenstockLoader\n"
-            'PenstockLoader(d, layout="packed")\n',
+            'PenstockLoader(d, batch_size=1, layout="packed")\n',
         ),
         (
             "from torch.utils.data import DataLoader as D\nfrom nvtabular.loader import torch\ntorch.DLDataLoader(x)\n",
@@ -149,8 +149,8 @@ def test_the_rewrite_line_by_line() -> None:
         ("from nvtabular import Dataset\nDataset(cpu=True, path_or_source=p)\n",
          "from penstock import Dataset\nDataset(source=p)\n"),
         ("from nvtabular import Dataset\r\nDataset(p)\r\n", "from penstock import Dataset\r\nDataset(p)\r\n"),
-        ("from persia.embedding.optim import Adagrad\nAdagrad(lr=0.1)\n",
-         'from penstock.embedding import Adagrad\nAdagrad(lr=0.1, form="persia")\n'),
+        ("from persia.embedding.optim import Adagrad\nAdagrad(0.1, initial_accumulator_value=1)\n",
+         'from penstock.embedding import Adagrad\nAdagrad(0.1, initial_accumulator=1, form="persia")\n'),
     ],
 )  # fmt: skip
 def test_forms_of_imports_and_calls(before: str, expected: str) -> None:

@@ -74,3 +74,9 @@ def test_the_page_is_what_the_tables_make() -> None:
     assert PAGE.read_text() == made, "run: python -m penstock.compat.names.page > docs/compat-names.md"
     assert all(sign in made for sign in "✓≈✗")
     assert "| `Adagrad` | ≈ | weight_decay acts |" in made
+
+
+@pytest.mark.parametrize(("guide", "libraries"), [("migrate-nvtabular.md", ("nvtabular", "merlin"))])
+def test_the_guide_lists_the_rules(guide: str, libraries: tuple[str, ...]) -> None:
+    _, after = (PAGE.parent / guide).read_text().split("<!-- rules -->\n")
+    assert after.split("<!-- end of rules -->")[0] == page.native_table(*libraries)

@@ -190,7 +190,7 @@ class _Rewriter:
                 self._note(keyword.value.lineno, f"{old}: look at what **{self.text.text(keyword.value)} passes on")
             else:
                 self._rewrite_keyword(old, rule, keyword, keyword.arg)
-        given = {keyword.arg for keyword in call.keywords}
+        given = {rule.rename.get(str(keyword.arg), keyword.arg) for keyword in call.keywords}
         added = [f"{name}={value}" for name, value in rule.add.items() if name not in given]
         if added:
             self._append(call, ", ".join(added))

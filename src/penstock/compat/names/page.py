@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from penstock.compat.names import ABSENT, DIFFERS, GUIDES, LIBRARIES, SAME, Entry, Table, table
+from penstock.compat.migrate_rules import Rule, rules
+from penstock.compat.names import ABSENT, DIFFERS, GUIDES, LIBRARIES, SAME, Entry, Table, library_of, table
 
 SIGNS = {SAME: "✓", DIFFERS: "≈", ABSENT: "✗"}
 _HEAD = """# Names of the old libraries
@@ -56,6 +57,41 @@ def _rows(names: dict[str, Entry]) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def native_table(*libraries: str) -> str:
+    """How the old names of some libraries are written natively: the table of the migration guides.
+
+    >>> print("\\n".join(native_table("persia").splitlines()[:2]))
+    | old | native | arguments |
+    |---|---|---|
+    """
+    by_rule: dict[str, tuple[list[str], Rule]] = {}
+    for old, rule in rules().items():
+        if library_of(old) in libraries:
+            by_rule.setdefault(repr(rule), ([], rule))[0].append(old)
+    changed = [(olds, rule) for olds, rule in by_rule.values() if not _keeps_name(olds[0], rule)]
+    same = sorted(
+        old.rsplit(".", 1)[-1] for olds, rule in by_rule.values() if _keeps_name(olds[0], rule) for old in olds
+    )
+    rows = [f"| {', '.join(f'`{old}`' for old in olds)} | `{rule.to}` | {_arguments(rule)} |" for olds, rule in changed]
+    if same:
+        rows.append(
+            f"| `nvtabular.ops`: {', '.join(f'`{name}`' for name in same)} | `penstock.ops`, same names | the same |"
+        )
+    return "\n".join(["| old | native | arguments |", "|---|---|---|", *rows]) + "\n"
+
+
+def _keeps_name(old: str, rule: Rule) -> bool:
+    return rule == Rule(f"penstock.ops.{old.removeprefix('nvtabular.ops.')}")
+
+
+def _arguments(rule: Rule) -> str:
+    parts = [f"`{old}` is `{new}`" for old, new in rule.rename.items()]
+    parts += [f"add `{name}={value}`" for name, value in rule.add.items()]
+    parts += [f"`{name}`: {_cell(what)}" for name, what in rule.ask.items()]
+    parts += [f"no {', '.join(f'`{name}`' for name in rule.drop)}"] if rule.drop else []
+    return "; ".join([*parts, _cell(rule.note)] if rule.note else parts)
 
 
 if __name__ == "__main__":
