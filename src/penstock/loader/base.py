@@ -278,7 +278,9 @@ class Runtime:
         self.source = ColumnSource(
             partitions, loader._row_counts(), loader._read_schema, loader._dtypes, loader._fill, caches[loader.cache]()
         )
-        self.threads = loader.threads or max(1, min(16, os.cpu_count() or 1))
+        # Beside a GPU two cores stay free: for the thread that feeds it, and for the one that stages chunks.
+        spare = 2 if getattr(loader, "_staged", False) and (os.cpu_count() or 1) > 4 else 0
+        self.threads = loader.threads or max(1, min(16, (os.cpu_count() or 1) - spare))
 
     def pipeline(
         self,
