@@ -73,6 +73,14 @@ def test_other_paths_hosts_and_methods_are_refused(recorder: RunRecorder) -> Non
         assert len(changes(view, "nonsense")["sections"]) == 8
 
 
+def test_a_page_that_cannot_be_made_says_why(recorder: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LiveView(recorder) as view:
+        monkeypatch.setattr(recorder, "report", lambda: {"version": 1, "records": 7})
+        assert get(view, "/") == (500, "the page could not be made: TypeError: 'int' object is not iterable")
+        monkeypatch.undo()
+        assert get(view, "/")[0] == 200
+
+
 def test_a_port_that_is_taken_is_named(recorder: RunRecorder) -> None:
     with LiveView(recorder) as view:
         with pytest.raises(PortTakenError, match=f"port {view.port} on 127.0.0.1 cannot be used.*or 0 for any"):

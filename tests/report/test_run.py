@@ -73,6 +73,13 @@ def test_a_report_never_stops_the_run(tmp_path: Path) -> None:
     assert "Not collected" in page and "column &#x27;C27&#x27; is not in train.tsv" in page
 
 
+def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    recorder = RunRecorder(tmp_path / "file" / "run")
+    with pytest.warns(UserWarning, match=r"the report could not be written to .*file.run"):
+        recorder("done", {"figures": {}})
+
+
 def test_figures_that_are_not_finite_become_nothing(tmp_path: Path) -> None:
     recorder = RunRecorder(tmp_path)
     recorder("begin", {"configuration": {"lr": float("inf"), "path": Path("a")}, "output": Path("run")})

@@ -114,9 +114,9 @@ class LiveView:
         unchanged = self.recorder.version == self._seen and not running  # while it runs, the clock goes on
         if self._report and (unchanged or (running and fresh)):
             return
-        self._seen = self.recorder.version
-        self._report = self.recorder.report()
-        parts = render_parts(self._report)
+        seen, report = self.recorder.version, self.recorder.report()
+        parts = render_parts(report)
+        self._seen, self._report = seen, report
         changed = {n for n, part in parts.items() if n not in self._parts or self._parts[n][1] != part}
         self._number += bool(changed)
         for name in changed:
@@ -142,23 +142,30 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     timeout = 10.0
     server_version = "Penstock"
+    _told = "running"  # the state that this connection has been sent
 
     def do_GET(self) -> None:
+        try:
+            answer = self._content()
+        except Exception as error:
+            answer = 500, "text/plain", f"the page could not be made: {type(error).__name__}: {error}"
+        self._answer(*answer)
+
+    def _content(self) -> tuple[int, str, str]:
         view, asked = self.server.view, urlsplit(self.path)
         if self.server.loopback and not _is_loopback(_host_of(self.headers.get("Host", ""))):
             # A page from elsewhere whose name was made to point here must not read the run.
-            self._answer(403, "text/plain", "this page is for the machine it runs on")
-        elif asked.path == "/":
-            self._answer(200, "text/html", view.page())
-        elif asked.path == "/changes":
+            return 403, "text/plain", "this page is for the machine it runs on"
+        if asked.path == "/":
+            return 200, "text/html", view.page()
+        if asked.path == "/changes":
             since = parse_qs(asked.query).get("since", ["-1"])[0]
             news = view.changes(int(since) if since.lstrip("-").isdecimal() else -1)
-            self._answer(200, "application/json", json.dumps(news))
-            view.told(news["state"])
-        elif asked.path == "/report.json":
-            self._answer(200, "application/json", json.dumps(view.recorder.report(), allow_nan=False))
-        else:
-            self._answer(404, "text/plain", "there is nothing here; the page is at /")
+            self._told = news["state"]
+            return 200, "application/json", json.dumps(news)
+        if asked.path == "/report.json":
+            return 200, "application/json", json.dumps(view.recorder.report(), allow_nan=False)
+        return 404, "text/plain", "there is nothing here; the page is at /"
 
     def _answer(self, status: int, kind: str, content: str) -> None:
         body = content.encode()
@@ -169,6 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+        self.server.view.told(self._told)
 
     def log_message(self, format: str, *args: Any) -> None:
         """The terminal belongs to the run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -107,7 +108,10 @@ class RunRecorder:
                 self._data["problems"].append(f"{event}: {error or type(error).__name__}")
             self.version += 1
         if event in ("done", "failed", "trained") or time.perf_counter() - self._written > _WRITE_EVERY:
-            self.write()
+            try:
+                self.write()
+            except Exception as error:
+                warnings.warn(f"the report could not be written to {self.directory}: {error}", stacklevel=2)
 
     def record(self, record: Mapping[str, Any]) -> None:
         """A callback of `fit`."""
