@@ -179,7 +179,7 @@ class LoaderBase:
         self, features: dict[str, Any], get: Callable[[Any], Any], put: Callable[[Any], Any]
     ) -> dict[str, Any]:
         """A batch's features as they are today: in the schema's order, lists as values and offsets."""
-        names = self.schema.names  # type: ignore[attr-defined]
+        names = self.dataset.schema.names  # type: ignore[attr-defined]
         columns = ungroup_values_offsets({n: features[n] for n in names if n in features})
         for op in self._batch_ops:
             op.on_batch(columns, get, put)

@@ -1,0 +1,217 @@
+"""Merlin's schema, tags, dtypes and selectors, and the way to Penstock's schema and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from penstock import ColumnSchema as NativeColumn
+from penstock import Role
+from penstock import Schema as NativeSchema
+from penstock.compat import activate, deactivate
+from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
+
+
+@pytest.fixture(autouse=True)
+def activated() -> Iterator[None]:
+    activate(packages=["nvtabular", "merlin"])
+    yield
+    deactivate()
+
+
+def schema():
+    from merlin.schema import ColumnSchema, Schema, Tags
+
+    return Schema(
+        [
+            ColumnSchema("user", dtype=np.int32, tags=[Tags.USER_ID, Tags.CATEGORICAL]),
+            ColumnSchema("item", dtype=np.int64, tags=[Tags.ITEM_ID, "categorical"]),
+            ColumnSchema("age", dtype=np.float32, tags=[Tags.USER, Tags.CONTINUOUS]),
+            ColumnSchema("click", dtype=np.int8, tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION]),
+        ]
+    )
+
+
+class TestSchemas:
+    def test_choosing(self):
+        from merlin.dag import ColumnSelector
+        from merlin.schema import Tags
+
+        s = schema()
+        assert s.column_names == ["user", "item", "age", "click"]
+        assert s.select_by_tag(Tags.USER).column_names == ["user", "age"]
+        assert s.select_by_tag([Tags.USER, Tags.CATEGORICAL], all).column_names == ["user"]
+        assert s.select_by_tag("id").column_names == ["user", "item"]
+        assert s.excluding_by_tag(Tags.CATEGORICAL).column_names == ["age", "click"]
+        assert s.remove_by_tag(["target"]).column_names == ["user", "item", "age"]
+        assert s.select_by_name(["age", "nowhere"]).column_names == ["age"]
+        assert s.without("age").column_names == s.remove_col("age").column_names == ["user", "item", "click"]
+        assert s.select(ColumnSelector(["age"], tags=[Tags.TARGET])).column_names == ["age", "click"]
+        assert s.excluding(ColumnSelector(["age"])).column_names == ["user", "item", "click"]
+        assert s.apply(ColumnSelector("*")) == s and len(s.excluding(ColumnSelector("*"))) == 0
+        assert s.first.name == "user" and s["age"].name == "age" and s[["age", "user"]].column_names == ["age", "user"]
+        assert s.get("nowhere") is None and "age" in s and [c.name for c in s] == s.column_names
+
+    def test_adding(self):
+        from merlin.schema import ColumnSchema, Schema, Tags
+
+        s = schema()
+        more = Schema([ColumnSchema("age", properties={"unit": "years"}), ColumnSchema("time", dtype="datetime64[ns]")])
+        both = s + more
+        assert both.column_names == ["user", "item", "click", "age", "time"]
+        assert both["age"].properties["unit"] == "years" and Tags.CONTINUOUS in both["age"].tags
+        assert both["age"].dtype == np.float32
+        assert (s - more).column_names == ["user", "item", "click"]
+        assert sum([s, more], Schema()) == both
+        copied = s.copy()
+        copied["new"] = ColumnSchema("new")
+        assert "new" not in s
+        assert s.to_pandas()["name"].tolist() == s.column_names
+        assert "user" in s._repr_html_()
+
+    def test_columns(self):
+        from merlin.schema import ColumnSchema, Domain, Tags
+
+        c = ColumnSchema("g", dtype=np.int64, properties={"domain": {"min": 0, "max": 9}})
+        assert c.int_domain == Domain(0, 9) and c.int_domain.is_bounded and c.float_domain is None
+        assert not c.is_list and not c.is_ragged
+        lists = c.with_dtype(np.float32, is_list=True, is_ragged=True)
+        assert lists.is_list and lists.is_ragged and lists.value_count.max is None
+        fixed = c.with_shape((None, 4))
+        assert fixed.is_list and not fixed.is_ragged and fixed.value_count == Domain(4, 4)
+        assert fixed.shape.as_tuple == (None, 4)
+        counted = c.with_properties({"value_count": {"min": 1, "max": 3}})
+        assert counted.is_ragged and counted.shape.as_tuple == (None, (1, 3))
+        assert c.with_tags(Tags.CATEGORICAL).with_tags([Tags.CONTINUOUS]).tags == {Tags.CONTINUOUS}
+        assert c.with_name("h").name == "h" == str(c.with_name("h"))
+        assert ColumnSchema("x").dtype.name == "unknown"
+        assert len({c, c.with_name("h")}) == 2
+
+    def test_contradictions(self):
+        from merlin.schema import ColumnSchema, Schema, Tags, TagSet
+
+        with pytest.raises(SchemaError, match="exclude one another"):
+            TagSet([Tags.CATEGORICAL, Tags.CONTINUOUS])
+        with pytest.raises(SchemaError, match="neither ragged nor"):
+            ColumnSchema("x", is_list=False, is_ragged=True)
+        with pytest.raises(SchemaError, match="does not fit the shape"):
+            ColumnSchema("x", is_ragged=True, dims=(None, 4))
+        with pytest.raises(ColumnNotFoundError, match="did you mean 'user'"):
+            schema()["users"]
+        with pytest.raises(ParameterError, match="list or a dict"):
+            Schema("user")
+        with pytest.raises(TypeError, match="to a Schema only"):
+            schema() + ["x"]
+        with pytest.raises(SchemaError, match="no first one"):
+            Schema().first  # noqa: B018
+
+    def test_to_penstock_and_back(self):
+        from merlin.schema import ColumnSchema, Schema, Tags
+
+        native = schema().to_native()
+        assert [c.role for c in native] == [Role.CATEGORICAL, Role.CATEGORICAL, Role.CONTINUOUS, Role.LABEL]
+        assert native["user"].tags >= {"user_id", "user", "id"}
+        assert Schema.from_native(native).select_by_tag(Tags.USER_ID).column_names == ["user"]
+        column = NativeColumn(
+            "c", "int32", Role.CATEGORICAL, True, cardinality=10, properties={"value_count": {"max": 5}}
+        )
+        merlin = ColumnSchema.from_native(column)
+        assert merlin.int_domain.max == 9 and merlin.properties["embedding_sizes"] == {
+            "cardinality": 10,
+            "dimension": 16,
+        }
+        assert merlin.is_ragged and merlin.value_count.max == 5
+        again = merlin.to_native()
+        assert (again.cardinality, again.role, again.is_list) == (10, Role.CATEGORICAL, True)
+        assert Schema.from_native(NativeSchema([column])).to_native().names == ["c"]
+
+
+class TestDtypes:
+    @pytest.mark.parametrize(
+        ("given", "name"),
+        [
+            (np.int32, "int32"), (np.dtype("float64"), "float64"), ("str", "str"), (str, "str"), (bool, "bool"),
+            (torch.int64, "int64"), (pd.Int64Dtype(), "int64"), ("datetime64[ns]", "datetime64[ns]"), (int, "int64"),
+            (np.float16, "float16"), ("object", "object"),
+        ],
+    )  # fmt: skip
+    def test_from_anywhere(self, given, name):
+        import merlin.dtypes as md
+
+        assert md.dtype(given).name == name
+
+    def test_what_they_are(self):
+        import merlin.dtypes as md
+        import tensorflow as tf
+
+        assert md.dtype(tf.float32) == md.float32 == np.float32 != md.int32
+        assert md.int64.to_numpy == np.int64 and md.int64.to_python is int
+        assert md.uint8.is_integer and md.float32.is_float and not md.string.is_float
+        assert md.int32.with_shape((None, 3)).is_list and md.int32.with_shape((None, 3)) != md.int32
+        assert md.string.to_numpy == np.dtype("O") and md.datetime64ns.element_unit is md.ElementUnit.Nanosecond
+        with pytest.raises(TypeError, match="None is no dtype"):
+            md.dtype(None)
+        with pytest.raises(TypeError, match="no dtype that is known"):
+            md.dtype("complicated")
+        with pytest.raises(AttributeError, match=r"merlin\.dtypes\.register exists in Merlin and not here"):
+            md.register  # noqa: B018
+
+
+class TestSelectors:
+    def test_names_groups_and_sums(self):
+        from merlin.dag import ColumnSelector
+        from merlin.schema import Tags
+
+        s = ColumnSelector(["a", ("b", "c")], subgroups=ColumnSelector(["d", "e"]))
+        assert s.names == ["a", "d", "e", "b", "c"] and s.grouped_names == ["a", ("d", "e"), ("b", "c")]
+        assert (s + ["f"]).names[1] == "f" and ("z" + ColumnSelector("a")).names == ["z", "a"]
+        assert (ColumnSelector("a") + Tags.USER).tags == [Tags.USER]
+        assert ColumnSelector("*").all and (ColumnSelector("a") + ColumnSelector("*")).all
+        assert not ColumnSelector() and ColumnSelector(tags=["x"])
+        assert ColumnSelector(["a", "b"]).filter_columns(ColumnSelector(["a"])).names == ["b"]
+        assert ColumnSelector(tags=[Tags.USER]).resolve(schema()).names == ["user", "age"]
+        assert ColumnSelector(["a"]) == ColumnSelector("a") != ColumnSelector("b")
+        with pytest.raises(ParameterError, match="takes names"):
+            ColumnSelector([3])
+        with pytest.raises(ParameterError, match="is empty"):
+            ColumnSelector() >> (lambda c: c)
+
+    def test_graphs(self):
+        import nvtabular as nvt
+        from merlin.dag import Graph, Node, iter_nodes
+        from merlin.schema import ColumnSchema, Schema
+
+        node = ["x"] >> nvt.ops.FillMissing() >> nvt.ops.LogOp()
+        assert Node.construct_from(["x"]).kind == "source"
+        assert len(list(iter_nodes([node]))) == 3
+        graph = Graph(node.named("logs") + "y")
+        graph.construct_schema(Schema([ColumnSchema("x", dtype=np.int64), ColumnSchema("y", dtype=np.int8)]))
+        assert graph.output_schema.column_names == graph.column_names == ["x", "y"]
+        assert graph.input_schema["x"].dtype == np.int64 and node.output_schema["x"].dtype == np.float32
+        assert graph.subgraph("logs").output_node is node
+        with pytest.raises(ParameterError, match="no node is named 'log'; did you mean 'logs'"):
+            graph.subgraph("log")
+
+
+def test_dispatch():
+    from merlin.core import dispatch
+
+    series = pd.Series([[1, 2], [], [3]], name="l")
+    values, offsets = dispatch.pull_apart_list(series)
+    assert dispatch.create_multihot_col(offsets, values).map(list).tolist() == series.tolist()
+    assert dispatch.list_val_dtype(series) == np.int64 and dispatch.flatten_list_column(series)["l"].tolist() == [
+        1,
+        2,
+        3,
+    ]
+    assert dispatch.is_series_object(series) and dispatch.is_dataframe_object(dispatch.make_df({"a": [1]}))
+    assert dispatch.get_lib() is pd and not dispatch.HAS_GPU and dispatch.cudf is None
+    assert dispatch.add_to_series(pd.Series([1]), [None]).isna().tolist() == [True, False]
+    assert dispatch.create_merlin_dataset(pd.DataFrame({"a": [1]})).num_rows == 1
+    assert dispatch.read_dispatch(fmt="csv") is pd.read_csv
+    with pytest.raises(AttributeError, match="exists in Merlin and not here"):
+        dispatch.ExtData  # noqa: B018
