@@ -7,6 +7,7 @@ the Criteo terabyte data, hot ids included: tables of four rows have each row a 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 
 from harness import Claim, report
@@ -92,6 +93,14 @@ def tune(torch, stages: Stages) -> None:
         exact = milliseconds(torch, stages.update, 10)
         stages.gradient = wide
         print(f"update, chunks of {chunk}, {warps} warps: {whole:.3f} ms, float32 gradients {exact:.3f} ms", flush=True)
+    kernels.CHUNK, kernels.CHUNK_WARPS = 64, 4
+    for chunks, warps, tile in itertools.product((1, 2, 4, 8), (1, 2, 4), (32, 128)):
+        kernels.FINISH_CHUNKS, kernels.FINISH_WARPS, kernels.PARTIAL_TILE = chunks, warps, tile
+        whole = milliseconds(torch, stages.update)
+        print(
+            f"update, {chunks} chunks a finishing program, {warps} warps, tiles of {tile}: {whole:.3f} ms", flush=True
+        )
+    kernels.FINISH_CHUNKS, kernels.FINISH_WARPS, kernels.PARTIAL_TILE = 8, 1, 128
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         stages.look_up()
         stages.sort()

@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     # said by torch's compiler
     pytest.mark.filterwarnings("ignore:TensorFloat32", "ignore:The .grad attribute", "ignore:Online softmax"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
 ]
 ROLES = {"categorical": ["user", "item"], "continuous": ["price", "age"], "labels": ["click"]}
 SIZES = {"user": 400, "item": 30}
@@ -99,16 +100,14 @@ def test_the_loop_never_waits_for_the_device() -> None:
     optimizer = adam(model)
     step, scheduler = DeviceStep(model, optimizer, autocast=torch.bfloat16), scheduler_of(optimizer, 0.99)
     batches = list(loader())
-    for number, batch in enumerate(batches):
-        if number == 6:
-            torch.cuda.set_sync_debug_mode("error")
-        try:
+    try:
+        for number, batch in enumerate(batches):
+            if number == 6:
+                torch.cuda.set_sync_debug_mode("error")
             step(*batch)
             scheduler.step()
-        except BaseException:
-            torch.cuda.set_sync_debug_mode("default")
-            raise
-    torch.cuda.set_sync_debug_mode("default")
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
     assert step.captured and step.metrics.take()["rows"] == 20_480
 
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL
 from penstock.kernels.cpu_vector import bits_float, float_bits
-from penstock.kernels.reference_fused import KINDS, POOLINGS
+from penstock.kernels.reference_fused import KINDS, LIMIT, POOLINGS
 
 _SGD, _ADAGRAD, _ADAGRAD_ROW, _LAZY_ADAM = (KINDS[k] for k in ("sgd", "adagrad", "adagrad_row", "lazy_adam"))
 _MEAN, _SQRT_N = POOLINGS["mean"], POOLINGS["sqrt_n"]
+_LIMIT = np.float32(LIMIT)
 
 
 @numba.njit(**KERNEL)
@@ -180,7 +181,7 @@ def apply(
 @numba.njit(**KERNEL)
 def _all_finite(values: np.ndarray) -> bool:
     for value in values:  # noqa: SIM110, a generator would not compile
-        if not math.isfinite(value):
+        if not abs(value) < _LIMIT:
             return False
     return True
 

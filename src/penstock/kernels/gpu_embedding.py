@@ -23,18 +23,19 @@ require_triton()
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from penstock.kernels.gpu_embedding_optim import apply, not_finite  # noqa: E402
-from penstock.kernels.reference_fused import FEATURE_FIELDS, KINDS, POOLINGS, Rule  # noqa: E402
+from penstock.kernels.gpu_embedding_optim import apply  # noqa: E402
+from penstock.kernels.reference_fused import FEATURE_FIELDS, HUGE, KINDS, LIMIT, POOLINGS, Rule  # noqa: E402
 
 _FIELDS = tl.constexpr(FEATURE_FIELDS)
 _MEAN, _SQRT_N = tl.constexpr(POOLINGS["mean"]), tl.constexpr(POOLINGS["sqrt_n"])
+_LIMIT, _HUGE = tl.constexpr(LIMIT), tl.constexpr(HUGE)
 _ID_MASK = tl.constexpr((1 << 40) - 1)
 
 # The interpreter, which runs the kernels without a GPU, multiplies no bfloat16 matrices.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
-LOOK_UP_ROWS, BAG_TILE = 128, 16
-CHUNK, CHUNK_WARPS, PARTIAL_TILE = 64, 4, 128
+LOOK_UP_ROWS, BAG_TILE = 256, 16
+CHUNK, CHUNK_WARPS, PARTIAL_TILE, FINISH_CHUNKS, FINISH_WARPS = 64, 4, 128, 8, 1
 
 
 @triton.jit
@@ -141,21 +142,6 @@ def _sum_equal(key, gradient, EXACT: tl.constexpr, NARROW: tl.constexpr):
 
 
 @triton.jit
-def _sum_by_row(key, gradient, EXACT: tl.constexpr, NARROW: tl.constexpr):
-    """`_sum_equal`, and NaN for the rows with a gradient that is not finite.
-
-    In the product zero times infinity would be NaN in every row of the chunk, so such gradients stay out of it.
-    """
-    broken = not_finite(gradient)
-    bad = tl.max(broken.to(tl.int32), 1)
-    total = _sum_equal(key, tl.where(broken, tl.zeros_like(gradient), gradient), EXACT, NARROW)
-    if tl.max(bad, 0) > 0:
-        spoilt = tl.max(tl.where(key[:, None] == key[None, :], bad[None, :], 0), 1)
-        total = tl.where(spoilt[:, None] > 0, float("nan"), total)
-    return total
-
-
-@triton.jit
 def _reduce_chunks(
     keys, order, sources, scales, gradient, features, weight, first, second, partial, rates, steps,
     unscale, skipped, num, single_occurrences, num_rows, gradient_stride, missing, eps, beta1, beta2, decay, bound,
@@ -195,7 +181,8 @@ def _reduce_chunks(
         g = g.to(tl.float32)
     if BAGS:
         g = g * tl.where(of_bag, tl.load(scales + value, mask=of_bag, other=1.0), 1.0)[:, None]
-    total = _sum_by_row(key, g, EXACT, NARROW)
+    # What is not finite must not reach the product: there zero times infinity is NaN, in every row of the chunk.
+    total = _sum_equal(key, tl.where(tl.abs(g) < _LIMIT, g, tl.full(g.shape, _HUGE, g.dtype)), EXACT, NARROW)
     last = used & ((key != following) | (lane == SIZE - 1))
     partly = (((key == first_key) & (key == preceding)) | (key == following)) & (lane >= 0)
     apply(
@@ -211,30 +198,34 @@ def _reduce_chunks(
 def _finish_rows(
     keys, partial, weight, first, second, rates, steps, unscale, skipped, num, missing, eps, beta1, beta2, decay, bound,
     KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr,
+    CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """The row that begins in this chunk and reaches over its end: its partial sums added up, and the update."""
-    chunk = tl.program_id(0)
-    begin = chunk * SIZE
-    end = begin + SIZE
-    if end < num:
-        first_key, key = tl.load(keys + begin), tl.load(keys + end - 1)
-        preceding = tl.where(begin > 0, tl.load(keys + tl.maximum(begin - 1, 0)), -1)
-        if (key == tl.load(keys + end)) & (key != preceding) & (key < missing):
-            column = tl.arange(0, DIM)
-            slot = chunk * 2 + (key != first_key).to(tl.int32)
-            total = tl.load(partial + slot * DIM + column)
-            chunks = chunk + 1 + tl.arange(0, TILE)
-            same = tl.load(keys + chunks * SIZE, mask=chunks * SIZE < num, other=-1) == key
-            while tl.max(same.to(tl.int32), 0) > 0:
-                parts = tl.load(partial + (chunks * 2)[:, None] * DIM + column[None, :], mask=same[:, None], other=0.0)
-                total += tl.sum(parts, 0)
-                chunks += TILE
+    """The rows that begin in these chunks and reach over their ends: partial sums added up, and the update.
+
+    Most chunks have none, and a program that finds nothing costs its start: so one looks after several.
+    """
+    for chunk in range(tl.program_id(0) * CHUNKS, tl.program_id(0) * CHUNKS + CHUNKS):
+        begin = chunk * SIZE
+        end = begin + SIZE
+        if end < num:
+            first_key, key = tl.load(keys + begin), tl.load(keys + end - 1)
+            preceding = tl.where(begin > 0, tl.load(keys + tl.maximum(begin - 1, 0)), -1)
+            if (key == tl.load(keys + end)) & (key != preceding) & (key < missing):
+                column = tl.arange(0, DIM)
+                slot = chunk * 2 + (key != first_key).to(tl.int32)
+                total = tl.load(partial + slot * DIM + column)
+                chunks = chunk + 1 + tl.arange(0, TILE)
                 same = tl.load(keys + chunks * SIZE, mask=chunks * SIZE < num, other=-1) == key
-            row = tl.zeros((1,), tl.int64) + key
-            apply(
-                row, row >= 0, total[None, :], weight, first, second, rates, steps, unscale, skipped, eps, beta1,
-                beta2, decay, bound, KIND, WIDTH, DIM,
-            )  # fmt: skip
+                while tl.max(same.to(tl.int32), 0) > 0:
+                    at = partial + (chunks * 2)[:, None] * DIM + column[None, :]
+                    total += tl.sum(tl.load(at, mask=same[:, None], other=0.0), 0)
+                    chunks += TILE
+                    same = tl.load(keys + chunks * SIZE, mask=chunks * SIZE < num, other=-1) == key
+                row = tl.zeros((1,), tl.int64) + key
+                apply(
+                    row, row >= 0, total[None, :], weight, first, second, rates, steps, unscale, skipped, eps, beta1,
+                    beta2, decay, bound, KIND, WIDTH, DIM,
+                )  # fmt: skip
 
 
 def padded_dim(dim: int) -> int:
@@ -319,7 +310,8 @@ def update(
         EXACT=bags is not None or gradient.dtype != torch.bfloat16, NARROW=not INTERPRETED,
         num_warps=CHUNK_WARPS,
     )  # fmt: skip
-    _finish_rows[(chunks,)](
+    _finish_rows[(triton.cdiv(chunks, FINISH_CHUNKS),)](
         keys, partial, weight, first, second, rates, steps, unscale, skipped, num, weight.shape[0], *constants,
-        KIND=KINDS[rule.kind], WIDTH=dim, DIM=width, SIZE=CHUNK, TILE=PARTIAL_TILE,
+        KIND=KINDS[rule.kind], WIDTH=dim, DIM=width, SIZE=CHUNK, TILE=PARTIAL_TILE, CHUNKS=FINISH_CHUNKS,
+        num_warps=FINISH_WARPS,
     )  # fmt: skip

@@ -9,17 +9,11 @@ require_triton()
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from penstock.kernels.reference_fused import KINDS  # noqa: E402
+from penstock.kernels.reference_fused import KINDS, LIMIT  # noqa: E402
 
 _SGD, _ADAGRAD, _ADAGRAD_ROW = (tl.constexpr(KINDS[k]) for k in ("sgd", "adagrad", "adagrad_row"))
 _LAZY_ADAM = tl.constexpr(KINDS["lazy_adam"])
-
-
-@triton.jit
-def not_finite(values):
-    """Where a tile of floats is infinite or NaN, by its bits: no compiler flag can reason that away."""
-    bits = values.to(tl.float32).to(tl.uint32, bitcast=True)
-    return (bits & 0x7F800000) == 0x7F800000
+_LIMIT = tl.constexpr(LIMIT)
 
 
 @triton.jit
@@ -50,7 +44,7 @@ def apply(
 
     A row whose gradient is not finite stays as it is, and is counted in `skipped`.
     """
-    broken = tl.max(not_finite(gradient).to(tl.int32), 1) > 0
+    broken = tl.max(tl.abs(gradient), 1) >= _LIMIT
     tl.atomic_add(skipped + tl.zeros_like(row), 1, mask=chosen & broken)
     chosen = chosen & (broken == 0)
     column = tl.arange(0, DIM)

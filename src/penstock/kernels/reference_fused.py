@@ -17,6 +17,9 @@ import numpy as np
 KINDS = {"sgd": 0, "adagrad": 1, "adagrad_row": 2, "lazy_adam": 3, "row_adam": 4}
 POOLINGS = {"sum": 0, "mean": 1, "sqrt_n": 2}
 FEATURE_FIELDS = 3
+# Gradients from LIMIT on count as not finite. Kernels put HUGE in the place of what is not: its sums stay above the
+# limit, and zero times it is zero, where zero times infinity is NaN.
+LIMIT, HUGE = 2.0**119, 2.0**120
 
 
 class Rule(NamedTuple):
@@ -121,7 +124,7 @@ def apply(
     rate: float, step: int,
 ) -> None:  # fmt: skip
     """One step of the optimizer on one row, in place; a gradient that is not finite leaves it alone."""
-    if not np.isfinite(g).all():
+    if not (np.abs(g) < LIMIT).all():
         return
     g = g + rule.decay * w[row]
     adam, correction = rates_at(rule, rate, step)

@@ -98,6 +98,7 @@ class DeviceStep:
         self._shape: Any = None
         self._graph: Any = None
         self._inputs: Any = None
+        self._side: Any = None  # the stream of warm-up and capture
         self._rates: list[Any] = []  # of the optimizer's groups, as the graph knows them
 
     def __call__(self, ids: Any, numbers: Tensor, labels: Any) -> None:
@@ -110,18 +111,22 @@ class DeviceStep:
             self._prepare(ids, shape)
         if shape != self._shape:
             self._step(self.model, *batch)
-        elif not self._capture:
-            self._step(self._fast, *batch)
-        elif self._graph is not None and self._follows_rates():
-            self._replay(batch)
-        elif self._graph is not None:  # a rate that is frozen into the graph has changed
+        else:
+            self._regular(self._settled(batch))
+        self.steps += 1
+
+    def _regular(self, batch: Any) -> None:
+        """A step on a batch of the usual size."""
+        if self._graph is not None and not self._follows_rates():  # one that is frozen into the graph has changed
             self._graph, self._capture, self.captured = None, False, False
+        if not self._capture:
             self._step(self._fast, *batch)
+        elif self._graph is not None:
+            self._graph.replay()
         elif self._warm < _WARM_UP:
             self._on_side_stream(batch)
         else:
             self._record(batch)
-        self.steps += 1
 
     def logits(self, ids: Any, numbers: Tensor) -> Any:
         """The model's output without training."""
@@ -220,13 +225,14 @@ class DeviceStep:
     # Capturing it.
 
     def _on_side_stream(self, batch: Any) -> None:
-        """A step as a capture will see it: on another stream than the default one."""
+        """A step as the capture will see it: on its stream, whose libraries allocate their workspaces."""
         self._warm += 1
-        side, main = torch.cuda.Stream(), torch.cuda.current_stream()
-        side.wait_stream(main)
-        with torch.cuda.stream(side):
+        self._side = self._side or torch.cuda.Stream(self.device)
+        main = torch.cuda.current_stream(self.device)
+        self._side.wait_stream(main)
+        with torch.cuda.stream(self._side):
             self._step(self._fast, *batch)
-        main.wait_stream(side)
+        main.wait_stream(self._side)
 
     def _record(self, batch: Any) -> None:
         for group in self._groups:
@@ -234,13 +240,12 @@ class DeviceStep:
             if group.get("capturable"):
                 group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=self.device)
         self._rates = [group["lr"] for group in self._groups]
-        self._inputs = _copied(batch)
         self._graph = torch.cuda.CUDAGraph()
         # Other threads (a cache that fetches rows, a loader) may allocate and wait meanwhile; this one must not.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._step(self._fast, *self._inputs)
+        with torch.cuda.graph(self._graph, stream=self._side, capture_error_mode="thread_local"):
+            self._step(self._fast, *batch)
         self.captured = True
-        self._replay(batch)
+        self._graph.replay()
 
     def _follows_rates(self) -> bool:
         """Whether the graph steps with the optimizer's rates; those on the device are brought up to date."""
@@ -252,10 +257,22 @@ class DeviceStep:
                 return False
         return True
 
-    def _replay(self, batch: Any) -> None:
-        for target, source in zip(tensors_of(self._inputs), tensors_of(batch), strict=True):
-            target.copy_(source, non_blocking=True)
-        self._graph.replay()
+    def _settled(self, batch: Any) -> Any:
+        """The batch in memory that stays the same: a graph reads from there, and the compiler relies on its strides.
+
+        A loader's batches are slices of chunks, as far apart in memory as those are long. Lists stay as they are.
+        """
+        if not self._compile and not self._capture:
+            return batch
+        ids, numbers, labels = batch
+        fixed = (ids[0] if isinstance(ids, tuple) else ids), numbers, labels
+        if self._inputs is None:
+            self._inputs = _copied(fixed)
+        else:
+            for target, source in zip(tensors_of(self._inputs), tensors_of(fixed), strict=True):
+                target.copy_(source, non_blocking=True)
+        matrix, numbers, labels = self._inputs
+        return (matrix, ids[1]) if isinstance(ids, tuple) else matrix, numbers, labels
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
