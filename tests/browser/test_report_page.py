@@ -120,9 +120,11 @@ def test_hostile_names_are_only_text(watch, hostile: RunRecorder) -> None:
 
 
 def test_it_can_be_printed(watch, recorded: RunRecorder) -> None:
-    page = watch().page
+    page = watch(scheme="dark").page
     page.goto(recorded.path.as_uri())
     page.emulate_media(media="print")
+    ink = page.eval_on_selector("h1", "e => getComputedStyle(e).color")
+    assert ink == "rgb(22, 32, 43)" and brightness(page, "body") == 255  # dark on white, whatever the screen shows
     assert not page.locator("header").is_visible()
     printed = page.pdf()
     assert printed.startswith(b"%PDF") and len(printed) > 10_000
