@@ -295,7 +295,7 @@ def test_demo_reaches_a_model_and_ends_with_its_report(tmp_path: Path) -> None:
     said = ok("demo", "--rows", 3_000, "--output", tmp_path / "demo")
     assert "best reachable AUC" in said
     assert re.search(r"AUC +0\.\d{4} of 0\.\d{4} reachable", said)
-    assert re.search(r"C1 +int32 +categorical", said)
+    assert re.search(r"26 categories with [\d,]+ codes, 13 numbers", said)
     assert said.count("predicted 0.") == 3
     assert said.splitlines()[-1] == f"report: {tmp_path / 'demo' / 'report.html'}"
     parts = {"clicks.tsv", "features", "valid", "workflow", "checkpoints", "model", "config.yaml"}

@@ -5,6 +5,7 @@ One file per group of commands; importing it registers them.
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -20,5 +21,7 @@ def _terminate(*_: Any) -> None:
 
 def main() -> None:
     """The `penstock` command."""
+    # Idle OpenMP threads that spin starve the loader's and the store's. Read when torch is loaded, which is later.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     signal.signal(signal.SIGTERM, _terminate)
     app()

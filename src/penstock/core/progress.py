@@ -45,15 +45,21 @@ def bar(description: str, total: float | None = None, unit: str = "rows", show: 
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.table import Column
     from rich.text import Text
+
+    console = Console(stderr=True)
+    is_wide = console.width >= 100
 
     class Rate(ProgressColumn):
         def render(self, task):
             rate = task.finished_speed or task.speed
-            return Text(f"{_short(task.completed)} {unit}" + (f", {_short(rate)} {unit}/s" if rate else ""))
+            count = f"{_short(task.completed)} {unit}"
+            return Text(f"{count}, {_short(rate)} {unit}/s" if rate and is_wide else count)
 
-    columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=False) as progress:
+    words = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+    columns = (words, BarColumn(40 if is_wide else 16), Rate(Column(no_wrap=True)), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=False) as progress:
         yield _RichBar(progress, progress.add_task(description, total=total))
 
 

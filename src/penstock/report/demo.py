@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
-from penstock.data import Dataset, synthetic
+from penstock.core.schema import Role, Schema
+from penstock.data import synthetic
 from penstock.etl import presets
-from penstock.report.profile import profile_schema
 from penstock.report.run import RunRecorder
 from penstock.report.summary import show_training
-from penstock.report.terminal import schema_table
 
 STAGES = {
     "etl": "2. Features: counting categories, scaling numbers, holding out a tenth of the rows",
@@ -21,6 +21,11 @@ STAGES = {
     "save": "4. Workflow, embeddings and weights saved as one model",
     "predict": "5. Predictions on raw rows through the saved model",
 }
+NEXT = (
+    "penstock evaluate {folder} {folder}/clicks.tsv",
+    "penstock predict {folder} {folder}/clicks.tsv --output scores.parquet --keep label",
+    "penstock serve {folder}/model",
+)
 
 
 def run_demo(
@@ -39,7 +44,7 @@ def run_demo(
 
     say = console.print if console is not None else lambda *_, **__: None
     folder, began = Path(output), time.perf_counter()
-    say(f"[bold]1. {num_rows:,} rows of click logs, shaped like Criteo's")
+    say(f"[bold]1. {num_rows:,} rows of click logs, shaped like Criteo's", highlight=False)
     made = synthetic.criteo(
         folder / "clicks.tsv", num_rows, cardinalities=cardinality_cap, overwrite=True, progress=progress
     )
@@ -49,7 +54,9 @@ def run_demo(
 
     def heard(event: str, payload: dict[str, Any]) -> None:
         if event == "stage" and payload["state"] == "begin":
-            say(f"[bold]{STAGES[payload['name']]}")
+            say(f"[bold]{STAGES[payload['name']]}", highlight=False)
+        elif event == "features":
+            say(f"   {_features(payload['dataset'].schema)}", highlight=False)
         recorder(event, payload)
 
     job = TrainJob(
@@ -59,6 +66,14 @@ def run_demo(
     found = job.run()
     found["seconds"] = {**seconds, **found["seconds"], "total": round(time.perf_counter() - began, 3)}
     if console is not None:
-        console.print(schema_table(profile_schema(Dataset(folder / "features").schema)))
         show_training(found, console)
+        for line in NEXT:
+            console.print(f"[dim]try[/]  {line.format(folder=escape(str(folder)))}", highlight=False, soft_wrap=True)
     return {**found, "report": str(recorder.path)}
+
+
+def _features(schema: Schema) -> str:
+    categories = schema.select(roles=Role.CATEGORICAL)
+    codes = sum(column.cardinality or 0 for column in categories)
+    numbers = schema.select(roles=Role.CONTINUOUS).names
+    return f"{len(categories)} categories with {codes:,} codes, {len(numbers)} numbers"
