@@ -113,9 +113,11 @@ class Pipeline:
     def look_up_again(self) -> None:
         """Order a fresh look-up of the batches that wait to be taken: after a checkpoint, as after a resumption."""
         with self._changed:
+            if self._started:
+                self._wait_for(lambda: self._fetching or not self._busy)
             items = list(self._ready)
             self._ready.clear()
-            self._commands.append(("refresh", items))
+            self._commands.appendleft(("refresh", items))  # before batches that are still to come
             self._changed.notify_all()
 
     def stop(self, discard: bool = False, timeout: float = 60.0) -> None:
@@ -193,16 +195,16 @@ class Pipeline:
         """Whether the next batch is there; if not, it is asked for again behind what has been ordered since."""
         if self._available is None:
             return True
-        self._fetching = True
-        try:
-            others = any(command != "fetch" for command, _ in list(self._commands))
-            if self._available(0.0 if others else _GLANCE):
-                return True
-        finally:
-            self._fetching = False
         with self._changed:
-            self._commands.append(("fetch", None))
-        return False
+            self._fetching = True
+            others = any(command != "fetch" for command, _ in self._commands)
+        there = self._available(0.0 if others else _GLANCE)
+        with self._changed:
+            self._fetching = False
+            there = there and not (self._commands and self._commands[0][0] == "refresh")
+            if not there:
+                self._commands.append(("fetch", None))
+        return there
 
     def _deliver(self, item: Any) -> None:
         with self._changed:
