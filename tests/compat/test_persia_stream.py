@@ -254,3 +254,20 @@ class TestPipelineOverAStream:
         stream.end(0)
         assert [pipeline.take() for _ in range(3)] == [2, 3, None]
         pipeline.stop()
+
+    def test_looking_up_again_keeps_the_order(self) -> None:
+        stream = Stream()
+        stream.open(0, "loader")
+        for number in range(3):
+            stream.put(0, number)
+        reader = stream.reader()
+        source = iter(lambda: reader.get(30.0), None)
+        pipeline = Pipeline(source, lambda n: n, lambda n: n + 100, ahead=4, available=reader.arrived)
+        assert pipeline.take() == 0
+        pipeline.drain(5.0)
+        pipeline.look_up_again()
+        stream.put(0, 3)
+        stream.end(0)
+        found = [pipeline.take() for _ in range(4)]
+        assert [number % 100 for number in found[:3]] == [1, 2, 3] and found[3] is None
+        pipeline.stop()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.compat.persia import _config, env
 from penstock.compat.persia._sockets import Address, Server, parse_address
@@ -27,7 +27,9 @@ from penstock.core.params import Int, OneOf, check
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.slots import EmbeddingConfig, Init
-from penstock.embedding.store import EmbeddingStore, Store
+
+if TYPE_CHECKING:  # data loaders do without compiled kernels
+    from penstock.embedding.store import EmbeddingStore
 
 ADDRESS, TOKEN, JOB = "PENSTOCK_PERSIA_ADDRESS", "PENSTOCK_PERSIA_TOKEN", "PENSTOCK_PERSIA_JOB"
 STORE, SERVERS = "PENSTOCK_PERSIA_STORE", "PENSTOCK_PERSIA_SERVERS"
@@ -150,6 +152,8 @@ class Service:
                 "(penstock persia-launcher does)"
             )
         if kind == "memory":
+            from penstock.embedding.store import Store
+
             return Store(config, optimizer, **settings)
         return _ray_store(config, optimizer, settings)
 

@@ -52,6 +52,7 @@ class Stream:
 
     def __init__(self, capacity: int = 1000) -> None:
         self.capacity = capacity
+        self.has_senders = False  # whether a data loader is, or was, in this process
         self._expected = 1
         self._sources: dict[int, _Source] = {}
         self._turn = 0
@@ -111,14 +112,10 @@ class Stream:
         self.end(number, failure)
 
     def offer(self, capacity: int) -> None:
-        """Set the room for batches that wait before anyone reads; a reader sets its own."""
+        """A data loader is in this process: the room for its batches before anyone reads. A reader sets its own."""
+        self.has_senders = True
         if self._consumer is None:
             self.capacity = capacity
-
-    @property
-    def has_senders(self) -> bool:
-        """Whether a data loader is, or was, in this process."""
-        return any(source.thread is not None for source in self._sources.values())
 
     # The trainer's side.
 

@@ -30,13 +30,13 @@ class _Trainer(contexts.EmbeddingCtx):
         config = self.embedding_config
         native = self.embedding_optimizer.to_native(config.bound)
         store = service().train_with(native, config.to_init(), config.admit_probability)
-        settings = service().global_config()
+        device, settings = contexts.device_of(self.device_id, self.model), service().global_config()
+        service().listen(self._port, self._queue)
         if settings.incremental_dir:
             from penstock.compat.persia._incremental import IncrementalWriter
 
             self._writer = IncrementalWriter(store, settings)
-        self._own_engine = Engine(store, contexts.device_of(self.device_id, self.model), self._writer)
-        service().listen(self._port, self._queue)
+        self._own_engine = Engine(store, device, self._writer)
 
     def _exit(self, error: BaseException | None) -> None:
         writer, self._writer = self._writer, None

@@ -12,7 +12,6 @@ import numpy as np
 
 from penstock.compat.missing import module_getattr
 from penstock.compat.persia._message import DTYPES, Message, Named, to_bytes
-from penstock.compat.persia.env import PERSIA_SKIP_CHECK_DATA
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
 
@@ -30,18 +29,29 @@ def ids_of(name: str, data: Sequence[np.ndarray]) -> np.ndarray | Ragged:
     """One list of ids for each sample, end to end; a plain array where every sample has one."""
     if not isinstance(data, (list, tuple)):
         raise DataError(f"feature {name!r}: ids must be a list with one array for each sample, got {_kind(data)}")
-    if not PERSIA_SKIP_CHECK_DATA:
-        for number, array in enumerate(data):
-            if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != np.uint64:
-                raise DataError(
-                    f"feature {name!r}, sample {number}: ids must be a 1-D array of uint64, got {_kind(array)}; "
-                    "use .astype(np.uint64)"
-                )
-    values = np.concatenate(data) if data else np.empty(0, np.uint64)
-    lengths = np.fromiter((len(array) for array in data), np.int64, len(data))
+    values = _end_to_end(name, data)
+    lengths = np.fromiter(map(len, data), np.int64, len(data))
     if (lengths == 1).all():
         return values
     return Ragged(values, np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def _end_to_end(name: str, data: Sequence[np.ndarray]) -> np.ndarray:
+    if not data:
+        return np.empty(0, np.uint64)
+    try:
+        values = np.concatenate(data)
+    except ValueError:
+        values = np.empty(0)
+    if values.ndim == 1 and values.dtype == np.uint64:  # which only unsigned integers, and 1-D ones, join up to
+        return values
+    for number, array in enumerate(data):
+        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != np.uint64:
+            raise DataError(
+                f"feature {name!r}, sample {number}: ids must be a 1-D array of uint64, got {_kind(array)}; "
+                "use .astype(np.uint64)"
+            )
+    return values
 
 
 def _kind(value: Any) -> str:
