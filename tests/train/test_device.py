@@ -14,7 +14,7 @@ from penstock import ColumnSchema, Schema
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.embedding import SGD, Store
 from penstock.loader.torch import Loader
-from penstock.nn import DLRM, MLP, DCNv2, DeepFM, FusedEmbeddings
+from penstock.nn import DLRM, MLP, CachedEmbeddings, DCNv2, DeepFM, FusedEmbeddings
 from penstock.train import DeviceStep, StreamingAUC, fit, slots_of
 from penstock.train.device_inputs import DeviceReader
 from penstock.train.device_metrics import DeviceMetrics
@@ -199,6 +199,19 @@ def test_coming_ids_are_announced_before_the_step_of_the_batch_before() -> None:
     for ids, coming in zip(batches, [*batches[1:], None], strict=True):  # None: no more, but the last must be there
         wanted += [("prefetch", coming), ("step", ids)]
     assert model.events == wanted
+
+
+def test_a_cache_changes_nothing() -> None:
+    """Not even one that hardly holds a batch, with an evaluation between steps."""
+    plain, cached = Clicks(), Clicks()
+    cached.tables = CachedEmbeddings(
+        {"user": 40, "item": 30}, 4, cache_rows=60, optimizer="adagrad", lr=0.2, output="concat"
+    )
+    cached.load_state_dict(plain.state_dict())
+    for model in (plain, cached):
+        quick(model, epochs=2, valid=loader(200, batch_size=20, seed=1), eval_every=7)
+    assert cached.tables.stats()["brought_in"] > 70
+    assert_same_bits(state(plain), state(cached))
 
 
 # Resumption.

@@ -102,7 +102,11 @@ class DeviceLoop:
             yield rows
 
     def _ahead(self, loader: Any, read: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-        """Batches, each with the loader's place behind it; the ids of the coming one are announced to those who ask."""
+        """Batches, each with the loader's place behind it.
+
+        Those who ask for it are told the ids of every batch while the one before it is still to be trained on, and None
+        behind the last.
+        """
         source, place = iter(loader), getattr(loader, "state_dict", None)
 
         def fetched() -> Any:

@@ -98,6 +98,7 @@ class DeviceStep:
         self._shape: Any = None
         self._graph: Any = None
         self._inputs: Any = None
+        self._told = any(hasattr(m, "prefetch") for module in modules for m in module.modules())
         self._side: Any = None  # the stream of warm-up and capture
         self._rates: list[Any] = []  # of the optimizer's groups, as the graph knows them
 
@@ -260,7 +261,8 @@ class DeviceStep:
     def _settled(self, batch: Any) -> Any:
         """The batch in memory that stays the same: a graph reads from there, and the compiler relies on its strides.
 
-        A loader's batches are slices of chunks, as far apart in memory as those are long. Lists stay as they are.
+        A loader's batches are slices of chunks, as far apart in memory as those are long. Lists stay as they are, and
+        so do ids where a module was told of them (`prefetch`) and may look for the same tensor.
         """
         if not self._compile and not self._capture:
             return batch
@@ -272,6 +274,8 @@ class DeviceStep:
             for target, source in zip(tensors_of(self._inputs), tensors_of(fixed), strict=True):
                 target.copy_(source, non_blocking=True)
         matrix, numbers, labels = self._inputs
+        if self._told and not self._capture:
+            return ids, numbers, labels
         return (matrix, ids[1]) if isinstance(ids, tuple) else matrix, numbers, labels
 
 
