@@ -64,7 +64,15 @@ def fails(code: int, *arguments: object) -> str:
 
 
 def test_train_writes_a_whole_run(logs: Path, tmp_path: Path) -> None:
-    said = ok("train", logs, "--preset", "criteo", "-o", tmp_path / "run", *QUICK)
+    result = call("train", logs, "--preset", "criteo", "-o", tmp_path / "run", *QUICK)
+    assert result.exit_code == 0, result.output
+    said = result.stdout
+    told = [
+        r"making features",
+        r"training MLP on 2,700 rows, 11 steps of 256",
+        r"step 11: AUC 0\.\d+, loss .* 300 held.*",
+    ]
+    assert all(re.fullmatch(e, line) for e, line in zip(told, result.stderr.splitlines(), strict=True)), result.stderr
     assert re.search(r"AUC +0\.\d{4}", said) and "2,700 to train on, 300 held out" in said
     assert said.splitlines()[-1] == f"report: {tmp_path / 'run' / 'report.html'}"
     parts = {"model", "features", "valid", "workflow", "checkpoints", "config.yaml", "report.json", "report.html"}
@@ -77,7 +85,8 @@ def test_train_writes_a_whole_run(logs: Path, tmp_path: Path) -> None:
 def test_train_takes_settings_from_a_file_and_options_win(logs: Path, tmp_path: Path) -> None:
     config = tmp_path / "train.yaml"
     config.write_text(
-        f"data: {logs}\npreset: criteo\nepochs: 1\nbatch_size: 64\nmodel: {{name: MLP, hidden: [8]}}\n"
+        f"data: {logs}\npreset: criteo\nlearning_rate: 0.3\nepochs: 1\nbatch_size: 64\n"
+        "model: {name: MLP, hidden: [8]}\n"
         "embedding_optimizer: {name: LazyAdam, lr: 0.01}\nvalid_share: 0.5\n"
     )
     found = json.loads(
@@ -207,8 +216,8 @@ def test_a_signal_in_training_keeps_a_checkpoint(logs: Path, tmp_path: Path, num
     finally:
         process.kill()
     assert process.returncode == code, said
-    first, last = said.splitlines()
-    assert first == "stopping: a checkpoint of this step is written; once more stops at once"
+    *before, last = said.splitlines()
+    assert "stopping: a checkpoint of this step is written; once more stops at once" in before
     stopped = re.fullmatch(
         rf"stopped at step ([\d,]+) of 22,000; its checkpoint is in {place}; "
         rf"go on with: penstock train --resume --output {place}",

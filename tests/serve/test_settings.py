@@ -23,6 +23,13 @@ def test_later_layers_win_and_sections_are_merged() -> None:
     assert TrainSettings.resolve({"slots": None}).slots == {}
 
 
+def test_short_names_mean_what_the_sections_mean() -> None:
+    given = {"learning_rate": 0.1, "dense_optimizer": {"name": "SGD"}, "on_error": "skip"}
+    found = TrainSettings.resolve(given, {"embedding_learning_rate": 0.2})
+    assert (found.dense_optimizer, found.etl) == ({"name": "SGD", "lr": 0.1}, {"on_error": "skip"})
+    assert found.embedding_optimizer["lr"] == 0.2
+
+
 def test_another_optimizer_does_not_inherit_arguments() -> None:
     found = TrainSettings.resolve({"embedding_optimizer": {"name": "LazyAdam"}})
     assert found.sparse_optimizer() == LazyAdam()

@@ -106,10 +106,9 @@ def train(
     settings = _given(
         model=None if model is None else str(model), epochs=epochs, batch_size=batch_size, staleness=staleness,
         embedding_dim=embedding_dim, valid_share=valid_share, seed=seed, max_steps=max_steps, eval_every=eval_every,
-        checkpoint_every=checkpoint_every, device=device,
-        dense_optimizer=None if learning_rate is None else {"lr": learning_rate},
-        embedding_optimizer=None if embedding_learning_rate is None else {"lr": embedding_learning_rate},
-        etl=_given(engine=engine, on_error=None if on_error is None else str(on_error)) or None,
+        checkpoint_every=checkpoint_every, device=device, learning_rate=learning_rate,
+        embedding_learning_rate=embedding_learning_rate, engine=engine,
+        on_error=None if on_error is None else str(on_error),
     )  # fmt: skip
     from penstock.report.run import RunRecorder
     from penstock.serve import TrainJob
@@ -120,6 +119,8 @@ def train(
 
         def heard(event: str, payload: dict[str, Any]) -> None:
             stop.listen(event, payload)
+            if not json:
+                _tell(event, payload)
             recorder(event, payload)
 
         hooks: dict[str, Any] = {"listener": heard, "stop": stop, "progress": progress}
@@ -130,6 +131,18 @@ def train(
         else:
             job = _new_job(output, data, valid, workflow, recipe, preset, config, settings, overwrite, hooks)
         _run(job, recorder, stop, stack, watch, port, tensorboard, json)
+
+
+def _tell(event: str, payload: dict[str, Any]) -> None:
+    """How far it is, a line each, above the bars and where there are none."""
+    if event == "stage" and (payload["name"], payload["state"]) == ("etl", "begin"):
+        say("making features")
+    elif event == "training":
+        loader, name = payload["loader"], type(payload["model"]).__name__
+        say(f"training {name} on {loader.num_rows:,} rows, {payload['steps']:,} steps of {loader.batch_size:,}")
+    elif event == "record" and payload["kind"] == "valid":
+        auc = f"AUC {payload['auc']:.4f}, " if "auc" in payload else ""
+        say(f"step {payload['step']:,}: {auc}loss {payload['loss']:.4f} on {payload['rows']:,} held-out rows")
 
 
 def _given(**values: Any) -> dict[str, Any]:

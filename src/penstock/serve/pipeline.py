@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -197,6 +198,9 @@ class TrainJob:
         steps = settings.epochs * len(loader)
         steps = steps if settings.max_steps is None else min(steps, settings.max_steps)
         self._tell("training", loader=loader, valid=valid, model=network, store=store, steps=steps)
+        saver = Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints)
+        for earlier in _earlier_records(saver):
+            self._tell("record", **earlier)
         records: list[Mapping[str, Any]] = []
 
         def heard(record: Mapping[str, Any]) -> bool:
@@ -208,7 +212,7 @@ class TrainJob:
             network, loader, store, dense_optimizer=optimizer, scheduler=scheduler, epochs=settings.epochs,
             staleness=settings.staleness, valid=valid, eval_every=settings.eval_every,
             log_every=settings.log_every or max(1, min(50, steps // _RECORDS)),
-            checkpoint_dir=Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints),
+            checkpoint_dir=saver,
             checkpoint_every=settings.checkpoint_every or max(1, len(loader)), max_steps=settings.max_steps,
             autocast=getattr(torch, settings.autocast) if settings.autocast else None, device=device,
             progress=self.progress, callbacks=[heard, *self.callbacks],
@@ -244,6 +248,12 @@ class TrainJob:
         yield
         self._seconds[name] = round(time.perf_counter() - began, 3)
         self._tell("stage", name=name, state="end", seconds=self._seconds[name])
+
+
+def _earlier_records(saver: Checkpointer) -> list[dict[str, Any]]:
+    """What was measured before the checkpoint that a resumed run goes on from."""
+    latest = saver.latest()
+    return [] if latest is None else json.loads((latest / "about.json").read_text())["extra"]["records"]
 
 
 def _speed(records: Sequence[Mapping[str, Any]]) -> float | None:

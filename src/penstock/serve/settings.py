@@ -56,6 +56,13 @@ _PLAIN = {
     "store": ("storage", "num_threads", "init", "pooling", "admission", "eviction"),
 }
 _SLOT_KEYS = ("pooling", "length", "hash_stack", "group", "init")
+# Keys inside sections that have names of their own, the same as the options of the command line.
+SHORTHANDS = {
+    "learning_rate": ("dense_optimizer", "lr"),
+    "embedding_learning_rate": ("embedding_optimizer", "lr"),
+    "engine": ("etl", "engine"),
+    "on_error": ("etl", "on_error"),
+}
 # What a file of settings may also say: where the rows are and how they become features.
 DATA_KEYS = ("data", "valid", "recipe", "preset", "workflow")
 MARK = "penstock_run"  # the key that marks the file in a run's folder
@@ -69,9 +76,10 @@ CHANGEABLE = (
 class TrainSettings:
     """How a model is trained. Sections are mappings; what is left out of one has the default of its class.
 
-    `model`, `dense_optimizer` and `embedding_optimizer` carry a `name` and the arguments of that class; a learning rate
-    is a number or a schedule (`{schedule: Warmup, lr: 0.05, steps: 1000}`). By default `checkpoint_every` is once an
-    epoch, `log_every` every fiftieth step or more often in a short run, `device` the GPU where there is one.
+    `model`, `dense_optimizer` and `embedding_optimizer` carry a `name` and the arguments of that class (`learning_rate`
+    and `embedding_learning_rate` are short for `lr` in the two); a rate is a number or a schedule
+    (`{schedule: Warmup, lr: 0.05, steps: 1000}`). By default `checkpoint_every` is once an epoch, `log_every` every
+    fiftieth step or more often in a short run, `device` the GPU where there is one.
 
     >>> TrainSettings.resolve({"model": "MLP", "epochs": 2}, {"epochs": 1}).epochs
     1
@@ -120,8 +128,11 @@ class TrainSettings:
         """Settings from mappings, of which later ones win; a section that names another class starts anew."""
         values = {f.name: getattr(cls(), f.name) for f in dataclasses.fields(cls)}
         for layer in layers:
-            _keys(layer, values)
-            for key, value in layer.items():
+            _keys(layer, [*values, *SHORTHANDS])
+            for key, value in sorted(layer.items(), key=lambda item: item[0] in SHORTHANDS):  # sections first
+                if key in SHORTHANDS:
+                    key, inner = SHORTHANDS[key]
+                    value = {inner: value}
                 values[key] = _laid_over(key, values[key], value)
         return cls(**values)
 
