@@ -61,25 +61,41 @@ class AddProperties(AddMetadata):
 
 
 class TagAsUserID(Placed, native.TagAsUserID):
-    """Tag the column that identifies users."""
+    """Tag the column that identifies users.
+
+    >>> TagAsUserID().added_tags()
+    ('user_id', 'user')
+    """
 
     saved_as = native.TagAsUserID
 
 
 class TagAsItemID(Placed, native.TagAsItemID):
-    """Tag the column that identifies items."""
+    """Tag the column that identifies items.
+
+    >>> TagAsItemID().added_tags()
+    ('item_id', 'item')
+    """
 
     saved_as = native.TagAsItemID
 
 
 class TagAsUserFeatures(Placed, native.TagAsUserFeatures):
-    """Tag columns that describe users."""
+    """Tag columns that describe users.
+
+    >>> TagAsUserFeatures().added_tags()
+    ('user',)
+    """
 
     saved_as = native.TagAsUserFeatures
 
 
 class TagAsItemFeatures(Placed, native.TagAsItemFeatures):
-    """Tag columns that describe items."""
+    """Tag columns that describe items.
+
+    >>> TagAsItemFeatures().added_tags()
+    ('item',)
+    """
 
     saved_as = native.TagAsItemFeatures
 

@@ -12,7 +12,14 @@ __all__ = ["ColumnSimilarity"]
 
 
 class ColumnSimilarity(Placed, native.ColumnSimilarity):
-    """The similarity of two ids' features; `on_device` is taken and means nothing here."""
+    """The similarity of two ids' features; `on_device` is taken and means nothing here.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> node = [["a", "b"]] >> ColumnSimilarity([[1.0, 0.0], [0.0, 1.0]], metric="inner")
+    >>> Workflow(node).transform(pd.DataFrame({"a": [0, 0], "b": [0, 1]}))["a_b_sim"].tolist()
+    [1.0, 0.0]
+    """
 
     saved_as = native.ColumnSimilarity
 

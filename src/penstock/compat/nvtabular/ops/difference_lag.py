@@ -12,7 +12,14 @@ __all__ = ["DifferenceLag"]
 
 
 class DifferenceLag(Placed, native.DifferenceLag):
-    """`x` minus the `x` of an earlier row of the same series, over the whole data set."""
+    """`x` minus the `x` of an earlier row of the same series, over the whole data set.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> frame = pd.DataFrame({"user": [1, 1], "time": [5, 8]})
+    >>> Workflow(["time"] >> DifferenceLag("user")).transform(frame)["time_difference_lag_1"].tolist()
+    [nan, 3.0]
+    """
 
     saved_as = native.DifferenceLag
 

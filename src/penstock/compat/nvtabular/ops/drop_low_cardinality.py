@@ -8,7 +8,11 @@ __all__ = ["DropLowCardinality"]
 
 
 class DropLowCardinality(Placed, native.DropLowCardinality):
-    """Leaves out columns of few categories."""
+    """Leaves out columns of few categories.
+
+    >>> DropLowCardinality(min_cardinality=10).min_cardinality
+    10
+    """
 
     saved_as = native.DropLowCardinality
 

@@ -8,7 +8,13 @@ __all__ = ["Dropna"]
 
 
 class Dropna(Placed, native.Dropna):
-    """Leaves out rows with missing values."""
+    """Leaves out rows with missing values.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> Workflow(["x"] >> Dropna()).transform(pd.DataFrame({"x": [1.0, None]}))["x"].tolist()
+    [1.0]
+    """
 
     saved_as = native.Dropna
 

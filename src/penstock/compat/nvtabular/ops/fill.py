@@ -8,7 +8,13 @@ __all__ = ["FillMedian", "FillMissing"]
 
 
 class FillMedian(Placed, native.FillMedian):
-    """Missing values become the median."""
+    """Missing values become the median.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> Workflow(["x"] >> FillMedian()).fit_transform(pd.DataFrame({"x": [1.0, 3.0, None]}))["x"].tolist()
+    [1.0, 3.0, 2.0]
+    """
 
     saved_as = native.FillMedian
 

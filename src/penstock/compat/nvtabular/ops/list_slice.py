@@ -8,7 +8,13 @@ __all__ = ["ListSlice"]
 
 
 class ListSlice(Placed, native.ListSlice):
-    """A slice of each list: `ListSlice(start, end, pad, pad_value)`."""
+    """A slice of each list: `ListSlice(start, end, pad, pad_value)`.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> Workflow(["x"] >> ListSlice(-2)).transform(pd.DataFrame({"x": [[1, 2, 3]]}))["x"][0].tolist()
+    [2, 3]
+    """
 
     saved_as = native.ListSlice
 

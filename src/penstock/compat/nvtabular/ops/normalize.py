@@ -28,7 +28,13 @@ class Normalize(Placed, native.Normalize):
 
 
 class NormalizeMinMax(Placed, native.NormalizeMinMax):
-    """The range seen in fitting becomes [0, 1]; a constant column becomes 0."""
+    """The range seen in fitting becomes [0, 1]; a constant column becomes 0.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> Workflow(["x"] >> NormalizeMinMax()).fit_transform(pd.DataFrame({"x": [1.0, 2.0, 3.0]}))["x"].tolist()
+    [0.0, 0.5, 1.0]
+    """
 
     saved_as = native.NormalizeMinMax
 

@@ -8,7 +8,12 @@ __all__ = ["ReduceDtypeSize"]
 
 
 class ReduceDtypeSize(Placed, native.ReduceDtypeSize):
-    """The narrowest dtypes that hold the data."""
+    """The narrowest dtypes that hold the data.
+
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> Workflow(["x"] >> ReduceDtypeSize()).fit({"x": [1, 2]}).output_dtypes
+    {'x': dtype('int8')}
+    """
 
     saved_as = native.ReduceDtypeSize
 

@@ -8,7 +8,13 @@ __all__ = ["Rename"]
 
 
 class Rename(Placed, native.Rename):
-    """Other names for columns."""
+    """Other names for columns.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> Workflow(["x"] >> Rename(postfix="_raw")).transform(pd.DataFrame({"x": [1]})).columns.tolist()
+    ['x_raw']
+    """
 
     saved_as = native.Rename
 

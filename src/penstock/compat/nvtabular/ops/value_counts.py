@@ -8,7 +8,12 @@ __all__ = ["ValueCount"]
 
 
 class ValueCount(Placed, native.ValueCount):
-    """How long lists are, in the schema."""
+    """How long lists are, in the schema.
+
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> Workflow(["x"] >> ValueCount()).fit({"x": [[1], [2, 3]]}).output_schema["x"].value_count.max
+    2
+    """
 
     saved_as = native.ValueCount
 
