@@ -329,3 +329,14 @@ def test_an_operator_under_other_arguments_is_saved_as_its_parent(frame, tmp_pat
     loaded = Workflow.load(tmp_path / "flow")
     assert type(loaded.output.op) is ops.Normalize
     assert loaded.transform(frame).equals(flow.transform(frame))
+
+
+class _Bounded(ops.Clip):
+    """A subclass without a constructor of its own."""
+
+
+def test_arguments_of_subclasses_are_checked():
+    with pytest.raises(ParameterError, match="Clip needs min_value, max_value or both"):
+        _Bounded()
+    with pytest.raises(ParameterError, match=r"_Odd\.out_dtype must be float32 or float64"):
+        type("_Odd", (ops.Normalize,), {})("int8")

@@ -90,7 +90,7 @@ class Operator:
 
             def __init__(self, *args: Any, **kw: Any) -> None:
                 original(self, *args, **kw)
-                if type(self) is cls:
+                if type(self).__init__ is __init__:
                     self.check_params()
 
             __init__.__wrapped__ = original  # type: ignore[attr-defined]
