@@ -15,7 +15,7 @@ import torch
 from penstock.compat.persia import _service
 from penstock.compat.persia.backend import init_backend
 from penstock.compat.persia.ctx import DataCtx, InferCtx, TrainCtx, eval_ctx
-from penstock.compat.persia.data import DataLoader, StreamingDataset
+from penstock.compat.persia.data import DataLoader, IterableDataset, IterableDatasetBase, StreamingDataset
 from penstock.compat.persia.embedding.data import IDTypeFeatureWithSingleID, Label, NonIDTypeFeature, PersiaBatch
 from penstock.compat.persia.embedding.optim import Adagrad
 from penstock.compat.persia.helper import ensure_persia_service
@@ -179,7 +179,64 @@ class TestOneProcess:
             ctx.send_data({"user": 1})
 
 
+class TestOwnDatasets:
+    def test_an_error_in_the_data_set_is_the_error_of_the_loop(self) -> None:
+        class Broken(IterableDataset):
+            def __iter__(self):
+                yield batch(0)
+                yield batch(1)
+                raise KeyError("column")
+
+        with context() as ctx, pytest.raises(KeyError, match="column"):
+            loop(ctx, DataLoader(Broken()))
+
+    def test_something_that_is_no_batch_is_named(self) -> None:
+        class Wrong(IterableDataset):
+            def __iter__(self):
+                yield 3
+
+        with context() as ctx, pytest.raises(DataError, match="got int"):
+            loop(ctx, DataLoader(Wrong()))
+
+    def test_a_loop_that_is_left_lets_the_data_set_go(self) -> None:
+        made: list[int] = []
+
+        class Endless(IterableDataset):
+            def __iter__(self):
+                while True:
+                    made.append(1)
+                    yield batch(0)
+
+        with context() as ctx:
+            for data in DataLoader(Endless(buffer_size=3)):
+                ctx.backward(ctx.forward(data)[0].sum())
+                break
+            time.sleep(0.2)
+            count = len(made)
+            assert count <= 10  # one trained, four looked up ahead, three made ahead
+            time.sleep(0.2)
+            assert len(made) == count
+
+    def test_a_data_set_that_sends_by_itself(self) -> None:
+        class Sending(IterableDatasetBase):
+            def consume_dataset(self):
+                for number in range(4):
+                    self.sender.send(batch(number))
+                    yield number
+
+        with context() as ctx:
+            assert len(loop(ctx, DataLoader(Sending()))) == 4
+
+    def test_one_without_batches_says_what_it_lacks(self) -> None:
+        with context() as ctx, pytest.raises(TypeError, match="IterableDataset must say in __iter__"):
+            loop(ctx, DataLoader(IterableDataset()))
+
+
 class TestTheContextOf2021:
+    def test_what_belongs_to_the_last_release(self) -> None:
+        with TrainCtx(sparse_optimizer=Adagrad()) as ctx, pytest.raises(PenstockError, match="the context of 2021"):
+            ctx.backward(torch.zeros(()))
+
     def test_its_loop_with_a_scaler(self) -> None:
         backend = init_backend(init_output=True, wait_server_ready=True)
         for number in range(40):

@@ -40,7 +40,8 @@ class Process:
     def _print_lines(self) -> None:
         assert self._popen.stdout is not None
         for line in self._popen.stdout:
-            say(self.name, line.rstrip("\n"))
+            with suppress(OSError):  # nobody listens any more, as behind `| head`: the process must not wait for that
+                say(self.name, line.rstrip("\n"))
 
     @property
     def code(self) -> int | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.compat.missing import module_getattr
 from penstock.compat.persia._message import Message
 from penstock.compat.persia._service import service
-from penstock.compat.persia._stream import Reader, StreamTimeout
+from penstock.compat.persia._stream import Reader, Stream, StreamTimeout
 from penstock.compat.persia._training_batch import PersiaTrainingBatch
 from penstock.compat.persia.embedding.data import message_of
 from penstock.compat.persia.logger import get_default_logger
@@ -73,7 +75,7 @@ class StreamingDataset(IterableDatasetBase):
 
 
 class IterableDataset(IterableDatasetBase):
-    """Batches that a subclass yields from `__iter__`; it can be read any number of times.
+    """Batches that a subclass yields from `__iter__`, `buffer_size` of them ahead; it can be read any number of times.
 
     >>> class Empty(IterableDataset):
     ...     def __iter__(self):
@@ -93,7 +95,7 @@ class IterableDataset(IterableDatasetBase):
         yield from (number for number, _ in enumerate(self))
 
     def messages(self, timeout: float, reproducible: bool) -> Source:
-        return Source(message_of(batch) for batch in self)
+        return ThreadSource(self, self.buffer_size)
 
 
 class Source:
@@ -141,6 +143,38 @@ class StreamSource(Source):
 
     def interrupt(self) -> None:
         self._reader.interrupt()
+
+
+class ThreadSource(StreamSource):
+    """The batches of an iterator, made ahead on a thread of its own; its error is raised where the batch is missed."""
+
+    def __init__(self, batches: Iterable[Any], capacity: int) -> None:
+        self._stream, self._error = Stream(capacity), None  # type: tuple[Stream, BaseException | None]
+        self._stream.open(0, "the data set")
+        super().__init__(self._stream.reader(), math.inf, lambda: True)
+        threading.Thread(target=self._fill, args=(batches,), name="penstock-dataset", daemon=True).start()
+
+    def _fill(self, batches: Iterable[Any]) -> None:
+        try:
+            for batch in batches:
+                if not self._stream.put(0, message_of(batch)):
+                    return
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._stream.end(0)
+
+    def __next__(self) -> Message:
+        try:
+            return super().__next__()
+        except StopIteration:
+            if self._error is not None:
+                raise self._error from None
+            raise
+
+    def interrupt(self) -> None:
+        super().interrupt()
+        self._stream.close()
 
 
 class DataLoader:
