@@ -32,6 +32,13 @@ def penstock_run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess:
     return python("-m", "penstock.cli", "run", *arguments, cwd=cwd)
 
 
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < deadline, f"{file.name} never came"
+        time.sleep(0.02)
+
+
 # scripts
 
 
@@ -107,10 +114,7 @@ def test_a_signal_reaches_the_script(tmp_path: Path) -> None:
     )
     process = subprocess.Popen([sys.executable, "-m", "penstock.cli", "run", "main.py"], cwd=tmp_path)
     try:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "started").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_for(tmp_path / "started")
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 143
     finally:
@@ -245,6 +249,24 @@ def test_a_failing_cell_keeps_what_ran_before(tmp_path: Path) -> None:
     assert "cell 2 failed: ZeroDivisionError: division by zero; what ran before it was written" in result.stderr
     assert outputs(tmp_path / "b.ipynb") == ["before\n", "ZeroDivisionError"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.ipynb", "b.ipynb"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX")
+def test_ctrl_c_keeps_what_ran_before(tmp_path: Path) -> None:
+    source = notebook(tmp_path / "a.ipynb", "print('before')", "open('started', 'w')\nimport time\ntime.sleep(60)")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli", "run", str(source)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        wait_for(tmp_path / "started")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert said.startswith("cell 2 stopped; what ran before it was written to ")
+    assert outputs(tmp_path / "a.executed.ipynb") == ["before\n", "KeyboardInterrupt"]
 
 
 def test_a_kernel_that_dies(tmp_path: Path) -> None:

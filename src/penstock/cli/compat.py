@@ -40,7 +40,7 @@ def run(
 
         outcome = run_notebook(program, arguments, output, show=_show, force=force, nvtabular=age, cpu=cpu)
         print(outcome, file=sys.stderr if outcome.failed else sys.stdout)
-        raise typer.Exit(1 if outcome.failed else 0)
+        raise typer.Exit(128 + outcome.signal if outcome.signal else int(outcome.failed is not None))
     if output is not None:
         raise typer.BadParameter("only a notebook is written", param_hint="--output")
     from penstock.compat.run_script import run_in_child

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,11 +30,13 @@ class Outcome:
     seconds: float
     failed: int | None = None
     error: str = ""
+    signal: int | None = None  # what stopped it from outside
 
     def __str__(self) -> str:
         if self.failed is None:
             return f"{self.cells} cells in {self.seconds:.1f} s, written to {self.output}"
-        return f"cell {self.failed} failed: {self.error}; what ran before it was written to {self.output}"
+        what = "failed: " * (self.signal is None) + self.error
+        return f"cell {self.failed} {what}; what ran before it was written to {self.output}"
 
 
 def run_notebook(
@@ -126,30 +130,53 @@ def _kernel_manager(sockets: str) -> type:
 
 
 async def _execute(client: Any, setup: str, screen: Screen) -> dict[str, Any]:
+    """Run the cells one by one; what they came to, as arguments of `Outcome`."""
     exceptions = require("nbclient.exceptions", "notebook")
-    code_cells = [
-        (i, cell) for i, cell in enumerate(client.nb.cells) if cell.cell_type == "code" and cell.source.strip()
-    ]
+    cells = [(i, cell) for i, cell in enumerate(client.nb.cells) if cell.cell_type == "code" and cell.source.strip()]
     client.reset_execution_trackers()
-    for _, cell in code_cells:
+    for _, cell in cells:
         cell.outputs, cell.execution_count = [], None
     async with client.async_setup_kernel():
-        reply = (await client.kc.execute_interactive(setup, silent=True, store_history=False))["content"]
-        if reply["status"] != "ok":
-            raise CompatError(f"{reply.get('evalue', reply['status'])}")
-        info = await client.async_wait_for_reply(client.kc.kernel_info())
-        client.nb.metadata["language_info"] = info["content"]["language_info"]
-        for number, (index, cell) in enumerate(code_cells, 1):
-            screen.line(f"[{number}/{len(code_cells)}] {head_of(cell.source)}")
+        signals = _on_signals(client)
+        await _prepare(client, setup)
+        for number, (index, cell) in enumerate(cells, 1):
+            screen.line(f"[{number}/{len(cells)}] {head_of(cell.source)}")
             began = time.perf_counter()
             try:
                 await client.async_execute_cell(cell, index)
             except exceptions.CellExecutionError as error:
-                return {"cells": number, "failed": number, "error": _error_of(error.ename, error.evalue)}
+                text = "stopped" if signals else _error_of(error.ename, error.evalue)
+                return {"cells": number, "failed": number, "error": text, "signal": next(iter(signals), None)}
             except exceptions.DeadKernelError:
-                return {"cells": number, "failed": number, "error": "the kernel died (out of memory?)"}
+                text = "stopped" if signals else "the kernel died (out of memory?)"
+                return {"cells": number, "failed": number, "error": text, "signal": next(iter(signals), None)}
             screen.line(f"    {time.perf_counter() - began:.1f} s")
-        return {"cells": len(code_cells)}
+        return {"cells": len(cells)}
+
+
+async def _prepare(client: Any, setup: str) -> None:
+    """Activate the old names, before the first cell and without a trace in the notebook."""
+    reply = (await client.kc.execute_interactive(setup, silent=True, store_history=False))["content"]
+    if reply["status"] != "ok":
+        raise CompatError(f"{reply.get('evalue', reply['status'])}")
+    info = await client.async_wait_for_reply(client.kc.kernel_info())
+    client.nb.metadata["language_info"] = info["content"]["language_info"]
+
+
+def _on_signals(client: Any) -> list[int]:
+    """Ctrl-C and SIGTERM interrupt the cell that runs, a second one ends the kernel; the list of what has come."""
+    loop, came = asyncio.get_running_loop(), list[int]()
+
+    def stop(number: int) -> None:
+        came.append(number)
+        end = client.km.interrupt_kernel() if len(came) == 1 else client.km.shutdown_kernel(now=True)
+        pending.add(loop.create_task(end))
+
+    pending: set[Any] = set()  # a task that nobody holds may vanish
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; not the main thread
+            loop.add_signal_handler(number, stop, number)
+    return came
 
 
 def _error_of(name: str, value: str) -> str:
