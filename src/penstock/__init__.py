@@ -21,7 +21,7 @@ _WHERE = {
     "Schema": "core.schema",
     "Workflow": "etl",
 }
-_PACKAGES = ("core", "data", "embedding", "engine", "etl", "kernels", "loader", "nn", "serve", "train")
+_PACKAGES = ("compat", "core", "data", "embedding", "engine", "etl", "kernels", "loader", "nn", "serve", "train")
 _MODULES = {**{name: name for name in _PACKAGES}, "ops": "etl.ops"}
 
 
