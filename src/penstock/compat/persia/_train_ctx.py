@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from penstock.compat.persia import _contexts as contexts
 from penstock.compat.persia import env
+from penstock.compat.persia._contexts import PreprocessMode
+from penstock.compat.persia._embedding_ctx import EmbeddingCtx, device_of
 from penstock.compat.persia._service import service
 from penstock.compat.persia.embedding import EmbeddingConfig
 from penstock.compat.persia.embedding.optim import Optimizer
@@ -14,7 +15,7 @@ from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.params import NONE, Instance, Int, Real, check_all
 
 
-class _Trainer(contexts.EmbeddingCtx):
+class _Trainer(EmbeddingCtx):
     """What both ages share: embeddings that are trained, and batches taken from data loaders."""
 
     embedding_optimizer: Optimizer
@@ -28,7 +29,7 @@ class _Trainer(contexts.EmbeddingCtx):
         config = self.embedding_config
         native = self.embedding_optimizer.to_native(config.bound)
         store = service().train_with(native, config.to_init(), config.admit_probability)
-        device, settings = contexts.device_of(self.device_id, self.model), service().global_config()
+        device, settings = device_of(self.device_id, self.model), service().global_config()
         service().listen(self._port, self._queue)
         if settings.incremental_dir:
             from penstock.compat.persia._incremental import IncrementalWriter
@@ -109,12 +110,12 @@ class TrainCtx(_Trainer):
             "device_id": NONE | Int(),
         }
         check_all(locals(), constraints, "TrainCtx")
-        mode = contexts.PreprocessMode.TRAIN
+        mode = PreprocessMode.TRAIN
         super().__init__(mode, model, embedding_config, threadpool_worker_size, device_id)
         self.world_size, self.rank_id = env.get_world_size() or 1, env.get_rank() or 0
         self.embedding_optimizer, self.dense_optimizer = embedding_optimizer, dense_optimizer
         self.grad_scalar_update_factor = grad_scalar_update_factor
-        device = contexts.device_of(device_id, model)
+        device = device_of(device_id, model)
         self.mixed_precision = mixed_precision and device.type == "cuda"
         if mixed_precision and not self.mixed_precision:
             get_default_logger().info("mixed_precision needs a GPU: training in float32")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.compat.persia import _contexts as contexts
+from penstock.compat.persia._contexts import PreprocessMode
+from penstock.compat.persia._embedding_ctx import EmbeddingCtx
 from penstock.compat.persia._service import service
 from penstock.compat.persia._train_ctx import TrainCtx
 from penstock.compat.persia._training_batch import PersiaTrainingBatch
@@ -59,10 +60,9 @@ class TrainCtx2021(TrainCtx):
         }
         check_all(locals(), constraints, "TrainCtx")
         assert sparse_optimizer is not None
-        modes = contexts.PreprocessMode
         config = EmbeddingConfig(emb_initialization, admit_probability, weight_bound)
-        mode = modes.TRAIN if is_training else modes.EVAL
-        contexts.EmbeddingCtx.__init__(self, mode, None, config, device_id=_first_gpu(device_id))
+        mode = PreprocessMode.TRAIN if is_training else PreprocessMode.EVAL
+        EmbeddingCtx.__init__(self, mode, None, config, device_id=_first_gpu(device_id))
         self.grad_scaler, self.sparse_optimizer, self.embedding_optimizer = (
             grad_scaler,
             sparse_optimizer,
@@ -80,15 +80,15 @@ class TrainCtx2021(TrainCtx):
     @property
     def is_training(self) -> bool:
         """Whether batches are trained on."""
-        return self.preprocess_mode is contexts.PreprocessMode.TRAIN
+        return self.preprocess_mode is PreprocessMode.TRAIN
 
     def train(self) -> None:
         """Train on the batches of coming loops."""
-        self.preprocess_mode = contexts.PreprocessMode.TRAIN
+        self.preprocess_mode = PreprocessMode.TRAIN
 
     def eval(self) -> None:
         """Only look up in coming loops."""
-        self.preprocess_mode = contexts.PreprocessMode.EVAL
+        self.preprocess_mode = PreprocessMode.EVAL
 
     def data_loader(
         self,
@@ -117,8 +117,8 @@ class TrainCtx2021(TrainCtx):
     def backward(self, loss: Any, embedding_gradient_check_frequency: int = 20) -> Any:
         """Of the last release only."""
         raise PenstockError(
-            "this is the context of 2021 (it has a sparse_optimizer): use loss.backward(), ctx.on_after_backward(…) and "
-            "the dense optimizer's step(), or make the context with embedding_optimizer= and dense_optimizer="
+            "this is the context of 2021 (it has a sparse_optimizer): use loss.backward(), ctx.on_after_backward(…) "
+            "and the dense optimizer's step(), or make the context with embedding_optimizer= and dense_optimizer="
         )
 
     def on_after_backward(self, loss_scale: float, batch_idx: int, emb_grad_check_interval: int = 20) -> bool:

@@ -5,15 +5,8 @@
 """
 
 from penstock.compat.missing import module_getattr
-from penstock.compat.persia._contexts import (
-    BaseCtx,
-    DataCtx,
-    EmbeddingCtx,
-    InferCtx,
-    PreprocessMode,
-    cnt_ctx,
-    eval_ctx,
-)
+from penstock.compat.persia._contexts import BaseCtx, DataCtx, PreprocessMode, cnt_ctx
+from penstock.compat.persia._embedding_ctx import EmbeddingCtx, InferCtx, eval_ctx
 from penstock.compat.persia._train_ctx import TrainCtx
 from penstock.compat.persia.backend import init_backend
 

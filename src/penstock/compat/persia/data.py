@@ -212,7 +212,7 @@ class DataLoader:
         self.staleness = embedding_staleness or min(STALENESS, forward_buffer_size)
 
     def __iter__(self) -> Iterator[PersiaTrainingBatch]:
-        from penstock.compat.persia._contexts import current
+        from penstock.compat.persia._embedding_ctx import current
 
         source = self.dataset.messages(self.timeout_ms / 1000, self.reproducible)
         return current()._batches(source, self.staleness, self.reproducible)

@@ -206,14 +206,14 @@ def is_cuda_feature_available() -> bool:
 
 def forward_directly_from_data(batch: PyPersiaBatchData, device_id: int | None = None) -> PersiaTrainingBatch:
     """Look a batch up now, in the embeddings of the present context; nothing is inserted."""
-    from penstock.compat.persia._contexts import current
+    from penstock.compat.persia._embedding_ctx import current
 
     return current().get_embedding_from_data(batch, device_id)
 
 
 def forward_directly_from_bytes(batch: bytes, device_id: int | None = None) -> PersiaTrainingBatch:
     """Look up a batch that came as bytes; nothing is inserted."""
-    from penstock.compat.persia._contexts import current
+    from penstock.compat.persia._embedding_ctx import current
 
     return current().get_embedding_from_bytes(batch, device_id)
 
