@@ -16,11 +16,15 @@ from penstock.compat.missing import module_getattr
 from penstock.core.errors import DataError, ParameterError
 
 
-@pytest.fixture
-def activated() -> Iterator[None]:
-    activate()
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
     yield
     deactivate()
+
+
+@pytest.fixture
+def activated() -> None:
+    activate()
 
 
 @pytest.fixture
@@ -48,9 +52,10 @@ def test_the_modules_are_the_same_objects(activated: None) -> None:
 def test_twice_is_once_and_deactivate_undoes_it() -> None:
     before = list(sys.meta_path)
     activate(packages=["persia"])
+    once = list(sys.meta_path)
     activate(packages=["persia", "merlin"])
     assert active() == ["merlin", "persia"]
-    assert len(sys.meta_path) == len(before) + 1
+    assert sys.meta_path == once
     importlib.import_module("persia")
     deactivate()
     deactivate()

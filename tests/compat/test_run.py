@@ -277,6 +277,18 @@ def test_a_kernel_that_dies(tmp_path: Path) -> None:
     assert outputs(outcome.output) == ["before\n"]
 
 
+def test_a_refusal_comes_before_the_first_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real" / "nvtabular").mkdir(parents=True)
+    (tmp_path / "real" / "nvtabular" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "real"))
+    source = notebook(tmp_path / "a.ipynb", "print('ran')")
+    result = CliRunner().invoke(app, ["run", str(source)])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the real nvtabular is installed" in result.stderr
+    assert not (tmp_path / "a.executed.ipynb").exists()
+    assert CliRunner().invoke(app, ["run", "--force", str(source)]).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("content", "reason"), [("not json", "does not appear to be JSON"), ("{}", "missing a key: cells"), ("[1]", "")]
 )

@@ -113,8 +113,8 @@ def _refuse_the_real_one(package: str, force: bool) -> None:
     spec = find_elsewhere(package, None, without=_finder)
     if spec is not None and not force and (place := _code_of(spec, package)) is not None:
         raise CompatError(
-            f"the real {package} is installed ({place}); uninstall it, leave it out of packages=, or pass force=True "
-            f"to put Penstock in its place"
+            f"the real {package} is installed ({place}); uninstall it, leave it out of packages=, or put Penstock in "
+            f"its place with force=True (penstock run --force)"
         )
 
 

@@ -56,6 +56,9 @@ def run_notebook(
     if not place.parent.is_dir():
         raise CompatError(f"cannot write {place}: there is no folder {place.parent}")
     content = read_notebook(source)
+    for cell in content.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
     started = time.perf_counter()
     outcome: dict[str, Any] = {}
     try:
@@ -63,9 +66,10 @@ def run_notebook(
             screen = Screen(show)
             client = _client(content, source, screen, sockets)
             outcome = asyncio.run(_execute(client, _setup(source, arguments or [], activation), screen))
-    finally:  # also on Ctrl-C: what has run is kept
-        with replacing(place) as partial:
-            require("nbformat", "notebook").write(content, partial)
+    finally:  # whatever happens: what has run is kept
+        if any(cell.get("execution_count") for cell in content.cells):
+            with replacing(place) as partial:
+                require("nbformat", "notebook").write(content, partial)
     return Outcome(place, outcome.pop("cells"), time.perf_counter() - started, **outcome)
 
 
@@ -134,8 +138,6 @@ async def _execute(client: Any, setup: str, screen: Screen) -> dict[str, Any]:
     exceptions = require("nbclient.exceptions", "notebook")
     cells = [(i, cell) for i, cell in enumerate(client.nb.cells) if cell.cell_type == "code" and cell.source.strip()]
     client.reset_execution_trackers()
-    for _, cell in cells:
-        cell.outputs, cell.execution_count = [], None
     async with client.async_setup_kernel():
         signals = _on_signals(client)
         await _prepare(client, setup)
@@ -156,7 +158,8 @@ async def _execute(client: Any, setup: str, screen: Screen) -> dict[str, Any]:
 
 async def _prepare(client: Any, setup: str) -> None:
     """Activate the old names, before the first cell and without a trace in the notebook."""
-    reply = (await client.kc.execute_interactive(setup, silent=True, store_history=False))["content"]
+    silently = {"silent": True, "store_history": False, "output_hook": lambda message: None}
+    reply = (await client.kc.execute_interactive(setup, **silently))["content"]
     if reply["status"] != "ok":
         raise CompatError(f"{reply.get('evalue', reply['status'])}")
     info = await client.async_wait_for_reply(client.kc.kernel_info())
