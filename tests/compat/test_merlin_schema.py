@@ -13,7 +13,7 @@ from penstock import ColumnSchema as NativeColumn
 from penstock import Role
 from penstock import Schema as NativeSchema
 from penstock.compat import activate, deactivate
-from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
+from penstock.core.errors import ArtefactError, ColumnNotFoundError, ParameterError, SchemaError
 
 
 @pytest.fixture(autouse=True)
@@ -215,3 +215,81 @@ def test_dispatch():
     assert dispatch.read_dispatch(fmt="csv") is pd.read_csv
     with pytest.raises(AttributeError, match="exists in Merlin and not here"):
         dispatch.ExtData  # noqa: B018
+
+
+TEXT = """
+# what Merlin writes beside data
+feature {
+  name: "item_id"
+  type: INT
+  int_domain { name: "item_id" min: 0 max: 51996 is_categorical: true }
+  annotation {
+    tag: "item_id" tag: "categorical"
+    extra_metadata { type_url: "type.googleapis.com/google.protobuf.Struct" value: "\\n\\021\\n\\013num_buckets" }
+  }
+}
+feature {
+  name: "genres" type: INT
+  value_count { min: 0 max: 4 }
+  annotation { tag: ["list", "categorical"] }
+}
+feature { name: 'price' type: FLOAT float_domain { min: -1.5 max: 2e3 } annotation: { tag: "continuous" } }
+feature { name: "click" type: INT annotation { tag: "target" tag: "binary_classification" } }
+"""
+
+
+class TestSchemasBesideData:
+    def test_text(self, tmp_path):
+        from merlin.schema import Tags
+        from merlin.schema.io.tensorflow_metadata import TensorflowMetadata
+
+        (tmp_path / "schema.pbtxt").write_text(TEXT)
+        s = TensorflowMetadata.from_proto_text_file(tmp_path).to_merlin_schema()
+        assert s.column_names == ["item_id", "genres", "price", "click"]
+        assert s["item_id"].int_domain.max == 51996 and Tags.ITEM in s["item_id"].tags
+        assert s["genres"].is_ragged and s["genres"].value_count.max == 4
+        assert s["price"].float_domain.max == 2000.0 and s["price"].float_domain.min == -1.5
+        assert s.select_by_tag(Tags.TARGET).column_names == ["click"]
+        TensorflowMetadata.from_merlin_schema(s).to_proto_text_file(tmp_path / "again")
+        assert TensorflowMetadata.from_proto_text_file(tmp_path / "again").to_merlin_schema() == s
+
+    def test_json(self):
+        from merlin.schema.io.tensorflow_metadata import TensorflowMetadata
+
+        text = """{"feature": [{"name": "user", "type": "INT", "intDomain": {"min": "0", "max": "9"},
+          "valueCount": {"min": "2", "max": "2"}, "annotation": {"tag": ["categorical"],
+          "extraMetadata": [{"is_list": true, "is_ragged": false, "dtype_item_size": 32.0, "myUnit": "EUR"}]}}]}"""
+        column = TensorflowMetadata.from_json(text).to_merlin_schema()["user"]
+        assert column.dtype.name == "int32" and column.int_domain.max == 9
+        assert column.is_list and not column.is_ragged and column.properties["myUnit"] == "EUR"
+
+    def test_data_that_nvtabular_wrote(self, tmp_path):
+        import nvtabular as nvt
+        from merlin.schema import Tags
+
+        frame = pd.DataFrame({"item_id": [5, 6], "genres": [[1], [2, 3]], "price": [0.5, 1.0], "click": [0, 1], "x": 1})
+        frame.to_parquet(tmp_path / "part_0.parquet")
+        (tmp_path / "schema.pbtxt").write_text(TEXT)
+        (tmp_path / "_file_list.txt").write_text("1\\npart_0.parquet")
+        for source in (str(tmp_path), [str(tmp_path / "part_0.parquet")], str(tmp_path / "*.parquet")):
+            data = nvt.Dataset(source)
+            assert data.schema.select_by_tag(Tags.TARGET).column_names == ["click"]
+            assert data.native.schema["item_id"].cardinality == 51997
+        assert data.schema["x"].dtype == np.int64
+
+    def test_damage(self, tmp_path):
+        from merlin.schema.io.tensorflow_metadata import TensorflowMetadata
+
+        with pytest.raises(ArtefactError, match=r"schema\.pbtxt does not exist"):
+            TensorflowMetadata.from_proto_text_file(tmp_path)
+        (tmp_path / "schema.pbtxt").write_text(TEXT[:200])
+        with pytest.raises(ArtefactError, match="ends in the middle of a message"):
+            TensorflowMetadata.from_proto_text_file(tmp_path)
+        with pytest.raises(ArtefactError, match="line 2 is not the text form"):
+            TensorflowMetadata.from_proto_text('feature {\n "open }')
+        with pytest.raises(ArtefactError, match="'}' stands where a field"):
+            TensorflowMetadata.from_proto_text("}")
+        with pytest.raises(ArtefactError, match="without a name"):
+            TensorflowMetadata.from_proto_text("feature { type: INT }")
+        with pytest.raises(ArtefactError, match="not a schema in JSON"):
+            TensorflowMetadata.from_json("[")

@@ -11,12 +11,14 @@ from typing import Any
 
 import polars as pl
 
+from penstock.compat.merlin.schema.io.tensorflow_metadata import schema_beside
 from penstock.core.dtypes import canonical, to_polars
 from penstock.core.errors import ColumnNotFoundError, ParameterError, suggest
 from penstock.core.params import Real, check
-from penstock.core.schema import Schema
+from penstock.core.schema import Role, Schema
 from penstock.data.dataset import DEFAULT_PART_SIZE, Dataset
-from penstock.data.files import parse_bytes
+from penstock.data.described import merged
+from penstock.data.files import is_remote, parse_bytes
 from penstock.data.partition import Partition
 
 ENGINES = ("parquet", "csv", "avro")
@@ -99,7 +101,17 @@ def _files(
     data = Dataset(
         paths, format=engine, part_size=part_size, dtypes=wanted or None, storage_options=storage_options, **options
     )
+    data = _as_merlin_described(data)
     return data if chosen is None else data.select(list(chosen))
+
+
+def _as_merlin_described(data: Dataset) -> Dataset:
+    """Tags and domains that NVTabular wrote beside its data, where Penstock wrote none."""
+    path = data.partitions[0].path
+    if path is None or is_remote(path) or any(c.role is not Role.OTHER or c.tags for c in data.schema):
+        return data
+    described = schema_beside(path)
+    return data if described is None else data.with_schema(merged(data.schema, described.to_native()))
 
 
 def naturally_sorted(paths: Sequence[Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`nvtabular.tools`: what takes its place is in `penstock.data.synthetic` and `penstock profile`."""
+"""`nvtabular.tools`: what takes its place is in `penstock.data.synthetic` and `penstock inspect`."""
 
 from penstock.compat.missing import module_getattr
 

@@ -1,0 +1,156 @@
+"""Schemas in the form that Merlin wrote beside data: `schema.pbtxt`, later `.merlin/schema.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.compat.merlin.schema.io import text_proto
+from penstock.compat.merlin.schema.io.text_proto import Word
+from penstock.compat.merlin.schema.schema import ColumnSchema, Schema
+from penstock.compat.merlin.schema.tags import text_of
+from penstock.compat.missing import module_getattr
+from penstock.core.artefact import replacing
+from penstock.core.errors import ArtefactError
+
+__all__ = ["TensorflowMetadata"]
+
+_KINDS = {"INT": "int64", "FLOAT": "float32", "BYTES": "str", "STRUCT": "object", "TYPE_UNKNOWN": "unknown"}
+
+
+class TensorflowMetadata:
+    """A schema of `tensorflow_metadata`, read from its text or JSON form, without protocol buffers.
+
+    >>> text = 'feature { name: "user" type: INT int_domain { max: 9 } annotation { tag: "categorical" } }'
+    >>> column = TensorflowMetadata.from_proto_text(text).to_merlin_schema()["user"]
+    >>> column.int_domain.max, column.dtype.name
+    (9, 'int64')
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    @classmethod
+    def from_merlin_schema(cls, schema: Schema) -> TensorflowMetadata:
+        return cls(schema)
+
+    def to_merlin_schema(self) -> Schema:
+        return self._schema
+
+    @classmethod
+    def from_proto_text(cls, path_or_proto_text: Any, where: str = "the schema") -> TensorflowMetadata:
+        """From the text form."""
+        message = text_proto.parse(str(path_or_proto_text), where)
+        return cls(Schema([_column(_single(feature), where) for feature in message.get("feature", ())]))
+
+    @classmethod
+    def from_proto_text_file(cls, path: Any, file_name: str = "schema.pbtxt") -> TensorflowMetadata:
+        """From a file, or from the file of that name in a folder."""
+        file = Path(path) / file_name if Path(path).is_dir() else Path(path)
+        return cls.from_proto_text(_read(file), str(file))
+
+    @classmethod
+    def from_json(cls, text: Any, where: str = "the schema") -> TensorflowMetadata:
+        """From the JSON form."""
+        try:
+            features = json.loads(text).get("feature", ())
+        except (ValueError, AttributeError) as error:
+            raise ArtefactError(f"{where} is not a schema in JSON: {error}") from error
+        return cls(Schema([_column(_snake(feature), where) for feature in features]))
+
+    @classmethod
+    def from_json_file(cls, path: Any, file_name: str = "schema.json") -> TensorflowMetadata:
+        file = Path(path) / file_name if Path(path).is_dir() else Path(path)
+        return cls.from_json(_read(file), str(file))
+
+    def to_proto_text(self) -> str:
+        """The text form."""
+        return text_proto.write({"feature": [_feature(column) for column in self._schema]})
+
+    def to_proto_text_file(self, path: Any, file_name: str = "schema.pbtxt") -> None:
+        """Write the text form to a folder."""
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / file_name) as partial:
+            partial.write_text(self.to_proto_text())
+
+
+def schema_beside(file: str) -> Schema | None:
+    """The schema that Merlin wrote into the folder of a data file, or the one above it; None where there is none."""
+    folder = Path(file).parent
+    for place in (folder, folder.parent):
+        if (place / ".merlin" / "schema.json").is_file():
+            return TensorflowMetadata.from_json_file(place / ".merlin" / "schema.json").to_merlin_schema()
+        if (place / "schema.pbtxt").is_file():
+            return TensorflowMetadata.from_proto_text_file(place / "schema.pbtxt").to_merlin_schema()
+    return None
+
+
+def _read(file: Path) -> str:
+    if not file.is_file():
+        raise ArtefactError(f"{file} does not exist")
+    return file.read_text()
+
+
+def _single(message: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """Fields that come once by themselves, tags and such as lists."""
+    repeated = ("tag", "extra_metadata")
+    return {
+        name: values if name in repeated else _single(values[0]) if isinstance(values[0], Mapping) else values[0]
+        for name, values in message.items()
+        if values
+    }
+
+
+def _snake(value: Any) -> Any:
+    """JSON spells fields in camel case, and 64-bit numbers as text; further metadata is the user's own."""
+    if isinstance(value, Mapping):
+        renamed = {k: "".join(f"_{c.lower()}" if c.isupper() else c for c in k) for k in value}
+        return {renamed[k]: v if k == "extraMetadata" else _snake(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_snake(v) for v in value]
+    return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
+
+
+def _column(feature: Mapping[str, Any], where: str) -> ColumnSchema:
+    if "name" not in feature:
+        raise ArtefactError(f"{where} describes a feature without a name")
+    annotation = feature.get("annotation") or {}
+    properties: dict[str, Any] = {}
+    for extra in annotation.get("extra_metadata") or ():
+        if isinstance(extra, Mapping):
+            properties |= {k: v for k, v in extra.items() if not str(k).startswith(("@", "type_url", "value"))}
+    flags = {k: properties.pop(k, None) for k in ("is_list", "is_ragged")}
+    size = properties.pop("dtype_item_size", None)
+    kind = _KINDS.get(str(feature.get("type", "TYPE_UNKNOWN")), "unknown")
+    if size and kind in ("int64", "float32"):
+        kind = f"{kind.rstrip('0123456789')}{int(size)}"
+    domain = feature.get("int_domain") or feature.get("float_domain")
+    if domain:
+        properties["domain"] = {k: v for k, v in domain.items() if k in ("min", "max", "name")}
+    counts = feature.get("value_count")
+    if counts:
+        properties["value_count"] = {k: v for k, v in counts.items() if k in ("min", "max")}
+    return ColumnSchema(
+        str(feature["name"]), annotation.get("tag") or [], properties, kind,
+        is_list=True if flags["is_list"] or counts else None,
+    )  # fmt: skip
+
+
+def _feature(column: ColumnSchema) -> dict[str, Any]:
+    kind = "INT" if column.dtype.is_integer else "FLOAT" if column.dtype.is_float else "BYTES"
+    out: dict[str, Any] = {"name": column.name, "type": Word(kind)}
+    counts = column.properties.get("value_count")
+    if column.is_list and counts:
+        out["value_count"] = {k: v for k, v in counts.items() if v is not None}
+    domain = column.properties.get("domain")
+    if domain and kind in ("INT", "FLOAT"):
+        out["int_domain" if kind == "INT" else "float_domain"] = {k: v for k, v in domain.items() if v is not None}
+    if len(column.tags):
+        out["annotation"] = {"tag": [text_of(tag) for tag in column.tags]}
+    return out
+
+
+__getattr__ = module_getattr(__name__)
