@@ -95,7 +95,7 @@ class HttpServer:
             timeout_graceful_shutdown=GRACE_SECONDS, lifespan="on", ws="none", server_header=False,
         )  # fmt: skip
         self._server = _Server(config)
-        self._thread = threading.Thread(target=self._serve, name="penstock-serve")
+        self._thread = threading.Thread(target=self._serve, name="penstock-serve", daemon=True)
         if not _is_loopback(host):
             warnings.warn(
                 f"listening on {host}, not only on this machine: whoever reaches port {self.port} can ask for "
