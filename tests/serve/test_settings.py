@@ -18,7 +18,7 @@ def test_later_layers_win_and_sections_are_merged() -> None:
     found = TrainSettings.resolve(file, {"epochs": 1, "dense_optimizer": {"lr": 0.1}})
     assert (found.model, found.epochs) == ({"name": "MLP", "hidden": [8]}, 1)
     assert found.dense_optimizer == {"name": "Adam", "lr": 0.1}
-    assert found.sparse_optimizer() == Adagrad(lr=0.2, initial_accumulator=1e-3)
+    assert found.sparse_optimizer() == Adagrad(lr=0.2, initial_accumulator=1e-5)
     assert TrainSettings.resolve({"model": "DeepFM"}).model == {"name": "DeepFM"}
     assert TrainSettings.resolve({"slots": None}).slots == {}
 
@@ -73,6 +73,17 @@ def test_bad_settings(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ParameterError) as error:
         TrainSettings.resolve(given)
     assert said in str(error.value)
+
+
+def test_small_numbers_are_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text("learning_rate: 1e-3\nembedding_optimizer: {initial_accumulator: 2.5E-6}\nseed: 10\n")
+    found = TrainSettings.resolve(read_config(file))
+    assert (found.dense_optimizer["lr"], found.seed) == (1e-3, 10)
+    assert found.embedding_optimizer["initial_accumulator"] == 2.5e-6
+    file.write_text("a: !!python/object/apply:os.getcwd []\n")
+    with pytest.raises(ParameterError, match="is not valid YAML"):
+        read_config(file)
 
 
 def test_files(tmp_path: Path) -> None:

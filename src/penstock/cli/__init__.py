@@ -23,5 +23,6 @@ def main() -> None:
     """The `penstock` command."""
     # Idle OpenMP threads that spin starve the loader's and the store's. Read when torch is loaded, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorBoard brings TensorFlow along, banners and all
     signal.signal(signal.SIGTERM, _terminate)
     app()

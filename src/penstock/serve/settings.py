@@ -7,6 +7,7 @@ every key filled in.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +106,7 @@ class TrainSettings:
     device: str | None = None
     dense_optimizer: Mapping[str, Any] = field(default_factory=lambda: {"name": "Adam", "lr": 2e-3})
     embedding_optimizer: Mapping[str, Any] = field(
-        default_factory=lambda: {"name": "Adagrad", "lr": 0.05, "initial_accumulator": 1e-3}
+        default_factory=lambda: {"name": "Adagrad", "lr": 0.05, "initial_accumulator": 1e-5}
     )
     store: Mapping[str, Any] = field(default_factory=dict)
     slots: Mapping[str, Any] = field(default_factory=dict)
@@ -191,13 +192,22 @@ class TrainSettings:
         return pooling
 
 
+class _Loader(yaml.SafeLoader):
+    """Plain data only, and `1e-3` is a number, as everybody means it; YAML 1.1 would have it a text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
 def read_config(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file."""
     file = Path(path)
     if not file.is_file():
         raise ParameterError(f"{file} does not exist")
     try:
-        found = yaml.safe_load(file.read_text())
+        found = yaml.load(file.read_text(), Loader=_Loader)  # a safe loader
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ParameterError(f"{file} is not valid YAML: {error}") from error
     if not isinstance(found, Mapping):
