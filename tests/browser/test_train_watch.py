@@ -12,9 +12,9 @@ from penstock.data.synthetic import criteo
 def test_the_page_of_a_command(watch, tmp_path) -> None:
     from playwright.sync_api import expect
 
-    criteo(tmp_path / "day.tsv", 6_000, cardinalities=100)
+    criteo(tmp_path / "day.tsv", 3_000, cardinalities=100)
     command = [sys.executable, "-m", "penstock.cli", "train", str(tmp_path / "day.tsv"), "--preset", "criteo"]
-    options = ["--output", str(tmp_path / "run"), "--epochs", "4", "--batch-size", "64", "--watch", "--no-progress"]
+    options = ["--output", str(tmp_path / "run"), "--epochs", "2", "--batch-size", "64", "--watch", "--no-progress"]
     seen = watch()
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None and process.stdout is not None
