@@ -148,6 +148,8 @@ def test_the_rewrite_line_by_line() -> None:
         ("from nvtabular import Dataset as D\nD(p, cpu=True)\n", "from penstock import Dataset as D\nD(p)\n"),
         ("from nvtabular import Dataset\nDataset(cpu=True, path_or_source=p)\n",
          "from penstock import Dataset\nDataset(source=p)\n"),
+        ("import nvtabular as nvt\nprint(f'é {nvt.Dataset} {nvt.Workflow!r:>3}')\n",
+         "import penstock as ps\nprint(f'é {ps.Dataset} {ps.Workflow!r:>3}')\n"),
         ("from nvtabular import Dataset\r\nDataset(p)\r\n", "from penstock import Dataset\r\nDataset(p)\r\n"),
         ("from persia.embedding.optim import Adagrad\nAdagrad(0.1, initial_accumulator_value=1)\n",
          'from penstock.embedding import Adagrad\nAdagrad(0.1, initial_accumulator=1, form="persia")\n'),
@@ -169,6 +171,7 @@ def test_forms_of_imports_and_calls(before: str, expected: str) -> None:
         ),
         ("import nvtabular as nvt\ndef f(nvt):\n    return nvt.x\n", 2, "nvt is given another meaning here"),
         ("import nvtabular as nvt\nd = nvt.Dataset(p)\nd.to_ddf().compute()\n", 3, "to_ddf: Dataset.to_polars()"),
+        ("from nvtabular import Dataset\nf'{Dataset(p, cpu=True)}'\n", 2, "inside an f-string they are not rewritten"),
         ("import nvtabular as nvt\nnvt.unheard.of()\n", 2, "nvtabular.unheard.of: no mechanical rewrite; see docs/"),
         (
             "from persia.ctx import TrainCtx\n",

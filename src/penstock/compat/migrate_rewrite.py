@@ -6,11 +6,11 @@ import ast
 from dataclasses import dataclass
 
 from penstock.compat import names
+from penstock.compat.migrate_imports import chains, import_line, imported, joined, names_in
 from penstock.compat.migrate_rules import ATTRIBUTES, Rule, rules
 from penstock.compat.source_edits import Text
 
 _REACHABLE = ("penstock", "penstock.ops")  # what `import penstock` alone brings
-_MODULE_OF = {"penstock.ops": "penstock.etl.ops"}  # where it is imported from
 _SHORT = "ps"
 
 
@@ -50,14 +50,16 @@ class _Rewriter:
         self.imports: list[tuple[ast.Import | ast.ImportFrom, list[tuple[ast.alias, _Binding]]]] = []
         self.extra: list[str] = []  # imports that references through a module turned out to need
         self.left: list[str] = []
-        self.theirs = _imported(tree)  # (module, name) of other imports: what the script calls it
-        self.taken = _names(tree)
+        self.theirs = imported(tree)  # (module, name) of other imports: what the script calls it
+        self.taken = names_in(tree)
         self.notes: set[Note] = set()
+        strings = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+        self.in_strings = {id(inner) for string in strings for inner in ast.walk(string)}
 
     def run(self) -> tuple[str, list[Note], list[str]]:
         self._read_imports()
         self._rename_modules()
-        for reference in _chains(self.tree):
+        for reference in chains(self.tree):
             self._rewrite_reference(reference)
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
@@ -95,7 +97,7 @@ class _Rewriter:
                 self._keep(binding, stored[binding.local], f"{binding.local} is given another meaning here")
             elif rule is None:
                 continue
-            elif not _names_an_object(rule):
+            elif rule.is_module:
                 binding.module = rule.to
                 if rule.to == "penstock":
                     binding.new_local = _SHORT if _SHORT not in self.taken else "penstock"
@@ -133,7 +135,7 @@ class _Rewriter:
         for length in range(len(tails), -1, -1):
             old = ".".join([binding.old, *tails[:length]])
             rule = rules().get(old)
-            if rule is not None and (_names_an_object(rule) or length == len(tails)):
+            if rule is not None and (not rule.is_module or length == len(tails)):
                 return binding, old, rule, parts[len(tails) - length]
         return binding, whole, None, node
 
@@ -148,8 +150,10 @@ class _Rewriter:
         if rule.note:
             self._note(node.lineno, f"{old.rsplit('.', 1)[-1]}: {rule.note}")
         start, end = self.text.span(part)
-        if (new := self._spelling(binding, old, rule)) != self.text.source[start:end]:
-            self.text.replace(start, end, new)
+        if self.text.source[start:end].startswith(binding.local):
+            self.text.replace(start, end, self._spelling(binding, old, rule))
+        else:  # positions inside an f-string of several lines may be wrong
+            self._leave(binding, old, node.lineno)
 
     def _spelling(self, binding: _Binding, old: str, rule: Rule) -> str:
         """How the script refers to the native name from now on."""
@@ -163,7 +167,7 @@ class _Rewriter:
             binding.used = True
             return f"{binding.new_local}{rule.to.removeprefix(binding.module)}"
         local = self._local(rule.to)
-        if (module, name) not in self.theirs and (line := _import_line(rule.to, local)) not in self.extra:
+        if (module, name) not in self.theirs and (line := import_line(rule.to, local)) not in self.extra:
             self.extra.append(line)
         return local
 
@@ -181,6 +185,9 @@ class _Rewriter:
         if found is None or found[2] is None or found[0].frozen:
             return
         old, rule = found[1].rsplit(".", 1)[-1], found[2]
+        if id(call) in self.in_strings:  # up to Python 3.11 an f-string is one token: there is no place for a comma
+            self._note(call.lineno, f"{old}: look at its arguments; inside an f-string they are not rewritten")
+            return
         if rule.positional is not None and len(call.args) > rule.positional:
             self._note(
                 call.args[rule.positional].lineno, f"{old}: name the arguments after the first {rule.positional}"
@@ -257,8 +264,8 @@ class _Rewriter:
                 if rule is None and isinstance(node, ast.ImportFrom):
                     self._leave(binding, binding.old, node.lineno)
             if rule is not None and not binding.frozen and self._needs_import(binding, rule):
-                lines.append(_import_line(rule.to, binding.new_local))
-        lines = _joined(sorted(lines, key=lambda line: line.startswith("from")))
+                lines.append(import_line(rule.to, binding.new_local))
+        lines = joined(sorted(lines, key=lambda line: line.startswith("from")))
         if kept:
             listed = ", ".join(self.text.text(alias) for alias in kept)
             head = "import" if isinstance(node, ast.Import) else f"from {node.module} import"
@@ -267,9 +274,7 @@ class _Rewriter:
 
     def _needs_import(self, binding: _Binding, rule: Rule) -> bool:
         there = tuple(rule.to.rsplit(".", 1)) in self.theirs
-        used = (
-            binding.module is None or binding.used
-        )  # a module may have been only a way to names imported by themselves
+        used = binding.module is None or binding.used  # a module may have been only a way to names of its own
         return used and not there and not rule.is_literal
 
     @staticmethod
@@ -278,57 +283,5 @@ class _Rewriter:
         return any(name.startswith(f"{old}.") for name in rules())
 
 
-def _imported(tree: ast.AST) -> dict[tuple[str, str], str]:
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return {(node.module or "", alias.name): alias.asname or alias.name for node in statements for alias in node.names}
-
-
-def _names(tree: ast.AST) -> set[str]:
-    """Every name that means something in the script."""
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            found.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, ast.alias):
-            found.add(node.asname or node.name.split(".")[0])
-    return found
-
-
-def _names_an_object(rule: Rule) -> bool:
-    """A class, function or literal, as against a module."""
-    return rule.is_literal or rule.to.rsplit(".", 1)[-1][0].isupper() or rule.to.endswith("get_embedding_sizes")
-
-
 def _is_load(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Load)
-
-
-def _chains(tree: ast.AST) -> list[ast.expr]:
-    """Every longest chain `a`, `a.b`, `a.b.c` that is read."""
-    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    return [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in inner and isinstance(node.ctx, ast.Load)
-    ]
-
-
-def _import_line(new: str, local: str) -> str:
-    module, _, name = new.rpartition(".")
-    if not module:
-        return f"import {new}" if local == new else f"import {new} as {local}"
-    source = _MODULE_OF.get(module, module)
-    return f"from {source} import {name}" if local == name else f"from {source} import {name} as {local}"
-
-
-def _joined(lines: list[str]) -> list[str]:
-    """`from a import b` and `from a import c` as one line."""
-    by_module: dict[str, list[str]] = {}
-    for line in lines:
-        head, _, name = line.partition(" import ")
-        by_module.setdefault(head if name else line, []).append(name)
-    return [
-        f"{head} import {', '.join(dict.fromkeys(found))}" if found[0] else head for head, found in by_module.items()
-    ]

@@ -25,6 +25,7 @@ class Rule:
     """One old name: where it went and what becomes of the arguments of a call."""
 
     to: str
+    is_module: bool = False
     positional: int | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     add: Mapping[str, str] = field(default_factory=dict)
