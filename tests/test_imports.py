@@ -58,6 +58,8 @@ HOMES = {
     "prometheus_client": ("serve/http*",),
     "nbclient": ("compat/*",),
     "nbformat": ("compat/*",),
+    "ipykernel": ("compat/*",),
+    "jupyter_client": ("compat/*",),
     "tensorboard": ("train/*",),
     "typer": ("cli/*",),
     "rich": ("cli/*", "report/*", "core/progress.py"),

@@ -12,6 +12,7 @@ import pytest
 
 import penstock.compat
 from penstock.compat import CompatError, activate, active, deactivate, names, settings
+from penstock.compat.after_import import AfterImport
 from penstock.compat.missing import module_getattr
 from penstock.core.errors import DataError, ParameterError
 
@@ -153,6 +154,26 @@ def test_a_wrong_table_names_the_entry(entry: object) -> None:
         names.parse({"old.ops": {"Clip": entry, "Log": "same"}}, "old.yaml")
     with pytest.raises(DataError, match=r"old\.ops must map names to entries"):
         names.parse({"old.ops": "same"}, "old.yaml")
+
+
+# what waits for another package
+
+
+def test_a_package_is_changed_right_after_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "waited_for.py").write_text("value = 1\nseen = __spec__.loader is __loader__\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "waited_for", raising=False)
+    before, given = list(sys.meta_path), []
+    waiting = AfterImport("waited_for", given.append)
+    waiting.start()
+    assert given == []
+    module = importlib.import_module("waited_for")
+    assert given == [module]
+    assert module.seen
+    assert type(module.__spec__.loader).__name__ == "SourceFileLoader"
+    assert sys.meta_path == before
+    AfterImport("waited_for", given.append).start()
+    assert given == [module, module]
 
 
 # settings

@@ -85,7 +85,8 @@ def test_what_is_not_a_script(tmp_path: Path) -> None:
     assert "only a notebook is written" in refused.stderr
 
 
-def test_old_imports_work_in_spawned_children(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["spawn", "forkserver"] if os.name == "posix" else ["spawn"])
+def test_old_imports_work_in_children(method: str, tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(
         "import multiprocessing as mp\n"
         "import persia\n"
@@ -93,7 +94,7 @@ def test_old_imports_work_in_spawned_children(tmp_path: Path) -> None:
         "    import nvtabular, persia\n"
         "    queue.put((nvtabular.__name__, persia.__name__, __name__))\n"
         "if __name__ == '__main__':\n"
-        "    context = mp.get_context('spawn')\n"
+        f"    context = mp.get_context({method!r})\n"
         "    queue = context.Queue()\n"
         "    process = context.Process(target=child, args=(queue,))\n"
         "    process.start()\n"
@@ -301,6 +302,13 @@ def test_what_is_not_a_notebook(content: str, reason: str, tmp_path: Path) -> No
         run_notebook.run_notebook(tmp_path / "absent.ipynb")
     with pytest.raises(CompatError, match="there is no folder"):
         run_notebook.run_notebook(source, output=tmp_path / "no" / "b.ipynb")
+
+
+def test_without_the_extra_the_pip_command_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nbformat", None)  # type: ignore[arg-type]
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "a.ipynb")])
+    assert result.exit_code == 1
+    assert "pip install 'penstock[notebook]'" in result.stderr
 
 
 def test_options_after_a_notebook_are_refused(tmp_path: Path) -> None:
