@@ -129,7 +129,20 @@ class TestTogether:
     def test_a_trainer_that_fails_gives_its_exit_code(self, scripts) -> None:
         done = launched(*scripts(count=10**9, enough=5, code=7))
         assert done.returncode == 7
-        assert "launcher       | nn-worker.0 ended with exit code 7; ending the others" in done.stdout
+        assert "launcher       | ended: nn-worker.0 with exit code 7; ending the others" in done.stdout
+
+    def test_a_trainer_that_dies_is_one_line_in_the_data_loader(self, scripts, tmp_path: Path) -> None:
+        arguments = scripts(count=10**9)
+        trainer = tmp_path / "trainer.py"
+        trainer.write_text(
+            trainer.read_text().replace("    count += 1", "    sys.stdout.flush(); import os; os._exit(9)")
+        )
+        done = launched(*arguments)
+        assert done.returncode == 9
+        lines = [line for line in done.stdout.splitlines() if line.startswith("data-loader.0")]
+        assert len(lines) == 1 and re.search(r"error: the trainer at 127.0.0.1:\d+ \(pid \d+\) is gone", lines[0]), (
+            lines
+        )
 
     def test_a_trainer_that_has_enough_ends_an_endless_data_loader(self, scripts) -> None:
         done = launched(*scripts(count=10**9, enough=5), timeout=60)
@@ -174,6 +187,12 @@ class TestByHand:
         output, _ = trainer.communicate(timeout=60)
         assert (done.returncode, trainer.returncode) == (0, 0)
         assert "loader 0 is done" in done.stdout and "took 5 batches" in output
+
+    def test_a_data_loader_without_a_trainer_is_told(self, scripts, tmp_path: Path) -> None:
+        scripts(count=5)
+        alone = [sys.executable, "-m", "penstock.compat", "--", str(tmp_path / "loader.py")]
+        done = subprocess.run(alone, capture_output=True, text=True, timeout=60)
+        assert "5 batches were sent and nothing in this process trained on them" in done.stderr
 
     def test_a_script_of_2021_gets_its_numbers_as_arguments(self, tmp_path: Path) -> None:
         (tmp_path / "compose.py").write_text("import sys; print(sys.argv[1:])")

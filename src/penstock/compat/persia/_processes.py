@@ -16,6 +16,7 @@ LOADER, TRAINER = "data-loader", "nn-worker"
 _GLANCE = 0.05  # seconds between looks at the processes
 _GRACE = 10.0  # seconds to end after being asked to
 _AFTERMATH = 15.0  # seconds for a trainer to say what it lacks, once a data loader has failed
+_MOMENT = 1.0  # seconds for data loaders to hear that their trainer has failed
 _printing = threading.Lock()
 
 
@@ -89,17 +90,23 @@ def _watch(processes: Sequence[Process]) -> int:
     trainers = [process for process in processes if process.role == TRAINER]
     loaders = [process for process in processes if process.role == LOADER]
     while True:
-        failed = next((process for process in processes if process.code), None)
-        if failed is not None:
-            code = failed.code or 1
-            say("launcher", f"{failed.name} ended with exit code {code}; ending the others")
-            if failed.role == LOADER:
-                _wait(trainers, _AFTERMATH)
-            return code
+        if any(process.code for process in processes):
+            return _failure(processes, trainers)
         if all(process.code == 0 for process in trainers):
             _wait(loaders, _GRACE)
             return 0
         time.sleep(_GLANCE)
+
+
+def _failure(processes: Sequence[Process], trainers: Sequence[Process]) -> int:
+    """Say who has failed, once a trainer that misses its data loader (or the other way round) has said so too."""
+    first = next(process for process in processes if process.code)
+    others = trainers if first.role == LOADER else [process for process in processes if process.role == LOADER]
+    _wait(others, _AFTERMATH if first.role == LOADER else _MOMENT)
+    failed = [process for process in processes if process.code]
+    ends = " and ".join(f"{process.name} with exit code {process.code}" for process in failed)
+    say("launcher", f"ended: {ends}; ending the others")
+    return failed[0].code or 1
 
 
 def _wait(processes: Sequence[Process], seconds: float) -> None:

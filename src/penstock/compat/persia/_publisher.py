@@ -11,7 +11,7 @@ from typing import Any
 from penstock.compat.persia import _service, env
 from penstock.compat.persia._message import Message, to_bytes
 from penstock.compat.persia._sockets import Client
-from penstock.compat.persia._stream import StreamError
+from penstock.compat.persia._stream import Stream, StreamError, TrainerLostError
 from penstock.compat.persia.logger import get_default_logger
 
 _PATIENCE = 600.0  # seconds for the trainers to listen
@@ -33,6 +33,7 @@ class Publisher:
             atexit.register(self._at_exit)
         else:
             self._stream = _service.service().stream
+            _warn_if_unread(self._stream)
             self._stream.offer(_service.service().global_config().forward_buffer_size)
             self._open: threading.Thread | None = None
 
@@ -95,6 +96,20 @@ class Publisher:
         self.finish(_uncaught[0] if _uncaught else None)
 
 
+def _warn_if_unread(stream: Stream) -> None:
+    """Say at the end of the process that nobody has taken what was sent: a data loader was started by itself."""
+
+    def look() -> None:
+        if not stream.was_read and stream.waiting:
+            get_default_logger().warning(
+                f"{stream.waiting} batches were sent and nothing in this process trained on them: run the data loader "
+                "and the trainer with penstock persia-launcher"
+            )
+
+    if not stream.has_senders:
+        atexit.register(look)
+
+
 _uncaught: list[str] = []
 
 
@@ -106,7 +121,10 @@ def _watch_for_errors() -> None:
 
     def remember(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         _uncaught.append(f"{kind.__name__}: {error}")
-        show(kind, error, trace)
+        if isinstance(error, TrainerLostError):  # a traceback would point at this script, which did nothing wrong
+            print(f"error: {error}", file=sys.stderr)
+        else:
+            show(kind, error, trace)
 
     remember.remembers = True  # type: ignore[attr-defined]
     sys.excepthook = remember

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.compat.persia._message import from_bytes
-from penstock.compat.persia._stream import Stream, StreamError
+from penstock.compat.persia._stream import Stream, StreamError, TrainerLostError
 from penstock.compat.persia.logger import get_default_logger
 from penstock.core.errors import DataError, PenstockError
 
@@ -235,7 +235,7 @@ class Client:
         if kind == DONE:
             self._done = True
             return False
-        raise StreamError(f"{self.name} failed: {content.decode(errors='replace') or 'its own output says why'}")
+        raise TrainerLostError(f"{self.name} failed: {content.decode(errors='replace') or 'its own output says why'}")
 
     def _last_word(self, error: OSError) -> bool:
         """What the trainer said before the connection broke; else the error that names it."""
@@ -243,7 +243,7 @@ class Client:
             while self._hear():
                 pass
             return False
-        raise StreamError(f"{self.name} is gone ({error}); its own output says why") from error
+        raise TrainerLostError(f"{self.name} is gone ({error}); its own output says why") from error
 
 
 def _connect(address: Address, name: str, timeout: float) -> socket.socket:

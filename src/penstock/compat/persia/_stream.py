@@ -22,6 +22,10 @@ class StreamError(PenstockError):
     """The other end of a stream failed; the message names it."""
 
 
+class TrainerLostError(StreamError):
+    """The trainer failed or is gone; the data loader that hears it is not to blame."""
+
+
 class StreamTimeout(PenstockError, TimeoutError):
     """No batch came in time."""
 
@@ -53,6 +57,7 @@ class Stream:
     def __init__(self, capacity: int = 1000) -> None:
         self.capacity = capacity
         self.has_senders = False  # whether a data loader is, or was, in this process
+        self.was_read = False
         self._expected = 1
         self._sources: dict[int, _Source] = {}
         self._turn = 0
@@ -100,6 +105,11 @@ class Stream:
                 "embedding_worker_config.forward_buffer_size"
             )
 
+    @property
+    def waiting(self) -> int:
+        """Batches that have been sent and not taken."""
+        return sum(len(source.batches) for source in self._sources.values())
+
     def expect(self, loaders: int) -> None:
         """Do not end before so many data loaders have come and gone."""
         with self._changed:
@@ -122,7 +132,7 @@ class Stream:
     def reader(self, in_turns: bool = False) -> Reader:
         """Someone who takes batches: as they come, or in turns of the data loaders, which is the same on every run."""
         with self._changed:
-            self._consumer = threading.current_thread()
+            self._consumer, self.was_read = threading.current_thread(), True
         return Reader(self, in_turns)
 
     def close(self) -> None:
