@@ -72,6 +72,8 @@ def plain_optimizers(torch, model, kind: str) -> list:
     dense = [*model.numbers.parameters(), *model.layers.parameters()]
     if kind.startswith("torch_dense"):
         return [torch.optim.Adam(model.parameters(), 1e-3, fused=True)]
+    if kind == "torch_adagrad":  # dense gradients of zero leave a row as it is: the same numbers as sparse ones, sooner
+        return [torch.optim.Adagrad(model.tables.parameters(), 0.01), torch.optim.Adam(dense, 1e-3, fused=True)]
     tables = {"torch_sparse": torch.optim.Adagrad, "torch_sgd": torch.optim.SGD}[kind]
     return [tables(model.tables.parameters(), 0.01), torch.optim.Adam(dense, 1e-3, fused=True)]
 

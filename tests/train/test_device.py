@@ -176,6 +176,17 @@ def test_a_step_with_lists_is_never_captured() -> None:
         step(lists, torch.zeros(2, 2), torch.zeros(2))
 
 
+def test_the_ninth_model_of_a_class_is_compiled_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._dynamo.config as limits
+
+    monkeypatch.setattr(limits, "recompile_limit", 8)
+    monkeypatch.setattr("torch.compile", lambda model, dynamic: model)
+    step = DeviceStep(Clicks(), compile=True)
+    for batch in loader(96):
+        step(*batch)
+    assert step.steps == 3 and limits.recompile_limit >= 64
+
+
 # Coming batches.
 
 

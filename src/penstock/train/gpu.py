@@ -18,6 +18,7 @@ from penstock.nn.fused import FusedEmbeddings
 from penstock.train.device_metrics import DeviceMetrics
 from penstock.train.gradients import dense_finite
 
+_MOST_VERSIONS = 64  # of one function, that torch's compiler keeps
 _WARM_UP = 3  # steps before a capture: libraries allocate and kernels are compiled in them
 _CONSTRAINTS = {
     "model": Instance(nn.Module, "a torch module"),
@@ -145,7 +146,7 @@ class DeviceStep:
         self._shape = shape
         self._capture = self._can_capture(lists) if self._graph_wanted is None else self._graph_wanted
         # With lists the compiler must learn that one size changes; else it may rely on all of them.
-        self._fast = torch.compile(self.model, dynamic=None if lists else False) if self._compile else self.model
+        self._fast = _compiled(self.model, dynamic=None if lists else False) if self._compile else self.model
 
     def _can_capture(self, lists: bool) -> bool:
         """Nothing of a step may depend on the host: no counter of the optimizer's, no rate that is a function."""
@@ -277,6 +278,19 @@ class DeviceStep:
         if self._told and not self._capture:
             return ids, numbers, labels
         return (matrix, ids[1]) if isinstance(ids, tuple) else matrix, numbers, labels
+
+
+def _compiled(model: nn.Module, dynamic: bool | None) -> Any:
+    """The model behind torch's compiler, whatever was compiled before.
+
+    A process may compile a function eight times by default, for all batch sizes and all models of a class together;
+    after that torch goes on uncompiled, several times slower, with a line in the log.
+    """
+    import torch._dynamo.config as limits
+
+    name = "recompile_limit" if hasattr(limits, "recompile_limit") else "cache_size_limit"
+    setattr(limits, name, max(getattr(limits, name), _MOST_VERSIONS))
+    return torch.compile(model, dynamic=dynamic)
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
