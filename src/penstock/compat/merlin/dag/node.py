@@ -73,6 +73,9 @@ class Node(native.Node):
     def label(self) -> str:
         return self.name or (repr(self.op) if self.op is not None else self.kind)
 
+    def __getstate__(self) -> dict[str, Any]:  # workers need the node, not the plan it once stood in
+        return {name: value for name, value in self.__dict__.items() if name != "_place"}
+
     def _fitted(self) -> tuple[Plan, int]:
         if self._place is None:
             raise NotFittedError(f"{self!r} has no schema yet; fit a workflow with it first")
