@@ -75,6 +75,7 @@ class FusedEmbeddings(nn.Module):
         device: Any = None,
     ) -> None:
         super().__init__()
+        _keep_from_compiler()
         given = {"dim": dim, "output": output, "pooling": pooling, "scale": scale, "align": align, "lr": lr}
         constraints = {"dim": DIM, "output": OneOf(("stack", "concat")), "pooling": OneOf(tuple(POOLINGS)),
                        "scale": Real(min=0), "align": Int(min=1), "lr": NONE | Real(min=0)}  # fmt: skip
@@ -149,7 +150,6 @@ class FusedEmbeddings(nn.Module):
         """Whether a CUDA graph can hold a step: a rate that is a function of the step is worked out on the host."""
         return not callable(self.optimizer.lr)
 
-    @torch.compiler.disable
     def forward(self, ids: Any, dense: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None) -> Tensor:
         """The embeddings of a batch.
 
@@ -348,3 +348,9 @@ class _LookUp(torch.autograd.Function):
 def _interpreted() -> bool:
     """Whether Triton kernels run on the CPU, for tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _keep_from_compiler() -> None:
+    """The compiler shall not look into `forward`. Saying so imports it, which takes seconds: so not before it must."""
+    if not getattr(FusedEmbeddings.forward, "_torchdynamo_disable", False):
+        FusedEmbeddings.forward = torch.compiler.disable(FusedEmbeddings.forward)  # type: ignore[method-assign]
