@@ -86,5 +86,5 @@ def test_what_cannot_be_served_is_one_line(place, tmp_path) -> None:
 
 def test_help_shows_every_option_with_its_default() -> None:
     text = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "140", "NO_COLOR": "1"}).output
-    for default in ("127.0.0.1", "8000", "256", "2.0", "1000", "4MB", "4096", "1.0", "cpu"):
+    for default in ("127.0.0.1", "8000", "128", "2.0", "1000", "4MB", "4096", "1.0", "cpu"):
         assert f"[default: {default}]" in text, default

@@ -15,7 +15,7 @@ def serve(
     model: Annotated[str, typer.Argument(metavar="MODEL_DIR", help="What `penstock train` or `save_model` wrote.")],
     host: Annotated[str, typer.Option(help="The address to listen on; 127.0.0.1 is this machine only.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
-    max_batch: Annotated[int, typer.Option(min=1, help="Rows predicted in one call.")] = 256,
+    max_batch: Annotated[int, typer.Option(min=1, help="Rows predicted in one call.")] = 128,
     max_wait_ms: Annotated[
         float, typer.Option(min=0, max=1000, help="How long a batch waits for requests that are being read.")
     ] = 2.0,

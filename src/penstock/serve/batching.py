@@ -67,7 +67,7 @@ class Batcher:
         self,
         predict: Callable[[Rows], np.ndarray],
         *,
-        max_batch: int = 256,
+        max_batch: int = 128,
         max_wait: float = 0.002,
         max_queue: int = 8192,
         observe: Callable[[int], Any] = lambda rows: None,
@@ -79,7 +79,8 @@ class Batcher:
         self._waiting: deque[_Request] = deque()
         self._arriving: dict[int, float] = {}  # requests being read, by a number of their own: when they began
         self._arrivals = 0
-        self._busy = self._scheduled = False
+        self._scheduled = False
+        self._under_way = 0  # batches at the thread
         self._timer: asyncio.TimerHandle | None = None
         self._work: queue.SimpleQueue[list[_Request] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="penstock-predict", daemon=True)
@@ -120,9 +121,13 @@ class Batcher:
         self._waiting.append(request)
         self.queued_rows += len(rows)
         self._idle.clear()
-        if not self._busy:
+        if self._may_dispatch():
             self._schedule()
         return request.answer
+
+    def _may_dispatch(self) -> bool:
+        # A batch that is full lies ready beside the one under way: waiting could not make it larger.
+        return self._under_way == 0 or (self._under_way == 1 and self.queued_rows >= self.max_batch)
 
     def _schedule(self) -> None:
         # After the callbacks that are ready now: requests that came in the same moment are in the same batch.
@@ -135,19 +140,20 @@ class Batcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._busy:
-            return
         if not self._waiting:
-            self._idle.set()
+            if not self._under_way:
+                self._idle.set()
+            return
+        if not self._may_dispatch():
             return
         if (delay := self._worth_waiting()) > 0:
             self._timer = self._loop.call_later(delay, self._dispatch)
             return
         batch = self._next_batch()
         if batch:
-            self._busy = True
+            self._under_way += 1
             self._work.put(batch)
-        else:
+        if not batch or self._may_dispatch():
             self._schedule()
 
     def _worth_waiting(self) -> float:
@@ -173,7 +179,7 @@ class Batcher:
         return batch
 
     def _finish(self, batch: list[_Request]) -> None:
-        self._busy = False
+        self._under_way -= 1
         self._observe(sum(len(request.rows) for request in batch))
         for request in batch:
             if request.answer.done():  # cancelled meanwhile

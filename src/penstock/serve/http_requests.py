@@ -39,7 +39,7 @@ class Limits:
     1000000
     """
 
-    max_batch: int = 256
+    max_batch: int = 128
     max_wait_ms: float = 2.0
     max_rows: int = 1000
     max_body: int | str = "4MB"
