@@ -68,7 +68,7 @@ def say(who: str, line: str) -> None:
 
 
 def supervise(processes: Sequence[Process]) -> int:
-    """Wait for the end of training; the exit code: 0, that of the process that failed first, or 130 after Ctrl-C."""
+    """Wait for the end of training; the exit code: 0, that of a process that failed, or 130 after Ctrl-C."""
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         return _watch(processes)

@@ -101,9 +101,10 @@ def _warn_if_unread(stream: Stream) -> None:
 
     def look() -> None:
         if not stream.was_read and stream.waiting:
-            get_default_logger().warning(
-                f"{stream.waiting} batches were sent and nothing in this process trained on them: run the data loader "
-                "and the trainer with penstock persia-launcher"
+            print(
+                f"warning: {stream.waiting} batches were sent and nothing in this process trained on them: run the data "
+                "loader and the trainer with penstock persia-launcher",
+                file=sys.stderr,
             )
 
     if not stream.has_senders:

@@ -166,6 +166,7 @@ class Service:
     def close(self) -> None:
         """Let go of everything."""
         self.stop_listening()
+        self.stream.was_read = True  # what is left in it is left on purpose
         if self.store is not None:
             self.store.close()
         self.store, self._made_from = None, ()
