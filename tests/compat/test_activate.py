@@ -184,10 +184,11 @@ def test_settings_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     assert settings.nvtabular() == "0.5"
     activate(nvtabular="1.0")
     assert settings.nvtabular() == "1.0"
-    deactivate()
     with settings.using(nvtabular="latest"):
         assert settings.nvtabular() == "latest"
     assert settings.nvtabular() == "1.0"
+    deactivate()
+    assert settings.nvtabular() == "0.5"
     monkeypatch.setenv(settings.NVTABULAR, "0.3")
     with pytest.raises(ParameterError, match="PENSTOCK_COMPAT_NVTABULAR must be one of '0"):
         settings.nvtabular()

@@ -101,6 +101,7 @@ def deactivate() -> None:
     _finder.packages.clear()
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
+    settings.reset()
     keras_saving.undo()
     _cpu.unmap()
     children.forget()

@@ -19,6 +19,7 @@ from penstock.core.params import OneOf, check
 
 NVTABULAR = "PENSTOCK_COMPAT_NVTABULAR"
 NVTABULAR_AGES = ("0.5", "1.0", "latest")
+_before: dict[str, str | None] = {}  # what the environment said before `use`
 
 
 def nvtabular() -> str:
@@ -36,18 +37,30 @@ def use(*, nvtabular: str | None = None) -> None:
     """Choose conventions for this process and those it starts; None leaves a setting as it is."""
     if nvtabular is not None:
         check("nvtabular", nvtabular, OneOf(NVTABULAR_AGES))
+        _before.setdefault(NVTABULAR, os.environ.get(NVTABULAR))
         os.environ[NVTABULAR] = nvtabular
+
+
+def reset() -> None:
+    """Undo `use`: what the environment said before counts again."""
+    while _before:
+        _restore(*_before.popitem())
 
 
 @contextmanager
 def using(*, nvtabular: str) -> Iterator[None]:
     """Choose conventions for the length of a block."""
+    check("nvtabular", nvtabular, OneOf(NVTABULAR_AGES))
     before = os.environ.get(NVTABULAR)
-    use(nvtabular=nvtabular)
+    os.environ[NVTABULAR] = nvtabular
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(NVTABULAR, None)
-        else:
-            os.environ[NVTABULAR] = before
+        _restore(NVTABULAR, before)
+
+
+def _restore(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
