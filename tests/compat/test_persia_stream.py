@@ -104,6 +104,13 @@ class TestStream:
             for number in range(4):
                 stream.put(0, number)
 
+    def test_sending_between_two_loops_is_no_deadlock_either(self, stream: Stream) -> None:
+        stream.reader()
+        stream.open(0, "me", thread=threading.current_thread())
+        with pytest.raises(StreamError, match="nothing in this process trains on them"):
+            for number in range(4):
+                stream.put(0, number)
+
     def test_a_reader_can_be_interrupted(self, stream: Stream) -> None:
         reader = stream.reader()
         threading.Timer(0.1, reader.interrupt).start()

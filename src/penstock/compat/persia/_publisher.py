@@ -102,8 +102,8 @@ def _warn_if_unread(stream: Stream) -> None:
     def look() -> None:
         if not stream.was_read and stream.waiting:
             print(
-                f"warning: {stream.waiting} batches were sent and nothing in this process trained on them: run the data "
-                "loader and the trainer with penstock persia-launcher",
+                f"warning: {stream.waiting} batches were sent and nothing in this process trained on them: run the "
+                "data loader and the trainer with penstock persia-launcher",
                 file=sys.stderr,
             )
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # data loaders do without compiled kernels
 ADDRESS, TOKEN, JOB = "PENSTOCK_PERSIA_ADDRESS", "PENSTOCK_PERSIA_TOKEN", "PENSTOCK_PERSIA_JOB"
 STORE, SERVERS = "PENSTOCK_PERSIA_STORE", "PENSTOCK_PERSIA_SERVERS"
 EMBEDDING_CONFIG, GLOBAL_CONFIG = "PERSIA_EMBEDDING_CONFIG", "PERSIA_GLOBAL_CONFIG"
+_FEW = 10  # batches of another process that may wait before the loop over them begins
 _NAMES = {EMBEDDING_CONFIG: "embedding_config", GLOBAL_CONFIG: "global_config"}
 
 
@@ -99,8 +100,9 @@ class Service:
 
     def listen(self, port: int | None = None, capacity: int | None = None) -> None:
         """Take batches: from this process always, and from others where they have been given an address or a port."""
-        self.stream.capacity = capacity or self.global_config().forward_buffer_size
         rank, known = env.get_rank() or 0, addresses()
+        before_training = _FEW if known else self.global_config().forward_buffer_size
+        self.stream.capacity = capacity or before_training
         if self._server is not None or (not known and port is None):
             return
         if known and rank >= len(known):

@@ -98,7 +98,8 @@ class Stream:
             self._changed.notify_all()
 
     def _refuse_deadlock(self, source: _Source) -> None:
-        if self._consumer is None and source.thread is threading.main_thread():
+        alone = self._consumer is None and source.thread is threading.main_thread()
+        if source.thread is not None and (alone or source.thread is self._consumer):
             raise StreamError(
                 f"{len(source.batches)} batches wait, and nothing in this process trains on them: run the data loader "
                 "and the trainer with penstock persia-launcher, or send from a thread, or raise "
