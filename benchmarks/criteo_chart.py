@@ -14,48 +14,52 @@ HERE = Path(__file__).parent
 LINES, CHART = HERE / "figures" / "criteo_h200.jsonl", HERE.parent / "docs" / "images" / "gpu_batch_size.svg"
 # Colours that stand out on white and on black alike; the page's own background shows through.
 INK = "#7d7d7d"
-SERIES = {
-    "Penstock, data on the GPU": "#2f81f7",
-    "Penstock, training from parquet": "#2da44e",
-    "PyTorch, compiled": "#e0762b",
-    "PyTorch, eager": "#bf5af2",
-}
-EAGER = ("torch_dense", "torch_dense_joint")
+STEP, TRAIN = "Penstock, data on the GPU", "Penstock, from parquet"
+COMPILED, EAGER = "PyTorch, compiled", "PyTorch, eager"
+SERIES = {STEP: "#2f81f7", TRAIN: "#2da44e", COMPILED: "#e0762b", EAGER: "#bf5af2"}
+ADAPTIVE = ("torch_dense", "torch_dense_joint")  # eager peers that adapt; the better one is drawn
+Points = dict[int, float]
 
 
-def read(path: Path) -> dict[str, dict[int, float]]:
-    """`{series: {batch size: million rows/s}}`; eager PyTorch is the best that adapts."""
-    found: dict[str, dict[int, float]] = {name: {} for name in SERIES}
-    step, train, compiled, eager = found.values()
+def read(path: Path) -> dict[tuple[str, bool], Points]:
+    """`{(series, whether the dense model was compiled): {batch size: million rows/s}}`."""
+    found: dict[tuple[str, bool], Points] = {}
+
+    def add(name: str, compiled: bool, batch: int, rate: float) -> None:
+        found.setdefault((name, compiled), {})[batch] = rate / 1e6
+
     for line in path.read_text().splitlines():
         claim = json.loads(line)
+        batch, compiled = claim["batch"], claim.get("compiled", True)
         if claim["claim"] == "gpu/train":
-            train[claim["batch"]] = claim["penstock"] / 1e6
+            add(TRAIN, compiled, batch, claim["penstock"])
         elif claim["claim"] == "gpu/step":
-            batch, peers = claim["batch"], {k: v for k, v in claim["peers"].items() if v}
-            step[batch] = claim["penstock"] / 1e6
+            peers = {name: rate for name, rate in claim["peers"].items() if rate}
+            add(STEP, compiled, batch, claim["penstock"])
             if "torch_dense_compiled" in peers:
-                compiled[batch] = peers["torch_dense_compiled"] / 1e6
-            if any(kind in peers for kind in EAGER):
-                eager[batch] = max(peers[kind] for kind in EAGER if kind in peers) / 1e6
-    return {name: dict(sorted(points.items())) for name, points in found.items() if points}
+                add(COMPILED, True, batch, peers["torch_dense_compiled"])
+            if any(name in peers for name in ADAPTIVE):
+                add(EAGER, True, batch, max(rate for name, rate in peers.items() if name in ADAPTIVE))
+    return {key: dict(sorted(points.items())) for key, points in found.items()}
 
 
-def draw(series: dict[str, dict[int, float]], path: Path) -> None:
+def draw(series: dict[tuple[str, bool], Points], path: Path) -> None:
     import matplotlib
     import matplotlib.pyplot as plt
 
     matplotlib.use("svg")
-    style = {"svg.fonttype": "none", "svg.hashsalt": "penstock", "font.family": "sans-serif", "font.size": 11}
+    style: dict = {"svg.fonttype": "none", "svg.hashsalt": "penstock", "font.family": "sans-serif", "font.size": 11}
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    style |= dict.fromkeys(inked, INK)
-    with plt.rc_context(style):
+    with plt.rc_context(style | dict.fromkeys(inked, INK)):
         figure, axes = plt.subplots(figsize=(8.2, 4.4))
-        for name, points in series.items():
-            axes.plot(list(points), list(points.values()), marker="o", markersize=4.5, linewidth=2, color=SERIES[name])
-            last = max(points)
-            axes.annotate(f"{name}\n{points[last]:.0f} M", (last, points[last]), xytext=(8, 0), va="center",
-                          textcoords="offset points", color=SERIES[name], fontsize=10, fontweight="bold")  # fmt: skip
+        for (name, compiled), points in series.items():
+            colour, last = SERIES[name], max(points)
+            line = {"linestyle": "-"} if compiled else {"linestyle": (0, (2, 2)), "markerfacecolor": "none"}
+            axes.plot(list(points), list(points.values()), marker="o", markersize=5, linewidth=2, color=colour, **line)
+            said = f"{name}\n{points[last]:.0f} M" if compiled else "model not\ncompiled" if name == STEP else ""
+            axes.annotate(said, (last, points[last]), xytext=(9, 0 if compiled else 10), va="center",
+                          textcoords="offset points",
+                          color=colour, fontsize=10, fontweight="bold" if compiled else "normal")  # fmt: skip
         sizes = sorted({size for points in series.values() for size in points})
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
