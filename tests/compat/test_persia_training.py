@@ -98,6 +98,12 @@ class TestOneProcess:
         with context() as ctx:
             assert len(loop(ctx, DataLoader(StreamingDataset(10)))) == 20
 
+    def test_two_data_loaders_of_one_thread_follow_each_other(self) -> None:
+        for number in range(2):
+            DataCtx().send_data(batch(number))
+        with context() as ctx:
+            assert len(loop(ctx, DataLoader(StreamingDataset(10)))) == 2
+
     def test_two_epochs_are_two_streams(self) -> None:
         with context() as ctx:
             for _ in range(2):

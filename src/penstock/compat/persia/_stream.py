@@ -70,7 +70,8 @@ class Stream:
         """A data loader, one of `loaders`, begins; one that had ended may begin again."""
         with self._changed:
             known = self._sources.get(number)
-            if known is not None and not self._over(known):
+            again = known is not None and thread is not None and known.thread is thread
+            if known is not None and not again and not self._over(known):
                 raise StreamError(f"{known.name} is connected already; two data loaders have the number {number}")
             kept = known.batches if known is not None else deque()
             self._sources[number] = _Source(name, thread, kept)
