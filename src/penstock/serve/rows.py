@@ -43,7 +43,8 @@ class Rows:
     def spelled(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Ids that came as hexadecimal text, as that text again."""
         schema = self.data.schema
-        spelled = [name for name in frame.columns if schema[name].properties.get("text") == "hex"]
+        coded = [name for name in frame.columns if frame[name].dtype.is_integer()]
+        spelled = [name for name in coded if schema[name].properties.get("text") == "hex"]
         texts = []
         for name in spelled:
             width = 16 if schema[name].dtype == "uint64" else 8
