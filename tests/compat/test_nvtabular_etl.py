@@ -592,19 +592,34 @@ class TestDatasets:
         paths = in_files(self.frame(), tmp_path / "in")
         data = nvt.Dataset(paths, part_size=1)
         data.to_parquet(tmp_path / "out", output_files=2)
-        assert len(list((tmp_path / "out").glob("*.parquet"))) == 2
+        assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+            "_schema.json",
+            "part_0.parquet",
+            "part_1.parquet",
+        ]
         data.to_parquet(tmp_path / "out", output_files=["one.parquet"])  # over what was written before
         assert [p.name for p in (tmp_path / "out").glob("*.parquet")] == ["one.parquet"]
         data.to_parquet(tmp_path / "kept", preserve_files=True)
         assert sorted(p.name for p in (tmp_path / "kept").glob("*.parquet")) == [Path(p).name for p in paths]
         assert pd.read_parquet(tmp_path / "kept" / "part_1.parquet").shape == (3, 3)
+        nvt.Dataset({"day": [1, 2, 1], "x": [5, 6, 7]}).to_parquet(tmp_path / "days", partition_on="day")
+        assert nvt.Dataset(tmp_path / "days").compute().groupby("day")["x"].sum().to_dict() == {1: 12, 2: 6}
         data.to_parquet(tmp_path / "hive", partition_on=["b"])
         assert nvt.Dataset(tmp_path / "hive").compute()["b"].value_counts().to_dict() == {"x": 5, "y": 5}
         (tmp_path / "beside" / "categories").mkdir(parents=True)
-        data.to_parquet(tmp_path / "beside", shuffle=nvt.io.Shuffle.PER_WORKER)
-        assert sorted(nvt.Dataset(str(tmp_path / "beside" / "*.parquet")).compute()["a"]) == list(range(10))
-        with pytest.raises(OutputExistsError):
+        (tmp_path / "beside" / "categories" / "mine.txt").write_text("stays")
+        for files in (5, 2):
+            data.to_parquet(tmp_path / "beside", shuffle=nvt.io.Shuffle.PER_WORKER, output_files=files)
+            assert sorted(nvt.Dataset(str(tmp_path / "beside" / "*.parquet")).compute()["a"]) == list(range(10))
+        assert (tmp_path / "beside" / "categories" / "mine.txt").read_text() == "stays"
+        assert len(list((tmp_path / "beside").glob("part_*.parquet"))) == 2
+        before = sorted(p.name for p in (tmp_path / "in").iterdir())
+        with pytest.raises(OutputExistsError, match="not written by Penstock"):
             data.to_parquet(tmp_path / "in")
+        assert sorted(p.name for p in (tmp_path / "in").iterdir()) == before
+        many = nvt.Dataset(pd.DataFrame({"a": range(12)}), npartitions=12)
+        many.to_parquet(tmp_path / "many", output_files=12)
+        assert nvt.Dataset(tmp_path / "many").compute()["a"].tolist() == list(range(12))  # part_10 comes after part_9
         nvt.Dataset(self.frame()[["a", "c"]]).to_npy(tmp_path / "a.npy")
         assert np.load(tmp_path / "a.npy").shape == (10, 2)
 

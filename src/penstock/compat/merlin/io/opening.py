@@ -18,7 +18,7 @@ from penstock.core.params import Real, check
 from penstock.core.schema import Role, Schema
 from penstock.data.dataset import DEFAULT_PART_SIZE, Dataset
 from penstock.data.described import merged
-from penstock.data.files import is_remote, parse_bytes
+from penstock.data.files import find, is_remote, parse_bytes
 from penstock.data.partition import Partition
 
 ENGINES = ("parquet", "csv", "avro")
@@ -81,7 +81,7 @@ def _files(
 ) -> Dataset:
     if engine is not None and engine not in ENGINES:
         raise ParameterError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    paths = os.fspath(source) if isinstance(source, (str, os.PathLike)) else naturally_sorted(source)
+    paths = _ordered(source, storage_options)
     dtypes = {**(kwargs.pop("dtype", None) or {}), **(dtypes or {})}
     options: dict[str, Any] = {}
     for name in ("sep", "delimiter"):
@@ -112,6 +112,14 @@ def _as_merlin_described(data: Dataset) -> Dataset:
         return data
     described = schema_beside(path)
     return data if described is None else data.with_schema(merged(data.schema, described.to_native()))
+
+
+def _ordered(source: Any, storage_options: dict[str, Any] | None) -> Any:
+    """Files in the order of their numbers; a tree of folders is left to Penstock, which knows what these name."""
+    if not isinstance(source, (str, os.PathLike)):
+        return naturally_sorted(source)
+    files = find(source, storage_options)
+    return naturally_sorted(files) if len({file.rpartition("/")[0] for file in files}) == 1 else os.fspath(source)
 
 
 def naturally_sorted(paths: Sequence[Any]) -> list[str]:

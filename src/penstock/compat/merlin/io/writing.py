@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compat.merlin.io.opening import stem
-from penstock.core.artefact import MANIFEST, SCHEMA_FILE
+from penstock.core.artefact import SCHEMA_FILE, check_free, staged
 from penstock.core.errors import ParameterError
 from penstock.data.dataset import Dataset
 from penstock.data.files import FORMATS, is_remote, local_path, suffixes
 from penstock.data.partition import SlicedPartition
+
+_NUMBERED = re.compile(r"part[-_]\d+\.parquet")
 
 
 def write(
@@ -42,37 +45,48 @@ def write(
         data.to_parquet(path, overwrite=True, **options)
         return
     place = Path(local_path(path))
-    if not _beside_other_files(place):
-        data.to_parquet(place, overwrite=True, **options)
-        _rename(place, names, suffix)
+    if _holds_only_data(place):
+        with staged(place, overwrite=True) as folder:
+            _write_named(data, folder, names, suffix, options)
         return
-    # The folder holds other things (the categories of a workflow, say): the data goes in among them.
-    staging = place / f".{uuid.uuid4().hex[:8]}"
+    if not (place / SCHEMA_FILE).exists() and _data_files(place):
+        check_free(place, overwrite=True)  # the data of others is not mixed with ours: says so
+    # The folder holds other things too (the categories of a workflow, say): these stay, and the data is among them.
+    folder = place / f".{uuid.uuid4().hex[:8]}"
     try:
-        data.to_parquet(staging, **options)
-        _rename(staging, names, suffix)
-        for file in sorted(staging.iterdir(), key=lambda f: f.name == SCHEMA_FILE):
+        folder.mkdir()
+        _write_named(data, folder, names, suffix, options)
+        for file in _data_files(place):
+            if _NUMBERED.fullmatch(file.name):
+                file.unlink()
+        for file in sorted(folder.iterdir(), key=lambda f: f.name == SCHEMA_FILE):
             file.replace(place / file.name)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _beside_other_files(place: Path) -> bool:
-    """Whether the folder holds files, none of them data that would be mixed up with what is written."""
-    if not place.is_dir() or any((place / mark).exists() for mark in (SCHEMA_FILE, MANIFEST)):
-        return False
-    found = list(place.iterdir())
-    return bool(found) and not any(f.is_file() and suffixes(f.name)[0] in FORMATS for f in found)
-
-
-def _rename(place: Path, names: Sequence[str] | None, suffix: str | None) -> None:
-    """Give the written files the names asked for."""
-    files = sorted(place.glob("part-*.parquet"))
-    if names is None and suffix == ".parquet":
-        return
-    wanted = names if names is not None else [f.stem + (suffix or "") for f in files]
+def _write_named(
+    data: Dataset, folder: Path, names: Sequence[str] | None, suffix: str | None, options: dict[str, Any]
+) -> None:
+    """Write, and give the files the names asked for, or those that NVTabular gave."""
+    data.to_parquet(folder, **options)
+    files = sorted(folder.glob("part-*.parquet"))
+    wanted = names if names is not None else [f"part_{i}{suffix or ''}" for i in range(len(files))]
     for file, name in zip(files, wanted, strict=True):
-        file.replace(place / name)
+        file.replace(folder / name)
+
+
+def _data_files(place: Path) -> list[Path]:
+    return [file for file in place.iterdir() if file.is_file() and suffixes(file.name)[0] in FORMATS]
+
+
+def _holds_only_data(place: Path) -> bool:
+    """Whether the place is free, or holds nothing but what an earlier write left, so that it can be replaced whole."""
+    if not place.is_dir() or not any(place.iterdir()):
+        return True
+    data = set(_data_files(place))
+    others = [file for file in place.iterdir() if file not in data and "=" not in file.name]
+    return [file.name for file in others] == [SCHEMA_FILE]
 
 
 def by_file(data: Dataset) -> tuple[Dataset, list[str]]:
