@@ -11,7 +11,6 @@ from torch import nn
 
 from penstock.core.errors import DataError, ParameterError
 from penstock.nn import CachedEmbeddings, FusedEmbeddings, prefetched
-from penstock.nn.cached_transport import Mapped
 from penstock.train.gpu import DeviceStep
 
 pytestmark = [
@@ -57,23 +56,7 @@ def test_a_cache_changes_nothing(name: str, cache_rows: int) -> None:
         for tables in (cached, plain):
             (tables(ids) * factor).sum().backward()
     assert_same(cached, plain)
-    assert cached.stats()["written_back"] > 50_000 and cached.stats()["copied"] == 0
-
-
-@pytest.mark.parametrize("name", ["rowwise_adagrad", "adam"])
-def test_memory_that_cannot_be_pinned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self) -> bool:
-        self.refused = True
-        return False
-
-    monkeypatch.setattr(Mapped, "_follow", refuse)
-    sizes = [30_000, 5]
-    cached, plain = pair(sizes, 6000, optimizer=name, lr=0.1)
-    for ids in prefetched(batches(sizes, 2500, 20), cached, ids=lambda b: b):
-        for tables in (cached, plain):
-            tables(ids).square().sum().backward()
-    assert_same(cached, plain)
-    assert cached.stats()["copied"] >= 20
+    assert cached.stats()["written_back"] > 50_000
 
 
 def test_moving_to_another_device_keeps_what_is_cached() -> None:
@@ -87,7 +70,7 @@ def test_moving_to_another_device_keeps_what_is_cached() -> None:
     assert_same(cached.cpu(), plain.cpu())
 
 
-def test_a_store_that_is_loaded_while_its_memory_is_pinned(tmp_path: Path) -> None:
+def test_a_store_that_is_loaded_replaces_the_cache(tmp_path: Path) -> None:
     cached = CachedEmbeddings([20_000], 16, cache_rows=5000, scale=1.0, device="cuda")
     ids = batches([20_000], 3000, 1)[0]
     before = cached(ids).detach().clone()

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from penstock.embedding.store import Store
-from penstock.embedding.table import Columns, Table
+from penstock.embedding.table import Columns
 from penstock.kernels import cpu_embedding_cache as kernel
 from penstock.kernels import cpu_embedding_index as index
 from penstock.kernels.cpu_intrinsics import address_of
 
 _PIECE = 4096  # rows a thread takes at a time
+_PER_THREAD = 6144  # rows for which another thread is worth waking
 _BLOCK = 1 << 20  # rows held twice while all are read or written
 _LOW32 = np.uint64(0xFFFFFFFF)
 
@@ -54,23 +55,6 @@ class NumberedRows:
         """Changes whenever numbers may name other rows: the store was cleared or loaded, or rows were removed."""
         tables = self.store.tables
         return id(tables), *(int(g) for g in tables.headers[self.groups, index.GENERATION])
-
-    @property
-    def followed(self) -> bool:
-        """Whether someone follows which rows change, and so must be told by `write`."""
-        return bool(self.store.tables.watchers)
-
-    def tables(self) -> list[Table]:
-        """The tables, in the order of the sizes."""
-        return [self.store.tables.tables[group] for group in self.groups]
-
-    def place(self, column: str) -> tuple[int, int, int]:
-        """Where a column is in a chunk of rows: its offset, the bytes from row to row, and log2 of the chunk's rows."""
-        layout = self.layout
-        if column == "scalar":
-            return layout.stride << layout.shift, 4, layout.shift
-        state = {"weight": 0, "state": layout.state_offset, "second_state": layout.state_offset + 4 * layout.dim}
-        return state[column], layout.stride, layout.shift
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """The numbers of keys in ascending order; ids not seen before are inserted with their initial values."""
@@ -227,4 +211,4 @@ class NumberedRows:
             kernel.move_pieces(tables.workers.counter, pieces, tables.headers, numbers, addresses, out)
 
         with self.store._lock:
-            tables.workers.run(run, len(pieces), len(keys))
+            tables.workers.run(run, min(len(pieces), -(-len(keys) // _PER_THREAD)), len(keys))

@@ -26,7 +26,6 @@ _CHUNK_BYTES = 1 << 18
 _LARGEST_BLOCK = 1 << 26
 _FIRST_SEGMENT = 64
 _HUGE = 1 << 22
-_PAGE = 1 << 12
 _SPLITS_AT_ONCE = 64  # segments; some 20 ms
 _NOTHING = np.empty(0, np.uint64)
 
@@ -170,16 +169,6 @@ class Table:
         return int(self.header[index.ROWS])
 
     @property
-    def blocks(self) -> list[np.ndarray]:
-        """The memory of the rows, piece by piece; whoever pins a piece keeps the array until it has let go of it."""
-        return [block for block, _ in self._blocks]
-
-    @property
-    def chunks(self) -> np.ndarray:
-        """The address of every chunk of rows."""
-        return self._chunks[: self.capacity >> self.layout.shift]
-
-    @property
     def pending(self) -> int:
         return int(self.header[index.PENDING])
 
@@ -210,7 +199,7 @@ class Table:
             used = self.capacity // per_chunk
             least = -(-_HUGE // layout.chunk_bytes) if used * layout.chunk_bytes >= 4 * _HUGE else 1
             chunks = min(max(least, used // 8, -(-rows // per_chunk)), biggest)
-            block = _memory_for(chunks * layout.chunk_bytes, _PAGE)  # blocks that share no page can be pinned
+            block = _memory_for(chunks * layout.chunk_bytes)
             if used + chunks > len(self._chunks):
                 self._chunks = np.concatenate([self._chunks, np.zeros(max(chunks, used), np.uint64)])
             first = np.uint64(address_of(block))
@@ -402,12 +391,12 @@ def _segment_bytes(entries: int) -> int:
     return index.SEGMENT_HEADER + entries * index.ENTRY_BYTES
 
 
-def _memory_for(count: int, least: int = 64) -> np.ndarray:
+def _memory_for(count: int) -> np.ndarray:
     """Uninitialised bytes; large pieces begin on a huge page, which spares the processor most address look-ups.
 
     NumPy asks for huge pages from 4 MiB on; the bytes skipped to align are never touched and so never resident.
     """
-    alignment = least if count < _HUGE else 1 << 21
+    alignment = 64 if count < _HUGE else 1 << 21
     raw = np.empty(count + alignment, np.uint8)
     start = -address_of(raw) % alignment
     return raw[start : start + count]

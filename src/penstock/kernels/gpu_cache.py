@@ -22,7 +22,6 @@ from penstock.kernels.reference_fused import FEATURE_FIELDS  # noqa: E402
 _FIELDS, _CLAIMED = tl.constexpr(FEATURE_FIELDS), tl.constexpr(CLAIMED)
 _ID_MASK = tl.constexpr((1 << 40) - 1)
 _BLOCK = 1024
-_SWAP_TILE, _SWAP_PROGRAMS = 32, 128
 
 
 @triton.jit
@@ -139,58 +138,3 @@ def claim(keys: Tensor, slot_of: Tensor, used: Tensor, number: int) -> tuple[Ten
     found = int(count)
     missing, order = torch.sort(missing[:found])  # the order of arrival is that of the programs: never the same
     return missing, was[order]
-
-
-@triton.jit
-def _host_address(i, inside, tables, rows, chunk_starts, chunks, offset, stride, shift):
-    """Where the store keeps a column of its rows; and which of them there are."""
-    row = tl.load(rows + i, mask=inside, other=-1).to(tl.int64)
-    real = inside & (row >= 0)
-    start = tl.load(chunk_starts + tl.load(tables + i, mask=real, other=0), mask=real, other=0)
-    chunk = tl.load(chunks + start + (row >> shift), mask=real, other=0)
-    return chunk + offset + (row - ((row >> shift) << shift)) * stride, real
-
-
-@triton.jit
-def _swap(
-    slots, tables, rows, old_tables, old_rows, chunk_starts, chunks, column, count, offset, stride, shift,
-    WIDTH: tl.constexpr, DIM: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
-    """store[old row] = column[slot]; column[slot] = store[row]. No row is on both sides."""
-    column_at = tl.arange(0, DIM)
-    wide = (column_at < WIDTH)[None, :]
-    for begin in range(tl.program_id(0) * TILE, count, tl.num_programs(0) * TILE):
-        i = begin + tl.arange(0, TILE)
-        inside = i < count
-        slot = tl.load(slots + i, mask=inside, other=0).to(tl.int64)
-        here = column + slot[:, None] * WIDTH + column_at[None, :]
-        there, real = _host_address(i, inside, tables, rows, chunk_starts, chunks, offset, stride, shift)
-        source = there.to(tl.pointer_type(column.dtype.element_ty), bitcast=True)
-        coming = tl.load(source[:, None] + column_at[None, :], mask=real[:, None] & wide)
-        there, taken = _host_address(i, inside, old_tables, old_rows, chunk_starts, chunks, offset, stride, shift)
-        target = there.to(tl.pointer_type(column.dtype.element_ty), bitcast=True)
-        leaving = taken[:, None] & wide
-        tl.store(target[:, None] + column_at[None, :], tl.load(here, mask=leaving), mask=leaving)
-        tl.debug_barrier()  # threads that hold the same element must all have read it
-        tl.store(here, coming, mask=real[:, None] & wide)
-
-
-def swap(
-    slots: Tensor,
-    coming: tuple[Tensor, Tensor],
-    leaving: tuple[Tensor, Tensor],
-    chunks: tuple[Tensor, Tensor],
-    column: Tensor,
-    place: tuple[int, int, int],
-) -> None:
-    """Exchange one column of cached rows with the store's memory, which the GPU reads and writes over the bus.
-
-    `coming` and `leaving` are `(table, row)` for each slot, row -1 for none; `chunks` says where each table's addresses
-    begin and holds the addresses; `place` is the column's offset in a chunk, the bytes from row to row, and log2 of the
-    rows of a chunk. Few programs do it: they wait for the bus, and the model needs the processors.
-    """
-    width = 1 if column.dim() == 1 else column.shape[1]
-    sizes = {"WIDTH": width, "DIM": triton.next_power_of_2(width), "TILE": _SWAP_TILE}
-    if len(slots):
-        programs = min(triton.cdiv(len(slots), _SWAP_TILE), _SWAP_PROGRAMS)
-        _swap[(programs,)](slots, *coming, *leaving, *chunks, column, len(slots), *place, **sizes)

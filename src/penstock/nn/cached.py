@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.core.errors import DataError, ParameterError, suggest
+from penstock.core.errors import DataError, ParameterError, PenstockError
 from penstock.core.params import NONE, Instance, Int, Real, check_all
 from penstock.embedding.numbered import NumberedRows
-from penstock.embedding.slots import EmbeddingConfig, Init, SlotConfig
 from penstock.embedding.store import Store
 from penstock.nn.cached_batches import Batch, InFlight
 from penstock.nn.cached_rows import RowCache
+from penstock.nn.cached_store import check_store, new_store
 from penstock.nn.cached_transport import as_arrays
 from penstock.nn.embeddings import EmbeddingTables
 from penstock.nn.fused import FusedEmbeddings
@@ -69,10 +69,10 @@ class CachedEmbeddings(FusedEmbeddings):
         super().__init__(tables, dim, scale=0.0, **settings)
         self.num_rows = sum(self.sizes.values())
         if store is None:
-            store = self._new_store(scale)
+            store = new_store(self, scale)
             weakref.finalize(self, store.close)
         else:
-            self._check_store(store)
+            check_store(store, self)
             self.steps.fill_(max(store.tables.steps))
         self._store, self._rows = store, NumberedRows(store, self.sizes)
         self._generation, self._flushed = self._rows.generation, 0
@@ -85,43 +85,6 @@ class CachedEmbeddings(FusedEmbeddings):
 
     def _rows_on_device(self) -> int:
         return int(self.__dict__["cache_rows"])
-
-    def _new_store(self, scale: float) -> Store:
-        init = Init("uniform", -scale, scale) if scale else Init("zeros")
-        slots = [SlotConfig(name, self.dim, init=init) for name in self.names]
-        seed = int(torch.randint(2**62, ()))  # so that torch.manual_seed decides
-        config = EmbeddingConfig(slots, max(8, (len(slots) + 1).bit_length()))
-        return Store(config, self.optimizer, storage=self._storage, seed=seed)
-
-    @property
-    def _storage(self) -> str:
-        return str(self.weight.dtype).removeprefix("torch.")
-
-    def _check_store(self, store: Store) -> None:
-        layout = None if store.optimizer is None else store.optimizer.layout()
-        if layout != self.optimizer.layout():
-            raise ParameterError(
-                f"CachedEmbeddings.store was made for {store.optimizer!r}, the tables for {self.optimizer!r}; the "
-                f"state of their rows differs"
-            )
-        if store.storage != self._storage:
-            raise ParameterError(f"CachedEmbeddings.store keeps {store.storage} rows, the tables {self._storage} ones")
-        tables = store.tables
-        if tables.eviction is not None or tables.admission.min_count > 1 or tables.admission.below < 2**64 - 1:
-            raise ParameterError("CachedEmbeddings.store must take in every id and keep it: no admission, no eviction")
-        groups = set()
-        for name in self.names:
-            if name not in store.config.names:
-                raise ParameterError(
-                    f"CachedEmbeddings.store has no slot {name!r}{suggest(name, store.config.names, 'slots')}"
-                )
-            slot = store.config[name]
-            if slot.dim != self.dim or slot.hash_stack is not None or slot.group in groups:
-                raise ParameterError(
-                    f"slot {name!r} of CachedEmbeddings.store must have dim={self.dim}, rows of its own and no hash "
-                    f"stack, got {slot}"
-                )
-            groups.add(slot.group)
 
     @property
     def store(self) -> Store:
@@ -140,6 +103,7 @@ class CachedEmbeddings(FusedEmbeddings):
         reported by their look-up.
         """
         with torch.no_grad():
+            self._follow_store()
             self._in_flight.settle_all()
             if ids is not None:
                 found = read_ids(ids, self.names, self.weight.device)
@@ -156,6 +120,7 @@ class CachedEmbeddings(FusedEmbeddings):
         asked, self._asked = self._asked, None
         with torch.no_grad():
             if on_cpu or not torch.cuda.is_current_stream_capturing():  # a captured step was announced, or says so
+                self._follow_store()
                 batch = self._in_flight.take(ids, asked)
             slots = self.cache.slots(self._index, super()._places(ids.bags), ids, self.errors, self._absent)
             if on_cpu and not _interpreted():
@@ -191,7 +156,7 @@ class CachedEmbeddings(FusedEmbeddings):
 
     def flush(self) -> None:
         """Write the cached rows that were used since the last flush back into the store. Waits for the device."""
-        self._in_flight.rest()
+        self._rest()
         cache, oldest = self.cache, self._in_flight.oldest()
         taken = ((cache.key_of >= 0) & (cache.used > self._flushed)).nonzero().flatten()
         taken = taken[torch.argsort(cache.key_of[taken])]
@@ -204,9 +169,9 @@ class CachedEmbeddings(FusedEmbeddings):
 
     def stats(self) -> dict[str, Any]:
         """Plain figures: batches and ids seen, rows brought in and written back, seconds by stage of bringing in."""
-        self._in_flight.rest()
+        self._rest()
         cache, resident = self.cache, int((self.cache.key_of >= 0).sum())
-        seconds = {stage: round(spent, 6) for stage, spent in cache.seconds.items()}
+        seconds = {stage: round(spent, 6) for stage, spent in cache.watch.seconds.items()}
         written_back = cache.counts["brought_in"] - resident
         return {**cache.counts, "resident": resident, "written_back": written_back, "seconds": seconds}
 
@@ -244,12 +209,25 @@ class CachedEmbeddings(FusedEmbeddings):
                 found["scalar" if state.dim() == 1 else next(vectors)] = state
         return found
 
-    def _bring_in(self, batch: Batch, oldest: int) -> Iterator[None]:
-        if (now := self._rows.generation) != self._generation:
-            self.cache.clear(self._rows.known())
-            self._generation = now
+    def _rest(self) -> None:
+        """Wait until nothing is under way."""
+        self._in_flight.rest()
+        self.cache.rest()
+
+    def _follow_store(self) -> None:
+        """Empty the cache if the store was cleared or loaded since."""
+        if self._rows.generation != self._generation:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._in_flight.bring_in_again()
+        self.cache.rest()
+        self.cache.clear(self._rows.known())
+        self._generation = self._rows.generation
+
+    def _bring_in(self, batch: Batch, oldest: int) -> None:
         keys = self.cache.keys(self._index, super()._places(batch.ids.bags), batch.ids)
-        yield from self.cache.admit(self._index, keys, batch.number, oldest, self._columns(), self._rows)
+        self.cache.admit(self._index, keys, batch.number, oldest, self._columns(), self._rows)
 
     def _places(self, bags: tuple[int, ...]) -> Tensor:
         """Every feature reads the cache as one table."""
@@ -261,7 +239,7 @@ class CachedEmbeddings(FusedEmbeddings):
         return self._features[key]
 
     def _apply(self, *arguments: Any, **named: Any) -> Any:
-        self._in_flight.rest()  # what is being filled must not move
+        self._rest()  # what is being filled must not move
         before = self.weight.device
         super()._apply(*arguments, **named)
         if self.weight.device != before:
@@ -292,7 +270,7 @@ class CachedEmbeddings(FusedEmbeddings):
             destination[prefix + names[column]] = rows
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *arguments: Any) -> None:
-        self._in_flight.rest()
+        self._rest()
         rest, given = dict(state_dict), {}
         for column, name in self._names_of_columns().items():
             mine, found = getattr(self, name), rest.get(prefix + name)
@@ -302,7 +280,18 @@ class CachedEmbeddings(FusedEmbeddings):
         super()._load_from_state_dict(rest, prefix, *arguments)
         if len(given) == len(self._columns()):
             self._rows.write_all(as_arrays(given))
-            self.cache.clear(self._rows.known())
+            self._forget()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise PenstockError(
+            "CachedEmbeddings cannot be copied or pickled, since its rows are in a store; save tables.state_dict() or "
+            "tables.store.save(path), and load that into new ones"
+        )
+
+    def extra_repr(self) -> str:
+        name = type(self.optimizer).__name__
+        sizes = f"{len(self.names)} tables, {self.num_rows} rows of which {len(self.weight)} cached"
+        return f"{sizes}, dim={self.dim}, {name}, {self.weight.dtype}"
 
 
 def prefetched(

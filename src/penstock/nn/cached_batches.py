@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -44,11 +44,11 @@ def fingerprint(given: Any) -> Any:
 class InFlight:
     """The batches whose rows must stay, and the thread that brings rows in, one batch after the other.
 
-    `bring_in(batch, oldest)` is a generator that may be left after its first step as far as the batch is concerned.
-    At any time the last two batches announced may still be trained on: a captured step does not say when it runs.
+    `bring_in(batch, oldest)` brings a batch's rows into slots that no batch from number `oldest` on has used. At any
+    time the last two batches announced may still be trained on: a captured step does not say when it runs.
     """
 
-    def __init__(self, bring_in: Callable[[Batch, int], Iterator[None]], background: Callable[[], bool]) -> None:
+    def __init__(self, bring_in: Callable[[Batch, int], None], background: Callable[[], bool]) -> None:
         self._bring_in, self._background = bring_in, background
         self.coming: list[Batch] = []
         self._open: weakref.WeakSet[Batch] = weakref.WeakSet()
@@ -102,8 +102,6 @@ class InFlight:
         if batch.error is not None:
             self.coming = [b for b in self.coming if b is not batch]
             raise batch.error
-        if self._last is not None and self._last.done():
-            self._last.result()
         if batch.brought_in is not None:
             torch.cuda.current_stream(batch.ids.singles.device).wait_event(batch.brought_in)
 
@@ -112,12 +110,17 @@ class InFlight:
             self.settle(batch)
 
     def rest(self) -> None:
-        """Wait until nothing is under way, rows on their way back included."""
-        self.settle_all()
+        """Wait until nothing is under way."""
         if self._last is not None:
             self._last.result()
         if self._stream is not None:
             self._stream.synchronize()
+
+    def bring_in_again(self) -> None:
+        """The cache was emptied: what was announced has to be brought in once more."""
+        self.rest()
+        for batch in self.coming:
+            batch.error = NoRoomError("the rows of an announced batch are in the cache no more")
 
     def forget_device(self) -> None:
         """The cache has moved: what was announced is there no more."""
@@ -136,7 +139,7 @@ class InFlight:
             begun = torch.cuda.Event()
             begun.record(torch.cuda.current_stream(device))
             if self._stream is None:
-                self._stream = torch.cuda.Stream(device)
+                self._stream = torch.cuda.Stream(device, priority=-1)  # its small kernels come before the model's
         if not self._background():
             self._run(batch, oldest, begun)
             return
@@ -148,27 +151,15 @@ class InFlight:
     def _run(self, batch: Batch, oldest: int, begun: Any) -> None:
         try:
             if begun is None:
-                self._steps(batch, oldest, lambda: None)
+                self._bring_in(batch, oldest)
                 return
             device = batch.ids.singles.device
             with torch.cuda.device(device), torch.cuda.stream(self._stream):
                 self._stream.wait_event(begun)
-                self._steps(batch, oldest, lambda: self._mark(batch))
+                self._bring_in(batch, oldest)
+                batch.brought_in = torch.cuda.Event()
+                batch.brought_in.record(self._stream)
         except BaseException as error:  # raised where the batch is looked up
-            if batch.ready.is_set():
-                raise
             batch.error = error
         finally:
             batch.ready.set()
-
-    def _steps(self, batch: Batch, oldest: int, brought_in: Callable[[], None]) -> None:
-        steps = self._bring_in(batch, oldest)
-        next(steps)
-        brought_in()
-        batch.ready.set()
-        for _ in steps:
-            pass
-
-    def _mark(self, batch: Batch) -> None:
-        batch.brought_in = torch.cuda.Event()
-        batch.brought_in.record(self._stream)

@@ -7,9 +7,7 @@ A look-up reads the index, so the host need not know which rows are where.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,11 +17,11 @@ from torch import Tensor, nn
 from penstock.core.errors import ParameterError
 from penstock.embedding.numbered import NumberedRows
 from penstock.kernels.reference_cache import UNSEEN, stored
-from penstock.nn.cached_transport import Copied, Exchange, Mapped
+from penstock.nn.cached_transport import Exchange, Stopwatch, Transport
 from penstock.nn.fused_inputs import Ids
 
-STAGES = ("index", "victims", "rows", "write_back")
-COUNTS = ("batches", "ids", "brought_in", "first_seen", "copied", "deferred")
+STAGES = ("index", "victims", "lists", "wait", "gather", "copy", "enter", "write_back")
+COUNTS = ("batches", "ids", "brought_in", "first_seen", "deferred")
 _WINDOW = 4  # slots looked at for each one that is needed
 _LEAST_WINDOW = 1 << 16
 
@@ -61,18 +59,16 @@ class RowCache(nn.Module):
         self._hand, self._age = 0, 1.0
         self.forget_device()
         self.counts = dict.fromkeys(COUNTS, 0)
-        self.seconds = dict.fromkeys(STAGES, 0.0)
 
     def forget_device(self) -> None:
-        """Begin anew with the way rows travel: the cache has moved to another device, or the store to other memory."""
-        self._copied: Any = None
-        self._mapped: Any = None
+        """Begin anew with the way rows travel: the cache has moved to another device."""
+        self.watch = Stopwatch(*STAGES)
+        self._transport: Transport | None = None
 
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        self.seconds[stage] += time.perf_counter() - begin
+    def rest(self) -> None:
+        """Wait until every row that has left is in the store."""
+        if self._transport is not None:
+            self._transport.rest()
 
     def keys(self, kernels: Any, places: Tensor, ids: Ids) -> Tensor:
         """Rows of the joint table; `total` for an id outside its table."""
@@ -97,45 +93,28 @@ class RowCache(nn.Module):
         oldest: int,
         columns: Mapping[str, Tensor],
         store: NumberedRows,
-    ) -> Iterator[None]:
-        """Bring the rows of batch `number` into the slots of rows that no batch from `oldest` on has used.
-
-        A generator: after its first step the rows are on their way, in the order of the stream, and the batch may be
-        looked up; its second finishes what goes back into the store.
-        """
+    ) -> None:
+        """Bring the rows of batch `number` into the slots of rows that no batch from `oldest` on has used."""
         self.counts["batches"] += 1
         self.counts["ids"] += len(keys)
-        with self._timed("index"):
+        with self.watch("index"):
             missing, was = kernels.claim(keys, self.slot_of, self.used, number)
         if not len(missing):
-            yield
             return
-        with self._timed("victims"):
+        with self.watch("victims"):
             slots = self._idle_slots(len(missing), number, oldest)
         if slots is None:
             self.slot_of[missing.long()] = was
             self.counts["deferred"] += 1
             raise self._no_room(len(missing), number)
-        with self._timed("rows"):
-            exchange = Exchange(slots, missing, was, self.key_of[slots], self.row_of[slots])
-            rows, new, write_back = self._exchange(kernels, exchange, columns, store)
+        exchange = Exchange(slots, missing, was, self.key_of[slots], self.row_of[slots])
+        if self._transport is None:
+            self._transport = Transport(store, self.used.device, self.watch)
+        rows, new = self._transport.run(exchange, columns)
+        with self.watch("enter"):
             self._enter(exchange, rows)
         self.counts["brought_in"] += len(missing)
         self.counts["first_seen"] += new
-        yield
-        with self._timed("write_back"):
-            write_back()
-
-    def _exchange(
-        self, kernels: Any, exchange: Exchange, columns: Mapping[str, Tensor], store: NumberedRows
-    ) -> tuple[Tensor, int, Callable[[], None]]:
-        device = self.used.device
-        if self._mapped is None:
-            self._copied, self._mapped = Copied(store, device), Mapped(store, device)
-        mapped = hasattr(kernels, "swap") and not self._mapped.refused and not store.followed
-        done = self._mapped.run(kernels, exchange, columns) if mapped else None
-        self.counts["copied"] += done is None
-        return self._copied.run(exchange, columns) if done is None else done
 
     def _enter(self, exchange: Exchange, rows: Tensor) -> None:
         """Bring the index up to date."""

@@ -1,0 +1,50 @@
+"""The store behind cached tables: a new one made for them, or one that must fit them."""
+
+from __future__ import annotations
+
+import torch
+
+from penstock.core.errors import ParameterError, suggest
+from penstock.embedding.slots import EmbeddingConfig, Init, SlotConfig
+from penstock.embedding.store import Store
+from penstock.nn.fused import FusedEmbeddings
+
+
+def new_store(tables: FusedEmbeddings, scale: float) -> Store:
+    """An empty store whose rows are those of the tables; `torch.manual_seed` decides how they start."""
+    init = Init("uniform", -scale, scale) if scale else Init("zeros")
+    slots = [SlotConfig(name, tables.dim, init=init) for name in tables.names]
+    config = EmbeddingConfig(slots, max(8, (len(slots) + 1).bit_length()))
+    return Store(config, tables.optimizer, storage=_storage(tables), seed=int(torch.randint(2**62, ())))
+
+
+def check_store(store: Store, tables: FusedEmbeddings) -> None:
+    """Raise `ParameterError` unless the store's rows can be those of the tables."""
+    layout = None if store.optimizer is None else store.optimizer.layout()
+    if layout != tables.optimizer.layout():
+        raise ParameterError(
+            f"CachedEmbeddings.store was made for {store.optimizer!r}, the tables for {tables.optimizer!r}; the state "
+            f"of their rows differs"
+        )
+    if store.storage != _storage(tables):
+        raise ParameterError(f"CachedEmbeddings.store keeps {store.storage} rows, the tables {_storage(tables)} ones")
+    admission = store.tables.admission
+    if store.tables.eviction is not None or admission.min_count > 1 or admission.below < 2**64 - 1:
+        raise ParameterError("CachedEmbeddings.store must take in every id and keep it: no admission, no eviction")
+    groups = set()
+    for name in tables.names:
+        if name not in store.config.names:
+            raise ParameterError(
+                f"CachedEmbeddings.store has no slot {name!r}{suggest(name, store.config.names, 'slots')}"
+            )
+        slot = store.config[name]
+        if slot.dim != tables.dim or slot.hash_stack is not None or slot.group in groups:
+            raise ParameterError(
+                f"slot {name!r} of CachedEmbeddings.store must have dim={tables.dim}, rows of its own and no hash "
+                f"stack, got {slot}"
+            )
+        groups.add(slot.group)
+
+
+def _storage(tables: FusedEmbeddings) -> str:
+    return str(tables.weight.dtype).removeprefix("torch.")
