@@ -147,6 +147,7 @@ def mapped() -> Iterator[Any]:
     cpu.unmap()
 
 
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type:UserWarning")
 def test_tensors_and_modules_stay_on_the_cpu(mapped: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch = mapped
     tensor, device = torch.ones(2), torch.device("cuda", 0)
@@ -160,6 +161,11 @@ def test_tensors_and_modules_stay_on_the_cpu(mapped: Any, tmp_path: Path, capsys
     assert {t.device.type for t in made} == {"cpu"}
     assert made[2].dtype == torch.float64
     assert tensor.to(torch.int64).dtype == torch.int64
+    assert tensor.type(torch.cuda.LongTensor).dtype == torch.int64
+    torch.set_default_tensor_type("torch.cuda.FloatTensor")
+    torch.set_default_device("cuda")
+    assert torch.ones(1).device.type == "cpu"
+    torch.set_default_device(None)
     torch.save({"w": tensor}, tmp_path / "w.pt")
     assert torch.equal(torch.load(tmp_path / "w.pt", map_location="cuda")["w"], tensor)
     assert capsys.readouterr().err == cpu.SAID + "\n"

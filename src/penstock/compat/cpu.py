@@ -2,8 +2,8 @@
 
 Mapped are `.cuda()`, `.to("cuda")`, `device="cuda"` of the functions that make tensors, `torch.load`, mixed precision
 (switched off: full precision is right on any machine), streams, events, pinned memory and the NCCL backend.
-`torch.cuda.is_available()` goes on saying False. Not mapped: `torch.Generator(device="cuda")`, TorchScript, packages of
-their own such as CuPy and cuDF.
+`torch.cuda.is_available()` goes on saying False. Not mapped: `torch.Generator(device="cuda")`, `with torch.device(…)`,
+TorchScript, packages of their own such as CuPy and cuDF.
 """
 
 from __future__ import annotations
@@ -144,8 +144,17 @@ def _patch_tensors(torch: Any) -> None:
 
         return call
 
+    def default(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def call(what: Any) -> Any:
+            return function(what.replace("torch.cuda.", "torch.") if "torch.cuda." in str(what) else _on_cpu(what))
+
+        return call
+
     for name in _MAKERS:
         _replace(torch, name, by_keyword)
+    for name in ("set_default_device", "set_default_tensor_type"):
+        _replace(torch, name, default)
     for name in _METHODS:
         _replace(torch.Tensor, name, by_keyword)
     for owner in (torch.Tensor, torch.nn.Module):
@@ -229,10 +238,6 @@ def _patch_cuda_functions(torch: Any) -> None:
 
         return make
 
-    def on_cpu(before: Any) -> Callable:
-        tensor_type = getattr(torch, before.__name__)
-        return lambda *args: tensor_type(*args)
-
     for name in ("set_device", "synchronize", "reset_peak_memory_stats"):
         _replace(torch.cuda, name, giving(lambda: None))
     for name in ("current_stream", "default_stream", "device", "stream", "Stream"):
@@ -241,7 +246,7 @@ def _patch_cuda_functions(torch: Any) -> None:
     _replace(torch.cuda, "current_device", giving(lambda: 0))
     _replace(torch.cuda, "get_device_name", giving(lambda: "CPU"))
     for kind in _TYPES:
-        _replace(torch.cuda, f"{kind}Tensor", on_cpu)
+        _replace(torch.cuda, f"{kind}Tensor", lambda before: getattr(torch, before.__name__))
 
 
 def _patch_distributed(torch: Any) -> None:
