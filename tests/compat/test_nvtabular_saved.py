@@ -139,6 +139,15 @@ def test_it_is_a_fitted_workflow_that_penstock_saves(tmp_path):
         again.update(ROWS)
 
 
+def test_it_can_be_fitted_anew(tmp_path):
+    workflow = Workflow.load(click_log(tmp_path / "saved")).fit(ROWS)
+    assert workflow.transform(ROWS)["price"].mean() == pytest.approx(0, abs=1e-6)
+    assert workflow.transform(ROWS)["city"].tolist() == [4, 1, 3, 5]
+    workflow.save(tmp_path / "again")
+    kinds = {type(node.op).__name__ for node in NativeWorkflow.load(tmp_path / "again")._plan.nodes if node.op}
+    assert "Normalize" in kinds
+
+
 def one_operator(folder: Path, kind: str, params: dict, state: Any, *columns: dict) -> Workflow:
     graph = SavedGraph(folder)
     source = graph.select(*columns)

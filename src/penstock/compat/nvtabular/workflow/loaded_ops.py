@@ -10,11 +10,17 @@ import polars as pl
 
 from penstock.core.errors import NotFittedError
 from penstock.etl import ops as native
-from penstock.etl.operator import Columns
+from penstock.etl.operator import Columns, FittedOperator
 
 
 class _Loaded:
-    """Mixin: the state is the finished statistics."""
+    """Mixin: the state is the finished statistics. Once these are forgotten, the plain operator is fitted."""
+
+    plain: type[FittedOperator]
+
+    def clear(self) -> None:
+        super().clear()  # type: ignore[misc]
+        self.__class__ = self.plain  # type: ignore[assignment]
 
     def merge(self, left: Any, right: Any) -> Any:
         raise NotFittedError(
@@ -39,13 +45,19 @@ class _LoadedScale(_Loaded):
 class LoadedNormalize(_LoadedScale, native.Normalize):
     """`Normalize` with means and standard deviations; the state is `{column: [mean, std]}`."""
 
+    plain = native.Normalize
+
 
 class LoadedNormalizeMinMax(_LoadedScale, native.NormalizeMinMax):
     """`NormalizeMinMax` with ranges; the state is `{column: [least, range]}`."""
 
+    plain = native.NormalizeMinMax
+
 
 class LoadedFillMedian(_Loaded, native.FillMedian):
     """`FillMedian` with medians; the state is `{column: median}`."""
+
+    plain = native.FillMedian
 
     def finish(self, state: dict[str, float], columns: Columns) -> None:
         self.state_, self.medians_ = state, dict(state)
@@ -53,6 +65,8 @@ class LoadedFillMedian(_Loaded, native.FillMedian):
 
 class LoadedJoinGroupby(_Loaded, native.JoinGroupby):
     """`JoinGroupby` with finished tables, keys first, statistics under the names of the outputs."""
+
+    plain = native.JoinGroupby
 
     def finish(self, state: Any, columns: Columns) -> None:
         self.state_, self.tables_ = state, state
