@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -147,6 +148,15 @@ def test_train_can_be_watched(logs: Path, tmp_path: Path) -> None:
     assert re.search(r"watch it at http://127\.0\.0\.1:\d+", result.stderr)
 
 
+def test_a_port_that_is_taken_is_named_before_anything_is_written(logs: Path, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = fails(1, "train", logs, "--preset", "criteo", "-o", tmp_path / "run", *QUICK, "--watch", "--port", port)
+    assert str(port) in said and not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -161,7 +171,8 @@ def test_train_can_be_watched(logs: Path, tmp_path: Path) -> None:
         (("{logs}", "--preset", "criteo", "--valid-share", 1), 1, "valid_share must be"),
         (("{logs}", "--preset", "criteo", "--valid", "nope"), 1, "nope does not exist"),
         (("--resume",), 1, "is not the folder of a training run"),
-        (("--resume", "--config", "a.yaml"), 2, "has its own configuration"),
+        (("--resume", "--config", "a.yaml"), 2, "the configuration of the run"),
+        (("--resume", "--overwrite"), 2, "the configuration of the run"),
     ],
 )
 def test_train_refuses_what_cannot_work(

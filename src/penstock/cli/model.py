@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.app import Json, Preset, Progress, Recipe, app, console, print_json, recipe_of, say
+from penstock.cli.app import Json, Preset, Progress, Recipe, app, console, print_json, recipe_of
+from penstock.cli.attended import AttendedRun
 from penstock.cli.data import OnError
-from penstock.cli.stopping import GracefulStop
 
 if TYPE_CHECKING:
-    from penstock.report.run import RunRecorder
+    from penstock.serve import TrainJob
 
 
 class ModelName(StrEnum):
@@ -110,111 +109,44 @@ def train(
         embedding_learning_rate=embedding_learning_rate, engine=engine,
         on_error=None if on_error is None else str(on_error),
     )  # fmt: skip
-    from penstock.report.run import RunRecorder
-    from penstock.serve import TrainJob
-
-    recorder = RunRecorder(output)
-    with ExitStack() as stack:
-        stop = stack.enter_context(GracefulStop())
-
-        def heard(event: str, payload: dict[str, Any]) -> None:
-            stop.listen(event, payload)
-            if not json:
-                _tell(event, payload)
-            recorder(event, payload)
-
-        hooks: dict[str, Any] = {"listener": heard, "stop": stop, "progress": progress}
+    about = _given(data=data, valid=valid, workflow=workflow, recipe=recipe, preset=preset)
+    if resume and (about or config or overwrite):
+        raise typer.BadParameter("--resume goes on with the data and the configuration of the run; leave others out")
+    with AttendedRun(output, progress, json) as attended:
+        if tensorboard is not None:
+            attended.log_to(tensorboard)
         if resume:
-            if data or overwrite:
-                raise typer.BadParameter("--resume takes neither DATA nor --overwrite: it goes on with what is there")
-            job = TrainJob.resumed(output, _resumed_settings(config, settings), **hooks)
+            from penstock.serve import TrainJob
+
+            job = TrainJob.resumed(output, settings, **attended.hooks)
         else:
-            job = _new_job(output, data, valid, workflow, recipe, preset, config, settings, overwrite, hooks)
-        _run(job, recorder, stop, stack, watch, port, tensorboard, json)
-
-
-def _tell(event: str, payload: dict[str, Any]) -> None:
-    """How far it is, a line each, above the bars and where there are none."""
-    if event == "stage" and (payload["name"], payload["state"]) == ("etl", "begin"):
-        say("making features")
-    elif event == "training":
-        loader, name = payload["loader"], type(payload["model"]).__name__
-        say(f"training {name} on {loader.num_rows:,} rows, {payload['steps']:,} steps of {loader.batch_size:,}")
-    elif event == "record" and payload["kind"] == "valid":
-        auc = f"AUC {payload['auc']:.4f}, " if "auc" in payload else ""
-        say(f"step {payload['step']:,}: {auc}loss {payload['loss']:.4f} on {payload['rows']:,} held-out rows")
+            job = _new_job(output, config, about, settings, {"overwrite": overwrite, **attended.hooks})
+        if watch:
+            attended.watch(port)
+        attended.run(job)
 
 
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _resumed_settings(config: str | None, settings: dict[str, Any]) -> dict[str, Any]:
-    if config is not None:
-        raise typer.BadParameter("a resumed run has its own configuration; change what may change by options")
-    return settings
-
-
-def _new_job(
-    output: str, data: Any, valid: Any, workflow: Any, recipe: Any, preset: Any, config: Any, settings: dict[str, Any],
-    overwrite: bool, hooks: dict[str, Any],
-) -> Any:  # fmt: skip
+def _new_job(output: str, config: str | None, said: dict[str, Any], settings: dict[str, Any], hooks: Any) -> TrainJob:
+    """A job from the settings file and what was said besides, which wins."""
     from penstock.serve import TrainJob, TrainSettings
     from penstock.serve.settings import split_config
 
     about, below = split_config(config)
-    source = data or about["data"]
-    if not source:
+    if "recipe" in said or "preset" in said:
+        about["recipe"] = about["preset"] = None
+    about.update(said)
+    if not about["data"]:
         raise typer.BadParameter("give DATA: files of raw rows, or a folder of features")
-    if recipe is None and preset is None:
-        recipe, preset = about["recipe"], about["preset"]
+    recipe, preset = about["recipe"], about["preset"]
     rules = recipe if isinstance(recipe, dict) and preset is None else recipe_of(recipe, preset)
+    resolved = TrainSettings.resolve(below, settings)
     return TrainJob(
-        source, output, rules, valid=valid or about["valid"], workflow=workflow or about["workflow"],
-        settings=TrainSettings.resolve(below, settings), overwrite=overwrite, **hooks,
-    )  # fmt: skip
-
-
-def _run(
-    job: Any, recorder: RunRecorder, stop: GracefulStop, stack: ExitStack, watch: bool, port: int,
-    tensorboard: str | None, json: bool,
-) -> None:  # fmt: skip
-    from penstock.report.summary import show_training
-    from penstock.serve import TrainingStopped
-
-    if tensorboard is not None:
-        from penstock.train.tensorboard import TensorBoardLogger
-
-        job.callbacks = [*job.callbacks, stack.enter_context(TensorBoardLogger(tensorboard))]
-    if watch:
-        from penstock.report.live import LiveView
-
-        view = stack.enter_context(LiveView(recorder, port=port))
-        say(f"watch it at {view.url}")
-    try:
-        figures = job.run()
-    except (KeyboardInterrupt, TrainingStopped) as error:
-        say(_how_to_go_on(job, error))
-        raise typer.Exit(stop.exit_code) from None
-    figures["report"] = str(recorder.path)
-    if json:
-        print_json(figures)
-        return
-    screen = console()
-    show_training(figures, screen)
-    screen.print(f"report: {recorder.path}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _how_to_go_on(job: Any, error: BaseException) -> str:
-    from penstock.serve.run_folder import RunFolder
-
-    folder = RunFolder(job.output)
-    if not folder.is_run():
-        return "stopped; nothing was written"
-    steps = sorted(folder.checkpoints.glob("step-*"))
-    kept = f"the checkpoint of step {int(steps[-1].name[5:]):,} is kept" if steps else "there is no checkpoint yet"
-    # TrainingStopped says where; a second Ctrl-C says nothing.
-    return f"{str(error) or f'stopped; {kept}'}; go on with: penstock train --resume --output {job.output}"
+        about["data"], output, rules, valid=about["valid"], workflow=about["workflow"], settings=resolved, **hooks
+    )
 
 
 @app.command()

@@ -1,0 +1,90 @@
+"""A training job with a person before it: told how far it is, watched in a browser, stopped by Ctrl-C."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+import typer
+
+from penstock.cli.app import console, print_json, say
+from penstock.cli.stopping import GracefulStop
+
+if TYPE_CHECKING:
+    from penstock.serve import TrainJob
+
+
+class AttendedRun:
+    """What surrounds a job on the command line; `hooks` go into the job, `run` runs it and shows what came out."""
+
+    def __init__(self, output: str, progress: bool | None, as_json: bool) -> None:
+        from penstock.report.run import RunRecorder
+
+        self.output, self.as_json = output, as_json
+        self.recorder, self.stop, self._stack = RunRecorder(output), GracefulStop(), ExitStack()
+        self.hooks: dict[str, Any] = {"listener": self._heard, "stop": self.stop, "progress": progress}
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self.stop)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def watch(self, port: int) -> None:
+        """Serve the report while it grows."""
+        from penstock.report.live import LiveView
+
+        view = self._stack.enter_context(LiveView(self.recorder, port=port))
+        say(f"watch it at {view.url}")
+
+    def log_to(self, tensorboard: str) -> None:
+        """Write TensorBoard events besides."""
+        from penstock.train.tensorboard import TensorBoardLogger
+
+        self.hooks["callbacks"] = [self._stack.enter_context(TensorBoardLogger(tensorboard))]
+
+    def run(self, job: TrainJob) -> None:
+        from penstock.report.summary import show_training
+        from penstock.serve import TrainingStopped
+
+        try:
+            figures = {**job.run(), "report": str(self.recorder.path)}
+        except (KeyboardInterrupt, TrainingStopped) as error:
+            say(self._how_to_go_on(error))
+            raise typer.Exit(self.stop.exit_code) from None
+        if self.as_json:
+            print_json(figures)
+            return
+        screen = console()
+        show_training(figures, screen)
+        screen.print(f"report: {figures['report']}", highlight=False, markup=False, soft_wrap=True)
+
+    def _heard(self, event: str, payload: dict[str, Any]) -> None:
+        self.stop.listen(event, payload)
+        if not self.as_json:
+            _tell(event, payload)
+        self.recorder(event, payload)
+
+    def _how_to_go_on(self, error: BaseException) -> str:
+        from penstock.serve.run_folder import RunFolder
+
+        folder = RunFolder(self.output)
+        if not folder.is_run():
+            return "stopped; nothing was written"
+        steps = sorted(folder.checkpoints.glob("step-*"))
+        kept = f"the checkpoint of step {int(steps[-1].name[5:]):,} is kept" if steps else "there is no checkpoint yet"
+        # TrainingStopped says where; a second Ctrl-C says nothing.
+        return f"{str(error) or f'stopped; {kept}'}; go on with: penstock train --resume --output {self.output}"
+
+
+def _tell(event: str, payload: dict[str, Any]) -> None:
+    """How far it is, a line each, above the bars and where there are none."""
+    if event == "stage" and (payload["name"], payload["state"]) == ("etl", "begin"):
+        say("making features")
+    elif event == "training":
+        loader, name = payload["loader"], type(payload["model"]).__name__
+        say(f"training {name} on {loader.num_rows:,} rows, {payload['steps']:,} steps of {loader.batch_size:,}")
+    elif event == "record" and payload["kind"] == "valid":
+        auc = f"AUC {payload['auc']:.4f}, " if "auc" in payload else ""
+        say(f"step {payload['step']:,}: {auc}loss {payload['loss']:.4f} on {payload['rows']:,} held-out rows")
