@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from penstock.compat.merlin.dag._drawing import Drawing
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.schema.schema import Schema
 from penstock.compat.missing import module_getattr
@@ -47,6 +48,11 @@ class Node(native.Node):
 
     def __getitem__(self, names: Any) -> Node:
         return promoted(super().__getitem__(_chosen(names)))
+
+    @property
+    def graph(self) -> Drawing:
+        """The steps that lead here, as text."""
+        return Drawing(self)
 
     # Once a workflow with it is fitted.
 

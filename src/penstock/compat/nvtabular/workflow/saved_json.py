@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compat.merlin.schema.tags import role_of
-from penstock.compat.nvtabular.workflow.saved_ops import BUILDERS, Restored, Saved
+from penstock.compat.nvtabular.workflow.saved_form import Restored, Saved
+from penstock.compat.nvtabular.workflow.saved_ops import BUILDERS
 from penstock.core.errors import ArtefactError
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl import workflow as native

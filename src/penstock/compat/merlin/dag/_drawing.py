@@ -1,0 +1,54 @@
+"""A graph of operators as text, where Merlin drew a picture with Graphviz."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.etl.graph import Node, ancestors
+
+
+class Drawing:
+    """Prints as one line for each arrow; `source` is the same in Graphviz's language, for those who have it.
+
+    >>> from penstock.compat.nvtabular import ops
+    >>> drawing = Drawing(["a", "b"] >> ops.FillMissing() >> ops.Normalize())
+    >>> drawing
+    a, b -> FillMissing
+    FillMissing -> Normalize
+    >>> drawing.source.splitlines()[1]
+    '  0 [label="a, b"]'
+    """
+
+    def __init__(self, node: Node) -> None:
+        nodes = list(ancestors([node]))
+        number = {id(node): i for i, node in enumerate(nodes)}
+        self._labels = [_label(node) for node in nodes]
+        self._edges = [(number[id(parent)], i) for i, node in enumerate(nodes) for parent in node.parents]
+
+    @property
+    def source(self) -> str:
+        boxes = [f'  {i} [label="{_quoted(label)}"]' for i, label in enumerate(self._labels)]
+        arrows = [f"  {start} -> {end}" for start, end in self._edges]
+        return "\n".join(["digraph {", *boxes, *arrows, "}"]) + "\n"
+
+    def __repr__(self) -> str:
+        if not self._edges:
+            return self._labels[-1]
+        return "\n".join(f"{self._labels[start]} -> {self._labels[end]}" for start, end in self._edges)
+
+
+def _label(node: Node) -> str:
+    if node.op is not None:
+        return type(node.op).__name__
+    names = node.selector.names if node.selector is not None else ()
+    signs = {"source": _listed(names), "join": "+", "drop": f"- {_listed(names)}", "pick": f"[{_listed(names)}]"}
+    return node.name or signs.get(node.kind, node.kind)
+
+
+def _listed(names: Sequence[object], most: int = 6) -> str:
+    shown = [str(name) for name in names[:most]]
+    return ", ".join([*shown, "…"] if len(names) > most else shown)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

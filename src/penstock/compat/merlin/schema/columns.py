@@ -1,0 +1,197 @@
+"""One column of Merlin's schema, and the way between it and Penstock's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass, field
+from typing import Any
+
+from penstock.compat.merlin.dtypes.base import DType, dtype_of, named
+from penstock.compat.merlin.dtypes.base import from_native as dtype_from_native
+from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
+from penstock.compat.merlin.dtypes.shape import Shape
+from penstock.compat.merlin.schema.tags import ROLE_TAGS, TagSet, as_tag, role_of, text_of
+from penstock.core import schema as native
+from penstock.core.errors import ParameterError, SchemaError
+from penstock.core.schema import Role
+from penstock.etl.ops.embedding_sizes import default_dimension
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The least and the largest value of a column.
+
+    >>> Domain(0, 9).is_bounded
+    True
+    """
+
+    min: float | None = None
+    max: float | None = None
+    name: str | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.min is not None and self.max is not None
+
+
+@dataclass(frozen=True)
+class ColumnSchema:
+    """One column: name, tags, properties, dtype, and whether it holds lists.
+
+    >>> from penstock.compat.merlin.schema import Tags
+    >>> column = ColumnSchema("genres", dtype="int32", tags=[Tags.CATEGORICAL], dims=(None, (0, 4)))
+    >>> column.is_list, column.is_ragged, column.value_count.max
+    (True, True, 4)
+    """
+
+    name: str
+    tags: Any = field(default_factory=TagSet)
+    properties: dict[str, Any] = field(default_factory=dict)
+    dtype: Any = None
+    is_list: bool | None = None
+    is_ragged: bool | None = None
+    dims: InitVar[Any] = None
+
+    def __post_init__(self, dims: Any) -> None:
+        set_ = object.__setattr__
+        set_(self, "tags", TagSet(self.tags))
+        dtype = named("unknown") if self.dtype is None else dtype_of(self.dtype)
+        shape = self._shape(dims, dtype)
+        set_(self, "dtype", dtype.with_shape(shape))
+        properties = dict(self.properties or {})
+        if shape.dims is not None and len(shape.dims) > 1:
+            properties["value_count"] = {"min": shape.dims[1].min, "max": shape.dims[1].max}
+        set_(self, "properties", properties)
+        set_(self, "is_list", shape.is_list)
+        set_(self, "is_ragged", shape.is_ragged)
+
+    def _shape(self, dims: Any, dtype: DType) -> Shape:
+        """The shape that dims, the dtype, value counts or the flags give, if these agree."""
+        counts = (self.properties or {}).get("value_count") or {}
+        if self.is_list is False and (self.is_ragged or counts):
+            raise SchemaError(f"column {self.name!r} holds no lists (is_list=False), so it can be neither ragged nor "
+                              f"have value counts")  # fmt: skip
+        if dims is not None:
+            shape = Shape(dims)
+        elif dtype.shape is not None and dtype.shape.dims is not None:
+            shape = dtype.shape
+        elif counts:
+            low, high = counts.get("min"), counts.get("max")
+            if self.is_ragged is False:  # all lists are as long: one bound says both
+                low = high if low is None else low
+                high = low if high is None else high
+            shape = Shape((None, (low or 0, high)))
+        else:
+            return Shape((None, None)) if self.is_list else Shape()
+        if self.is_ragged is not None and shape.is_ragged != self.is_ragged:
+            raise SchemaError(f"column {self.name!r}: is_ragged={self.is_ragged} does not fit the shape {shape}")
+        return shape
+
+    @property
+    def shape(self) -> Shape:
+        return self.dtype.shape
+
+    @property
+    def value_count(self) -> Domain | None:
+        return Domain(**counts) if (counts := self.properties.get("value_count")) else None
+
+    @property
+    def int_domain(self) -> Domain | None:
+        return self._domain() if self.dtype.is_integer else None
+
+    @property
+    def float_domain(self) -> Domain | None:
+        return self._domain() if self.dtype.is_float else None
+
+    def _domain(self) -> Domain | None:
+        return Domain(**domain) if (domain := self.properties.get("domain")) else None
+
+    # Copies with a change.
+
+    def with_name(self, name: str) -> ColumnSchema:
+        return self._changed(name=name)
+
+    def with_tags(self, tags: Any) -> ColumnSchema:
+        """With further tags, and without those that they exclude."""
+        return self._changed(tags=self.tags.override(tags))
+
+    def with_properties(self, properties: Mapping[str, Any]) -> ColumnSchema:
+        if not isinstance(properties, Mapping):
+            raise ParameterError(f"properties must be a mapping, got {properties!r}")
+        merged = {**self.properties, **properties}
+        if properties.get("value_count"):
+            return self._changed(properties=merged, dims=None, dtype=self.dtype.without_shape)
+        return self._changed(properties=merged)
+
+    def with_dtype(self, dtype: Any, is_list: bool | None = None, is_ragged: bool | None = None) -> ColumnSchema:
+        dtype = dtype_of(dtype).without_shape
+        if is_list is None and is_ragged is None:
+            return self._changed(dtype=dtype)
+        properties = {k: v for k, v in self.properties.items() if k != "value_count"}
+        lists = bool(is_list or is_ragged)
+        return self._changed(dtype=dtype, properties=properties, is_list=lists, dims=(None, None) if lists else (None,))
+
+    def with_shape(self, shape: Any) -> ColumnSchema:
+        properties = {k: v for k, v in self.properties.items() if k != "value_count"}
+        return self._changed(dims=Shape(shape), dtype=self.dtype.without_shape, properties=properties)
+
+    def _changed(self, **changes: Any) -> ColumnSchema:
+        fields = {"name": self.name, "tags": self.tags, "properties": self.properties, "dtype": self.dtype}
+        return ColumnSchema(**{**fields, "dims": self.shape.dims, **changes})
+
+    def __merge__(self, other: ColumnSchema) -> ColumnSchema:
+        merged = self.with_tags(other.tags).with_properties(other.properties)
+        return merged if other.dtype.name == "unknown" else merged._changed(dtype=other.dtype, dims=other.shape.dims)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.dtype))
+
+    # To Penstock's and back.
+
+    def to_native(self) -> native.ColumnSchema:
+        """Penstock's form: a role instead of the tags that stand for one, a cardinality instead of a domain.
+
+        >>> column = ColumnSchema("user", dtype="int32", tags=["categorical"], properties={"domain": {"max": 9}})
+        >>> column.to_native().role, column.to_native().cardinality
+        (<Role.CATEGORICAL: 'categorical'>, 10)
+        """
+        role = role_of(self.tags) or Role.OTHER
+        derived = {"embedding_sizes"} | ({"domain"} if not self.dtype.is_float else set())
+        properties = {k: v for k, v in self.properties.items() if k not in derived}
+        if not self.is_list:
+            properties.pop("value_count", None)
+        plain = frozenset(text_of(tag) for tag in self.tags if tag is not ROLE_TAGS.get(role))
+        return native.ColumnSchema(
+            self.name, dtype_to_native(self.dtype), role, bool(self.is_list), True, self._cardinality(), plain,
+            properties,
+        )  # fmt: skip
+
+    def _cardinality(self) -> int | None:
+        if sizes := self.properties.get("embedding_sizes"):
+            return int(sizes["cardinality"])
+        domain = self._domain()
+        if domain is None or domain.max is None or self.dtype.is_float:
+            return None
+        return int(domain.max) + 1
+
+    @classmethod
+    def from_native(cls, column: native.ColumnSchema) -> ColumnSchema:
+        """Merlin's form of a Penstock column."""
+        role_tag = ROLE_TAGS.get(column.role)
+        tags = TagSet([tag for tag in column.tags if as_tag(tag) not in ROLE_TAGS.values()])
+        properties = dict(column.properties)
+        if column.cardinality is not None:
+            size = column.cardinality
+            properties["domain"] = {"min": 0, "max": size - 1, "name": properties.get("vocabulary", column.name)}
+            properties["embedding_sizes"] = {"cardinality": size, "dimension": default_dimension(size)}
+        dims: Any = (None,)
+        if column.is_list:
+            counts = properties.get("value_count") or {}
+            dims = (None, (counts.get("min") or 0, counts.get("max")))
+        return cls(
+            column.name, tags if role_tag is None else tags.override(role_tag), properties,
+            dtype_from_native(column.dtype), dims=dims,
+        )  # fmt: skip
