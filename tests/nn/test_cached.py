@@ -161,6 +161,22 @@ def test_announcing_does_not_wait_for_the_store(monkeypatch: pytest.MonkeyPatch)
     assert time.perf_counter() - began > 0.1
 
 
+def test_a_failure_on_the_way_is_raised_where_the_batch_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    cached, plain = pair([100], 6, lr=0.1)
+    with monkeypatch.context() as broken:
+        broken.setattr(NumberedRows, "read", lambda *_: 1 / 0)
+        cached.prefetch(torch.tensor([[1], [2]]))
+        with pytest.raises(ZeroDivisionError):
+            cached(cached._in_flight.coming[0].given)
+    for low in (0, 3, 6, 0):
+        train_on(torch.arange(low, low + 5)[:, None], cached, plain)
+    with monkeypatch.context() as broken:
+        broken.setattr(NumberedRows, "write", lambda *_: 1 / 0)
+        cached(torch.arange(20, 25)[:, None])
+        with pytest.raises(ZeroDivisionError):  # rows were lost, and that must not go unseen
+            cached(torch.arange(30, 35)[:, None])
+
+
 def test_rows_are_really_evicted() -> None:
     cached = CachedEmbeddings([1000], 4, cache_rows=10, optimizer="sgd", lr=1.0)
     start = cached.state_dict()["weight"].clone()

@@ -110,7 +110,11 @@ class RowCache(nn.Module):
         exchange = Exchange(slots, missing, was, self.key_of[slots], self.row_of[slots])
         if self._transport is None:
             self._transport = Transport(store, self.used.device, self.watch)
-        rows, new = self._transport.run(exchange, columns)
+        try:
+            rows, new = self._transport.run(exchange, columns)
+        except BaseException:
+            self.slot_of[missing.long()] = was  # they have not come
+            raise
         with self.watch("enter"):
             self._enter(exchange, rows)
         self.counts["brought_in"] += len(missing)
