@@ -13,7 +13,7 @@ from penstock import ColumnSchema, Schema
 from penstock.core.errors import DataError, ParameterError, PenstockError
 from penstock.embedding import SGD, Adagrad, SlotConfig, Store
 from penstock.loader.torch import Loader
-from penstock.nn import MLP, EmbeddingTables
+from penstock.nn import MLP, EmbeddingTables, FusedEmbeddings
 from penstock.train import TrainContext, evaluate
 
 from .conftest import ROLES, SCHEMA, assert_same_bits, some_rows
@@ -226,6 +226,17 @@ def test_the_loss_scale_is_taken_out(make) -> None:
     train(second, grad_scaler=torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=5))
     for name, value in first.weights().items():
         np.testing.assert_allclose(second.weights()[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_the_loss_scale_is_taken_out_of_fused_tables(make) -> None:
+    trained = []
+    for scaler in (None, torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=7)):
+        setup = make()
+        torch.manual_seed(0)
+        setup.store = FusedEmbeddings(SCHEMA, 4, optimizer="adagrad", lr=0.1)
+        train(setup, grad_scaler=scaler)
+        trained.append(setup.store.weight)
+    torch.testing.assert_close(trained[0], trained[1], rtol=1e-4, atol=1e-5)
 
 
 def test_the_scaler_backs_off_for_embeddings_too(make) -> None:

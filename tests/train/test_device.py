@@ -289,6 +289,20 @@ def test_an_overflow_lowers_the_scale_and_spoils_nothing() -> None:
     assert all(np.isfinite(value).all() for value in state(model).values())
 
 
+def test_a_schedule_counts_the_steps_that_were_taken() -> None:
+    model = Clicks()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=1000)
+    loss = nn.functional.binary_cross_entropy_with_logits
+    history = quick(
+        model, dense_optimizer=optimizer, scheduler=scheduler, grad_scaler=scaler,
+        loss_fn=lambda logits, labels: 1e4 * loss(logits, labels),
+    )  # fmt: skip
+    taken = 20 - history.stats["skipped_steps"]
+    assert 0 < taken < 20 and optimizer.param_groups[0]["lr"] == 0.5**taken
+
+
 def test_a_broken_sample_costs_its_own_rows_and_one_dense_step() -> None:
     model = Clicks()
     step = DeviceStep(model)

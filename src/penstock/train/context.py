@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from penstock.core.errors import PenstockError
 from penstock.core.params import CALLABLE, NONE, Instance, Int, Real, Satisfies, check_all
 from penstock.embedding.store import EmbeddingStore
+from penstock.nn.fused import FusedEmbeddings
 from penstock.train import distributed
 from penstock.train.batch import TrainBatch
 from penstock.train.feeder import Feeder, Source, check_columns
@@ -210,6 +211,8 @@ class TrainContext:
         if batch is None:
             raise PenstockError("backward needs a forward pass first: output, labels = ctx.forward(batch)")
         scaler = self.grad_scaler
+        if isinstance(self.tables, FusedEmbeddings):  # its backward pass is its update
+            self.tables.loss_scale = 1.0 if scaler is None else scaler.scale(torch.ones((), device=self.device))
         with self.timings.timed("backward"):
             (loss if scaler is None else scaler.scale(loss)).backward()
         scale = 1.0 if scaler is None else float(scaler.get_scale())

@@ -93,7 +93,7 @@ class DeviceLoop:
             if not rows:
                 continue
             self.step(*batch)
-            if self.scheduler is not None:
+            if self.scheduler is not None and self.step.stepped:
                 self.scheduler.step()
             self._seconds["step"] += time.perf_counter() - began
             self.rows += rows

@@ -93,6 +93,7 @@ class DeviceStep:
         self.metrics = DeviceMetrics(self.device)
         self.skipped = torch.zeros((), dtype=torch.int64, device=self.device)  # dense steps left out
         self.steps = 0
+        self.stepped = True  # whether the last dense step was taken, as far as the host knows: on a GPU it does not ask
         self.captured = self._capture = False
         self._warm = 0
         self._fast: Any = None
@@ -168,6 +169,7 @@ class DeviceStep:
     # One step.
 
     def _step(self, model: Any, ids: Any, numbers: Tensor, labels: Any) -> None:
+        self.stepped = True
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         output = self._output(model, ids, numbers)
@@ -203,6 +205,7 @@ class DeviceStep:
             optimizer.step()
         else:
             self.skipped += 1
+            self.stepped = False
 
     def _gradients(self) -> list[Tensor]:
         return [p.grad for group in self._groups for p in group["params"] if p.grad is not None]
@@ -222,7 +225,9 @@ class DeviceStep:
         scale = scaler.scale(torch.ones((), device=self.device))
         scaler.step(self.optimizer)
         scaler.update()
-        self.skipped += scaler.scale(torch.ones((), device=self.device)) < scale
+        lowered = scaler.scale(torch.ones((), device=self.device)) < scale
+        self.skipped += lowered
+        self.stepped = self.device.type == "cuda" or not lowered
 
     # Capturing it.
 
