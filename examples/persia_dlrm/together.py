@@ -1,4 +1,4 @@
-"""Data loader and trainer in one process: `penstock run together.py day.tsv`, or with nothing but the file's name."""
+"""Data loader and trainer in one process, with PERSIA_EMBEDDING_CONFIG set: penstock run together.py DAY.tsv"""
 
 import os
 import sys
@@ -10,5 +10,7 @@ from train import train
 
 if __name__ == "__main__":
     source = sys.argv[1] if len(sys.argv) > 1 else os.environ["TRAIN_DATA"]
+    os.environ.setdefault("TRAINER_PORT", "8000")  # what the launcher sets; nobody connects to it here
+    os.environ.setdefault("FORWARD_QUEUE_SIZE", "10")
     threading.Thread(target=send, args=(source,), daemon=True).start()
     train()

@@ -29,15 +29,15 @@ def train() -> float:
     model.to(device)
     dense_optimizer = SGD(model.parameters(), lr=0.1)
     sparse_optimizer = Adagrad(lr=0.2)
-    scaler = torch.amp.GradScaler(device, enabled=device == "cuda")
+    scaler = torch.cuda.amp.GradScaler()  # switched off where there is no GPU
     loss_fn = torch.nn.BCEWithLogitsLoss()
     scores, labels, losses = [], [], []
 
     with TrainCtx(
         grad_scaler=scaler,
         sparse_optimizer=sparse_optimizer,
-        port=int(os.environ.get("TRAINER_PORT", "8000")),
-        data_queue_size=int(os.environ.get("FORWARD_QUEUE_SIZE", "10")),
+        port=int(os.environ["TRAINER_PORT"]),
+        data_queue_size=int(os.environ["FORWARD_QUEUE_SIZE"]),
     ) as ctx:
         for batch_idx, data in enumerate(ctx.data_loader()):
             (dense, sparse), target = ctx.prepare_features(data)

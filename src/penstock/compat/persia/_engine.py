@@ -67,8 +67,8 @@ class Engine:
         failed, leaving = True, False
         try:
             while (batch := pipeline.take()) is not None:
-                for leaf in batch.embeddings.values():
-                    self._transfer.used_here(leaf)
+                for tensor in batch.tensors():
+                    self._transfer.used_here(tensor)
                 yield batch
                 del batch
             failed = False

@@ -28,6 +28,11 @@ class PersiaTrainingBatch:
     id_type_feature_embedding_torch_tensors: list[Any] = field(default_factory=list)
     label_torch_tensors: list[Any] | None = None
 
+    def tensors(self) -> list[Any]:
+        """Everything that lies on the device."""
+        own = self.non_id_type_feature_torch_tensors + (self.label_torch_tensors or [])
+        return [*own, *self.embeddings.values(), *self.masks.values()]
+
     @property
     def batch_size(self) -> int:
         return self.message.rows
