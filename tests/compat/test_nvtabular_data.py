@@ -78,6 +78,14 @@ class TestGraphs:
         assert nvt.Workflow(nvt.ColumnGroup(["a"]) >> nvt.ops.LogOp()).transform(frame).shape == (1, 1)
         assert ColumnGroup is nvt.ColumnGroup
 
+    def test_workflows_of_the_first_releases(self):
+        import nvtabular as nvt
+
+        from penstock.compat import CompatError
+
+        with pytest.raises(CompatError, match=r"from 0\.4 on: Workflow\(columns >> ops\.Categorify"):
+            nvt.Workflow(cat_names=["u"], cont_names=[], label_name=["label"])
+
     def test_smaller_workflows(self):
         import nvtabular as nvt
         from merlin.dag.ops.subgraph import Subgraph

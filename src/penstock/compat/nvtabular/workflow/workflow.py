@@ -13,7 +13,7 @@ from penstock.compat.merlin.dag.observed import forget, look
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import opened
 from penstock.compat.merlin.schema.schema import Schema, as_native
-from penstock.compat.missing import module_getattr
+from penstock.compat.missing import CompatError, module_getattr
 from penstock.compat.nvtabular.workflow import saved_json
 from penstock.core.artefact import MANIFEST
 from penstock.core.errors import ArtefactError
@@ -37,7 +37,12 @@ class Workflow:
     {'user': [1, 2, 1], 'price': [1.0, 0.0, 3.0]}
     """
 
-    def __init__(self, output_node: Any, client: Any = None) -> None:
+    def __init__(self, output_node: Any = None, client: Any = None, **older: Any) -> None:
+        if older or output_node is None:
+            raise CompatError(
+                "Workflow takes a graph, as NVTabular did from 0.4 on: Workflow(columns >> ops.Categorify()); workflows "
+                "of lists of names (cat_names, cont_names, label_name, add_feature, finalize) are not here"
+            )
         self.native = native.Workflow(as_node(output_node), engine=client)
 
     @classmethod
