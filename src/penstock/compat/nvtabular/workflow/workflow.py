@@ -40,8 +40,8 @@ class Workflow:
     def __init__(self, output_node: Any = None, client: Any = None, **older: Any) -> None:
         if older or output_node is None:
             raise CompatError(
-                "Workflow takes a graph, as NVTabular did from 0.4 on: Workflow(columns >> ops.Categorify()); workflows "
-                "of lists of names (cat_names, cont_names, label_name, add_feature, finalize) are not here"
+                "Workflow takes a graph, as NVTabular did from 0.4 on: Workflow(columns >> ops.Categorify()); "
+                "workflows of lists of names (cat_names, cont_names, label_name, add_feature, finalize) are not here"
             )
         self.native = native.Workflow(as_node(output_node), engine=client)
 
