@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from penstock.etl.graph import Node, ancestors
+from penstock.etl.graph import ColumnSelector, Node, ancestors
 
 
 class Drawing:
@@ -40,14 +38,16 @@ class Drawing:
 def _label(node: Node) -> str:
     if node.op is not None:
         return type(node.op).__name__
-    names = node.selector.names if node.selector is not None else ()
-    signs = {"source": _listed(names), "join": "+", "drop": f"- {_listed(names)}", "pick": f"[{_listed(names)}]"}
+    columns = "" if node.selector is None else _columns(node.selector)
+    signs = {"source": columns, "join": "+", "drop": f"- {columns}", "pick": f"[{columns}]"}
     return node.name or signs.get(node.kind, node.kind)
 
 
-def _listed(names: Sequence[object], most: int = 6) -> str:
-    shown = [str(name) for name in names[:most]]
-    return ", ".join([*shown, "…"] if len(names) > most else shown)
+def _columns(selector: ColumnSelector, most: int = 6) -> str:
+    groups = [group[0] if len(group) == 1 else f"({', '.join(group)})" for group in selector.groups]
+    listed = [*groups, *(f"tagged {tag}" for tag in selector.tags), *map(str, selector.roles)]
+    listed += ["all columns"] if selector.everything else []
+    return ", ".join([*listed[:most], "…"] if len(listed) > most else listed)
 
 
 def _quoted(text: str) -> str:
