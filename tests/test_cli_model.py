@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 from penstock import Dataset
 from penstock.cli import app
+from penstock.cli.stopping import GracefulStop
 from penstock.data.synthetic import criteo
 from penstock.serve import Predictor, TrainSettings
 
@@ -241,6 +242,26 @@ def test_a_signal_in_training_keeps_a_checkpoint(logs: Path, tmp_path: Path, num
     epochs = steps // 11 + 1
     found = json.loads(ok("train", "--resume", "-o", place, "--epochs", epochs, "--json"))
     assert found["steps"] == 11 * epochs
+
+
+def test_the_second_signal_stops_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with GracefulStop() as stop, pytest.raises(KeyboardInterrupt):  # outside of training there is nothing to save
+        signal.raise_signal(signal.SIGINT)
+    with GracefulStop() as stop:
+        stop.listen("stage", {"name": "train", "state": "begin"})
+        signal.raise_signal(signal.SIGTERM)
+        assert stop() and stop.exit_code == 143
+        assert "once more stops at once" in capsys.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert stop.exit_code == 130
+    with GracefulStop() as stop:
+        stop.listen("stage", {"name": "train", "state": "begin"})
+        stop.listen("trained", {})
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 # evaluate

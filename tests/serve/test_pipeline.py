@@ -129,6 +129,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(made: Any, tmp_path: Path) -> No
     assert told[0] == 1 and told == sorted(told) and told[-1] == 30
     assert (resumed["auc"], resumed["log_loss"], resumed["steps"]) == (whole["auc"], whole["log_loss"], 30)
     assert resumed["examples"] == whole["examples"]
+    again = TrainJob.resumed(tmp_path / "part", progress=False).run()  # there is nothing left to do
+    assert (again["auc"], again["steps"]) == (whole["auc"], 30)
 
 
 def test_a_finished_run_can_train_on(made: Any, tmp_path: Path) -> None:
@@ -191,10 +193,10 @@ def test_every_model_with_settings_of_its_own(made: Any, tmp_path: Path, model: 
         "store": {"eviction": {"policy": "lru", "max_rows": 1_000}, "init": {"kind": "zeros"}},
         "slots": {"C1": {"group": "shared"}, "C2": {"group": "shared"}},
         "loader": {"cache": "memory"},
-        "eval_every": 3,
     }
     found = job(made, tmp_path / "run", settings=settings).run()
     assert found["steps"] == 6 and found["embedding_rows"] <= 1_000
+    assert 0 < found["auc"] < 1  # though it ended in the middle of an epoch
 
 
 # What cannot work is refused before anything is written.
@@ -214,6 +216,10 @@ def test_every_model_with_settings_of_its_own(made: Any, tmp_path: Path, model: 
         ({"slots": {"C99": {}}}, ParameterError, "slots names 'C99'"),
         ({"device": "cuda:7"}, ParameterError, "torch sees 0 CUDA devices"),
         ({"device": "gpu"}, ParameterError, "which torch does not know"),
+        ({"loader": {"cache": "ram"}}, ParameterError, r"loader\.cache must be one of"),
+        ({"etl": {"engine": "spark"}}, ParameterError, "unknown engine"),
+        ({"etl": {"part_size": "many"}}, ParameterError, "a size must be"),
+        ({"store": {"storage": "int8"}}, ParameterError, "Store.storage must be one of"),
     ],
 )
 def test_bad_settings(made: Any, tmp_path: Path, settings: dict, error: type[PenstockError], said: str) -> None:
@@ -246,6 +252,8 @@ def test_bad_data(made: Any, features: Path, tmp_path: Path) -> None:
     empty = Dataset(rated.clear()).with_roles(categorical=["user", "item"], label=["rating"])
     with pytest.raises(DataError, match="no rows to train on"):
         TrainJob(empty, run / "e").run()
+    with pytest.raises(SchemaError, match="column 'item' is not in the rows to evaluate on"):
+        TrainJob(data, run / "v", valid=data.select(["user", "rating"])).run()
     without_label = {**RECIPE, "output": ["categories", "numbers"]}
     with pytest.raises(SchemaError, match="what the recipe makes has no label"):
         TrainJob(made.path, run / "f", without_label).run()

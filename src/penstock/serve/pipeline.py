@@ -25,7 +25,7 @@ from penstock.serve.predictor import Predictor
 from penstock.serve.prepare import Prepared, RawRows, ReadyFeatures
 from penstock.serve.run_folder import RunFolder
 from penstock.serve.settings import TrainSettings
-from penstock.train import Checkpointer, History, fit
+from penstock.train import Checkpointer, History, TrainContext, evaluate, fit
 
 Listener = Callable[[str, dict[str, Any]], Any]
 STAGES = ("etl", "train", "save", "predict")
@@ -219,6 +219,11 @@ class TrainJob:
         )  # fmt: skip
         if self.stop is not None and self.stop() and history.stats["steps"] < steps:
             raise TrainingStopped(history.stats["steps"], steps, Path(self.output))
+        if valid is not None and (history.last("valid") or {}).get("step") != history.stats["steps"]:
+            with TrainContext(network, store, None, device=device) as ctx:  # ended in the middle of an epoch
+                last = {"kind": "valid", "step": history.stats["steps"], **evaluate(ctx, valid)}
+            history.records.append(last)
+            self._tell("record", **last)
         self._tell("trained", history=history)
         return history, _speed(records)
 

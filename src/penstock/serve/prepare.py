@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import DataError, PenstockError, SchemaError
+from penstock.core.errors import ColumnNotFoundError, DataError, PenstockError, SchemaError
 from penstock.core.schema import Role
 from penstock.data import Dataset
 from penstock.data.files import is_remote
+from penstock.engine import resolve
 from penstock.etl import Workflow
 from penstock.etl.input_section import open_input
 from penstock.serve import parts
@@ -38,12 +39,14 @@ class RawRows:
 
     def __init__(self, source: Any, valid: Any, recipe: Mapping[str, Any], settings: TrainSettings) -> None:
         self.recipe, self.settings = recipe, settings
-        self.engine = settings.etl.get("engine")
+        engine = settings.etl.get("engine")
+        self.engine = None if engine is None else resolve(engine)
         self.data = self._opened(source)
         self.valid = None if valid is None else _dataset(valid)
         unfitted = Workflow.from_recipe(recipe).fit_schema(self.data.schema)
         self.label = parts.check_label(unfitted.output_schema, "what the recipe makes")
         parts.check(settings, unfitted.output_schema, unfitted)
+        _check_columns(unfitted.input_schema.names, self.valid)
         self.has_work = True
 
     def _opened(self, source: Any) -> Dataset:
@@ -88,6 +91,7 @@ class ReadyFeatures:
         self.label = parts.check_label(self.data.schema, "the data")
         self.workflow = _workflow(workflow, self.source)
         parts.check(settings, self.data.schema, self.workflow)
+        _check_columns([c.name for c in self.data.schema if c.role is not Role.OTHER], self.valid)
         self.has_work = valid is None and settings.valid_share > 0
 
     def resume(self, folder: RunFolder) -> None:
@@ -146,6 +150,15 @@ def _features_at(source: Any) -> Dataset:
         names = ", ".join(data.schema.names[:40])
         raise SchemaError(f"the data says of no column what it is for; {hint}. Columns: {names}")
     return data
+
+
+def _check_columns(names: list[str], valid: Dataset | None) -> None:
+    """Found out now, and not when the first epoch is over."""
+    if valid is None:
+        return
+    for name in names:
+        if name not in valid.schema:
+            raise ColumnNotFoundError(name, valid.schema.names, "the rows to evaluate on")
 
 
 def source_paths(source: Any) -> Any:

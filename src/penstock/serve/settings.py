@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from penstock.core.errors import ParameterError, PenstockError, suggest
-from penstock.core.params import NONE, Constraint, Instance, Int, OneOf, Real, check_all
+from penstock.core.params import NONE, Constraint, Instance, Int, OneOf, Real, Satisfies, check_all
 from penstock.embedding.optimizers import OPTIMIZERS
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.schedules import CosineDecay, ExponentialDecay, Warmup
@@ -50,11 +50,12 @@ _CONSTRAINTS: dict[str, Constraint] = {
     "loader": _SECTION,
     "etl": _SECTION,
 }
-# The keys of the sections whose values are plain.
-_PLAIN = {
-    "loader": ("cache", "chunk_rows", "threads"),
-    "etl": ("engine", "part_size", "on_error"),
-    "store": ("storage", "num_threads", "init", "pooling", "admission", "eviction"),
+# The keys of the sections whose values are plain, and what they must be where they are given.
+_ANY = Satisfies(lambda _: True, "anything")  # checked by what is built from it
+_PLAIN: dict[str, dict[str, Constraint]] = {
+    "loader": {"cache": OneOf((None, "memory", "disk")), "chunk_rows": _EVERY, "threads": _EVERY},
+    "etl": {"engine": _ANY, "part_size": _ANY, "on_error": OneOf((None, "raise", "skip", "null"))},
+    "store": dict.fromkeys(("storage", "num_threads", "init", "pooling", "admission", "eviction"), _ANY),
 }
 _SLOT_KEYS = ("pooling", "length", "hash_stack", "group", "init")
 # Keys inside sections that have names of their own, the same as the options of the command line.
@@ -118,7 +119,9 @@ class TrainSettings:
         _one_of("model.name", self.model.get("name"), MODEL_NAMES)
         _one_of("dense_optimizer.name", self.dense_optimizer.get("name"), DENSE_OPTIMIZERS)
         for section, known in _PLAIN.items():
-            _keys(getattr(self, section), known, section)
+            given = getattr(self, section)
+            _keys(given, known, section)
+            check_all(given, {key: known[key] for key in given}, section)
         self.sparse_optimizer()
         for slot in self.slots:
             self.slot(slot)
