@@ -17,7 +17,8 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
     max_batch: Annotated[int, typer.Option(min=1, help="Rows predicted in one call.")] = 128,
     max_wait_ms: Annotated[
-        float, typer.Option(min=0, max=1000, help="How long a batch waits for requests that are being read.")
+        float,
+        typer.Option(min=0, max=1000, help="How long a batch may wait for more requests; an idle service never waits."),
     ] = 2.0,
     max_rows: Annotated[int, typer.Option(min=1, help="Rows in one request; more are answered 413.")] = 1000,
     max_body: Annotated[str, typer.Option(help="Bytes of one request; more are answered 413.")] = "4MB",

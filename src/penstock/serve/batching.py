@@ -36,6 +36,7 @@ class _Request:
     answer: asyncio.Future[np.ndarray]
     is_gone: Callable[[], bool]
     since: float
+    seconds: float = 0.0  # that its batch took
     outcome: np.ndarray | Exception | None = field(default=None)
 
 
@@ -43,13 +44,15 @@ class Batcher:
     """Collects requests on an event loop and predicts them on one thread, a batch at a time.
 
     When nothing is under way, a request is predicted at once. Whatever comes in while a batch is being predicted is the
-    next batch. A batch waits for more only while another request is already being read, and no longer than `max_wait`
-    seconds. Requests whose client has hung up are dropped before they are predicted.
+    next batch. It waits for more, `max_wait` seconds at most, while another request is already being read, and after a
+    batch of several requests for about half the time that one took, until as many are there again: clients that were
+    answered together ask again together.
+    Requests whose client has hung up are dropped before they are predicted.
 
     Args:
         predict: rows to probabilities; called on the batcher's own thread, never twice at once.
         max_batch: rows at which a batch is closed; a larger single request goes by itself.
-        max_wait: seconds that a batch waits for requests being read.
+        max_wait: seconds that a batch may wait.
         max_queue: rows that may wait; beyond that `submit` raises `QueueFullError`.
         observe: called on the event loop with the number of rows of each batch that was predicted.
 
@@ -81,6 +84,8 @@ class Batcher:
         self._arrivals = 0
         self._scheduled = False
         self._under_way = 0  # batches at the thread
+        self._together = 1  # requests that were in the last batch, or waited beside it
+        self._patience = 0.0  # until when it is worth waiting for them
         self._timer: asyncio.TimerHandle | None = None
         self._work: queue.SimpleQueue[list[_Request] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="penstock-predict", daemon=True)
@@ -157,11 +162,14 @@ class Batcher:
             self._schedule()
 
     def _worth_waiting(self) -> float:
-        """Seconds that the next batch should wait: while it has room and a request has just begun to arrive."""
-        if not self._arriving or self.queued_rows >= self.max_batch or self.max_wait <= 0:
+        """Seconds that the next batch should wait for requests that have begun to arrive, or are about to."""
+        if self.max_wait <= 0 or self.queued_rows >= self.max_batch:
             return 0.0
-        newest = next(reversed(self._arriving.values()))  # one that stalls is waited for once, not by every batch
-        return min(self._waiting[0].since, newest) + self.max_wait - self._loop.time()
+        until = self._patience if len(self._waiting) < self._together else 0.0
+        if self._arriving:
+            newest = next(reversed(self._arriving.values()))  # one that stalls is waited for once, not by every batch
+            until = max(until, min(self._waiting[0].since, newest) + self.max_wait)
+        return until - self._loop.time()
 
     def _next_batch(self) -> list[_Request]:
         batch: list[_Request] = []
@@ -180,6 +188,9 @@ class Batcher:
 
     def _finish(self, batch: list[_Request]) -> None:
         self._under_way -= 1
+        self._together = len(batch) + len(self._waiting)
+        # Longer than a share of what a batch takes, waiting would cost more than it can save.
+        self._patience = self._loop.time() + min(self.max_wait, batch[0].seconds / 2)
         self._observe(sum(len(request.rows) for request in batch))
         for request in batch:
             if request.answer.done():  # cancelled meanwhile
@@ -195,7 +206,9 @@ class Batcher:
 
     def _run(self) -> None:
         while (batch := self._work.get()) is not None:
+            began = time.perf_counter()
             self._answer(batch)
+            batch[0].seconds = time.perf_counter() - began
             self._loop.call_soon_threadsafe(self._finish, batch)
 
     def _answer(self, batch: list[_Request]) -> None:

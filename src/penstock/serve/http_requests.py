@@ -30,7 +30,7 @@ class Limits:
 
     Args:
         max_batch: rows that are predicted in one call.
-        max_wait_ms: milliseconds that a batch waits for requests that are being read; an idle service never waits.
+        max_wait_ms: milliseconds that a batch may wait for more requests; an idle service never waits.
         max_rows: rows in one request.
         max_body: bytes of one request (`"4MB"`).
         max_queue: rows that may wait; beyond it, requests are answered 503.
