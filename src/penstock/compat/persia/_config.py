@@ -1,7 +1,7 @@
 """PERSIA's two YAML files: which features have embeddings, and how much room there is.
 
 A key that is not known is refused, with the nearest one that is. Keys of both ages are read; those that configured
-PERSIA's servers and have nothing to act on here are checked and otherwise ignored (`IGNORED`).
+PERSIA's servers and have nothing to act on here are checked and have no effect.
 """
 
 from __future__ import annotations
@@ -73,14 +73,6 @@ _GLOBAL = {
     "embedding_worker_config": _WORKER,
 }
 _EMBEDDING = {"feature_index_prefix_bit": Int(1, 32), "slots_config": None, "feature_groups": None}
-IGNORED = (
-    *(key for key in _SERVER if key not in ("capacity",) and not key.startswith(("incremental_", "enable_"))),
-    "incremental_channel_capacity",
-    "metrics_config",
-    "servers",
-    "checkpointing_config",
-    "buffered_data_expired_sec",
-)
 
 
 @dataclass(frozen=True)

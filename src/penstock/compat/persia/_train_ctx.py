@@ -122,9 +122,9 @@ class TrainCtx(_Trainer):
         self.grad_scaler = torch.amp.GradScaler("cuda") if self.mixed_precision else None
         self.update_times = self.skipped_steps = 0
         if self.world_size > 1:
-            self._distribute(distributed_option, device)
+            self._distribute(distributed_option)
 
-    def _distribute(self, option: Any, device: Any) -> None:
+    def _distribute(self, option: Any) -> None:
         from penstock.compat.persia.distributed import get_default_distributed_option
 
         option = option or get_default_distributed_option(self.device_id)
