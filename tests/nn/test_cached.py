@@ -373,29 +373,51 @@ def test_a_store_trained_by_itself_goes_behind_a_cache() -> None:
         np.testing.assert_array_equal(mine["other"], theirs["other"])
 
 
-def test_fit_announces_what_comes() -> None:
+class Clicks(torch.nn.Module):
+    def __init__(self, tables) -> None:
+        super().__init__()
+        self.tables, self.layer = tables, torch.nn.Linear(8, 1)
+
+    def forward(self, ids, numbers):
+        return self.layer(self.tables(ids).flatten(1)).squeeze(1)
+
+
+def click_loader():
     from penstock.loader.torch import Loader
+
+    rng = np.random.default_rng(0)
+    data = {"user": rng.integers(0, 500, 1000), "item": rng.integers(0, 40, 1000), "click": rng.integers(0, 2, 1000)}
+    return Loader(data, 32, categorical=["user", "item"], labels=["click"], layout="packed")
+
+
+def test_fit_announces_what_comes() -> None:
     from penstock.train import fit
-
-    class Clicks(torch.nn.Module):
-        def __init__(self, tables) -> None:
-            super().__init__()
-            self.tables, self.layer = tables, torch.nn.Linear(8, 1)
-
-        def forward(self, ids, numbers):
-            return self.layer(self.tables(ids).flatten(1)).squeeze(1)
 
     torch.manual_seed(0)
     cached, plain = pair({"user": 500, "item": 40}, 80, dim=4, lr=0.1)
     models = Clicks(cached), Clicks(plain)
     models[1].layer.load_state_dict(models[0].layer.state_dict())
-    rng = np.random.default_rng(0)
-    data = {"user": rng.integers(0, 500, 1000), "item": rng.integers(0, 40, 1000), "click": rng.integers(0, 2, 1000)}
-    columns = {"categorical": ["user", "item"], "labels": ["click"], "layout": "packed"}
     for model in models:
-        fit(model, Loader(data, 32, **columns), epochs=2, valid=Loader(data, 32, **columns), progress=False)
+        fit(model, click_loader(), epochs=2, valid=click_loader(), progress=False)
     assert_same(cached, plain)
     assert cached.stats()["batches"] >= 2 * 2 * 32
+
+
+def test_fit_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    from penstock.train import fit
+
+    def trained(folder: str, *stops: int | None) -> Clicks:
+        for stop in stops:
+            torch.manual_seed(0)
+            tables = CachedEmbeddings({"user": 500, "item": 40}, 4, cache_rows=80, optimizer="adam", lr=0.1)
+            model = Clicks(tables)
+            settings = {"epochs": 2, "progress": False, "checkpoint_every": 10}
+            fit(model, click_loader(), checkpoint_dir=tmp_path / folder, max_steps=stop, **settings)
+        return model
+
+    whole, resumed = trained("whole", None).state_dict(), trained("resumed", 17, 41, None).state_dict()
+    for key in whole:
+        torch.testing.assert_close(resumed[key], whole[key], rtol=0, atol=0)
 
 
 def test_triton_trains_the_same() -> None:
