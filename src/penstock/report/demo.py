@@ -61,7 +61,7 @@ def run_demo(
 
     job = TrainJob(
         made.path, folder, presets.load("criteo"), overwrite=True, best_auc=made.best_auc, listener=heard,
-        progress=progress,
+        progress=progress, settings={"eval_every": max(1, num_rows // 2_500)},
     )  # fmt: skip
     found = job.run()
     found["seconds"] = {**seconds, **found["seconds"], "total": round(time.perf_counter() - began, 3)}
