@@ -179,12 +179,38 @@ def test_a_step_with_lists_is_never_captured() -> None:
 def test_the_ninth_model_of_a_class_is_compiled_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch._dynamo.config as limits
 
-    monkeypatch.setattr(limits, "recompile_limit", 8)
     monkeypatch.setattr("torch.compile", lambda model, dynamic: model)
-    step = DeviceStep(Clicks(), compile=True)
-    for batch in loader(96):
-        step(*batch)
-    assert step.steps == 3 and limits.recompile_limit >= 64
+    with limits.patch(recompile_limit=8):
+        step = DeviceStep(Clicks(), compile=True)
+        for batch in loader(96):
+            step(*batch)
+        assert step.steps == 3 and limits.recompile_limit >= 64
+
+
+def test_batches_in_memory_of_their_own_train_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the compiler and a graph need: inputs whose place and strides never change."""
+    places: list = []
+
+    class Placed(Clicks):
+        def forward(self, ids, numbers: torch.Tensor) -> torch.Tensor:
+            matrix = ids[0] if isinstance(ids, tuple) else ids
+            places.append((matrix.data_ptr(), matrix.stride(), numbers.data_ptr(), numbers.stride(), len(numbers)))
+            return super().forward(ids, numbers)
+
+    monkeypatch.setattr("torch.compile", lambda model, dynamic: model)
+    lists = [
+        ((ids[:, :1], {"item": (ids[:, 1], torch.arange(len(ids) + 1))}), numbers, labels)
+        for ids, numbers, labels in loader()
+    ]
+    for make in (lambda: loader(650), lambda: lists):
+        moving, settled = Placed(), Placed()
+        quick(moving, make(), compile=False)
+        different = len({place for place in places if place[-1] == 32})
+        places.clear()
+        quick(settled, make(), compile=True)
+        assert len({place for place in places if place[-1] == 32}) == 1 < different
+        places.clear()
+        assert_same_bits(state(moving), state(settled))
 
 
 # Coming batches.
