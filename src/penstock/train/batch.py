@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +112,37 @@ def to_device(value: Any, device: torch.device) -> Any:
         moved = [to_device(item, device) for item in value]
         return Ragged(*moved) if isinstance(value, Ragged) else tuple(moved)
     return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """The tensors of nested tuples and mappings.
+
+    >>> [len(t) for t in tensors_of((torch.zeros(2), {"click": torch.zeros(3)}, None))]
+    [2, 3]
+    """
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors_of(item)
+    elif isinstance(value, dict):
+        yield from tensors_of(list(value.values()))
+
+
+def copied(value: Any) -> Any:
+    """The same in memory of its own: matrices column by column, as the loader's batches lie."""
+    if isinstance(value, Tensor):
+        return value.t().contiguous().clone().t() if value.dim() == 2 else value.clone()
+    if isinstance(value, dict):
+        return {name: copied(item) for name, item in value.items()}
+    return tuple(copied(item) for item in value) if isinstance(value, tuple) else value
+
+
+def floats(value: Any) -> Any:
+    """A tensor, or a mapping of them, in float32."""
+    if isinstance(value, dict):
+        return {name: floats(item) for name, item in value.items()}
+    return value.float() if isinstance(value, Tensor) else value
 
 
 def _count(ids: Any) -> int:

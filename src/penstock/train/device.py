@@ -15,10 +15,11 @@ from penstock.core.params import NONE, Satisfies, check_all
 from penstock.nn.base import Model
 from penstock.nn.fused import FusedEmbeddings
 from penstock.train import distributed
+from penstock.train.batch import floats
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.device_inputs import DeviceReader
 from penstock.train.device_metrics import DeviceMetrics
-from penstock.train.gpu import DeviceStep, floats
+from penstock.train.gpu import DeviceStep
 
 
 def trains_on_device(model: Any, store: Any) -> bool:

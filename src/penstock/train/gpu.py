@@ -6,7 +6,7 @@ number stops it. `penstock.train.fit` uses this step; a loop of your own can.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from penstock.core.errors import ParameterError
 from penstock.core.params import BOOL, CALLABLE, NONE, Instance, check_all
 from penstock.nn.fused import FusedEmbeddings
+from penstock.train.batch import copied, floats, tensors_of
 from penstock.train.device_metrics import DeviceMetrics
 from penstock.train.gradients import dense_finite
 
@@ -275,7 +276,7 @@ class DeviceStep:
         ids, numbers, labels = batch
         fixed = (ids[0] if isinstance(ids, tuple) else ids), numbers, labels
         if self._inputs is None:
-            self._inputs = _copied(fixed)
+            self._inputs = copied(fixed)
         else:
             for target, source in zip(tensors_of(self._inputs), tensors_of(fixed), strict=True):
                 target.copy_(source, non_blocking=True)
@@ -296,37 +297,6 @@ def _compiled(model: nn.Module, dynamic: bool | None) -> Any:
     name = "recompile_limit" if hasattr(limits, "recompile_limit") else "cache_size_limit"
     setattr(limits, name, max(getattr(limits, name), _MOST_VERSIONS))
     return torch.compile(model, dynamic=dynamic)
-
-
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """The tensors of nested tuples and mappings.
-
-    >>> [len(t) for t in tensors_of((torch.zeros(2), {"click": torch.zeros(3)}, None))]
-    [2, 3]
-    """
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from tensors_of(item)
-    elif isinstance(value, dict):
-        yield from tensors_of(list(value.values()))
-
-
-def _copied(value: Any) -> Any:
-    """The same in memory of its own: matrices column by column, as the loader's batches lie."""
-    if isinstance(value, Tensor):
-        return value.t().contiguous().clone().t() if value.dim() == 2 else value.clone()
-    if isinstance(value, dict):
-        return {name: _copied(item) for name, item in value.items()}
-    return tuple(_copied(item) for item in value) if isinstance(value, tuple) else value
-
-
-def floats(value: Any) -> Any:
-    """A tensor, or a mapping of them, in float32."""
-    if isinstance(value, dict):
-        return {name: floats(item) for name, item in value.items()}
-    return value.float() if isinstance(value, Tensor) else value
 
 
 def _adam(modules: list[nn.Module], on_gpu: bool) -> torch.optim.Optimizer | None:
