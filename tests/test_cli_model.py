@@ -208,7 +208,9 @@ def test_help_tells_the_defaults_that_hold(monkeypatch: pytest.MonkeyPatch) -> N
         assert re.search(rf"--{option}[ ,].*\[default: \({value}\)\]", shown), option
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_in_training_keeps_a_checkpoint(logs: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
     place = tmp_path / "run"
     arguments = ("train", logs, "--preset", "criteo", "-o", place, *QUICK, "--epochs", 2_000)

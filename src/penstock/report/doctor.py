@@ -40,10 +40,10 @@ def examine(run_self_test: bool = True) -> dict[str, Any]:
     temporary = tempfile.gettempdir()
     free = shutil.disk_usage(temporary).free
     problems = [f"{p['name']}: {p['problem']}; run: pip install '{p['wanted']}'" for p in packages if p["problem"]]
-    problems += [f"extra {e['name']}: {p}" for e in extras if e["state"] == "broken" for p in e["problems"]]
     if test is not None and not test["ok"]:
         problems.append(f"the self-test failed at {test['stage']}: {test['error']}")
     hints = [f"{temporary} has {data_size(free)} free; set PENSTOCK_SCRATCH to a larger disk"] * (free < _LEAST_DISK)
+    hints += [f"extra {e['name']}: {p}; run: {e['command']}" for e in extras for p in e["problems"]]
     if version is None:
         hints.append("penstock runs from its sources and is not installed, so what it requires is not known here")
     found = gpus()
@@ -101,7 +101,7 @@ def _extra(name: str, groups: Mapping[str, list], includes: Mapping[str, list[st
     packages = [*groups[name], *(p for other in includes.get(name, []) for p in groups.get(other, []))]
     missing = [p["name"] for p in packages if p["version"] is None]
     wrong = [f"{p['name']} {p['problem']}" for p in packages if p["problem"] and p["version"] is not None]
-    state = "missing" if missing else ("broken" if wrong else "installed")
+    state = "missing" if missing else ("outdated" if wrong else "installed")
     return {
         "name": name,
         "state": state,
@@ -249,4 +249,5 @@ def show(found: Mapping[str, Any], console: Console) -> None:
 
 
 def _mark(state: str) -> str:
-    return {"ok": "[green]ok", "installed": "[green]ok", "missing": "[dim]missing", "broken": "[red]broken"}[state]
+    colours = {"ok": "green", "installed": "green", "missing": "dim", "outdated": "yellow", "broken": "red"}
+    return f"[{colours[state]}]{'ok' if state == 'installed' else state}"
