@@ -231,6 +231,16 @@ def test_debug_prints_the_traceback(tmp_path: Path) -> None:
     assert "Traceback" in result.stderr
 
 
+def test_what_nobody_foresaw_is_one_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("penstock.data.synthetic.criteo", breaks)
+    said = fails(1, "synth", tmp_path / "a.tsv")
+    assert said == "error: ZeroDivisionError: division by zero (unexpected; penstock --debug … prints where)\n"
+    assert "Traceback" in call("--debug", "synth", tmp_path / "a.tsv").stderr
+
+
 # inspect
 
 

@@ -245,7 +245,8 @@ def show(found: Mapping[str, Any], console: Console) -> None:
         console.print(f"[bold red]broken:[/] {escape(problem)}", highlight=False, soft_wrap=True)
     for hint in found["hints"]:
         console.print(f"[yellow]hint:[/] {escape(hint)}", highlight=False, soft_wrap=True)
-    console.print("[bold green]everything works" if found["ok"] else "[bold red]something is broken")
+    sound = "everything works" if test is not None else "nothing was found broken; the self-test was left out"
+    console.print(f"[bold green]{sound}" if found["ok"] else "[bold red]something is broken")
 
 
 def _mark(state: str) -> str:
