@@ -15,8 +15,9 @@ import pytest
 
 from penstock.core.errors import PenstockError
 from penstock.embedding import FeedWriter
-from penstock.serve import Predictor, save_model
+from penstock.serve import Predictor, http_requests, save_model
 from penstock.serve.http import HttpServer, Limits
+from penstock.serve.http_page import front_page
 
 JSON = {"Content-Type": "application/json"}
 
@@ -183,6 +184,13 @@ def test_health_schema_and_pages(client, server, rows) -> None:
     assert "Columns of a row" in front and "hexadecimal text" in front and "https://" not in front
 
 
+def test_the_front_page_escapes_what_others_named(server) -> None:
+    schema = server.service.schema()
+    schema["columns"][0]["name"] = schema["example"]["rows"][0]["user"] = "</td><script>alert(1)</script>"
+    page = front_page(server.service.health(), schema)
+    assert "<script>" not in page and page.count("&lt;script&gt;") == 2
+
+
 def test_metrics_count_by_status(client, rows) -> None:
     client.predict(rows[:2])
     before = client.metric('penstock_requests_total{status="200"}')
@@ -272,6 +280,16 @@ def test_a_body_that_is_too_large_is_not_read(server) -> None:
     for body in (b"x" * 3_000_000, iter([b"x" * 60_000] * 20)):  # with its length, and in chunks without
         error = Client(server).error(body, 413)
         assert "larger than the 100,000 bytes" in error["message"]
+
+
+def test_a_body_that_never_comes(server, client, rows, offline, monkeypatch) -> None:
+    monkeypatch.setattr(http_requests, "READ_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
+        head = "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
+        line.sendall(head.encode() + b'{"rows"')
+        assert same(client.scores(rows[:1]), offline[:1])  # nobody else waits for it
+        answer = line.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 408 ") and b"did not arrive within" in answer
 
 
 def test_a_client_that_hangs_up_is_dropped_and_others_are_answered(server, client, rows, offline) -> None:
