@@ -265,6 +265,19 @@ def test_rows_replaced_behind_an_announced_batch(tmp_path: Path) -> None:
         torch.testing.assert_close(cached(ids), before)
 
 
+def test_a_store_that_is_cleared_is_not_written_to() -> None:
+    cached = CachedEmbeddings([5000], 4, cache_rows=600, optimizer="sgd", lr=1.0, scale=1.0)
+    store, ids = cached.store, torch.arange(500)[:, None]
+    before = cached(ids).detach().clone()
+    for low in range(0, 5000, 500):
+        cached(torch.arange(low, low + 500)[:, None]).sum().backward()
+    cached.prefetch(ids)
+    store.clear()
+    assert cached.store.stats()["rows"] == 0  # what was cached does not come back
+    torch.testing.assert_close(cached(ids), before)
+    assert cached.store.stats()["rows"] == 500
+
+
 def test_a_batch_that_does_not_fit_spoils_nothing_else() -> None:
     cached = CachedEmbeddings([50], 4, cache_rows=4, optimizer="sgd", lr=1.0, scale=0.0)
     cached(torch.tensor([[1]])).sum().backward()

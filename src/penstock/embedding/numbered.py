@@ -1,7 +1,7 @@
 """A store's rows by number, for a cache in front of it that remembers the numbers and so hashes an id only once.
 
-The tables have known sizes and lie one above the other; a *key* is a row of that joint table. Numbers hold until rows
-are removed: `generation` tells.
+The tables have known sizes and lie one above the other; a *key* is a row of that joint table. Numbers hold until the
+store is cleared or loaded, or rows are removed. From then on they are `stale`: nothing is read or written by them.
 """
 
 from __future__ import annotations
@@ -48,11 +48,19 @@ class NumberedRows:
         groups = [config[name].group for name in sizes]
         self.groups = np.array([config.groups.index(group) for group in groups], np.int64)
         self._prefixes = np.array([config.prefix(group) for group in groups], np.uint64)
-        self.layout = store.tables.tables[0].layout
+        self.layout = store.tables.tables[self.groups[0]].layout
+        self.renew()
 
     @property
-    def generation(self) -> tuple[int, ...]:
-        """Changes whenever numbers may name other rows: the store was cleared or loaded, or rows were removed."""
+    def stale(self) -> bool:
+        """Whether numbers may name other rows than they did, or none."""
+        return self._generation() != self._known
+
+    def renew(self) -> None:
+        """Whoever keeps numbers has forgotten them."""
+        self._known = self._generation()
+
+    def _generation(self) -> tuple[int, ...]:
         tables = self.store.tables
         return id(tables), *(int(g) for g in tables.headers[self.groups, index.GENERATION])
 
@@ -211,4 +219,6 @@ class NumberedRows:
             kernel.move_pieces(tables.workers.counter, pieces, tables.headers, numbers, addresses, out)
 
         with self.store._lock:
+            if self.stale:
+                return
             tables.workers.run(run, min(len(pieces), -(-len(keys) // _PER_THREAD)), len(keys))

@@ -16,7 +16,8 @@ from penstock.core.extras import require
 
 if TYPE_CHECKING:
     from penstock.nn.base import Model
-    from penstock.nn.cached import CachedEmbeddings, prefetched
+    from penstock.nn.cached import CachedEmbeddings
+    from penstock.nn.cached_batches import prefetched
     from penstock.nn.config import from_config
     from penstock.nn.dcn import DCNv2
     from penstock.nn.deepfm import DeepFM
@@ -47,7 +48,7 @@ _WHERE = {
     "MLP": "mlp",
     "Model": "base",
     "from_config": "config",
-    "prefetched": "cached",
+    "prefetched": "cached_batches",
 }
 
 

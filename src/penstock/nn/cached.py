@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -75,7 +75,7 @@ class CachedEmbeddings(FusedEmbeddings):
             check_store(store, self)
             self.steps.fill_(max(store.tables.steps))
         self._store, self._rows = store, NumberedRows(store, self.sizes)
-        self._generation, self._flushed = self._rows.generation, 0
+        self._flushed = 0  # the last batch whose rows are in the store as they are here
         self.cache = RowCache(self.num_rows, cache_rows, self.weight.device)
         self.cache.clear(self._rows.known())
         absent = torch.zeros(1, dtype=torch.int64, device=self.weight.device)
@@ -156,6 +156,7 @@ class CachedEmbeddings(FusedEmbeddings):
 
     def flush(self) -> None:
         """Write the cached rows that were used since the last flush back into the store. Waits for the device."""
+        self._follow_store()
         self._rest()
         cache, oldest = self.cache, self._in_flight.oldest()
         taken = ((cache.key_of >= 0) & (cache.used > self._flushed)).nonzero().flatten()
@@ -216,14 +217,14 @@ class CachedEmbeddings(FusedEmbeddings):
 
     def _follow_store(self) -> None:
         """Empty the cache if the store was cleared or loaded since."""
-        if self._rows.generation != self._generation:
+        if self._rows.stale:
             self._forget()
 
     def _forget(self) -> None:
         self._in_flight.bring_in_again()
         self.cache.rest()
+        self._rows.renew()
         self.cache.clear(self._rows.known())
-        self._generation = self._rows.generation
 
     def _bring_in(self, batch: Batch, oldest: int) -> None:
         keys = self.cache.keys(self._index, super()._places(batch.ids.bags), batch.ids)
@@ -292,34 +293,6 @@ class CachedEmbeddings(FusedEmbeddings):
         name = type(self.optimizer).__name__
         sizes = f"{len(self.names)} tables, {self.num_rows} rows of which {len(self.weight)} cached"
         return f"{sizes}, dim={self.dim}, {name}, {self.weight.dtype}"
-
-
-def prefetched(
-    batches: Iterable[Any], *tables: CachedEmbeddings, ids: Callable[[Any], Any] = lambda batch: batch[0]
-) -> Iterator[Any]:
-    """The batches, each announced to the tables while the one before it is trained on: for loops written by hand.
-
-    `ids(batch)` is what the tables will be given; by default a batch's first part.
-
-    >>> tables = CachedEmbeddings([100], dim=4, cache_rows=8)
-    >>> batches = [(torch.tensor([[i], [i + 1]]), torch.ones(2)) for i in range(4)]
-    >>> for users, labels in prefetched(batches, tables):
-    ...     tables(users).sum().backward()
-    >>> tables.stats()["brought_in"]
-    5
-    """
-    nothing = object()
-    current: Any = nothing
-    for following in batches:
-        for table in tables:
-            table.prefetch(ids(following))
-        if current is not nothing:
-            yield current
-        current = following
-    for table in tables:
-        table.prefetch(None)
-    if current is not nothing:
-        yield current
 
 
 def _interpreted() -> bool:
