@@ -125,8 +125,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(made: Any, tmp_path: Path) -> No
     resumed = TrainJob.resumed(tmp_path / "part", listener=ear, progress=False).run()
     assert ("etl", "begin") not in [(p["name"], p["state"]) for p in ear.of("stage")]
     assert (tmp_path / "part" / "features").stat().st_mtime_ns == features
-    told = [r["step"] for r in ear.of("record") if r["kind"] == "train"]  # those of before are told again
-    assert told[0] == 1 and told == sorted(told) and told[-1] == 30
+    told = [r["step"] for r in ear.of("record") if r["kind"] == "train"]  # only what is new
+    assert told[0] > stopped.value.step and told[-1] == 30
     assert (resumed["auc"], resumed["log_loss"], resumed["steps"]) == (whole["auc"], whole["log_loss"], 30)
     assert resumed["examples"] == whole["examples"]
     again = TrainJob.resumed(tmp_path / "part", progress=False).run()  # there is nothing left to do

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -199,8 +198,6 @@ class TrainJob:
         steps = steps if settings.max_steps is None else min(steps, settings.max_steps)
         self._tell("training", loader=loader, valid=valid, model=network, store=store, steps=steps)
         saver = Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints)
-        for earlier in _earlier_records(saver):
-            self._tell("record", **earlier)
         records: list[Mapping[str, Any]] = []
 
         def heard(record: Mapping[str, Any]) -> bool:
@@ -253,12 +250,6 @@ class TrainJob:
         yield
         self._seconds[name] = round(time.perf_counter() - began, 3)
         self._tell("stage", name=name, state="end", seconds=self._seconds[name])
-
-
-def _earlier_records(saver: Checkpointer) -> list[dict[str, Any]]:
-    """What was measured before the checkpoint that a resumed run goes on from."""
-    latest = saver.latest()
-    return [] if latest is None else json.loads((latest / "about.json").read_text())["extra"]["records"]
 
 
 def _speed(records: Sequence[Mapping[str, Any]]) -> float | None:
