@@ -181,13 +181,18 @@ def test_health_schema_and_pages(client, server, rows) -> None:
     assert row["properties"]["rows"]["items"]["required"] == list(rows[0])
     assert "swagger" in client.ask("GET", "/docs")[1]
     front = client.ask("GET", "/")[1]
-    assert "Columns of a row" in front and "hexadecimal text" in front and "https://" not in front
+    assert (
+        f"curl -s {server.url}/predict" in front
+        and "Columns of a row" in front
+        and "hexadecimal text" in front
+        and "https://" not in front
+    )
 
 
 def test_the_front_page_escapes_what_others_named(server) -> None:
     schema = server.service.schema()
     schema["columns"][0]["name"] = schema["example"]["rows"][0]["user"] = "</td><script>alert(1)</script>"
-    page = front_page(server.service.health(), schema)
+    page = front_page(server.service.health(), schema, server.url)
     assert "<script>" not in page and page.count("&lt;script&gt;") == 2
 
 

@@ -206,8 +206,8 @@ def _pages(service: Service) -> FastAPI:
         return Response(service.metrics.text(), media_type=service.metrics.content_type)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def front() -> str:
-        return front_page(service.health(), service.schema())
+    async def front(request: Request) -> str:
+        return front_page(service.health(), service.schema(), str(request.base_url))
 
     @app.exception_handler(HTTPException)
     async def wrong_page(request: Request, error: HTTPException) -> JSONResponse:
