@@ -22,6 +22,17 @@ class ModelName(StrEnum):
     mlp = "MLP"
 
 
+class Tables(StrEnum):
+    auto = "auto"
+    store = "store"
+    fused = "fused"
+
+
+class Precision(StrEnum):
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
 ModelDir = Annotated[str, typer.Argument(metavar="MODEL_DIR", help="A saved model: OUTPUT/model of a training run.")]
 Rows = Annotated[list[str], typer.Argument(metavar="DATA", help="Raw rows or features: files, globs, folders.")]
 Features = Annotated[
@@ -93,6 +104,11 @@ def train(
         int | None, _training(help="Steps between checkpoints.", default="once an epoch")
     ] = None,
     device: Annotated[str | None, _training(help="cpu, cuda, cuda:1.", default="the GPU where there is one")] = None,
+    tables: Annotated[
+        Tables | None,
+        _training(help="Embeddings in a store, or fused: in tables on the device.", default="auto: fused on a GPU"),
+    ] = None,
+    autocast: Annotated[Precision | None, _training(help="Of the model's arithmetic.", default="float32")] = None,
     watch: Annotated[bool, _watching("--watch", help="Serve the report on this machine while it grows.")] = False,
     port: Annotated[int, _watching(min=0, max=65535, help="Of --watch; 0 takes a free one.")] = 0,
     tensorboard: Annotated[
@@ -107,7 +123,8 @@ def train(
         embedding_dim=embedding_dim, valid_share=valid_share, seed=seed, max_steps=max_steps, eval_every=eval_every,
         checkpoint_every=checkpoint_every, device=device, learning_rate=learning_rate,
         embedding_learning_rate=embedding_learning_rate, engine=engine,
-        on_error=None if on_error is None else str(on_error),
+        on_error=None if on_error is None else str(on_error), tables=None if tables is None else str(tables),
+        autocast=None if autocast is None else str(autocast),
     )  # fmt: skip
     about = _given(data=data, valid=valid, workflow=workflow, recipe=recipe, preset=preset)
     if resume and (about or config or overwrite):

@@ -3,8 +3,8 @@
 Nothing is imported before it is asked for, so that `penstock.nn.keras` works where torch is not installed.
 
 >>> __all__
-['CachedEmbeddings', 'DCNv2', 'DLRM', 'DeepFM', 'EmbeddingTables', 'FusedEmbeddings', 'MLP', 'Model', 'from_config',
- 'prefetched']
+['CachedEmbeddings', 'DCNv2', 'DLRM', 'DeepFM', 'EmbeddingTables', 'FrozenEmbeddings', 'FusedEmbeddings', 'MLP',
+ 'Model', 'from_config', 'prefetched']
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.nn.deepfm import DeepFM
     from penstock.nn.dlrm import DLRM
     from penstock.nn.embeddings import EmbeddingTables
+    from penstock.nn.frozen import FrozenEmbeddings
     from penstock.nn.fused import FusedEmbeddings
     from penstock.nn.mlp import MLP
 
@@ -32,6 +33,7 @@ __all__ = [  # noqa: RUF022
     "DLRM",
     "DeepFM",
     "EmbeddingTables",
+    "FrozenEmbeddings",
     "FusedEmbeddings",
     "MLP",
     "Model",
@@ -44,6 +46,7 @@ _WHERE = {
     "DLRM": "dlrm",
     "DeepFM": "deepfm",
     "EmbeddingTables": "embeddings",
+    "FrozenEmbeddings": "frozen",
     "FusedEmbeddings": "fused",
     "MLP": "mlp",
     "Model": "base",

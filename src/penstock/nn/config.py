@@ -12,9 +12,10 @@ from penstock.nn.dcn import DCNv2
 from penstock.nn.deepfm import DeepFM
 from penstock.nn.dlrm import DLRM
 from penstock.nn.embeddings import EmbeddingTables
+from penstock.nn.frozen import FrozenEmbeddings
 from penstock.nn.mlp import MLP
 
-_BUILT_IN: dict[str, Any] = {c.__name__: c for c in (DCNv2, DLRM, DeepFM, EmbeddingTables, MLP)}
+_BUILT_IN: dict[str, Any] = {c.__name__: c for c in (DCNv2, DLRM, DeepFM, EmbeddingTables, FrozenEmbeddings, MLP)}
 
 
 def from_config(data: Mapping[str, Any]) -> Any:

@@ -75,7 +75,7 @@ class FusedEmbeddings(nn.Module):
         device: Any = None,
     ) -> None:
         super().__init__()
-        _keep_from_compiler()
+        self._keep_from_compiler()
         given = {"dim": dim, "output": output, "pooling": pooling, "scale": scale, "align": align, "lr": lr}
         constraints = {"dim": DIM, "output": OneOf(("stack", "concat")), "pooling": OneOf(tuple(POOLINGS)),
                        "scale": Real(min=0), "align": Int(min=1), "lr": NONE | Real(min=0)}  # fmt: skip
@@ -104,6 +104,11 @@ class FusedEmbeddings(nn.Module):
         self._taken: int | None = 0  # steps, as far as the host knows
         self._side: Any = None  # the stream on which ids are sorted
         self._sorting = False  # whether it may still be at it
+
+    def _keep_from_compiler(self) -> None:
+        """It shall not look into `forward`. Saying so imports it, which takes seconds: so not before it must."""
+        if not getattr(FusedEmbeddings.forward, "_torchdynamo_disable", False):
+            FusedEmbeddings.forward = torch.compiler.disable(FusedEmbeddings.forward)  # type: ignore[method-assign]
 
     def _rows_on_device(self) -> int:
         """Rows of the weight."""
@@ -348,9 +353,3 @@ class _LookUp(torch.autograd.Function):
 def _interpreted() -> bool:
     """Whether Triton kernels run on the CPU, for tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def _keep_from_compiler() -> None:
-    """The compiler shall not look into `forward`. Saying so imports it, which takes seconds: so not before it must."""
-    if not getattr(FusedEmbeddings.forward, "_torchdynamo_disable", False):
-        FusedEmbeddings.forward = torch.compiler.disable(FusedEmbeddings.forward)  # type: ignore[method-assign]

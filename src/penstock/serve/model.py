@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from penstock.core import artefact
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError, SchemaError
+from penstock.core.schema import Role
 from penstock.embedding.locks import write_lock
 from penstock.embedding.store import EmbeddingStore, Store
 from penstock.etl import Workflow
-from penstock.nn import EmbeddingTables, Model, from_config
+from penstock.nn import EmbeddingTables, FrozenEmbeddings, FusedEmbeddings, Model, from_config
 
 KIND, VERSION = "model", 1
+Weights = dict[str, Tensor]
 
 
 @dataclass
@@ -28,7 +30,7 @@ class SavedModel:
 
     workflow: Workflow | None  # without the labels
     model: Model
-    store: Any  # a Store opened for serving, EmbeddingTables, or None
+    store: Any  # a Store opened for serving, EmbeddingTables, FrozenEmbeddings, or None
     labels: list[str]
     fitted: Workflow | None = None  # the workflow with its labels: for evaluation
 
@@ -37,7 +39,7 @@ def save_model(
     directory: str | Path,
     workflow: Workflow | None,
     model: nn.Module,
-    store: EmbeddingStore | EmbeddingTables | None,
+    store: EmbeddingStore | EmbeddingTables | FusedEmbeddings | None,
     *,
     overwrite: bool = False,
 ) -> None:
@@ -45,7 +47,9 @@ def save_model(
 
     The directory holds `model` (weights, description, workflow) and a `store-…` folder with the embeddings, which
     `model` names by its checksum and which is written first: an interrupted save leaves the model that was there.
-    `workflow` may be None where rows come as features already.
+    `workflow` may be None where rows come as features already. Of `FusedEmbeddings` and `CachedEmbeddings` the weights
+    are saved, without optimizer state, to be read as `FrozenEmbeddings`; in host memory that takes all rows of a cached
+    one. Give `tables.store` instead to save only the ids that were seen.
     """
     place = Path(directory)
     if not isinstance(model, Model):
@@ -54,6 +58,7 @@ def save_model(
         raise OutputExistsError(f"{place} holds a model already; pass overwrite=True to replace it")
     if workflow is not None:
         serving_workflow(workflow, model)  # what cannot be served is refused now, not by the service
+    tables = _tables(model, store)
     place.mkdir(parents=True, exist_ok=True)
     with write_lock(place / "model"):
         name = None
@@ -61,7 +66,7 @@ def save_model(
             name = f"store-{uuid.uuid4().hex[:8]}"
             store.save(place / name)
         try:
-            _write(place, workflow, model, store, name)
+            _write(place, workflow, model, tables, name)
         except BaseException:
             if name is not None:
                 shutil.rmtree(place / name, ignore_errors=True)
@@ -71,11 +76,28 @@ def save_model(
                 shutil.rmtree(old, ignore_errors=True)
 
 
-def _write(place: Path, workflow: Workflow | None, model: Model, store: Any, name: str | None) -> None:
+def _tables(model: Model, store: Any) -> tuple[dict[str, Any], Weights] | None:
+    """The description and the weights of embeddings that are a module's."""
+    if isinstance(store, FusedEmbeddings):
+        if store.dim != model.embedding_dim:
+            raise ParameterError(f"the tables have dim={store.dim}, the model embedding_dim={model.embedding_dim}")
+        return FrozenEmbeddings.of(store, model.schema.select(roles=Role.CATEGORICAL))
+    return (store.config(), _weights(store)) if isinstance(store, EmbeddingTables) else None
+
+
+def _weights(module: nn.Module) -> Weights:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+
+
+def _write(
+    place: Path,
+    workflow: Workflow | None,
+    model: Model,
+    tables: tuple[dict[str, Any], Weights] | None,
+    name: str | None,
+) -> None:
     with artefact.writing(place / "model", KIND, VERSION, overwrite=True) as folder:
-        save_file(
-            {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, folder / "model.safetensors"
-        )
+        save_file(_weights(model), folder / "model.safetensors")
         about: dict[str, Any] = {
             "model": model.config(),
             "store": None,
@@ -84,9 +106,8 @@ def _write(place: Path, workflow: Workflow | None, model: Model, store: Any, nam
         }
         if name is not None:
             about["store"] = {"path": name, "manifest": artefact.checksum(place / name / artefact.MANIFEST)}
-        elif isinstance(store, EmbeddingTables):
-            about["tables"] = store.config()
-            weights = {k: v.detach().cpu().contiguous() for k, v in store.state_dict().items()}
+        elif tables is not None:
+            about["tables"], weights = tables
             save_file(weights, folder / "tables.safetensors")
         if workflow is not None:
             workflow.save(folder / "workflow")

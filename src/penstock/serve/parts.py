@@ -1,4 +1,4 @@
-"""The parts of a training run, built from its settings: model, store, optimizers, device."""
+"""The parts of a training run, built from its settings: model, optimizer, device."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from torch import nn
 from penstock.core.errors import ParameterError, SchemaError, suggest
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
-from penstock.embedding import Store
-from penstock.embedding.slots import SlotConfig
 from penstock.etl import Workflow
 from penstock.nn import DLRM, MLP, DCNv2, DeepFM, Model
 from penstock.nn.base import constructor_names
+from penstock.serve import embeddings
 from penstock.serve.model import serving_workflow
 from penstock.serve.settings import DENSE_OPTIMIZERS, MODEL_NAMES, TrainSettings, rate
 
 _CLASSES: Mapping[str, Any] = {"DLRM": DLRM, "DCNv2": DCNv2, "DeepFM": DeepFM, "MLP": MLP}
 MODELS = {name: _CLASSES[name] for name in MODEL_NAMES}
+_GRAPH_ARGUMENTS: Mapping[str, Mapping[str, bool]] = {
+    "Adam": {"fused": True, "capturable": True},
+    "AdamW": {"fused": True, "capturable": True},
+    "SGD": {"fused": True},
+    "RMSprop": {"capturable": True},
+}
 
 
 def network(settings: TrainSettings, schema: Schema) -> Model:
@@ -38,24 +43,13 @@ def network(settings: TrainSettings, schema: Schema) -> Model:
     return MODELS[name](schema, settings.embedding_dim, **arguments)
 
 
-def store(settings: TrainSettings, schema: Schema) -> Store | None:
-    """A store with a slot for each categorical column; None where there is none."""
-    columns = schema.select(roles=Role.CATEGORICAL)
-    for name in settings.slots:
-        if name not in columns:
-            raise ParameterError(f"slots names {name!r}{suggest(name, columns.names, 'categorical columns')}")
-    slots = []
-    for column in columns:
-        own = settings.slot(column.name)
-        own.setdefault("pooling", settings.pooling if column.is_list else "sum")
-        slots.append(SlotConfig(column.name, settings.embedding_dim, **own))
-    if not slots:
-        return None
-    return Store(slots, settings.sparse_optimizer(), seed=settings.seed, **settings.store_arguments())
+def dense_optimizer(
+    settings: TrainSettings, model: nn.Module, for_graph: bool = False
+) -> tuple[torch.optim.Optimizer | None, Any]:
+    """The model's optimizer, and the scheduler of its rate where the settings name one.
 
-
-def dense_optimizer(settings: TrainSettings, model: nn.Module) -> tuple[torch.optim.Optimizer | None, Any]:
-    """The model's optimizer, and the scheduler of its rate where the settings name one."""
+    `for_graph` makes it one that steps on a GPU without the host, where torch has such.
+    """
     arguments = dict(settings.dense_optimizer)
     name = arguments.pop("name")
     assert name in DENSE_OPTIMIZERS
@@ -69,11 +63,21 @@ def dense_optimizer(settings: TrainSettings, model: nn.Module) -> tuple[torch.op
     schedule = rate(arguments.get("lr"), "dense_optimizer.lr")
     if callable(schedule):
         arguments["lr"] = 1.0  # LambdaLR multiplies
+    if for_graph:
+        arguments = {**_on_gpu(str(name), arguments), **arguments}
     try:
         optimizer = build(model.parameters(), **arguments)
     except (ValueError, TypeError) as error:
         raise ParameterError(f"dense_optimizer: {error}") from error
     return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, schedule) if callable(schedule) else None
+
+
+def _on_gpu(name: str, given: Mapping[str, Any]) -> dict[str, bool]:
+    """What makes an optimizer part of a CUDA graph, and lets it skip a step by itself."""
+    own = dict(_GRAPH_ARGUMENTS.get(name, {}))
+    if given.get("foreach") or given.get("differentiable"):  # another way to step, which was asked for
+        own.pop("fused", None)
+    return own
 
 
 def device(settings: TrainSettings) -> torch.device:
@@ -102,13 +106,11 @@ def named_device(name: str) -> torch.device:
     return found
 
 
-def check(settings: TrainSettings, schema: Schema, workflow: Workflow | None) -> None:
+def check(settings: TrainSettings, schema: Schema, workflow: Workflow | None, is_fitted: bool = True) -> None:
     """Build everything once and throw it away: what cannot be trained or served is refused before the work."""
     model = network(settings, schema)
     dense_optimizer(settings, model)
-    made = store(settings, schema)
-    if made is not None:
-        made.close()
+    embeddings.check(settings, schema, is_fitted)
     if workflow is not None:
         serving_workflow(workflow, model)
 

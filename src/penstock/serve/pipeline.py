@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,16 +15,20 @@ import torch
 from penstock.core.errors import ParameterError, PenstockError
 from penstock.data import Dataset
 from penstock.data.files import is_remote
+from penstock.embedding import Store
 from penstock.etl import Workflow
 from penstock.etl.job import check_outside
 from penstock.loader.torch import Loader
+from penstock.nn import FusedEmbeddings
 from penstock.serve import parts
+from penstock.serve.embeddings import choice, embeddings
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.serve.prepare import Prepared, RawRows, ReadyFeatures
+from penstock.serve.prepare import Prepared, RawRows, ReadyFeatures, as_dataset
 from penstock.serve.run_folder import RunFolder
 from penstock.serve.settings import TrainSettings
 from penstock.train import Checkpointer, History, TrainContext, evaluate, fit
+from penstock.train.device import DeviceLoop
 
 Listener = Callable[[str, dict[str, Any]], Any]
 STAGES = ("etl", "train", "save", "predict")
@@ -161,18 +165,17 @@ class TrainJob:
     def _run(self, settings: TrainSettings, preparation: Any, device: torch.device) -> dict[str, Any]:
         with self._stage("etl", preparation.has_work):
             ready = preparation.run(self._folder, self._tell, self.progress)
-        loader = Loader(ready.features, settings.batch_size, shuffle=True, seed=settings.seed, **settings.loader)
-        valid = None if ready.valid is None else Loader(ready.valid, _VALID_BATCH)
-        network, store = parts.network(settings, loader.schema), parts.store(settings, loader.schema)
+        loader, valid, settings = self._loaders(settings, ready, device)
+        network, store = parts.network(settings, loader.schema), embeddings(settings, loader.schema, device)
         try:
             with self._stage("train"):
                 history, rows_per_second = self._train(settings, loader, valid, network, store, device)
             with self._stage("save"):
                 save_model(self._folder.model, ready.workflow, network, store, overwrite=True)
             self._tell("saved", model=str(self._folder.model))
-            embedding_rows = 0 if store is None else store.stats()["rows"]
+            embedding_rows = _num_rows(store)
         finally:
-            if store is not None:
+            if isinstance(store, Store):
                 store.close()
         with self._stage("predict", bool(self.num_examples and valid)):
             examples = self._examples(ready)
@@ -190,10 +193,31 @@ class TrainJob:
             "seconds": {**self._seconds, "total": round(sum(self._seconds.values()), 3)},
         }
 
+    def _loaders(
+        self, settings: TrainSettings, ready: Prepared, device: torch.device
+    ) -> tuple[Loader, Loader | None, TrainSettings]:
+        """Batches to train on and to evaluate on. Their schema settles where the embeddings live.
+
+        Whoever resumes this run needs them there as well, and the same batches: that goes into its settings.
+        """
+        tables = choice(settings, as_dataset(ready.features).schema, device)
+        own: dict[str, Any] = {"layout": "packed", "device": device} if tables == "fused" else {}
+        options = {**settings.loader, **own}
+        loader = Loader(ready.features, settings.batch_size, shuffle=True, seed=settings.seed, **options)
+        valid = None if ready.valid is None else Loader(ready.valid, _VALID_BATCH, **own)
+        kept = {**settings.loader, "chunk_rows": loader.chunk_rows} if tables == "fused" else settings.loader
+        self.settings = replace(settings, tables=tables, loader=kept)
+        if self.settings != settings:
+            self._folder.write(self.configuration)
+        return loader, valid, self.settings
+
     def _train(
         self, settings: TrainSettings, loader: Loader, valid: Loader | None, network: Any, store: Any, device: Any
     ) -> tuple[History, float | None]:
-        optimizer, scheduler = parts.dense_optimizer(settings, network)
+        network.to(device)  # before its optimizer: some make their state at once
+        on_gpu = isinstance(store, FusedEmbeddings) and device.type == "cuda"
+        optimizer, scheduler = parts.dense_optimizer(settings, network, for_graph=on_gpu)
+        autocast = getattr(torch, settings.autocast) if settings.autocast else None
         steps = settings.epochs * len(loader)
         steps = steps if settings.max_steps is None else min(steps, settings.max_steps)
         self._tell("training", loader=loader, valid=valid, model=network, store=store, steps=steps)
@@ -211,14 +235,14 @@ class TrainJob:
             log_every=settings.log_every or max(1, min(50, steps // _RECORDS)),
             checkpoint_dir=saver,
             checkpoint_every=settings.checkpoint_every or max(1, len(loader)), max_steps=settings.max_steps,
-            autocast=getattr(torch, settings.autocast) if settings.autocast else None, device=device,
-            progress=self.progress, callbacks=[heard, *self.callbacks],
+            autocast=autocast, device=device, progress=self.progress, callbacks=[heard, *self.callbacks],
+            graph=False if on_gpu and settings.dense_optimizer.get("lr_decay") else None,  # it counts on the host
         )  # fmt: skip
         if self.stop is not None and self.stop() and history.stats["steps"] < steps:
             raise TrainingStopped(history.stats["steps"], steps, Path(self.output))
         if valid is not None and (history.last("valid") or {}).get("step") != history.stats["steps"]:
-            with TrainContext(network, store, None, device=device) as ctx:  # ended in the middle of an epoch
-                last = {"kind": "valid", "step": history.stats["steps"], **evaluate(ctx, valid)}
+            figures = _evaluated(network, store, valid, device, autocast)  # it ended in the middle of an epoch
+            last = {"kind": "valid", "step": history.stats["steps"], **figures}
             history.records.append(last)
             self._tell("record", **last)
         self._tell("trained", history=history)
@@ -250,6 +274,19 @@ class TrainJob:
         yield
         self._seconds[name] = round(time.perf_counter() - began, 3)
         self._tell("stage", name=name, state="end", seconds=self._seconds[name])
+
+
+def _evaluated(network: Any, store: Any, valid: Loader, device: torch.device, autocast: Any) -> dict[str, Any]:
+    if isinstance(store, FusedEmbeddings):
+        return DeviceLoop(network, store, None, device=device, autocast=autocast).evaluate(valid)
+    with TrainContext(network, store, None, device=device, autocast=autocast) as ctx:
+        return evaluate(ctx, valid)
+
+
+def _num_rows(store: Any) -> int:
+    if isinstance(store, FusedEmbeddings):
+        return sum(store.sizes.values())
+    return 0 if store is None else store.stats()["rows"]
 
 
 def _speed(records: Sequence[Mapping[str, Any]]) -> float | None:

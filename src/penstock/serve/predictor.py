@@ -22,7 +22,7 @@ from penstock.data.sources import to_polars
 from penstock.embedding.feed import FeedReader
 from penstock.embedding.store import Store
 from penstock.etl.operator import Numbers
-from penstock.nn import Model
+from penstock.nn import FrozenEmbeddings, Model
 from penstock.serve.model import load_model
 from penstock.serve.unknown import UnknownCategories
 
@@ -33,17 +33,18 @@ _FEW = 2048  # rows up to which a frame takes longer than `transform_rows`
 class Predictor:
     """Probabilities for raw rows, from a directory that `penstock.serve.save_model` wrote.
 
-    Look-ups never insert: an id that training has not seen has an embedding of zeros; `unknown` counts such values by
-    column. The same rows give the same bits; a row among others may differ in the last ones (by less than 1e-6): matrix
-    products add in an order that depends on their shape. `fingerprint` names the saved model.
+    Look-ups never insert: an id that a store has not seen, or that lies outside its table (`FusedEmbeddings`), has an
+    embedding of zeros; `unknown` counts such values by column. The same rows give the same bits; a row among others may
+    differ in the last ones (by less than 1e-6): matrix products add in an order that depends on their shape.
+    `fingerprint` names the saved model.
 
     Args:
         directory: what `save_model` wrote.
         feed: a directory that a `FeedWriter` publishes to; its packets are applied by `refresh()`.
         poll_seconds: also look for packets before a prediction, when this long has passed since the last time.
         batch_size: rows that go through the model at once.
-        device: where the model runs.
-        num_threads: of the embedding look-ups.
+        device: where the model runs, and its embeddings where they are tables and no store.
+        num_threads: of a store's look-ups.
 
     >>> import tempfile
     >>> import penstock as ps
@@ -86,7 +87,8 @@ class Predictor:
                 raise DataError(f"{directory} has no embedding store, so there is nothing that a feed could update")
             self._feed = FeedReader(feed, self.store)
         self.fingerprint = artefact.checksum(self.directory / "model" / artefact.MANIFEST)[:16]
-        self.unknown = UnknownCategories(self.workflow, self.model)
+        sizes = self.store.sizes if isinstance(self.store, FrozenEmbeddings) else None
+        self.unknown = UnknownCategories(self.workflow, self.model, sizes)
         self._poll_seconds, self._polled = poll_seconds, -float("inf")
 
     # Predicting.

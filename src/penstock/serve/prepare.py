@@ -14,11 +14,12 @@ from penstock.data.files import is_remote
 from penstock.engine import resolve
 from penstock.etl import Workflow
 from penstock.etl.input_section import open_input
-from penstock.serve import parts
+from penstock.serve import embeddings, parts
 from penstock.serve.run_folder import RunFolder
 from penstock.serve.settings import TrainSettings
 
 _PART_SIZE = "16MB"
+_FEW_ROWS = 100
 Tell = Callable[..., None]
 
 
@@ -42,10 +43,12 @@ class RawRows:
         engine = settings.etl.get("engine")
         self.engine = None if engine is None else resolve(engine)
         self.data = self._opened(source)
-        self.valid = None if valid is None else _dataset(valid)
+        self.valid = None if valid is None else as_dataset(valid)
         unfitted = Workflow.from_recipe(recipe).fit_schema(self.data.schema)
         self.label = parts.check_label(unfitted.output_schema, "what the recipe makes")
-        parts.check(settings, unfitted.output_schema, unfitted)
+        parts.check(settings, unfitted.output_schema, unfitted, is_fitted=False)
+        if settings.tables == "fused":
+            self._check_sizes()
         _check_columns(unfitted.input_schema.names, self.valid)
         self.has_work = True
 
@@ -56,6 +59,15 @@ class RawRows:
         if self.settings.etl.get("on_error"):
             options["on_error"] = self.settings.etl["on_error"]
         return open_input(source_paths(source), self.recipe.get("input"), **options)
+
+    def _check_sizes(self) -> None:
+        """Whether every category will have a cardinality: a workflow that has seen a few rows can tell."""
+        few = Dataset(self.data.head(_FEW_ROWS), schema=self.data.schema)
+        try:
+            fitted = Workflow.from_recipe(self.recipe).fit(few)
+        except PenstockError:  # too few for an operator, say; the whole data will tell
+            return
+        embeddings.check(self.settings, fitted.output_schema, is_fitted=True)
 
     def resume(self, folder: RunFolder) -> None:
         """Take what an earlier run has made; the workflow is written last."""
@@ -109,8 +121,8 @@ class ReadyFeatures:
         check_rows(features, self.label)
         if self.workflow is not None:
             tell("workflow", workflow=self.workflow)
-        tell("features", dataset=_dataset(features))
-        examples = None if valid is None else _dataset(valid)
+        tell("features", dataset=as_dataset(features))
+        examples = None if valid is None else as_dataset(valid)
         return Prepared(features, valid, self.workflow, self.label, examples, is_raw=False)
 
 
@@ -127,13 +139,14 @@ def write(rows: Dataset, place: Path, engine: Any, progress: bool | None) -> Non
 
 
 def check_rows(features: Any, label: str) -> None:
-    data = _dataset(features)
+    data = as_dataset(features)
     if not data.num_rows:
         raise DataError("there are no rows to train on")
     parts.check_label_values(data, label)
 
 
-def _dataset(source: Any) -> Dataset:
+def as_dataset(source: Any) -> Dataset:
+    """Rows at a path, or as they are."""
     return source if isinstance(source, Dataset) else Dataset(source)
 
 
@@ -143,7 +156,7 @@ def _features_at(source: Any) -> Dataset:
         "raw rows need a recipe (--recipe FILE or --preset NAME), features a schema with roles, as penstock etl writes"
     )
     try:
-        data = _dataset(source)
+        data = as_dataset(source)
     except PenstockError as error:
         raise DataError(f"{error}; {hint}") from error
     if all(column.role is Role.OTHER for column in data.schema):

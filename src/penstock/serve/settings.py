@@ -23,6 +23,7 @@ from penstock.embedding.schedules import CosineDecay, ExponentialDecay, Warmup
 from penstock.embedding.slots import POOLINGS, HashStack, Init
 
 MODEL_NAMES = ("DLRM", "DCNv2", "DeepFM", "MLP")
+TABLES = ("auto", "store", "fused")
 DENSE_OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")
 SCHEDULES = {c.__name__: c for c in (Warmup, ExponentialDecay, CosineDecay)}
 
@@ -43,6 +44,7 @@ _CONSTRAINTS: dict[str, Constraint] = {
     "max_steps": _EVERY,
     "autocast": OneOf((None, "bfloat16", "float16")),
     "device": NONE | Instance(str, "the name of a torch device such as 'cpu' or 'cuda:0'"),
+    "tables": OneOf(TABLES),
     "dense_optimizer": _SECTION,
     "embedding_optimizer": _SECTION,
     "store": _SECTION,
@@ -83,6 +85,10 @@ class TrainSettings:
     (`{schedule: Warmup, lr: 0.05, steps: 1000}`). By default `checkpoint_every` is once an epoch, `log_every` every
     fiftieth step or more often in a short run, `device` the GPU where there is one.
 
+    `tables` says where the embeddings live: in a "store" beside the model, or "fused", in tables on its device
+    (`penstock.nn.FusedEmbeddings`), which need a cardinality of every category, as `Categorify` gives it. "auto" takes
+    tables on a GPU where the categories have one, there is room, and nothing is asked for that only a store does.
+
     >>> TrainSettings.resolve({"model": "MLP", "epochs": 2}, {"epochs": 1}).epochs
     1
     >>> TrainSettings.resolve({"epoch": 2})
@@ -105,6 +111,7 @@ class TrainSettings:
     max_steps: int | None = None
     autocast: str | None = None
     device: str | None = None
+    tables: str = "auto"
     dense_optimizer: Mapping[str, Any] = field(default_factory=lambda: {"name": "Adam", "lr": 2e-3})
     embedding_optimizer: Mapping[str, Any] = field(
         default_factory=lambda: {"name": "Adagrad", "lr": 0.05, "initial_accumulator": 1e-5}

@@ -19,10 +19,11 @@ class UnknownCategories:
 
     Where `Categorify` made the column, a value outside its vocabulary is unknown. Elsewhere (ids that go to the store
     as they are, hashes) it is a value whose embedding is all zeros, which is what a store gives an id it has no row
-    for; a list counts once, if all of it is unknown.
+    for; a list counts once, if all of it is unknown. Where embeddings are in tables, whose `sizes` are given, an id
+    outside its table is unknown.
     """
 
-    def __init__(self, workflow: Workflow | None, model: Model) -> None:
+    def __init__(self, workflow: Workflow | None, model: Model, sizes: Mapping[str, int] | None = None) -> None:
         self.columns = list(model.categorical)
         self.counts = np.zeros(len(self.columns), np.int64)
         self._low = np.zeros(len(self.columns), np.int64)
@@ -31,6 +32,7 @@ class UnknownCategories:
         for i, name in enumerate(self.columns):
             self._low[i], self._high[i] = layouts.get(name, (0, 0))
         self._coded = self._high > self._low
+        self._sizes = None if sizes is None else np.array([sizes[name] for name in self.columns])
 
     def to_dict(self) -> dict[str, int]:
         """Columns with unknown values so far, and how many."""
@@ -43,13 +45,17 @@ class UnknownCategories:
         arrays = [ids[name] for name in self.columns]
         if not any(isinstance(array, Ragged) for array in arrays):
             codes = np.array(arrays)
-            self.counts += ((codes >= self._low[:, None]) & (codes < self._high[:, None])).sum(1)
+            self.counts += self._are_unknown(codes, np.s_[:, None]).sum(1)
         else:
             for i, array in enumerate(arrays):
                 codes = array.values if isinstance(array, Ragged) else array
-                self.counts[i] += np.count_nonzero((codes >= self._low[i]) & (codes < self._high[i]))
+                self.counts[i] += np.count_nonzero(self._are_unknown(codes, i))
         if found is not None and not self._coded.all():
             self._count_zeros(arrays, found)
+
+    def _are_unknown(self, codes: np.ndarray, columns: Any) -> np.ndarray:
+        unknown = (codes >= self._low[columns]) & (codes < self._high[columns])
+        return unknown if self._sizes is None else unknown | (codes < 0) | (codes >= self._sizes[columns])
 
     def _count_zeros(self, arrays: list[Any], found: Lookup) -> None:
         for i in np.flatnonzero(~self._coded):

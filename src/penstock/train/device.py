@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from penstock.core.errors import ParameterError
 from penstock.core.params import NONE, Satisfies, check_all
@@ -20,6 +20,8 @@ from penstock.train.checkpoint import Checkpointer
 from penstock.train.device_inputs import DeviceReader
 from penstock.train.device_metrics import DeviceMetrics
 from penstock.train.gpu import DeviceStep
+
+_WAYS = ("fused", "capturable", "foreach")  # of an optimizer to step: this machine's, whatever a checkpoint says
 
 
 def trains_on_device(model: Any, store: Any) -> bool:
@@ -134,8 +136,9 @@ class DeviceLoop:
             module.prefetch(None if batch is None else batch[0][0])
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, Any]:
-        """Loss, AUC and rows of a loader's batches; nothing is trained."""
+        """Loss, AUC, log loss and rows of a loader's batches; nothing is trained."""
         metrics, read, began = DeviceMetrics(self.device), self._reader(loader), time.perf_counter()
+        entropy = torch.zeros((), dtype=torch.float64, device=self.device)
         self._train(False)
         try:
             for raw in loader:
@@ -145,9 +148,13 @@ class DeviceLoop:
                 output = self.step.logits(ids, numbers)
                 labels = floats(labels)
                 metrics.add(self.step.loss_fn(output, labels), output, labels, len(numbers))
+                if isinstance(output, Tensor) and isinstance(labels, Tensor) and output.shape == labels.shape:
+                    entropy += nn.functional.binary_cross_entropy_with_logits(output, labels, reduction="sum").double()
         finally:
             self._train(True)
         figures = metrics.take()
+        if "auc" in figures and figures["rows"]:  # one score and one click a row
+            figures["log_loss"] = float(entropy) / figures["rows"]
         self._check_ids()
         return {**figures, "seconds": time.perf_counter() - began}
 
@@ -175,11 +182,27 @@ class DeviceLoop:
 
     def load(self, saver: Checkpointer, loader: Any) -> dict[str, Any]:
         """Go on from the newest checkpoint."""
+        ways = [{key: group[key] for key in _WAYS if key in group} for group in self._groups]
         extra = saver.load(self, loader)
         self.step.skipped.fill_(self.skipped_steps)
-        for group in [] if self.dense_optimizer is None else self.dense_optimizer.param_groups:
+        for group, own in zip(self._groups, ways, strict=True):
             group["lr"] = float(group["lr"])  # a captured training has it on its device
+            group.update(own)
+            self._place_counters(group)
         return extra
+
+    @property
+    def _groups(self) -> list[dict[str, Any]]:
+        return [] if self.dense_optimizer is None else self.dense_optimizer.param_groups
+
+    def _place_counters(self, group: dict[str, Any]) -> None:
+        """The optimizer's own steps, where its way of stepping reads them."""
+        assert self.dense_optimizer is not None
+        on_device = group.get("fused") or group.get("capturable")
+        for parameter in group["params"]:
+            state = self.dense_optimizer.state.get(parameter, {})
+            if isinstance(state.get("step"), Tensor):
+                state["step"] = state["step"].to(parameter.device if on_device else "cpu")
 
     @contextmanager
     def paused(self) -> Iterator[None]:

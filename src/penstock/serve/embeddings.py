@@ -1,0 +1,133 @@
+"""Where a run's embeddings live, a store or tables on the model's device, and what each takes of the settings."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from penstock.core.errors import ParameterError, PenstockError, suggest
+from penstock.core.schema import Role, Schema
+from penstock.embedding import Store
+from penstock.embedding.slots import Init, SlotConfig
+from penstock.nn import FusedEmbeddings
+from penstock.nn.fused_settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule
+from penstock.serve.settings import TrainSettings
+
+_STORAGES = tuple(str(dtype).removeprefix("torch.") for dtype in WEIGHT_DTYPES)
+_BESIDE_TABLES = 2 << 30  # bytes that a step takes beyond weights and optimizer state
+_INSTEAD = "; change that, or keep the embeddings in a store: tables: store (--tables store)"
+
+
+def choice(settings: TrainSettings, schema: Schema, device: torch.device) -> str:
+    """ "store" or "fused": what `tables` says, or the tables of a GPU where everything that is asked for fits them."""
+    if not schema.select(roles=Role.CATEGORICAL).names:
+        return "store"  # of nothing
+    if settings.tables != "auto":
+        return settings.tables
+    if device.type != "cuda":
+        return "store"
+    try:
+        _check_memory(settings, schema, device)
+    except PenstockError:  # an optimizer or a policy that only a store has, a column without a cardinality, no room
+        return "store"
+    return "fused"
+
+
+def embeddings(settings: TrainSettings, schema: Schema, device: torch.device) -> Store | FusedEmbeddings | None:
+    """What is trained beside the model; None where there is no categorical column."""
+    if not schema.select(roles=Role.CATEGORICAL).names:
+        return None
+    if choice(settings, schema, device) == "store":
+        return store(settings, schema)
+    if device.type == "cuda":
+        _check_memory(settings, schema, device)
+    torch.manual_seed(settings.seed + 1)
+    return FusedEmbeddings(schema, settings.embedding_dim, device=device, **fused_arguments(settings))
+
+
+def check(settings: TrainSettings, schema: Schema, is_fitted: bool) -> None:
+    """Refuse what cannot be built, without building tables; cardinalities are there once the workflow is fitted."""
+    made = store(settings, schema)
+    if made is not None:
+        made.close()
+    if settings.tables == "fused" and made is not None:
+        fused_arguments(settings)
+        if is_fitted:
+            table_sizes(schema)
+
+
+def store(settings: TrainSettings, schema: Schema) -> Store | None:
+    """A store with a slot for each categorical column; None where there is none."""
+    columns = schema.select(roles=Role.CATEGORICAL)
+    for name in settings.slots:
+        if name not in columns:
+            raise ParameterError(f"slots names {name!r}{suggest(name, columns.names, 'categorical columns')}")
+    slots = []
+    for column in columns:
+        own = settings.slot(column.name)
+        own.setdefault("pooling", settings.pooling if column.is_list else "sum")
+        slots.append(SlotConfig(column.name, settings.embedding_dim, **own))
+    if not slots:
+        return None
+    return Store(slots, settings.sparse_optimizer(), seed=settings.seed, **settings.store_arguments())
+
+
+def fused_arguments(settings: TrainSettings) -> dict[str, Any]:
+    """What `FusedEmbeddings` take of the settings; what they cannot do is refused."""
+    for slot, own in settings.slots.items():
+        if own:
+            raise ParameterError(
+                f"slots.{slot} sets {', '.join(own)}, which tables on the device do not have{_INSTEAD}"
+            )
+    for key in ("admission", "eviction", "num_threads"):
+        if settings.store.get(key) is not None:
+            raise ParameterError(f"store.{key} is set, which tables on the device do not have{_INSTEAD}")
+    storage = settings.store.get("storage") or "float32"
+    if storage not in _STORAGES:
+        raise ParameterError(
+            f"store.storage is {storage!r}, and tables on the device are {' or '.join(_STORAGES)}{_INSTEAD}"
+        )
+    optimizer = settings.sparse_optimizer()
+    try:
+        table_optimizer(optimizer, None)
+    except ParameterError:
+        raise ParameterError(
+            f"embedding_optimizer is {dict(settings.embedding_optimizer)}, and tables on the device take SGD without "
+            f"momentum, Adagrad of the usual form, LazyAdam and RowWiseAdam{_INSTEAD}"
+        ) from None
+    return {"optimizer": optimizer, "dtype": storage, "pooling": settings.pooling, "scale": _scale(settings)}
+
+
+def _scale(settings: TrainSettings) -> float:
+    """Weights start uniform in ±scale."""
+    given = settings.store.get("init")
+    init = Init() if given is None else Init(**given)
+    if init.kind == "zeros":
+        return 0.0
+    if init.kind == "uniform" and init.a == -init.b:
+        return init.b
+    raise ParameterError(
+        f"store.init is {given}, and tables on the device start at zeros or uniform between -b and b{_INSTEAD}"
+    )
+
+
+def needed_bytes(settings: TrainSettings, schema: Schema) -> int:
+    """What weights and optimizer state of tables on the device take."""
+    arguments, dim = fused_arguments(settings), settings.embedding_dim
+    states = [shape for shape in update_rule(arguments["optimizer"]).states(dim) if shape is not None]
+    width = dim * (2 if arguments["dtype"] == "bfloat16" else 4) + sum(4 * math.prod(shape) for shape in states)
+    return width * sum(table_sizes(schema).values())
+
+
+def _check_memory(settings: TrainSettings, schema: Schema, device: torch.device) -> None:
+    """Refuse tables that the GPU has no room for, before torch says so in its own words."""
+    needed = needed_bytes(settings, schema)
+    free, _ = torch.cuda.mem_get_info(device)
+    if needed + _BESIDE_TABLES > free:
+        raise ParameterError(
+            f"the tables and their optimizer state take {needed / 2**30:.1f} GiB and a step up to 2 more, and {device} "
+            f"has {free / 2**30:.1f} GiB free; use tables: store (--tables store), a row-wise optimizer or "
+            f"store.storage: bfloat16"
+        )
