@@ -1,6 +1,6 @@
 """What the old names cost: loaders under NVTabular's and Merlin's names against the native ones on the same file.
 
-    python benchmarks/compat.py [--rows 1000000] [--batch 65536] [--rounds 15]
+    python benchmarks/compat.py [--rows 1000000] [--batch 65536] [--rounds 20]
 
 The file is Criteo-like: 26 int32 ids, 13 float32 numbers, a float32 label. `compat/overhead` is `TorchAsyncItr` inside
 `DLDataLoader` (three packed tensors, shuffled) against the native torch loader with the same layout inside torch's
@@ -43,7 +43,7 @@ Pair = tuple[Callable[[], Iterable], Callable[[], Iterable]]
 
 
 def pairs(path: str, batch: int) -> dict[str, Pair]:
-    """`{what: (compat, native)}`, each a function that makes the loader of one epoch."""
+    """`{what: (compat, native)}`, each a function that makes the loader."""
     old = {"cats": CATEGORICAL, "conts": CONTINUOUS, "labels": ["label"]}
     own: dict[str, Any] = {
         "categorical": sorted(CATEGORICAL), "continuous": sorted(CONTINUOUS), "labels": ["label"], "shuffle": True,
@@ -82,14 +82,14 @@ def pairs(path: str, batch: int) -> dict[str, Pair]:
 
 
 class Epoch:
-    """One epoch of a fresh loader, again and again; `cpu` is the least processor time that it took."""
+    """One epoch of a loader, again and again; `cpu` is the least processor time that it took."""
 
     def __init__(self, make: Callable[[], Iterable]) -> None:
-        self.make, self.cpu = make, float("inf")
+        self.loader, self.cpu = make(), float("inf")
 
     def run(self) -> None:
         start = time.process_time()
-        for _ in self.make():
+        for _ in self.loader:
             pass
         self.cpu = min(self.cpu, time.process_time() - start)
 
@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=65_536)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     claims = []
     with tempfile.TemporaryDirectory(prefix="penstock-compat-") as folder:
