@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import app
 from penstock.report import doctor
+from penstock.report.machine import is_first_run
 
 
 def test_a_sound_installation() -> None:
@@ -92,3 +94,11 @@ def test_running_from_the_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_version", lambda name: None)
     found = doctor.examine(run_self_test=False)
     assert found["ok"] and "runs from its sources" in found["hints"][-1]
+
+
+def test_a_first_run_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert is_first_run()
+    (tmp_path / "kernels_1").mkdir()
+    (tmp_path / "kernels_1" / "cpu_hash.mix-1.py311.nbi").touch()
+    assert not is_first_run()

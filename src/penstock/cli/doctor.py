@@ -18,7 +18,10 @@ def doctor(
 ) -> None:
     """Show what is installed and what is missing, and try whether it works; exits with 1 where something is broken."""
     from penstock.report import doctor as work
+    from penstock.report.machine import FIRST_RUN, is_first_run
 
+    if self_test and is_first_run():
+        typer.echo(FIRST_RUN, err=True)
     found = work.examine(self_test)
     print_json(found) if json else work.show(found, console())
     if not found["ok"]:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from penstock.core.schema import Role, Schema
 from penstock.data import synthetic
 from penstock.etl import presets
+from penstock.report.machine import FIRST_RUN, is_first_run
 from penstock.report.run import RunRecorder
 from penstock.report.summary import show_training
 
@@ -44,6 +45,8 @@ def run_demo(
 
     say = console.print if console is not None else lambda *_, **__: None
     folder, began = Path(output), time.perf_counter()
+    if is_first_run():
+        say(FIRST_RUN, highlight=False)
     say(f"[bold]1. {num_rows:,} rows of click logs, shaped like Criteo's", highlight=False)
     made = synthetic.criteo(
         folder / "clicks.tsv", num_rows, cardinalities=cardinality_cap, overwrite=True, progress=progress
