@@ -50,8 +50,9 @@ def pairs(path: str, batch: int) -> dict[str, Pair]:
         "parts_per_chunk": 1,
     }  # fmt: skip
     columns = {"label_names": ["label"], "cat_names": CATEGORICAL, "cont_names": CONTINUOUS, "shuffle": True}
-    roles = NativeDataset(path).schema.with_roles(categorical=CATEGORICAL, continuous=CONTINUOUS, label=["label"])
-    with_roles = NativeDataset(path).with_schema(roles)
+    data = NativeDataset(path)  # partitions of the same size on both sides
+    roles = data.schema.with_roles(categorical=CATEGORICAL, continuous=CONTINUOUS, label=["label"])
+    with_roles = data.with_schema(roles)
 
     def itr() -> Any:
         return old_torch.TorchAsyncItr(Dataset(path), batch_size=batch, shuffle=True, **old)
@@ -66,17 +67,17 @@ def pairs(path: str, batch: int) -> dict[str, Pair]:
     return {
         "overhead": (
             lambda: old_torch.DLDataLoader(itr(), batch_size=None, collate_fn=lambda b: b, num_workers=0),
-            lambda: DataLoader(Loader(path, batch, layout="packed", **own), batch_size=None, collate_fn=lambda b: b),
+            lambda: DataLoader(Loader(data, batch, layout="packed", **own), batch_size=None, collate_fn=lambda b: b),
         ),
-        "torch_1.0": (in_the_age("1.0"), lambda: Loader(path, batch, dtypes={"categorical": "int64"}, **own)),
-        "torch_latest": (in_the_age("latest"), lambda: Loader(path, batch, **own)),
+        "torch_1.0": (in_the_age("1.0"), lambda: Loader(data, batch, dtypes={"categorical": "int64"}, **own)),
+        "torch_latest": (in_the_age("latest"), lambda: Loader(data, batch, **own)),
         "merlin": (
             lambda: merlin.Loader(Dataset(with_roles), batch, shuffle=True),
             lambda: Loader(with_roles, batch, shuffle=True, parts_per_chunk=1),
         ),
         "keras": (
             lambda: old_keras.KerasSequenceLoader(Dataset(path), batch, **columns),
-            lambda: KerasSequenceLoader(NativeDataset(path), batch, **columns),
+            lambda: KerasSequenceLoader(data, batch, **columns),
         ),
     }
 
