@@ -137,6 +137,28 @@ def test_train_resumes_with_more_epochs_and_overwrites(logs: Path, tmp_path: Pat
     assert found["steps"] == 11
 
 
+def test_train_with_tables_on_the_device(logs: Path, tmp_path: Path) -> None:
+    """The whole way; on a GPU `--tables fused` is what `--device cuda` means."""
+    place, options = tmp_path / "run", (*QUICK, "--tables", "fused", "--autocast", "bfloat16")
+    result = call("train", logs, "--preset", "criteo", "-o", place, *options)
+    assert result.exit_code == 0 and "11 steps of 256, embeddings in tables on cpu" in result.stderr, result.output
+    report = json.loads((place / "report.json").read_text())
+    assert report["store"]["kind"] == "FusedEmbeddings" and report["headline"]["log_loss"] > 0
+    config = yaml.safe_load((place / "config.yaml").read_text())
+    assert (config["tables"], config["autocast"]) == ("fused", "bfloat16")
+    found = json.loads(ok("train", "--resume", "-o", place, "--epochs", 2, "--json"))
+    assert found["steps"] == 22
+    figures = json.loads(ok("evaluate", place, place / "valid", "--json"))
+    assert figures["auc"] == pytest.approx(found["auc"], abs=0.01)  # training evaluates in bfloat16
+    assert ok("predict", place, logs, "--output", "-").count("\n") == 3_001
+    config = tmp_path / "ftrl.yaml"
+    config.write_text("embedding_optimizer: {name: FTRL}\n")
+    said = fails(1, "train", logs, "--preset", "criteo", "-o", tmp_path / "b", "--config", config, *options)
+    assert "embedding_optimizer is {'name': 'FTRL'}" in said and "--tables store" in said
+    fails(2, "train", logs, "--preset", "criteo", "-o", tmp_path / "b", "--tables", "gpu")
+    assert "cannot become 'store'" in fails(1, "train", "--resume", "-o", place, "--tables", "store")
+
+
 def test_train_tells_tensorboard(logs: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     ok("train", logs, "--preset", "criteo", "-o", tmp_path / "run", *QUICK, "--tensorboard", tmp_path / "events")

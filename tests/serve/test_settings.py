@@ -53,6 +53,7 @@ def test_what_was_resolved_resolves_to_itself() -> None:
         ({"epochs": 0}, "epochs must be an int ≥ 1, got 0"),
         ({"valid_share": 1}, "valid_share must be a finite number from 0 to 0.9, got 1"),
         ({"autocast": "int8"}, "autocast must be one of"),
+        ({"tables": "cuda"}, "tables must be one of"),
         ({"model": {"name": "DLMR"}}, "did you mean 'DLRM'"),
         ({"model": 3}, "model must be a mapping"),
         ({"dense_optimizer": {"name": "Adma"}}, "did you mean 'Adam'"),

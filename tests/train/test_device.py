@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from penstock import ColumnSchema, Schema
+from penstock.core import artefact
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.embedding import SGD, Store
 from penstock.loader.torch import Loader
@@ -278,6 +280,39 @@ def test_interrupted_and_resumed_is_the_same_as_never_interrupted(tmp_path) -> N
     assert resumed["grad_scaler"].get_scale() == settings["grad_scaler"].get_scale() > 16
     assert resumed["dense_optimizer"].param_groups[0]["lr"] == pytest.approx(0.01 * 0.5**10)
     assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".json", ".safetensors"}
+
+
+def test_a_resumed_optimizer_steps_in_its_own_way(tmp_path) -> None:
+    """What one on a GPU has saved (`capturable`) goes on here, where torch would refuse to step like that."""
+    whole, half, rest = Clicks(), Clicks(), Clicks()
+    quick(whole, epochs=2, dense_optimizer=torch.optim.Adam(whole.parameters()))
+    optimizer = torch.optim.Adam(half.parameters())
+    quick(half, epochs=1, checkpoint_dir=tmp_path, dense_optimizer=optimizer)
+    (saved,) = tmp_path.glob("step-*")
+    with artefact.writing(tmp_path / "again", "training", 1) as folder:
+        for file in saved.iterdir():
+            if file.name == "training.json":
+                assert '["capturable", false]' in file.read_text()
+                (folder / file.name).write_text(
+                    file.read_text().replace('["capturable", false]', '["capturable", true]')
+                )
+            elif file.name != artefact.MANIFEST:
+                shutil.copy(file, folder)
+    shutil.rmtree(saved)
+    (tmp_path / "again").rename(saved)
+    optimizer = torch.optim.Adam(rest.parameters())
+    history = quick(rest, epochs=2, checkpoint_dir=tmp_path, dense_optimizer=optimizer)
+    assert history.stats["steps"] == 40 and not optimizer.param_groups[0]["capturable"]
+    assert_same_bits(state(whole), state(rest))
+
+
+def test_evaluation_tells_the_log_loss_beside_another_loss() -> None:
+    model = Clicks()
+    mine = quick(model, epochs=1, valid=loader(100)).last("valid")
+    assert mine["log_loss"] == pytest.approx(mine["loss"], rel=1e-5)
+    weighted = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(3.0))
+    other = quick(model, max_steps=1, valid=loader(100), eval_every=1, loss_fn=weighted).last("valid")
+    assert 0 < other["log_loss"] < other["loss"]
 
 
 def test_tables_beside_the_model_are_saved_too(tmp_path) -> None:

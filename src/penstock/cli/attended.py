@@ -84,7 +84,10 @@ def _tell(event: str, payload: dict[str, Any]) -> None:
         say("making features")
     elif event == "training":
         loader, name = payload["loader"], type(payload["model"]).__name__
-        say(f"training {name} on {loader.num_rows:,} rows, {payload['steps']:,} steps of {loader.batch_size:,}")
+        weight = getattr(payload["store"], "weight", None)  # of tables; a store has none
+        where = "" if weight is None else f", embeddings in tables on {weight.device}"
+        steps = f"{payload['steps']:,} steps of {loader.batch_size:,}"
+        say(f"training {name} on {loader.num_rows:,} rows, {steps}{where}")
     elif event == "record" and payload["kind"] == "valid":
         auc = f"AUC {payload['auc']:.4f}, " if "auc" in payload else ""
         say(f"step {payload['step']:,}: {auc}loss {payload['loss']:.4f} on {payload['rows']:,} held-out rows")

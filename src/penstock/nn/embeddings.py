@@ -66,14 +66,14 @@ class EmbeddingTables(nn.Module):
 
     def _rows(self, number: int, ids: Any) -> Tensor:
         """Row numbers in the joint table, on its device; an id beyond its table must not read from the next one."""
-        ids = torch.as_tensor(ids, device=self.weight.device)
+        ids = torch.as_tensor(ids)
         if ids.device.type == "cpu" and ids.numel():  # on a GPU looking would stall it
             low, high = int(ids.min()), int(ids.max())
             if low < 0 or high >= self.sizes[number]:
                 raise DataError(
                     f"column {self.names[number]!r}: ids must lie in [0, {self.sizes[number]}), got {low} to {high}"
                 )
-        return ids.to(torch.int64) + self.starts[number]  # type: ignore[index]
+        return ids.to(self.weight.device, torch.int64) + self.starts[number]  # type: ignore[index]
 
     def _column(self, number: int, value: Any) -> Tensor:
         if not _is_list(value):

@@ -68,9 +68,9 @@ class FrozenEmbeddings(FusedEmbeddings):
 
     def look_up(self, ids: Ids, dense: Tensor | None, training: bool) -> tuple[Tensor, Any]:
         places, singles, lists = super()._places(ids.bags), ids.singles, ids.lists
-        width, rows = singles.shape[1], max(1, len(singles))
+        rows, width = singles.shape
         singles = self._rows_of(singles, places[:width])
-        if lists is not None:
+        if lists is not None and rows:
             values, offsets, weights = lists
             counts = offsets[::rows].diff()  # of each list column
             own = places[width:].repeat_interleave(counts, 0, output_size=len(values))
