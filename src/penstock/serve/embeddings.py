@@ -21,7 +21,7 @@ _INSTEAD = "; change that, or keep the embeddings in a store: tables: store (--t
 
 
 def choice(settings: TrainSettings, schema: Schema, device: torch.device) -> str:
-    """ "store" or "fused": what `tables` says, or the tables of a GPU where everything that is asked for fits them."""
+    """What `tables` says; for "auto", "fused" on a GPU where all that is asked for fits into tables, else "store"."""
     if not schema.select(roles=Role.CATEGORICAL).names:
         return "store"  # of nothing
     if settings.tables != "auto":
@@ -45,6 +45,13 @@ def embeddings(settings: TrainSettings, schema: Schema, device: torch.device) ->
         _check_memory(settings, schema, device)
     torch.manual_seed(settings.seed + 1)
     return FusedEmbeddings(schema, settings.embedding_dim, device=device, **fused_arguments(settings))
+
+
+def num_rows(store: Any) -> int:
+    """Rows that a store or tables hold."""
+    if isinstance(store, FusedEmbeddings):
+        return sum(store.sizes.values())
+    return 0 if store is None else store.stats()["rows"]
 
 
 def check(settings: TrainSettings, schema: Schema, is_fitted: bool) -> None:

@@ -14,18 +14,17 @@ import torch
 
 from penstock.core.errors import ParameterError, PenstockError
 from penstock.data import Dataset
-from penstock.data.files import is_remote
 from penstock.embedding import Store
 from penstock.etl import Workflow
 from penstock.etl.job import check_outside
 from penstock.loader.torch import Loader
 from penstock.nn import FusedEmbeddings
 from penstock.serve import parts
-from penstock.serve.embeddings import choice, embeddings
+from penstock.serve.embeddings import choice, embeddings, num_rows
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
 from penstock.serve.prepare import Prepared, RawRows, ReadyFeatures, as_dataset
-from penstock.serve.run_folder import RunFolder
+from penstock.serve.run_folder import RunFolder, absolute_paths, are_paths, plain_copy
 from penstock.serve.settings import TrainSettings
 from penstock.train import Checkpointer, History, TrainContext, evaluate, fit
 from penstock.train.device import DeviceLoop
@@ -98,7 +97,7 @@ class TrainJob:
             self.settings = TrainSettings.resolve(self.settings)
         for name in ("source", "valid"):
             value = getattr(self, name)
-            if value is not None and not isinstance(value, Dataset) and not _is_paths(value):
+            if value is not None and not isinstance(value, Dataset) and not are_paths(value):
                 setattr(self, name, Dataset(value))  # a frame
         self._folder = RunFolder(self.output)
         self._seconds = dict.fromkeys(STAGES, 0.0)
@@ -117,8 +116,12 @@ class TrainJob:
     def configuration(self) -> dict[str, Any]:
         """What the run was asked for, as `config.yaml` holds it."""
         assert isinstance(self.settings, TrainSettings)
-        workflow = None if isinstance(self.workflow, Workflow) else _paths(self.workflow)
-        about = {"data": _paths(self.source), "recipe": _copied(self.recipe), "valid": _paths(self.valid)}
+        workflow = None if isinstance(self.workflow, Workflow) else absolute_paths(self.workflow)
+        about = {
+            "data": absolute_paths(self.source),
+            "recipe": plain_copy(self.recipe),
+            "valid": absolute_paths(self.valid),
+        }
         return {**about, "workflow": workflow[0] if workflow else None, **self.settings.to_dict()}
 
     # Running.
@@ -151,7 +154,7 @@ class TrainJob:
             self._folder.check_free(self.overwrite)
         for source in (self.source, self.valid):
             for part in self._folder.parts:
-                if (paths := _paths(source)) and part.is_dir():
+                if (paths := absolute_paths(source)) and part.is_dir():
                     check_outside(paths, part)
         return self.settings
 
@@ -173,7 +176,7 @@ class TrainJob:
             with self._stage("save"):
                 save_model(self._folder.model, ready.workflow, network, store, overwrite=True)
             self._tell("saved", model=str(self._folder.model))
-            embedding_rows = _num_rows(store)
+            embedding_rows = num_rows(store)
         finally:
             if isinstance(store, Store):
                 store.close()
@@ -283,12 +286,6 @@ def _evaluated(network: Any, store: Any, valid: Loader, device: torch.device, au
         return evaluate(ctx, valid)
 
 
-def _num_rows(store: Any) -> int:
-    if isinstance(store, FusedEmbeddings):
-        return sum(store.sizes.values())
-    return 0 if store is None else store.stats()["rows"]
-
-
 def _speed(records: Sequence[Mapping[str, Any]]) -> float | None:
     """Rows a second of training alone, over this run's records."""
     pairs = [(r["rows_per_second"], r["seconds"]["total"]) for r in records if r["kind"] == "train"]
@@ -299,22 +296,3 @@ def _speed(records: Sequence[Mapping[str, Any]]) -> float | None:
 def _finite(figure: float | None) -> float | None:
     """No AUC without both labels: None rather than NaN, which JSON cannot hold."""
     return figure if figure is not None and math.isfinite(figure) else None
-
-
-def _paths(source: Any) -> list[str] | None:
-    """Where `source` lies, in a form that does not depend on the present folder; None for data in memory."""
-    if source is None or isinstance(source, Dataset):
-        return None
-    given = [source] if isinstance(source, (str, Path)) else list(source)
-    return [str(p) if is_remote(str(p)) else str(Path(p).absolute()) for p in given]
-
-
-def _is_paths(value: Any) -> bool:
-    several = isinstance(value, (list, tuple)) and all(isinstance(item, (str, Path)) for item in value)
-    return several or isinstance(value, (str, Path))
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, (list, tuple)) else value

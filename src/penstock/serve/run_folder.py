@@ -9,6 +9,8 @@ from typing import Any
 
 from penstock.core.artefact import replacing
 from penstock.core.errors import ArtefactError, OutputExistsError
+from penstock.data import Dataset
+from penstock.data.files import is_remote
 from penstock.etl.recipe import write_yaml
 from penstock.serve.settings import MARK, read_config, split_config
 
@@ -92,3 +94,24 @@ def model_in(directory: str | Path) -> Path:
     """The model's directory, where the folder of the whole run may be named instead."""
     folder = RunFolder(directory)
     return folder.model if folder.is_run() else folder.path
+
+
+def absolute_paths(source: Any) -> list[str] | None:
+    """Where `source` lies, in a form that does not depend on the present folder; None for data in memory."""
+    if source is None or isinstance(source, Dataset):
+        return None
+    given = [source] if isinstance(source, (str, Path)) else list(source)
+    return [str(p) if is_remote(str(p)) else str(Path(p).absolute()) for p in given]
+
+
+def are_paths(value: Any) -> bool:
+    """Whether it names files and is no data itself."""
+    several = isinstance(value, (list, tuple)) and all(isinstance(item, (str, Path)) for item in value)
+    return several or isinstance(value, (str, Path))
+
+
+def plain_copy(value: Any) -> Any:
+    """Mappings and lists as dicts and lists of their own."""
+    if isinstance(value, Mapping):
+        return {key: plain_copy(item) for key, item in value.items()}
+    return [plain_copy(item) for item in value] if isinstance(value, (list, tuple)) else value
