@@ -46,8 +46,9 @@ def ratio_chart(bars: Sequence[tuple[str, float]]) -> str:
 def _bar(label: str, ratio: float, top: int, one: float, end: float) -> list[str]:
     left, width, kind = min(one, end), abs(end - one), "better" if ratio >= 1 else "worse"
     base = top + _ROW - 6
+    shown = f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
     return [
         f'<text x="{_LEFT - 10}" y="{base}" text-anchor="end">{escape(label)}</text>',
         f'<rect class="{kind}" x="{left:.1f}" y="{top + 2}" width="{max(width, 1):.1f}" height="{_ROW - 6}" rx="2"/>',
-        f'<text x="{max(one, end) + 6:.1f}" y="{base}">{ratio:.3g}</text>',
+        f'<text x="{max(one, end) + 6:.1f}" y="{base}">{shown}</text>',
     ]
