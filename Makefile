@@ -25,7 +25,9 @@ TEST_DONE := $(VENV)/.test-$(SUM)
 demo: $(BASE_DONE)
 	$(BIN)/penstock demo --output demo
 
-test: lint pytest
+# Side by side: type checking keeps one core busy, and most tests do not need two.
+test: $(TEST_DONE)
+	@$(MAKE) --no-print-directory -j2 lint pytest
 
 lint: $(TEST_DONE)
 	$(BIN)/ruff check .
