@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,13 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from penstock.compat import activate, deactivate
 from penstock.core.errors import DataError, NotFittedError, ParameterError
 
 ROWS = 250
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 
 
-@pytest.fixture(autouse=True)
-def activated() -> Iterator[None]:
-    activate(packages=["nvtabular", "merlin"])
-    yield
-    deactivate()
+pytestmark = pytest.mark.usefixtures("old_names")
 
 
 def frame() -> pl.DataFrame:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,15 +10,9 @@ import torch
 from penstock import ColumnSchema as NativeColumn
 from penstock import Role
 from penstock import Schema as NativeSchema
-from penstock.compat import activate, deactivate
 from penstock.core.errors import ArtefactError, ColumnNotFoundError, ParameterError, SchemaError
 
-
-@pytest.fixture(autouse=True)
-def activated() -> Iterator[None]:
-    activate(packages=["nvtabular", "merlin"])
-    yield
-    deactivate()
+pytestmark = pytest.mark.usefixtures("old_names")
 
 
 def schema():

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from penstock.compat import activate, deactivate, settings
+from penstock.compat import settings
 from penstock.core.errors import (
     ArtefactError,
     ColumnNotFoundError,
@@ -22,12 +22,7 @@ from penstock.core.errors import (
     SchemaError,
 )
 
-
-@pytest.fixture(autouse=True)
-def activated() -> Iterator[None]:
-    activate(packages=["nvtabular", "merlin"])
-    yield
-    deactivate()
+pytestmark = pytest.mark.usefixtures("old_names")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.compat import activate, deactivate, settings
+from penstock.compat import settings
 from penstock.compat.missing import CompatError
 from penstock.core.errors import (
     DataError,
@@ -17,12 +17,7 @@ from penstock.core.errors import (
     ParameterError,
 )
 
-
-@pytest.fixture(autouse=True)
-def activated() -> Iterator[None]:
-    activate(packages=["nvtabular", "merlin"])
-    yield
-    deactivate()
+pytestmark = pytest.mark.usefixtures("old_names")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +12,13 @@ import polars as pl
 import pytest
 import torch
 
-from penstock.compat import activate, deactivate, settings
+from penstock.compat import settings
 from penstock.core.errors import DataError, ParameterError, SchemaError
 
 ROWS = 1_003
 
 
-@pytest.fixture(autouse=True)
-def activated() -> Iterator[None]:
-    activate(packages=["nvtabular", "merlin"])
-    yield
-    deactivate()
+pytestmark = pytest.mark.usefixtures("old_names")
 
 
 @pytest.fixture(scope="module")
