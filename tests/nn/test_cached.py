@@ -62,11 +62,12 @@ def assert_same(cached: CachedEmbeddings, plain: FusedEmbeddings) -> None:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("cache_rows", [60, 400])  # the smaller holds one batch and hardly more
-@pytest.mark.parametrize("announced", [False, True])
-def test_training_equals_tables_without_a_cache(name: str, cache_rows: int, announced: bool) -> None:
-    cached, plain = pair(SIZES, cache_rows, optimizer=name, lr=0.1, pooling="mean")
+@pytest.mark.parametrize("together", [0, 1, 3])
+def test_training_equals_tables_without_a_cache(name: str, cache_rows: int, together: int) -> None:
+    cached, plain = pair(SIZES, cache_rows * max(together, 1), optimizer=name, lr=0.1, pooling="mean")
+    cached.prefetch_batches = together
     batches = [batch(seed) for seed in range(25)]
-    for seed, ids in enumerate(prefetched(batches, cached, ids=lambda b: b) if announced else batches):
+    for seed, ids in enumerate(prefetched(batches, cached, ids=lambda b: b) if together else batches):
         train_on(ids, cached, plain)
         if seed % 7 == 0:  # looking without training moves rows, too
             with torch.no_grad():
@@ -112,6 +113,62 @@ def test_an_update_that_is_pending_comes_back_with_its_row() -> None:
         cached(ids).sum().backward()
     assert cached.stats()["written_back"] >= 100
     torch.testing.assert_close(cached.state_dict()["weight"][:6], torch.full((6, 4), -20.0))
+
+
+@pytest.mark.parametrize("name", patterns())
+def test_hard_patterns_announced_together(name: str) -> None:
+    torch.manual_seed(0)
+    cached, plain = pair([50], 24, optimizer="adagrad", lr=0.1)  # three batches, and rarely six
+    cached.prefetch_batches = 3
+    steps = [ids[:, None] for ids in patterns()[name] if name != "full"] or [torch.arange(8)[:, None]] * 40
+    for ids in prefetched(steps, cached, ids=lambda b: b):
+        train_on(ids, cached, plain)
+    assert_same(cached, plain)
+    assert cached.stats()["batches"] >= 40
+
+
+def test_batches_announced_together_are_looked_up_in_any_order() -> None:
+    torch.manual_seed(0)
+    cached, plain = pair([400], 100, lr=0.1)
+    for _ in range(12):
+        together = [torch.randint(0, 400, (9, 1)) for _ in range(4)]
+        cached.prefetch(*together)
+        for place in (2, 0, 3):  # the other one never comes
+            train_on(together[place], cached, plain)
+        if not torch.randint(0, 3, ()):
+            train_on(torch.randint(0, 400, (9, 1)), cached, plain)
+    assert_same(cached, plain)
+    assert cached.stats()["batches"] > 48
+
+
+def test_a_checkpoint_between_batches_announced_together() -> None:
+    cached, plain = pair([60], 40, optimizer="sgd", lr=1.0)
+    first, second, third = (torch.arange(i, i + 10)[:, None] for i in (0, 5, 30))
+    cached.prefetch(first, second, third)
+    train_on(first, cached, plain)
+    assert_same(cached, plain)
+    train_on(second, cached, plain)  # rows 5 to 9 change once more, in the same group
+    assert_same(cached, plain)
+    saved = cached.state_dict()
+    train_on(third, cached, plain)
+    cached.load_state_dict(saved)  # the rest of the group is brought in again
+    plain.load_state_dict(saved)
+    train_on(third, cached, plain)
+    assert_same(cached, plain)
+
+
+def test_how_many_batches_are_announced_together() -> None:
+    ids = torch.zeros((1000, 2), dtype=torch.int64)
+    assert CachedEmbeddings([50, 50], 4, cache_rows=3999).batches_to_prefetch(ids) == 1
+    assert CachedEmbeddings([50, 50], 4, cache_rows=12_000).batches_to_prefetch(ids) == 3  # two groups fit
+    assert CachedEmbeddings([50, 50], 4, cache_rows=1_000_000).batches_to_prefetch(ids) == 32
+    assert CachedEmbeddings([50, 50], 4, cache_rows=9, prefetch_batches=5).batches_to_prefetch(ids) == 5
+    with pytest.raises(ParameterError, match="prefetch_batches"):
+        CachedEmbeddings([50], 4, cache_rows=9, prefetch_batches=0)
+    cached = CachedEmbeddings([50], 4, cache_rows=9)
+    cached.prefetch(torch.arange(6)[:, None], torch.arange(6, 12)[:, None])
+    with pytest.raises(ParameterError, match=r"12 distinct rows of 2 batches announced together; .*prefetch_batches"):
+        cached.prefetch(None)
 
 
 def test_batches_that_were_not_announced_or_never_come() -> None:
@@ -167,7 +224,7 @@ def test_a_failure_on_the_way_is_raised_where_the_batch_is_looked_up(monkeypatch
         broken.setattr(NumberedRows, "read", lambda *_: 1 / 0)
         cached.prefetch(torch.tensor([[1], [2]]))
         with pytest.raises(ZeroDivisionError):
-            cached(cached._in_flight.coming[0].given)
+            cached(cached._in_flight.coming[0].batches[0].given)
     for low in (0, 3, 6, 0):
         train_on(torch.arange(low, low + 5)[:, None], cached, plain)
     with monkeypatch.context() as broken:
@@ -284,7 +341,7 @@ def test_a_batch_that_does_not_fit_spoils_nothing_else() -> None:
     cached.prefetch(torch.arange(6)[:, None])
     assert cached.state_dict()["weight"][1].tolist() == [-1] * 4
     with pytest.raises(ParameterError, match="does not hold the 6 distinct rows"):
-        cached(cached._in_flight.coming[0].given)
+        cached(cached._in_flight.coming[0].batches[0].given)
     cached(torch.tensor([[1]])).sum().backward()
     assert cached.state_dict()["weight"][1].tolist() == [-2] * 4
 

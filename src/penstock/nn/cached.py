@@ -14,7 +14,7 @@ from penstock.core.errors import DataError, ParameterError, PenstockError
 from penstock.core.params import NONE, Instance, Int, Real, check_all
 from penstock.embedding.numbered import NumberedRows
 from penstock.embedding.store import Store
-from penstock.nn.cached_batches import Batch, InFlight
+from penstock.nn.cached_batches import Batch, Group, InFlight
 from penstock.nn.cached_rows import RowCache
 from penstock.nn.cached_store import check_store, new_store
 from penstock.nn.cached_transport import as_arrays
@@ -23,6 +23,8 @@ from penstock.nn.fused import FusedEmbeddings
 from penstock.nn.fused_inputs import Ids, read_ids
 
 _FLUSHED_AT_ONCE = 1 << 20
+_IDS_TOGETHER = 8_000_000  # ids for which the time to bring rows in goes with their number
+_MOST_TOGETHER = 32
 
 
 class CachedEmbeddings(FusedEmbeddings):
@@ -30,7 +32,7 @@ class CachedEmbeddings(FusedEmbeddings):
 
     Rows come into the cache with their optimizer state when a batch names them, replace ones that have not been used
     for long, and what is replaced goes back into the store: the numbers are those of tables without a cache, whatever
-    is evicted. `prefetch` brings the rows of a coming batch in while the current one trains; a batch that was not
+    is evicted. `prefetch` brings the rows of coming batches in while the current one trains; a batch that was not
     announced is brought in when it is looked up, which waits. The cache must hold the distinct rows of a batch, and of
     two to prefetch.
 
@@ -40,6 +42,8 @@ class CachedEmbeddings(FusedEmbeddings):
         scale: new rows start uniform in ±scale.
         store: a store to put behind the cache instead of a new one, with a slot for every table: one that was trained
             or loaded before, say.
+        prefetch_batches: how many batches `fit` and `prefetched` announce together; by default as many as it takes
+            that bringing rows in is worth its overhead, if the cache has room for them.
 
     >>> tables = CachedEmbeddings({"user": 1000}, dim=4, cache_rows=3, optimizer="sgd", lr=1.0)
     >>> for user in (1, 2, 3, 4, 5, 1):
@@ -60,14 +64,20 @@ class CachedEmbeddings(FusedEmbeddings):
         cache_rows: int,
         scale: float = 0.01,
         store: Store | None = None,
+        prefetch_batches: int | None = None,
         **settings: Any,
     ) -> None:
-        given = {"cache_rows": cache_rows, "scale": scale, "store": store}
-        constraints = {"cache_rows": Int(min=1), "scale": Real(min=0), "store": NONE | Instance(Store)}
+        given = {"cache_rows": cache_rows, "scale": scale, "store": store, "prefetch_batches": prefetch_batches}
+        constraints = {
+            "cache_rows": Int(min=1),
+            "scale": Real(min=0),
+            "store": NONE | Instance(Store),
+            "prefetch_batches": NONE | Int(min=1),
+        }
         check_all(given, constraints, "CachedEmbeddings")
         self.__dict__["cache_rows"] = cache_rows  # asked for by the constructor that follows
         super().__init__(tables, dim, scale=0.0, **settings)
-        self.num_rows = sum(self.sizes.values())
+        self.num_rows, self.prefetch_batches = sum(self.sizes.values()), prefetch_batches
         if store is None:
             store = new_store(self, scale)
             weakref.finalize(self, store.close)
@@ -95,19 +105,28 @@ class CachedEmbeddings(FusedEmbeddings):
         self.flush()
         return self._store
 
-    def prefetch(self, ids: Any) -> None:
-        """Begin to bring in the rows of the batch that follows the one announced last, and return.
+    def prefetch(self, *batches: Any) -> None:
+        """Begin to bring in the rows of the batches (ids each) that follow those announced last, and return.
 
         To be called before the current batch is trained on: its own rows, announced by the call before, are waited for
-        here, on the stream that is current. `None` announces nothing and only waits. What is wrong with the ids is
-        reported by their look-up.
+        here, on the stream that is current. Given nothing, or `None`, it only waits. Several batches are brought in
+        together, which takes less than one by one; the cache must hold the rows of those and of the ones announced
+        before. What is wrong with the ids is reported by their look-up.
         """
+        given = [ids for ids in batches if ids is not None]
         with torch.no_grad():
             self._follow_store()
-            self._in_flight.settle_all()
-            if ids is not None:
-                found = read_ids(ids, self.names, self.weight.device)
-                self._in_flight.announce(self._in_flight.new(found, ids))
+            self._in_flight.settle_last()
+            found = [Batch(read_ids(ids, self.names, self.weight.device), ids) for ids in given]
+            if found:
+                self._in_flight.announce(found)
+
+    def batches_to_prefetch(self, ids: Any) -> int:
+        """How many batches like this one should be announced together."""
+        if self.prefetch_batches is not None:
+            return self.prefetch_batches
+        count = max(read_ids(ids, self.names, self.weight.device).num_occurrences, 1)
+        return max(1, min(_IDS_TOGETHER // count, len(self.weight) // (2 * count), _MOST_TOGETHER))
 
     @torch.compiler.disable
     def forward(self, ids: Any, dense: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None) -> Tensor:
@@ -226,9 +245,12 @@ class CachedEmbeddings(FusedEmbeddings):
         self._rows.renew()
         self.cache.clear(self._rows.known())
 
-    def _bring_in(self, batch: Batch, oldest: int) -> None:
-        keys = self.cache.keys(self._index, super()._places(batch.ids.bags), batch.ids)
-        self.cache.admit(self._index, keys, batch.number, oldest, self._columns(), self._rows)
+    def _bring_in(self, group: Group, oldest: int) -> None:
+        wanted = [batch.ids for batch in group.batches]
+        keys = [self.cache.keys(self._index, super(CachedEmbeddings, self)._places(i.bags), i) for i in wanted]
+        together = torch.cat(keys) if len(keys) > 1 else keys[0]
+        columns = self._columns()
+        self.cache.admit(self._index, together, group.number, oldest, columns, self._rows, len(keys))
 
     def _places(self, bags: tuple[int, ...]) -> Tensor:
         """Every feature reads the cache as one table."""

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
 import torch
@@ -18,17 +19,31 @@ from penstock.nn.fused_inputs import Ids
 class Batch:
     """One batch of ids. Its rows stay in the cache until `closed`, or until nobody knows the batch any more."""
 
-    def __init__(self, number: int, ids: Ids, given: Any = None) -> None:
-        self.number, self.closed = number, False
+    def __init__(self, ids: Ids, given: Any = None) -> None:
+        self.closed = False
+        self.group: Group
         self.ids: Any = ids
         self.given, self.print = given, fingerprint(given)  # held, so that no other tensor takes its place
-        self.ready = threading.Event()  # the host has done its part
-        self.brought_in: Any = None  # the GPU's event; None on the CPU
-        self.error: BaseException | None = None
 
     def release(self) -> None:
         """Its ids are not needed any more."""
         self.ids = self.given = self.print = None
+
+
+class Group:
+    """Batches whose rows are brought in together, and how far that has come. Those looked up are not listed any more.
+
+    What it takes to bring rows in, launches and waits and threads that are woken, is the same for few rows as for many.
+    """
+
+    def __init__(self, number: int, batches: list[Batch]) -> None:
+        self.number, self.batches = number, batches
+        self.device = batches[0].ids.singles.device
+        self.ready = threading.Event()  # the host has done its part
+        self.brought_in: Any = None  # the GPU's event; None on the CPU
+        self.error: BaseException | None = None
+        for batch in batches:
+            batch.group = self
 
 
 def fingerprint(given: Any) -> Any:
@@ -42,72 +57,72 @@ def fingerprint(given: Any) -> Any:
 
 
 class InFlight:
-    """The batches whose rows must stay, and the thread that brings rows in, one batch after the other.
+    """The batches whose rows must stay, and the thread that brings rows in, one group after the other.
 
-    `bring_in(batch, oldest)` brings a batch's rows into slots that no batch from number `oldest` on has used. At any
-    time the last two batches announced may still be trained on: a captured step does not say when it runs.
+    `bring_in(group, oldest)` brings a group's rows into slots that no group from number `oldest` on has used. At any
+    time the last two groups announced may still be trained on: a captured step does not say when it runs.
     """
 
-    def __init__(self, bring_in: Callable[[Batch, int], None], background: Callable[[], bool]) -> None:
+    def __init__(self, bring_in: Callable[[Group, int], None], background: Callable[[], bool]) -> None:
         self._bring_in, self._background = bring_in, background
-        self.coming: list[Batch] = []
+        self.coming: list[Group] = []
         self._open: weakref.WeakSet[Batch] = weakref.WeakSet()
         self._numbers = 0
         self._last: Future | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._stream: Any = None
 
-    def new(self, ids: Ids, given: Any = None) -> Batch:
-        return Batch(self._next(), ids, given)
-
     def _next(self) -> int:
         self._numbers += 1
         return self._numbers
 
-    def oldest(self, *more: Batch) -> int:
-        """The number of the oldest batch whose rows must stay."""
-        kept = (b for b in (*self.coming, *self._open) if not b.closed and b.error is None)
-        return min((b.number for b in (*kept, *more)), default=self._numbers + 1)
+    def oldest(self, *more: Group) -> int:
+        """The number of the oldest group whose rows must stay."""
+        kept = (group for group in self.coming if group.error is None)
+        trained = (batch.group for batch in self._open if not batch.closed)
+        return min((group.number for group in (*kept, *trained, *more)), default=self._numbers + 1)
 
-    def announce(self, batch: Batch) -> None:
-        """Begin to bring in a batch that comes after the one that was announced last."""
-        self.coming = [*self.coming[-1:], batch]
-        self._start(batch)
+    def announce(self, batches: list[Batch]) -> None:
+        """Begin to bring in batches that come after those that were announced last."""
+        group = Group(self._next(), batches)
+        self.coming = [*self.coming[-1:], group]
+        self._start(group)
 
     def take(self, ids: Ids, given: Any) -> Batch:
         """The batch of these ids, brought in: as announced, or now."""
         wanted = fingerprint(given)
-        batch = next((b for b in self.coming if b.print == wanted), None)
+        batch = next((b for group in self.coming for b in group.batches if b.print == wanted), None)
         if batch is None:
-            batch = self.new(ids)
-            self._start(batch)
-        self.settle(batch)
-        self.coming = [b for b in self.coming if b is not batch]
+            batch = Batch(ids)
+            self._start(Group(self._next(), [batch]))
+        self.settle(batch.group)
+        batch.group.batches.remove(batch)
+        self.coming = [group for group in self.coming if group.batches]
         return batch
 
     def keep(self, batch: Batch) -> None:
         """A backward pass will follow."""
         self._open.add(batch)
 
-    def settle(self, batch: Batch) -> None:
+    def settle(self, group: Group) -> None:
         """Wait until the host's part is done, and let the current stream wait for the GPU's."""
-        batch.ready.wait()
-        if isinstance(batch.error, NoRoomError):  # what stood in its way may have been trained on by now
-            self._start_again(batch)
-        if isinstance(batch.error, NoRoomError) and (others := [b for b in self.coming if b is not batch]):
+        group.ready.wait()
+        if isinstance(group.error, NoRoomError):  # what stood in its way may have been trained on by now
+            self._start_again(group)
+        if isinstance(group.error, NoRoomError) and (others := [g for g in self.coming if g is not group]):
             for other in others:  # they can wait, and will be brought in again
                 other.ready.wait()
-                other.error = batch.error
-            self._start_again(batch)
-        if batch.error is not None:
-            self.coming = [b for b in self.coming if b is not batch]
-            raise batch.error
-        if batch.brought_in is not None:
-            torch.cuda.current_stream(batch.ids.singles.device).wait_event(batch.brought_in)
+                other.error = group.error
+            self._start_again(group)
+        if group.error is not None:
+            self.coming = [g for g in self.coming if g is not group]
+            raise group.error
+        if group.brought_in is not None:
+            torch.cuda.current_stream(group.device).wait_event(group.brought_in)
 
-    def settle_all(self) -> None:
-        for batch in self.coming[-1:]:
-            self.settle(batch)
+    def settle_last(self) -> None:
+        for group in self.coming[-1:]:
+            self.settle(group)
 
     def rest(self) -> None:
         """Wait until nothing is under way."""
@@ -119,58 +134,59 @@ class InFlight:
     def bring_in_again(self) -> None:
         """The cache was emptied: what was announced has to be brought in once more."""
         self.rest()
-        for batch in self.coming:
-            batch.error = NoRoomError("the rows of an announced batch are in the cache no more")
+        for group in self.coming:
+            group.error = NoRoomError("the rows of an announced batch are in the cache no more")
 
     def forget_device(self) -> None:
         """The cache has moved: what was announced is there no more."""
         self.coming, self._stream = [], None
 
-    def _start_again(self, batch: Batch) -> None:
-        batch.number = self._next()
-        self._start(batch)
-        batch.ready.wait()
+    def _start_again(self, group: Group) -> None:
+        group.number = self._next()
+        self._start(group)
+        group.ready.wait()
 
-    def _start(self, batch: Batch) -> None:
-        batch.ready.clear()
-        batch.error = None
-        oldest, device, begun = self.oldest(batch), batch.ids.singles.device, None
-        if device.type == "cuda":
+    def _start(self, group: Group) -> None:
+        group.ready.clear()
+        group.error = None
+        oldest, begun = self.oldest(group), None
+        if group.device.type == "cuda":
             begun = torch.cuda.Event()
-            begun.record(torch.cuda.current_stream(device))
+            begun.record(torch.cuda.current_stream(group.device))
             if self._stream is None:
-                self._stream = torch.cuda.Stream(device, priority=-1)  # its small kernels come before the model's
+                self._stream = torch.cuda.Stream(group.device, priority=-1)  # its small kernels come before the model's
         if not self._background():
-            self._run(batch, oldest, begun)
+            self._run(group, oldest, begun)
             return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "penstock-cache")
             weakref.finalize(self, self._thread.shutdown, wait=False)
-        self._last = self._thread.submit(self._run, batch, oldest, begun)
+        self._last = self._thread.submit(self._run, group, oldest, begun)
 
-    def _run(self, batch: Batch, oldest: int, begun: Any) -> None:
+    def _run(self, group: Group, oldest: int, begun: Any) -> None:
         try:
             if begun is None:
-                self._bring_in(batch, oldest)
+                self._bring_in(group, oldest)
                 return
-            device = batch.ids.singles.device
-            with torch.cuda.device(device), torch.cuda.stream(self._stream):
+            with torch.cuda.device(group.device), torch.cuda.stream(self._stream):
                 self._stream.wait_event(begun)
-                self._bring_in(batch, oldest)
-                batch.brought_in = torch.cuda.Event()
-                batch.brought_in.record(self._stream)
+                self._bring_in(group, oldest)
+                group.brought_in = torch.cuda.Event()
+                group.brought_in.record(self._stream)
         except BaseException as error:  # raised where the batch is looked up
-            batch.error = error
+            group.error = error
         finally:
-            batch.ready.set()
+            group.ready.set()
 
 
 def prefetched(
     batches: Iterable[Any], *tables: Any, ids: Callable[[Any], Any] = lambda batch: batch[0]
 ) -> Iterator[Any]:
-    """The batches, each announced to the tables while the one before it is trained on: for loops written by hand.
+    """The batches, announced to the tables while those before them are trained on: for loops written by hand.
 
-    `ids(batch)` is what the tables will be given; by default a batch's first part.
+    `ids(batch)` is what the tables will be given; by default a batch's first part. As many batches are announced
+    together as the tables ask for (`CachedEmbeddings.batches_to_prefetch`), one if they do not say, and up to twice as
+    many are held. Behind the last, None is announced.
 
     >>> from penstock.nn import CachedEmbeddings
     >>> tables = CachedEmbeddings([100], dim=4, cache_rows=8)
@@ -180,15 +196,22 @@ def prefetched(
     >>> tables.stats()["brought_in"]
     5
     """
-    nothing = object()
-    current: Any = nothing
-    for following in batches:
+    if not tables:
+        yield from batches
+        return
+    source, current = iter(batches), list[Any]()
+    while True:
+        coming = list(islice(source, 1))
+        if coming:
+            asked = [getattr(table, "batches_to_prefetch", _one)(ids(coming[0])) for table in tables]
+            coming += islice(source, min(asked) - 1)
         for table in tables:
-            table.prefetch(ids(following))
-        if current is not nothing:
-            yield current
-        current = following
-    for table in tables:
-        table.prefetch(None)
-    if current is not nothing:
-        yield current
+            table.prefetch(*(map(ids, coming) if coming else [None]))
+        yield from current
+        current = coming
+        if not current:
+            return
+
+
+def _one(_: Any) -> int:
+    return 1

@@ -93,9 +93,10 @@ class RowCache(nn.Module):
         oldest: int,
         columns: Mapping[str, Tensor],
         store: NumberedRows,
+        batches: int = 1,
     ) -> None:
-        """Bring the rows of batch `number` into the slots of rows that no batch from `oldest` on has used."""
-        self.counts["batches"] += 1
+        """Bring the rows of a group of batches into the slots of rows that no group from `oldest` on has used."""
+        self.counts["batches"] += batches
         self.counts["ids"] += len(keys)
         with self.watch("index"):
             missing, was = kernels.claim(keys, self.slot_of, self.used, number)
@@ -106,7 +107,7 @@ class RowCache(nn.Module):
         if slots is None:
             self.slot_of[missing.long()] = was
             self.counts["deferred"] += 1
-            raise self._no_room(len(missing), number)
+            raise self._no_room(len(missing), number, batches)
         exchange = Exchange(slots, missing, was, self.key_of[slots], self.row_of[slots])
         if self._transport is None:
             self._transport = Transport(store, self.used.device, self.watch)
@@ -129,17 +130,16 @@ class RowCache(nn.Module):
         self.key_of[slots] = keys
         self.row_of[slots] = rows
 
-    def _no_room(self, missing: int, number: int) -> NoRoomError:
+    def _no_room(self, missing: int, number: int, batches: int) -> NoRoomError:
         need = missing + int((self.used == number).sum())
+        which = "this batch" if batches == 1 else f"{batches} batches announced together"
+        said = f"CachedEmbeddings.cache_rows={self.capacity} does not hold the {need} distinct rows of {which}"
         if need > self.capacity:
-            return NoRoomError(
-                f"CachedEmbeddings.cache_rows={self.capacity} does not hold the {need} distinct rows of this batch; "
-                f"give at least that many (twice as many to prefetch), or use smaller batches"
-            )
+            fewer = "use smaller batches" if batches == 1 else "announce fewer (prefetch_batches)"
+            return NoRoomError(f"{said}; give at least that many (twice as many to prefetch), or {fewer}")
         return NoRoomError(
-            f"CachedEmbeddings.cache_rows={self.capacity} does not hold the {need} distinct rows of this batch beside "
-            f"those of batches whose backward pass is still to come; give more rows, or look up under torch.no_grad() "
-            f"where no backward pass follows"
+            f"{said} beside those of batches whose backward pass is still to come; give more rows, or look up under "
+            f"torch.no_grad() where no backward pass follows"
         )
 
     def _idle_slots(self, need: int, number: int, oldest: int) -> Tensor | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from penstock.core.errors import ParameterError
 from penstock.core.params import NONE, Satisfies, check_all
 from penstock.nn.base import Model
+from penstock.nn.cached_batches import prefetched
 from penstock.nn.fused import FusedEmbeddings
 from penstock.train import distributed
 from penstock.train.batch import floats
@@ -105,35 +106,19 @@ class DeviceLoop:
             yield rows
 
     def _ahead(self, loader: Any, read: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-        """Batches, each with the loader's place behind it.
-
-        Those who ask for it are told the ids of every batch while the one before it is still to be trained on, and None
-        behind the last.
-        """
+        """Batches, each with the loader's place behind it; those who ask for it are told the ids of coming ones."""
         source, place = iter(loader), getattr(loader, "state_dict", None)
 
-        def fetched() -> Any:
-            began = time.perf_counter()
-            raw = next(source, None)
-            self._seconds["wait"] += time.perf_counter() - began
-            return None if raw is None else (read(raw), None if place is None else place())
+        def fetched() -> Iterator[tuple[Any, Any]]:
+            while True:
+                began = time.perf_counter()
+                raw = next(source, None)
+                self._seconds["wait"] += time.perf_counter() - began
+                if raw is None:
+                    return
+                yield read(raw), None if place is None else place()
 
-        batch = fetched()
-        self._announce(batch)
-        while batch is not None:
-            if not self._prefetchers:
-                yield batch
-                batch = fetched()
-                continue
-            coming = fetched()
-            self._announce(coming)
-            yield batch
-            batch = coming
-
-    def _announce(self, batch: Any) -> None:
-        """Tell the tables which batch comes next. None: no more, but the rows of the last must be there."""
-        for module in self._prefetchers:
-            module.prefetch(None if batch is None else batch[0][0])
+        return prefetched(fetched(), *self._prefetchers, ids=lambda found: found[0][0])
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, Any]:
         """Loss, AUC, log loss and rows of a loader's batches; nothing is trained."""
