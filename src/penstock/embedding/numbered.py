@@ -19,8 +19,10 @@ from penstock.kernels import cpu_embedding_cache as kernel
 from penstock.kernels import cpu_embedding_index as index
 from penstock.kernels.cpu_intrinsics import address_of
 
-_PIECE = 4096  # rows a thread takes at a time
-_PER_THREAD = 6144  # rows for which another thread is worth waking
+_PER_THREAD = 2048  # rows for which another thread is worth waking
+_PIECE = 4096  # rows a thread takes at a time, at most
+_SMALL_PIECE = 512  # and at least: the first rows of a piece come slowly, as nobody has asked memory for them before
+_ROUNDS = 8  # pieces for each thread, within these bounds: then all end at about the same time
 _BLOCK = 1 << 20  # rows held twice while all are read or written
 _LOW32 = np.uint64(0xFFFFFFFF)
 
@@ -201,24 +203,25 @@ class NumberedRows:
     def _pieces(self, keys: np.ndarray, most: int = _PIECE) -> np.ndarray:
         """What threads draw: stretches of at most `most` keys of one table, `(table, first, last, status)`."""
         cuts = np.searchsorted(keys, self.starts)
-        found = [
-            (group, first, min(first + most, high), 0)
-            for group, low, high in zip(self.groups.tolist(), cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
-            for first in range(low, high, max(most, 1))
-        ]
-        return np.array(found, np.int64).reshape(-1, kernel.STATUS + 1)
+        counts = -(-np.diff(cuts) // max(most, 1))
+        table = np.repeat(np.arange(len(counts)), counts)
+        pieces = np.zeros((len(table), kernel.STATUS + 1), np.int64)
+        pieces[:, kernel.TABLE] = self.groups[table]
+        pieces[:, kernel.FIRST] = cuts[table] + most * (np.arange(len(table)) - (np.cumsum(counts) - counts)[table])
+        pieces[:, kernel.LAST] = np.minimum(pieces[:, kernel.FIRST] + most, cuts[table + 1])
+        return pieces
 
     def _move(self, keys: np.ndarray, numbers: np.ndarray, columns: Mapping[str, Any], out: bool) -> None:
         if not len(keys):
             return
-        tables, pieces = self.store.tables, self._pieces(keys)
+        tables, rows = self.store.tables, np.ascontiguousarray(numbers, np.int64)
+        threads = min(tables.team.num_threads, max(1, len(keys) // _PER_THREAD))
+        pieces = self._pieces(keys, min(_PIECE, max(_SMALL_PIECE, len(keys) // (_ROUNDS * threads))))
         places = [address_of(columns[n]) if n in columns else 0 for n in ("weight", "state", "second_state", "scalar")]
         addresses = np.array(places, np.uint64)
-
-        def run() -> None:
-            kernel.move_pieces(tables.workers.counter, pieces, tables.headers, numbers, addresses, out)
-
+        arrays = [address_of(a) for a in (tables.team.counter, pieces, tables.headers, rows, addresses)]
+        move = np.array((*arrays, len(pieces), len(tables.headers), len(rows), out), kernel.MOVE)
         with self.store._lock:
             if self.stale:
                 return
-            tables.workers.run(run, min(len(pieces), -(-len(keys) // _PER_THREAD)), len(keys))
+            tables.team.run(kernel.move_job(), move, threads)

@@ -18,6 +18,7 @@ from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.table import Table
+from penstock.embedding.team import Team
 from penstock.embedding.workers import Workers
 from penstock.kernels import cpu_embedding as kernel
 from penstock.kernels import cpu_embedding_batch as layout
@@ -101,6 +102,7 @@ class TableSet:
         self.watchers: dict[str, int] = {}  # who follows changes (checkpoints, a feed), and from which clock on
         self.pool = BufferPool()
         self.workers = Workers(num_threads)
+        self.team = Team(self.workers.num_threads)
         self._kind = _KINDS[optimizer.kernel_name] if optimizer else formulas.NO_OPTIMIZER
         self._hyper = np.zeros((len(self.tables), formulas.NUM_HYPER), np.float32)
         self._history = [np.zeros((0, 2), np.float32) for _ in self.tables]
@@ -372,3 +374,4 @@ class TableSet:
     def close(self) -> None:
         """Stop the threads."""
         self.workers.close()
+        self.team.close()

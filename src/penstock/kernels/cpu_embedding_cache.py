@@ -6,6 +6,7 @@ inserting ids is one piece a table, since a table's index has one writer.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numba
@@ -15,6 +16,7 @@ from penstock.kernels.cpu_embedding_batch import AHEAD
 from penstock.kernels.cpu_embedding_index import (
     ABSENT,
     DIM,
+    NUM_FIELDS,
     NUM_STATES,
     ROWS,
     SCALAR_OFFSET,
@@ -28,10 +30,17 @@ from penstock.kernels.cpu_embedding_index import (
 )
 from penstock.kernels.cpu_half import FLOAT32
 from penstock.kernels.cpu_intrinsics import KERNEL, prefetch
+from penstock.kernels.cpu_team import compiled_job, pointer_to
 from penstock.kernels.cpu_vector import copy_row, fetch_add, load_u16, load_u32, store_u16, store_u32
 
 TABLE, FIRST, LAST, STATUS = range(4)
 WEIGHTS, STATE, _SECOND_STATE, SCALAR = range(4)  # addresses of columns; 0 for one that is not there
+
+# What `move_pieces` takes, for threads that are handed an address: where the arrays begin, and how long they are.
+MOVE = np.dtype(
+    [(name, np.uint64) for name in ("counter", "pieces", "headers", "rows", "columns")]
+    + [(name, np.int64) for name in ("num_pieces", "num_tables", "num_rows", "out")]
+)
 
 
 @numba.njit(**KERNEL)
@@ -136,10 +145,30 @@ def move_pieces(
             return
         first, last = pieces[task, FIRST], pieces[task, LAST]
         header = headers[pieces[task, TABLE]]
+        for i in range(first, min(last, first + AHEAD)):
+            _ask_for(header, np.uint64(rows[i]))
         for i in range(first, last):
             if i + AHEAD < last:
                 _ask_for(header, np.uint64(rows[i + AHEAD]))
             _move_row(header, np.uint64(rows[i]), i, columns, out)
+
+
+def _move_described(address: Any) -> None:
+    move = numba.carray(pointer_to(address), 1, MOVE)[0]
+    move_pieces(
+        numba.carray(pointer_to(move.counter), 1, np.int64),
+        numba.carray(pointer_to(move.pieces), (move.num_pieces, STATUS + 1), np.int64),
+        numba.carray(pointer_to(move.headers), (move.num_tables, NUM_FIELDS), np.uint64),
+        numba.carray(pointer_to(move.rows), move.num_rows, np.int64),
+        numba.carray(pointer_to(move.columns), SCALAR + 1, np.uint64),
+        move.out != 0,
+    )
+
+
+@cache
+def move_job() -> Any:
+    """`move_pieces` as a job of a team, of the address of a `MOVE`; compiled when first asked for."""
+    return compiled_job(_move_described)
 
 
 @numba.njit(**KERNEL)
