@@ -193,18 +193,26 @@ def measure_train(torch, place: Path, rows: int, batch: int, step_rate: float | 
 
     settings = {"shuffle": True, "layout": "packed", "device": "cuda", "last_batch": "drop"}
     settings["chunk_rows"] = options.chunk_rows
-    loaders = {"streamed": Loader(dataset(place), batch, **settings)}
-    if options.cached:
-        loaders["cached"] = Loader(dataset(place), batch, cache="memory", **settings)
     found: dict[str, float] = {}
-    for name, loader in loaders.items():
-        history = fit(fused_model(torch, SIZES), loader, epochs=options.epochs, autocast=torch.bfloat16, log_every=None)
+
+    def train(name: str, loader: Loader, cache_rows: int = 0) -> None:
+        model = fused_model(torch, SIZES, cache_rows=cache_rows)
+        history = fit(model, loader, epochs=options.epochs, autocast=torch.bfloat16, log_every=None)
         by_epoch = history.values("train", "rows_per_second")
         found[name] = max(by_epoch[1:])
         seconds = history.last("train")["seconds"]
         print(f"{name}, batch {batch:,}: {[round(r / 1e6, 1) for r in by_epoch]} M rows/s by epoch; last one {seconds}",
               flush=True)  # fmt: skip
-        found[f"{name}_loader_alone"] = max(pace(torch, loader, rows) for _ in range(2))
+
+    streamed = Loader(dataset(place), batch, **settings)
+    train("streamed", streamed)
+    found["streamed_loader_alone"] = max(pace(torch, streamed, rows) for _ in range(2))
+    if options.cache_share:
+        train("streamed_tables_behind_a_cache", streamed, int(options.cache_share * sum(SIZES)))
+    if options.cached:
+        cached = Loader(dataset(place), batch, cache="memory", **settings)
+        train("cached", cached)
+        found["cached_loader_alone"] = max(pace(torch, cached, rows) for _ in range(2))
     extra = {"batch": batch, "rows": rows, **{name: round(value) for name, value in found.items()}}
     return Claim("gpu/train", "rows/s", found["streamed"], {"limit": step_rate}, extra=extra)
 
@@ -227,6 +235,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--chunk-rows", type=int, default=2_000_000)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--cached", action="store_true", help="train from the loader's memory cache as well")
+    parser.add_argument("--cache-share", type=float, default=0, help="train with this share of the rows cached as well")
     parser.add_argument("--folder", default="/dev/shm" if Path("/dev/shm").is_dir() else None)
     parser.add_argument("--peers", nargs="*", default=PEERS)
     return parser.parse_args()

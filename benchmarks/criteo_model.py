@@ -25,22 +25,30 @@ def layers(nn, width: int):
     )  # fmt: skip
 
 
-def fused_model(torch, sizes: list[int], optimizer: str = "rowwise_adagrad", align: int = 16):
-    from penstock.nn import FusedEmbeddings
+def model_over(torch, tables):
+    """The model on some tables with `output="concat"`."""
 
     class Clicks(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.tables = FusedEmbeddings(
-                sizes, DIM, optimizer=optimizer, lr=0.01, output="concat", align=align, device="cuda"
-            )
+            self.tables = tables
             self.numbers = torch.nn.BatchNorm1d(NUMBERS, device="cuda")
-            self.layers = layers(torch.nn, self.tables.width(NUMBERS)).to("cuda")
+            self.layers = layers(torch.nn, tables.width(NUMBERS)).to("cuda")
 
         def forward(self, ids, numbers):
             return self.layers(self.tables(ids, self.numbers(numbers))).squeeze(1)
 
     return Clicks()
+
+
+def fused_model(torch, sizes: list[int], optimizer: str = "rowwise_adagrad", align: int = 16, cache_rows: int = 0):
+    """The model on fused tables, or on cached ones."""
+    from penstock.nn import CachedEmbeddings, FusedEmbeddings
+
+    settings = {"optimizer": optimizer, "lr": 0.01, "output": "concat", "align": align, "device": "cuda"}
+    if cache_rows:
+        return model_over(torch, CachedEmbeddings(sizes, DIM, cache_rows=cache_rows, **settings))
+    return model_over(torch, FusedEmbeddings(sizes, DIM, **settings))
 
 
 def plain_model(torch, sizes: list[int], sparse: bool, joint: bool = False):

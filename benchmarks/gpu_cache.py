@@ -13,7 +13,7 @@ import argparse
 import sys
 import time
 
-from criteo_model import DIM, NUMBERS, SIZES, layers
+from criteo_model import DIM, NUMBERS, SIZES, model_over
 from harness import Claim, report
 
 GIB = 2**30
@@ -44,18 +44,8 @@ class Job:
     def __init__(self, torch, tables, rows: int) -> None:
         from penstock.train.gpu import DeviceStep
 
-        class Clicks(torch.nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.tables = tables
-                self.numbers = torch.nn.BatchNorm1d(NUMBERS, device="cuda")
-                self.layers = layers(torch.nn, tables.width(NUMBERS)).to("cuda")
-
-            def forward(self, ids, numbers):
-                return self.layers(self.tables(ids, self.numbers(numbers))).squeeze(1)
-
         self.torch, self.tables, self.rows, self.at = torch, tables, rows, 0
-        self.step = DeviceStep(Clicks(), autocast=torch.bfloat16)
+        self.step = DeviceStep(model_over(torch, tables), autocast=torch.bfloat16)
 
     def seconds(self, ids: list, rest: tuple, count: int) -> float:
         """The time of `count` steps."""
@@ -74,21 +64,23 @@ class Job:
 def stages(job: Job, ids: list, rest: tuple, count: int) -> dict[str, float]:
     """Milliseconds a batch by stage of bringing rows in, with nothing else going on; `step` is the training step."""
     torch, tables = job.torch, job.tables
-    before, step = dict(tables.stats()["seconds"]), 0.0
-    for i in range(count):
-        batch = ids[(job.at + i) % len(ids)]
+    together = tables.batches_to_prefetch(ids[0])
+    before, step, groups = dict(tables.stats()["seconds"]), 0.0, -(-count // together)
+    for _ in range(groups):
+        group = [ids[(job.at + i) % len(ids)] for i in range(together)]
+        job.at += together
         torch.cuda.synchronize()
-        tables.prefetch(batch)
+        tables.prefetch(*group)
         tables.stats()  # waits
         tables.prefetch(None)
         torch.cuda.synchronize()
         start = time.perf_counter()
-        job.step(batch, *rest)
+        for batch in group:
+            job.step(batch, *rest)
         torch.cuda.synchronize()
         step += time.perf_counter() - start
-    job.at += count
-    after = tables.stats()["seconds"]
-    return {**{k: 1e3 * (after[k] - before[k]) / count for k in after}, "step": 1e3 * step / count}
+    after, batches = tables.stats()["seconds"], groups * together
+    return {**{k: 1e3 * (after[k] - before[k]) / batches for k in after}, "step": 1e3 * step / batches}
 
 
 def measure(torch, rows: int, tables: dict, options, sizes: list[int], rounds: int = 3) -> Claim:
@@ -122,7 +114,8 @@ def measure(torch, rows: int, tables: dict, options, sizes: list[int], rounds: i
         "batch": rows, "zipf": options.zipf, "table_rows": sum(sizes), "cache_rows": len(tables["cached"].weight),
         "ids": round(per["ids"]), "distinct": distinct, "brought_in": round(per["brought_in"]),
         "first_seen": round(per["first_seen"]), "id_hit_rate": round(1 - per["brought_in"] / per["ids"], 4),
-        "cold": options.cold, "stages_ms": alone, "first_ten_batches": round(10 * rows / cold),
+        "cold": options.cold, "together": tables["cached"].batches_to_prefetch(ids[0]), "stages_ms": alone,
+        "first_ten_batches": round(10 * rows / cold),
     }  # fmt: skip
     return Claim("gpu/cache", "rows/s", rows / best["cached"], {"on_gpu": rows / best["on_gpu"]}, extra=extra)
 
@@ -134,6 +127,13 @@ def main() -> None:
     parser.add_argument("--cache-gib", type=float, default=2)
     parser.add_argument("--zipf", type=float, default=1.0)
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument(
+        "--together",
+        nargs="+",
+        type=int,
+        default=[None],
+        help="batches announced together; by default the tables decide",
+    )
     parser.add_argument("--warm-rows", type=int, default=48_000_000)
     parser.add_argument("--timed-rows", type=int, default=16_000_000)
     options = parser.parse_args()
@@ -154,7 +154,10 @@ def main() -> None:
         began = time.perf_counter()
         tables["cached"].load_state_dict(tables["on_gpu"].state_dict())
         print(f"loaded {sum(sizes):,} rows in {time.perf_counter() - began:.1f} s", flush=True)
-    claims = [measure(torch, rows, tables, options, sizes) for rows in options.batch]
+    claims = []
+    for rows in options.batch:
+        for tables["cached"].prefetch_batches in options.together:
+            claims.append(measure(torch, rows, tables, options, sizes))
     title = f"{options.tables_gib:g} GiB of tables behind a cache of {options.cache_gib:g} GiB"
     report(f"{title}, {torch.cuda.get_device_name()}", claims)
 

@@ -520,3 +520,30 @@ def _interpreted() -> None:
 
 if __name__ == "__main__":
     _interpreted()
+
+
+FORGOTTEN = """
+import gc, threading, time
+import torch
+from penstock.nn import CachedEmbeddings, prefetched
+
+def use():
+    tables = CachedEmbeddings([100_000], 16, cache_rows=60_000)
+    for ids in prefetched([torch.randint(0, 100_000, (20_000, 1)) for _ in range(3)], tables, ids=lambda b: b):
+        tables(ids).sum().backward()
+
+gc.disable()
+use()
+with threading._active_limbo_lock:  # held while any thread starts or ends, and the collector may run then
+    gc.collect()
+until = time.monotonic() + 20
+while [t for t in threading.enumerate() if t.name.startswith(("penstock-cache", "penstock-store", "penstock-team"))]:
+    assert time.monotonic() < until, threading.enumerate()
+    time.sleep(0.01)
+print("ended")
+"""
+
+
+def test_tables_that_are_forgotten_end_their_threads_and_wait_for_none() -> None:
+    done = subprocess.run([sys.executable, "-c", FORGOTTEN], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "ended\n", done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +22,7 @@ from penstock.nn.fused import FusedEmbeddings
 from penstock.nn.fused_inputs import Ids, read_ids
 
 _FLUSHED_AT_ONCE = 1 << 20
-_IDS_TOGETHER = 8_000_000  # ids for which the time to bring rows in goes with their number
+_IDS_TOGETHER = 16_000_000  # ids for which the time to bring rows in goes with their number
 _MOST_TOGETHER = 32
 
 
@@ -80,7 +79,6 @@ class CachedEmbeddings(FusedEmbeddings):
         self.num_rows, self.prefetch_batches = sum(self.sizes.values()), prefetch_batches
         if store is None:
             store = new_store(self, scale)
-            weakref.finalize(self, store.close)
         else:
             check_store(store, self)
             self.steps.fill_(max(store.tables.steps))

@@ -160,7 +160,6 @@ class InFlight:
             return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "penstock-cache")
-            weakref.finalize(self, self._thread.shutdown, wait=False)
         self._last = self._thread.submit(self._run, group, oldest, begun)
 
     def _run(self, group: Group, oldest: int, begun: Any) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -62,7 +61,6 @@ class Transport:
         self._turn = 0
         self._writing: Future | None = None
         self._thread = ThreadPoolExecutor(1, "penstock-cache-write")
-        weakref.finalize(self, self._thread.shutdown, wait=False)
 
     def run(self, exchange: Exchange, columns: Mapping[str, Tensor]) -> tuple[Tensor, int]:
         """Begin an exchange, in the order of the current stream: the numbers of the rows that come, and the new ids."""
