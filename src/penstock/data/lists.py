@@ -16,6 +16,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from penstock.data.keys import valid_mask
+
 _OLDEST = pl.CompatLevel.oldest()
 
 
@@ -47,5 +49,5 @@ def flatten(series: pl.Series) -> tuple[pl.Series, Lists]:
     values = pl.Series(series.name, array.flatten(), dtype=series.dtype.inner)  # type: ignore[attr-defined]
     lengths = series.list.len().fill_null(0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    valid = None if series.null_count() == 0 else series.is_not_null().to_numpy()
+    valid = valid_mask(series)
     return values, Lists(series.name, offsets, valid)

@@ -196,11 +196,11 @@ class Plan:
 
     def coerced(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The raw frame in the input schema's dtypes: hexadecimal text decoded, integers widened, nulls typed."""
-        changes = []
+        changes, schema = [], frame.schema
         for column in self.input_schema:
-            if column.name not in frame.columns:
+            if column.name not in schema:
                 raise ColumnNotFoundError(column.name, frame.columns, "the data given to the workflow")
-            found, wanted = frame.schema[column.name], column.polars_dtype
+            found, wanted = schema[column.name], column.polars_dtype
             if found == wanted:
                 continue
             expression = pl.col(column.name)

@@ -63,7 +63,7 @@ class ValueCounts:
         """Both counts as one; the larger table takes the smaller."""
         self._load_saved()
         other._load_saved()
-        large, small = (self, other) if self._size() >= other._size() else (other, self)
+        large, small = (self, other) if self.num_held >= other.num_held else (other, self)
         large.num_rows += small.num_rows
         large.num_null += small.num_null
         large._runs = [*large._runs, *small._runs]
@@ -76,7 +76,9 @@ class ValueCounts:
         large._spill_if_large()
         return large
 
-    def _size(self) -> int:
+    @property
+    def num_held(self) -> int:
+        """Distinct values in memory."""
         return 0 if self._counter is None else len(self._counter)
 
     @property

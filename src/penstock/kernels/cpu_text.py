@@ -103,8 +103,10 @@ class ParsedText:
     def to_polars(self, names: Sequence[str]) -> pl.DataFrame:
         """A polars frame over the same memory; `names` has one name per column of the file."""
         import polars as pl
+        import pyarrow as pa
 
-        return pl.DataFrame([pl.from_arrow(c.to_arrow()).alias(names[i]) for i, c in self.columns.items()])  # type: ignore[union-attr]
+        arrays = [column.to_arrow() for column in self.columns.values()]
+        return pl.DataFrame(pa.record_batch(arrays, [names[i] for i in self.columns]))
 
 
 def parse(

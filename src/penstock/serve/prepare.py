@@ -18,7 +18,6 @@ from penstock.serve import embeddings, parts
 from penstock.serve.run_folder import RunFolder
 from penstock.serve.settings import TrainSettings
 
-_PART_SIZE = "16MB"
 _FEW_ROWS = 100
 Tell = Callable[..., None]
 
@@ -55,9 +54,7 @@ class RawRows:
     def _opened(self, source: Any) -> Dataset:
         if isinstance(source, Dataset):
             return source
-        options: dict[str, Any] = {"part_size": self.settings.etl.get("part_size") or _PART_SIZE}
-        if self.settings.etl.get("on_error"):
-            options["on_error"] = self.settings.etl["on_error"]
+        options = {name: value for name in ("part_size", "on_error") if (value := self.settings.etl.get(name))}
         return open_input(source_paths(source), self.recipe.get("input"), **options)
 
     def _check_sizes(self) -> None:

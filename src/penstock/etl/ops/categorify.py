@@ -19,8 +19,12 @@ from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.files import parse_bytes
 from penstock.data.keys import key_kind
 from penstock.data.lists import flatten
+from penstock.engine.base import available_cores
+from penstock.engine.local import LocalEngine
 from penstock.etl.operator import BulkFunction, Cells, Columns, FittedOperator, Invertible, Lists, Numbers, RowFunction
 from penstock.etl.vocabulary import CODE, COUNT, VALUE, ValueCounts, Vocabulary
+
+_WORTH_THREADS = 50_000  # values to move that take longer than it takes to start threads
 
 INTEGER_DTYPE = Satisfies(lambda d: canonical(d) in INTEGERS, "an integer dtype")
 
@@ -198,7 +202,10 @@ class Categorify(FittedOperator, Invertible):
         return state
 
     def merge(self, left: dict[str, ValueCounts], right: dict[str, ValueCounts]) -> dict[str, ValueCounts]:
-        return {name: left[name].merge(right[name]) for name in left}
+        """Column by column, several at once where there is much to do: all other threads are done by then."""
+        much = sum(min(left[name].num_held, right[name].num_held) for name in left) >= _WORTH_THREADS
+        engine = LocalEngine(available_cores() if much else 1)
+        return dict(zip(left, engine.map(lambda name: left[name].merge(right[name]), list(left)), strict=True))
 
     def _values(self, frame: pl.DataFrame, names: tuple[str, ...]) -> pl.Series:
         """The values to encode: flat for lists, one JSON text a row for combinations."""

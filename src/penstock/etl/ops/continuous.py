@@ -29,21 +29,24 @@ class _Filler(Elementwise):
     def fill_value(self, name: str) -> Any:
         raise TypeError(f"{type(self).__name__} does not define fill_value")
 
-    def apply(self, series: pl.Series, name: str) -> pl.Series:
-        value = self.fill_value(name)
-        if series.dtype == pl.Null:
-            series = series.cast(pl.Float32)
-        if series.dtype.is_float():
-            series = series.fill_nan(None)
-        if series.null_count() == 0:
-            return series
-        if series.dtype.is_integer() and isinstance(value, float):
+    def expression(self, series: pl.Series, name: str) -> pl.Expr:
+        column, dtype, value = pl.col(series.name), self.filled_dtype(series.dtype), self.fill_value(name)
+        if dtype != series.dtype:
+            column = column.cast(dtype)
+        if dtype.is_float():
+            return column.fill_nan(None).fill_null(pl.lit(value, dtype=dtype))
+        if not series.null_count():
+            return column
+        if dtype.is_integer() and isinstance(value, float):
             if not value.is_integer():
                 raise ParameterError(
                     f"{type(self).__name__} cannot put {value} into integer column {name!r}; cast it first"
                 )
             value = int(value)
-        return series.fill_null(pl.lit(value, dtype=series.dtype))
+        return column.fill_null(pl.lit(value, dtype=dtype))
+
+    def filled_dtype(self, dtype: pl.DataType) -> pl.DataType:
+        return pl.Float32() if dtype == pl.Null else dtype
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         filled = super().transform(frame, columns)
@@ -145,10 +148,9 @@ class FillMedian(_Filler, FittedOperator):
     def fill_value(self, name: str) -> float:
         return self.medians_[name]
 
-    def apply(self, series: pl.Series, name: str) -> pl.Series:
-        if series.dtype.is_integer():  # the median of integers may lie between two of them
-            series = series.cast(pl.Float32)
-        return super().apply(series, name)
+    def filled_dtype(self, dtype: pl.DataType) -> pl.DataType:
+        """The median of integers may lie between two of them."""
+        return pl.Float32() if dtype.is_integer() else super().filled_dtype(dtype)
 
     def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
         return super().apply_block(names, values if values.dtype.kind == "f" else values.astype(np.float32), valid)
@@ -181,9 +183,8 @@ class Clip(Elementwise):
         if self.min_value is not None and self.max_value is not None and self.min_value > self.max_value:
             raise ParameterError(f"Clip.min_value {self.min_value} is above max_value {self.max_value}")
 
-    def apply(self, series: pl.Series, name: str) -> pl.Series:
-        low, high = self._bounds(str(series.dtype).lower())
-        return series.clip(low, high)
+    def expression(self, series: pl.Series, name: str) -> pl.Expr:
+        return pl.col(series.name).clip(*self._bounds(str(series.dtype).lower()))
 
     def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
         return np.clip(values, *self._bounds(values.dtype.name)), valid

@@ -10,7 +10,7 @@ import polars as pl
 
 from penstock.core.errors import SchemaError
 from penstock.core.schema import ColumnSchema, Role, Schema
-from penstock.data.keys import raw_values
+from penstock.data.keys import raw_values, valid_mask
 from penstock.data.lists import flatten
 from penstock.etl.operator import BulkFunction, Cells, Columns, Numbers, Operator, RowFunction, per_column
 
@@ -18,13 +18,20 @@ Block = tuple[np.ndarray, np.ndarray | None]  # values and mask, (columns, rows)
 
 
 class Elementwise(Operator):
-    """Define `apply` (a column), `apply_one` (a value that is not None) and `output_column`.
+    """Define `apply` (a column) or `expression`, `apply_one` (a value that is not None) and `output_column`.
 
     List columns are mapped element by element. `apply_one` must give exactly what `apply` gives.
     """
 
+    def expression(self, series: pl.Series, name: str) -> pl.Expr | None:
+        """What becomes of a column, over the column of the series' name; polars then does all columns in one call."""
+        return None
+
     def apply(self, series: pl.Series, name: str) -> pl.Series:
-        raise TypeError(f"{type(self).__name__} does not define apply")
+        made = self.expression(series, name)
+        if made is None:
+            raise TypeError(f"{type(self).__name__} defines neither apply nor expression")
+        return series.to_frame().select(made).to_series()
 
     def apply_one(self, value: Any, name: str) -> Any:
         raise TypeError(f"{type(self).__name__} does not define apply_one")
@@ -36,11 +43,13 @@ class Elementwise(Operator):
         return per_column(inputs, columns, self.output_column)
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        return pl.DataFrame([self.mapped(frame[name], name) for name in columns.names])
+        made = {n: self.expression(frame[n], n) for n in columns.names if not _is_list(frame[n])}
+        done = {s.name: s for s in frame.select(e.alias(n) for n, e in made.items() if e is not None)}
+        return pl.DataFrame([done[n] if n in done else self.mapped(frame[n], n) for n in columns.names])
 
     def mapped(self, series: pl.Series, name: str) -> pl.Series:
         """`apply`, inside lists where the column has lists."""
-        if isinstance(series.dtype, (pl.List, pl.Array)):
+        if _is_list(series):
             values, lists = flatten(series)
             return lists.rebuild(self.apply(values, name)).alias(series.name)
         return self.apply(series, name).alias(series.name)
@@ -82,6 +91,10 @@ class Elementwise(Operator):
         return run
 
 
+def _is_list(series: pl.Series) -> bool:
+    return isinstance(series.dtype, (pl.List, pl.Array))
+
+
 def blocks(cells: Cells, names: Sequence[str]) -> list[tuple[list[str], Block]]:
     """Columns of numbers put together by dtype, each group as `(columns, rows)`."""
     groups: dict[np.dtype, list[str]] = {}
@@ -116,8 +129,7 @@ def numeric(series: pl.Series, what: str) -> tuple[np.ndarray, np.ndarray | None
         series = series.cast(pl.Float32)
     if not series.dtype.is_numeric():
         raise SchemaError(f"{what} needs numbers; column {series.name!r} is {series.dtype}")
-    valid = None if series.null_count() == 0 else series.is_not_null().to_numpy()
-    return raw_values(series), valid
+    return raw_values(series), valid_mask(series)
 
 
 def from_values(name: str, values: np.ndarray, valid: np.ndarray | None) -> pl.Series:
