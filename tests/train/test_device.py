@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import runpy
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,6 +168,30 @@ def test_list_columns_in_every_layout() -> None:
     assert history.values("train", "loss")[-1] < 0.75
     assert_same_bits(trained[0], trained[1])
     assert_same_bits(trained[0], trained[2])
+
+
+def test_compiling_is_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model, self.compiled = model, False
+
+        def forward(self, *given: Any) -> torch.Tensor:
+            if not self.compiled:
+                time.sleep(0.6)
+            self.compiled = True
+            return self.model(*given)
+
+    monkeypatch.setattr("torch.compile", lambda model, dynamic: Slow(model))
+    history = quick(Clicks(), loader(), compile=True, log_every=None)
+    record = history.last("train")
+    assert 0.6 <= record["seconds"]["compile"] < record["seconds"]["compile"] + record["seconds"]["total"] < 5
+    trained = record["rows"] - 32  # the first batch
+    assert record["rows_per_second"] == pytest.approx(trained / record["seconds"]["total"])
+    first = quick(Clicks(), loader(), compile=True, log_every=1).of("train")[0]
+    assert first["rows_per_second"] == pytest.approx(
+        32 / (first["seconds"]["compile"] + first["seconds"]["total"]), 1e-3
+    )
 
 
 def test_a_step_with_lists_is_never_captured() -> None:

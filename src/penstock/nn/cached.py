@@ -22,7 +22,7 @@ from penstock.nn.fused import FusedEmbeddings
 from penstock.nn.fused_inputs import Ids, read_ids
 
 _FLUSHED_AT_ONCE = 1 << 20
-_IDS_TOGETHER = 16_000_000  # ids for which the time to bring rows in goes with their number
+_IDS_TOGETHER = 14_000_000  # ids for which the time to bring rows in goes with their number
 _MOST_TOGETHER = 32
 
 

@@ -259,7 +259,6 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any]:
     best = figures.get("best_auc") or data["best_auc"]
     known = auc is not None and best is not None and best > 0.5
     rows = data["history"].get("rows") or (trained[-1].get("rows") if trained else None)
-    seconds = sum(r["seconds"]["total"] for r in trained if isinstance(r.get("seconds"), Mapping))
     return {
         "auc": auc,
         "best_auc": best,
@@ -267,7 +266,7 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any]:
         "log_loss": figures.get("log_loss", valid.get("log_loss")),
         "rows": training.get("rows"),
         "rows_trained": rows,
-        "rows_per_second": rows / seconds if rows and seconds else figures.get("rows_per_second"),
+        "rows_per_second": figures.get("rows_per_second", trained[-1].get("rows_per_second") if trained else None),
         "step": records[-1]["step"] if records else None,
         "steps": training.get("steps"),
         "seconds": data["seconds"],

@@ -14,6 +14,7 @@ _LOOP = {
     "optimizer": "dense optimizer",
     "step": "training steps",
     "rest": "metrics and the rest",
+    "compile": "compiling the step",
     "evaluation": "evaluation",
     "checkpoints": "checkpoints",
 }
@@ -66,6 +67,7 @@ def _sums(parts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 def _loop(spent: Mapping[str, float], records: list[Mapping[str, Any]]) -> dict[str, Any]:
     own = {stage: spent.get(stage, 0.0) for stage in ("wait", *_DENSE)}
     own["rest"] = max(0.0, spent["total"] - sum(own.values()))
+    own["compile"] = spent.get("compile", 0.0)
     for stage, kind in (("evaluation", "valid"), ("checkpoints", "checkpoint")):
         own[stage] = sum(record.get("seconds") or 0.0 for record in records if record["kind"] == kind)
     return _lane("training loop", "one after the other: together they are the time training took", own, _LOOP)

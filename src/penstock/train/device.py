@@ -70,8 +70,8 @@ class DeviceLoop:
         self.position: Any = None
         modules = [model] if tables is None else [model, tables]
         self._prefetchers: list[Any] = [m for module in modules for m in module.modules() if hasattr(m, "prefetch")]
-        self._began, self._since_rows = time.perf_counter(), 0
-        self._seconds = {"wait": 0.0, "step": 0.0}
+        self._began, self._since_rows, self._timed_rows = time.perf_counter(), 0, 0
+        self._seconds = {"wait": 0.0, "step": 0.0, "compile": 0.0}
         self._told = dict(self._seconds)
 
     @property
@@ -93,13 +93,18 @@ class DeviceLoop:
         """Train on a loader's batches; after each step its number of rows."""
         read = self._reader(loader)
         for batch, position in self._ahead(loader, read):
-            rows, began = len(batch[1]), time.perf_counter()
+            rows, began, preparing = len(batch[1]), time.perf_counter(), self.step.preparing
             if not rows:
                 continue
             self.step(*batch)
             if self.scheduler is not None and self.step.stepped:
                 self.scheduler.step()
-            self._seconds["step"] += time.perf_counter() - began
+            spent = time.perf_counter() - began
+            if preparing:
+                self.leave_out(spent)
+            else:
+                self._timed_rows += rows
+            self._seconds["compile" if preparing else "step"] += spent
             self.rows += rows
             self._since_rows += rows
             self.position = position
@@ -150,14 +155,17 @@ class DeviceLoop:
         figures = self.step.metrics.take()
         self._check_ids()
         now = time.perf_counter()
-        figures |= {"rows": self.rows, "rows_per_second": self._since_rows / (now - self._began)}
         seconds = {stage: round(total - self._told[stage], 6) for stage, total in self._seconds.items()}
+        counted, took = self._timed_rows, now - self._began
+        if not counted:  # all of it was preparation
+            counted, took = self._since_rows, took + seconds["compile"]
+        figures |= {"rows": self.rows, "rows_per_second": counted / took}
         figures["seconds"] = {"total": now - self._began, **seconds}
-        self._began, self._since_rows, self._told = now, 0, dict(self._seconds)
+        self._began, self._since_rows, self._timed_rows, self._told = now, 0, 0, dict(self._seconds)
         return figures
 
     def leave_out(self, seconds: float) -> None:
-        """Time in which nothing was trained: that of an evaluation or a checkpoint."""
+        """Time in which nothing was trained: that of an evaluation, a checkpoint, the compiler."""
         self._began += seconds
 
     def save(self, saver: Checkpointer, loader: Any, extra: dict[str, Any]) -> Any:

@@ -105,6 +105,11 @@ class DeviceStep:
         self._side: Any = None  # the stream of warm-up and capture
         self._rates: list[Any] = []  # of the optimizer's groups, as the graph knows them
 
+    @property
+    def preparing(self) -> bool:
+        """Whether the next step is compiled or captured, which takes seconds, once."""
+        return (self._compile and self._fast is None) or (self._capture and self._graph is None)
+
     def __call__(self, ids: Any, numbers: Tensor, labels: Any) -> None:
         """Train on a batch. Nothing is returned: figures are in `metrics`. An empty batch is no step."""
         if not len(numbers):
