@@ -21,29 +21,28 @@ ADAPTIVE = ("torch_dense", "torch_dense_joint")  # eager peers that adapt; the b
 Points = dict[int, float]
 
 
-def read(path: Path) -> dict[tuple[str, bool], Points]:
-    """`{(series, whether the dense model was compiled): {batch size: million rows/s}}`."""
-    found: dict[tuple[str, bool], Points] = {}
+def read(path: Path) -> dict[str, Points]:
+    """`{series: {batch size: million rows/s}}`."""
+    found: dict[str, Points] = {}
 
-    def add(name: str, compiled: bool, batch: int, rate: float) -> None:
-        found.setdefault((name, compiled), {})[batch] = rate / 1e6
+    def add(name: str, batch: int, rate: float) -> None:
+        found.setdefault(name, {})[batch] = rate / 1e6
 
     for line in path.read_text().splitlines():
         claim = json.loads(line)
-        batch, compiled = claim["batch"], claim.get("compiled", True)
         if claim["claim"] == "gpu/train":
-            add(TRAIN, compiled, batch, claim["penstock"])
+            add(TRAIN, claim["batch"], claim["penstock"])
         elif claim["claim"] == "gpu/step":
             peers = {name: rate for name, rate in claim["peers"].items() if rate}
-            add(STEP, compiled, batch, claim["penstock"])
+            add(STEP, claim["batch"], claim["penstock"])
             if "torch_dense_compiled" in peers:
-                add(COMPILED, True, batch, peers["torch_dense_compiled"])
+                add(COMPILED, claim["batch"], peers["torch_dense_compiled"])
             if any(name in peers for name in ADAPTIVE):
-                add(EAGER, True, batch, max(rate for name, rate in peers.items() if name in ADAPTIVE))
+                add(EAGER, claim["batch"], max(rate for name, rate in peers.items() if name in ADAPTIVE))
     return {key: dict(sorted(points.items())) for key, points in found.items()}
 
 
-def draw(series: dict[tuple[str, bool], Points], path: Path) -> None:
+def draw(series: dict[str, Points], path: Path) -> None:
     import matplotlib
     import matplotlib.pyplot as plt
 
@@ -52,14 +51,11 @@ def draw(series: dict[tuple[str, bool], Points], path: Path) -> None:
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     with plt.rc_context(style | dict.fromkeys(inked, INK)):
         figure, axes = plt.subplots(figsize=(8.2, 4.4))
-        for (name, compiled), points in series.items():
+        for name, points in series.items():
             colour, last = SERIES[name], max(points)
-            line = {"linestyle": "-"} if compiled else {"linestyle": (0, (2, 2)), "markerfacecolor": "none"}
-            axes.plot(list(points), list(points.values()), marker="o", markersize=5, linewidth=2, color=colour, **line)
-            said = f"{name}\n{points[last]:.0f} M" if compiled else "model not\ncompiled" if name == STEP else ""
-            axes.annotate(said, (last, points[last]), xytext=(9, 0 if compiled else 10), va="center",
-                          textcoords="offset points",
-                          color=colour, fontsize=10, fontweight="bold" if compiled else "normal")  # fmt: skip
+            axes.plot(list(points), list(points.values()), marker="o", markersize=5, linewidth=2, color=colour)
+            axes.annotate(f"{name}\n{points[last]:.0f} M", (last, points[last]), xytext=(9, 0), va="center",
+                          textcoords="offset points", color=colour, fontsize=10, fontweight="bold")  # fmt: skip
         sizes = sorted({size for points in series.values() for size in points})
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
