@@ -269,3 +269,39 @@ assert os.waitstatus_to_exitcode(os.waitpid(unused, 0)[1]) == 7
 print("fine")
 """
     assert outcome(fork)[0] == "fine\n"
+
+
+FORKED = """
+import os, warnings
+import numpy as np
+import torch
+from penstock.embedding import SGD, SlotConfig, Store
+from penstock.nn import FusedEmbeddings
+
+warnings.simplefilter("ignore", DeprecationWarning)
+torch.set_num_threads(4)
+store = Store([SlotConfig("user", 4), SlotConfig("item", 4)], SGD(lr=0.1), num_threads=4)
+tables, ids = FusedEmbeddings([50_000, 50_000], 4), np.arange(50_000)
+
+def looked_up(train=False):
+    found = np.array(store.lookup({"user": ids, "item": ids}, train=train).packed)
+    with torch.no_grad():
+        return found, tables(torch.from_numpy(np.stack([ids, ids], 1))).numpy()
+
+before = looked_up(train=True)
+child = os.fork()
+if not child:
+    for mine, theirs in zip(looked_up(), before):
+        np.testing.assert_array_equal(mine, theirs)
+    store.close()
+    os._exit(7)  # a forked process that has torch's threads crashes when it ends in the usual way
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+store.close()
+print("fine")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_looks_rows_up() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "fine\n", done.stderr

@@ -23,11 +23,17 @@ class Workers:
 
     def __init__(self, num_threads: int | None = None) -> None:
         self.num_threads = num_threads or _available()
-        self._pool = ThreadPoolExecutor(self.num_threads - 1, "penstock-store") if self.num_threads > 1 else None
         self.counter = np.zeros(8, np.int64)  # a cache line of its own
+        self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._pool = ThreadPoolExecutor(self.num_threads - 1, "penstock-store") if self.num_threads > 1 else None
 
     def run(self, function: Callable[[], None], tasks: int, positions: int) -> None:
         """Run `function` on as many threads as there are tasks; errors of any are raised here."""
+        if self._process != os.getpid():  # a forked process has none of the threads
+            self._start()
         self.counter[0] = 0
         helpers = min(self.num_threads, tasks) - 1 if positions >= _SMALL else 0
         futures = [self._pool.submit(function) for _ in range(helpers)] if self._pool else []
@@ -39,7 +45,7 @@ class Workers:
 
     def close(self) -> None:
         """Stop the threads."""
-        if self._pool:
+        if self._pool and self._process == os.getpid():
             self._pool.shutdown(wait=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -18,7 +19,8 @@ _NO_FLOATS, _NO_INTS, _NO_ROWS = np.empty(0, np.float32), np.empty(0, np.int64),
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """One for each process, since a forked one has none of the other's threads."""
     return ThreadPoolExecutor(threads, "penstock-fused")
 
 
@@ -28,7 +30,7 @@ def _split(work: Callable[[int, int], Any], count: int) -> list[Any]:
     if threads <= 1:
         return [work(0, count)]
     cuts = [count * i // threads for i in range(threads + 1)]
-    return list(_pool(threads).map(work, cuts[:-1], cuts[1:]))
+    return list(_pool(threads, os.getpid()).map(work, cuts[:-1], cuts[1:]))
 
 
 def _array(tensor: Tensor) -> np.ndarray:
