@@ -197,8 +197,10 @@ class NumberedRows:
             columns["scalar"][low:high] = memory[rows * layout.stride :].view(np.float32)
 
     def _signs(self, keys: np.ndarray) -> np.ndarray:
-        table = np.searchsorted(self.starts, keys, side="right") - 1
-        return self._prefixes[table] | (keys - self.starts[table]).astype(np.uint64)
+        """Of keys in ascending order."""
+        counts = np.diff(np.searchsorted(keys, self.starts))
+        # A prefix and an id share no bits, so what takes a key to its sign is one number a table.
+        return keys.astype(np.uint64) + np.repeat(self._prefixes - self.starts[:-1].astype(np.uint64), counts)
 
     def _pieces(self, keys: np.ndarray, most: int = _PIECE) -> np.ndarray:
         """What threads draw: stretches of at most `most` keys of one table, `(table, first, last, status)`."""

@@ -15,11 +15,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner, Result
 
 from penstock import Dataset, Role, Workflow, ops
 from penstock.cli import app
 from penstock.data.synthetic import criteo
+
+from .conftest import call, fails, ok
 
 ROWS = 3_000
 
@@ -36,23 +37,6 @@ def features(logs: Path) -> Path:
     output = logs.parent / "features"
     ok("etl", logs, output, "--preset", "criteo")
     return output
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(a) for a in arguments])
-
-
-def ok(*arguments: object) -> str:
-    result = call(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def fails(code: int, *arguments: object) -> str:
-    result = call(*arguments)
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return result.stderr
 
 
 # synth

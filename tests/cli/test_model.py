@@ -18,13 +18,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
 
 from penstock import Dataset
-from penstock.cli import app
 from penstock.cli.stopping import GracefulStop
 from penstock.data.synthetic import criteo
 from penstock.serve import Predictor, TrainSettings
+
+from .conftest import call, fails, ok
 
 QUICK = ("--model", "MLP", "--embedding-dim", 4, "--batch-size", 256, "--epochs", 1, "--device", "cpu")
 
@@ -41,25 +41,6 @@ def run(logs: Path) -> Path:
     """A trained run."""
     ok("train", logs, "--preset", "criteo", "--output", logs.parent / "run", *QUICK)
     return logs.parent / "run"
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(a) for a in arguments])
-
-
-def ok(*arguments: object) -> str:
-    result = call(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def fails(code: int, *arguments: object) -> str:
-    result = call(*arguments)
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    if code == 1:
-        assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
 
 
 # train
