@@ -101,8 +101,21 @@ def test_a_store_where_tables_do_not_fit_or_are_not_wanted(logs: Path, tmp_path:
     assert choice(TrainSettings.resolve({}), schema, device) == "fused"
     huge = schema.with_column(schema["C1"].with_(cardinality=10**11))
     assert choice(TrainSettings.resolve({}), huge, device) == "store"
-    with pytest.raises(ParameterError, match=r"GiB free; use tables: store"):
+    with pytest.raises(ParameterError, match=r"GiB free; use tables: cached"):
         embeddings(TrainSettings.resolve({"tables": "fused"}), huge, device)
+
+
+def test_a_run_with_tables_behind_a_cache(logs: Path, tmp_path: Path) -> None:
+    heard: dict[str, Any] = {}
+    settings = {"tables": "cached", "store": {"cache_rows": 900}, "batch_size": 64, "max_steps": 400}
+    found = job(
+        logs, tmp_path / "run", settings=settings, listener=lambda event, payload: heard.setdefault(event, payload)
+    ).run()
+    tables = heard["training"]["store"]
+    assert isinstance(tables, CachedEmbeddings) and len(tables.weight) == 900 < found["embedding_rows"]
+    assert heard["trained"]["history"].stats["captured"] and found["auc"] > 0.55
+    figures = evaluate_model(found["model"], tmp_path / "run" / "valid", progress=False)
+    assert figures["auc"] == pytest.approx(found["auc"], abs=1e-3)
 
 
 def test_tables_behind_a_cache_predict_the_same(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from penstock.core.errors import ParameterError, SchemaError
 from penstock.data.synthetic import criteo
 from penstock.etl import presets
 from penstock.loader.torch import Loader
-from penstock.nn import FusedEmbeddings
+from penstock.nn import CachedEmbeddings, FusedEmbeddings
 from penstock.report.run import RunRecorder
 from penstock.serve import Predictor, TrainingStopped, TrainJob, TrainSettings
-from penstock.serve.embeddings import choice, fused_arguments, needed_bytes
+from penstock.serve.embeddings import cache_rows, choice, fused_arguments, needed_bytes
 from penstock.serve.parts import dense_optimizer
 from penstock.serve.scoring import evaluate_model, predict_files
 from penstock.train.batch import named_columns
@@ -119,6 +119,36 @@ def test_a_stopped_run_goes_on_to_the_same_bits(run: Run, logs: Path, tmp_path: 
         TrainJob.resumed(tmp_path / "part", {"tables": "store"})
 
 
+def test_tables_behind_a_cache(logs: Path, tmp_path: Path) -> None:
+    settings = {"tables": "cached", "store": {"cache_rows": 500}, "batch_size": 16, "epochs": 1, "max_steps": 200}
+    live: dict[str, Any] = {}
+
+    def heard(event: str, payload: dict[str, Any]) -> None:
+        if event == "training":
+            live.update(payload)
+
+    found = job(logs, tmp_path / "run", settings=settings, listener=heard).run()
+    tables = live["store"]
+    assert isinstance(tables, CachedEmbeddings) and len(tables.weight) == 500 < found["embedding_rows"]
+    assert tables.stats()["written_back"] > 500  # it had to make room
+    assert found["auc"] > 0.5
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["tables"] == "cached" and config["store"]["cache_rows"] == 500
+    figures = evaluate_model(found["model"], tmp_path / "run" / "valid", progress=False)
+    assert figures["auc"] == pytest.approx(found["auc"], abs=1e-4)
+
+    asked = []
+
+    def stop() -> bool:
+        asked.append(1)
+        return len(asked) >= 12
+
+    with pytest.raises(TrainingStopped):
+        job(logs, tmp_path / "part", settings=settings, stop=stop).run()
+    resumed = TrainJob.resumed(tmp_path / "part", progress=False).run()
+    assert resumed["steps"] == 200 and resumed["auc"] == pytest.approx(found["auc"], abs=1e-6)
+
+
 def test_a_finished_run_trains_on_and_ends_within_an_epoch(logs: Path, tmp_path: Path) -> None:
     schedule = {"schedule": "Warmup", "lr": 0.05, "steps": 20}
     settings = {
@@ -166,6 +196,9 @@ def test_without_categories_there_is_nothing_to_hold(tmp_path: Path) -> None:
     ("settings", "said"),
     [
         ({"tables": "gpu"}, "tables must be one of"),
+        ({"tables": "cached", "embedding_optimizer": {"name": "FTRL"}}, "SGD without momentum"),
+        ({"tables": "cached", "store": {"cache_rows": 0}}, "cache_rows"),
+        ({"store": {"cache_rows": 5}}, r"store\.cache_rows goes with tables: cached"),
         ({"embedding_optimizer": {"name": "FTRL"}}, "embedding_optimizer is .*FTRL.* take SGD without momentum"),
         ({"embedding_optimizer": {"name": "SGD", "momentum": 0.9}}, "SGD without momentum.*tables: store"),
         ({"embedding_optimizer": {"form": "persia"}}, "Adagrad of the usual form"),
@@ -225,6 +258,20 @@ def test_auto_takes_tables_on_a_gpu_where_all_fits(monkeypatch: pytest.MonkeyPat
         assert choice(settings(**only_a_store), SCHEMA, GPU) == "store"
     free = 2 << 30
     assert choice(settings(), SCHEMA, GPU) == "store"
+    assert choice(settings(tables="cached"), SCHEMA, GPU) == "cached"
+
+
+def test_how_many_rows_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = (2 << 30) + 4_000_000 + 14_000_000
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, free))
+    assert cache_rows(settings(tables="cached"), SCHEMA, CPU) == 1_000_000
+    assert cache_rows(settings(tables="cached"), SCHEMA, GPU) == 100_000  # 16 weights, 16 sums, 12 bytes of index
+    assert cache_rows(settings(tables="cached", store={"cache_rows": 7}), SCHEMA, GPU) == 7
+    with pytest.raises(ParameterError, match=r"leaves room for 100,000 cached rows, and store.cache_rows is 200000"):
+        cache_rows(settings(tables="cached", store={"cache_rows": 200_000}), SCHEMA, GPU)
+    free = 2 << 30
+    with pytest.raises(ParameterError, match="leaves room for 0 cached rows"):
+        cache_rows(settings(tables="cached"), SCHEMA, GPU)
 
 
 def test_dense_optimizers_that_a_graph_can_hold() -> None:

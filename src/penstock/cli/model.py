@@ -26,6 +26,7 @@ class Tables(StrEnum):
     auto = "auto"
     store = "store"
     fused = "fused"
+    cached = "cached"
 
 
 class Precision(StrEnum):
@@ -106,7 +107,10 @@ def train(
     device: Annotated[str | None, _training(help="cpu, cuda, cuda:1.", default="the GPU where there is one")] = None,
     tables: Annotated[
         Tables | None,
-        _training(help="Embeddings in a store, or fused: in tables on the device.", default="auto: fused on a GPU"),
+        _training(
+            help="Embeddings in a store; fused: in tables on the device; cached: those behind a cache there.",
+            default="auto: fused on a GPU",
+        ),
     ] = None,
     autocast: Annotated[Precision | None, _training(help="Of the model's arithmetic.", default="float32")] = None,
     watch: Annotated[bool, _watching("--watch", help="Serve the report on this machine while it grows.")] = False,

@@ -11,12 +11,13 @@ from penstock.core.errors import ParameterError, PenstockError, suggest
 from penstock.core.schema import Role, Schema
 from penstock.embedding import Store
 from penstock.embedding.slots import Init, SlotConfig
-from penstock.nn import FusedEmbeddings
+from penstock.nn import CachedEmbeddings, FusedEmbeddings
 from penstock.nn.fused_settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule
-from penstock.serve.settings import TrainSettings
+from penstock.serve.settings import ON_DEVICE, TrainSettings
 
 _STORAGES = tuple(str(dtype).removeprefix("torch.") for dtype in WEIGHT_DTYPES)
 _BESIDE_TABLES = 2 << 30  # bytes that a step takes beyond weights and optimizer state
+_INDEX_BYTES, _SLOT_BYTES = 4, 12  # that a cache takes for every row of every table, and for every row on the device
 _INSTEAD = "; change that, or keep the embeddings in a store: tables: store (--tables store)"
 
 
@@ -39,12 +40,17 @@ def embeddings(settings: TrainSettings, schema: Schema, device: torch.device) ->
     """What is trained beside the model; None where there is no categorical column."""
     if not schema.select(roles=Role.CATEGORICAL).names:
         return None
-    if choice(settings, schema, device) == "store":
+    kind = choice(settings, schema, device)
+    if kind == "store":
         return store(settings, schema)
+    own: dict[str, Any] = {"device": device, **fused_arguments(settings)}
+    torch.manual_seed(settings.seed + 1)
+    if kind == "cached":
+        rows = cache_rows(settings, schema, device)
+        return CachedEmbeddings(schema, settings.embedding_dim, cache_rows=rows, **own)
     if device.type == "cuda":
         _check_memory(settings, schema, device)
-    torch.manual_seed(settings.seed + 1)
-    return FusedEmbeddings(schema, settings.embedding_dim, device=device, **fused_arguments(settings))
+    return FusedEmbeddings(schema, settings.embedding_dim, **own)
 
 
 def num_rows(store: Any) -> int:
@@ -59,7 +65,9 @@ def check(settings: TrainSettings, schema: Schema, is_fitted: bool) -> None:
     made = store(settings, schema)
     if made is not None:
         made.close()
-    if settings.tables == "fused" and made is not None:
+    if settings.tables != "cached" and settings.store.get("cache_rows") is not None:
+        raise ParameterError("store.cache_rows goes with tables: cached (--tables cached)")
+    if settings.tables in ON_DEVICE and made is not None:
         fused_arguments(settings)
         if is_fitted:
             table_sizes(schema)
@@ -122,10 +130,29 @@ def _scale(settings: TrainSettings) -> float:
 
 def needed_bytes(settings: TrainSettings, schema: Schema) -> int:
     """What weights and optimizer state of tables on the device take."""
+    return _row_bytes(settings) * sum(table_sizes(schema).values())
+
+
+def _row_bytes(settings: TrainSettings) -> int:
     arguments, dim = fused_arguments(settings), settings.embedding_dim
     states = [shape for shape in update_rule(arguments["optimizer"]).states(dim) if shape is not None]
-    width = dim * (2 if arguments["dtype"] == "bfloat16" else 4) + sum(4 * math.prod(shape) for shape in states)
-    return width * sum(table_sizes(schema).values())
+    return dim * (2 if arguments["dtype"] == "bfloat16" else 4) + sum(4 * math.prod(shape) for shape in states)
+
+
+def cache_rows(settings: TrainSettings, schema: Schema, device: torch.device) -> int:
+    """Rows of `tables: cached` on the device: `store.cache_rows`, or as many as a GPU has room for."""
+    total, asked = sum(table_sizes(schema).values()), settings.store.get("cache_rows")
+    if device.type != "cuda":
+        return min(asked or total, total)
+    free, _ = torch.cuda.mem_get_info(device)
+    room = (free - _BESIDE_TABLES - _INDEX_BYTES * total) // (_row_bytes(settings) + _SLOT_BYTES)
+    if room < (asked or 1):
+        raise ParameterError(
+            f"{device} has {free / 2**30:.1f} GiB free, of which a step takes up to 2 and the index of {total:,} rows "
+            f"{_INDEX_BYTES * total / 2**30:.1f}; that leaves room for {max(0, room):,} cached rows, and "
+            f"store.cache_rows is {asked}; set it lower, or keep the embeddings in a store: tables: store"
+        )
+    return min(asked or room, total)
 
 
 def _check_memory(settings: TrainSettings, schema: Schema, device: torch.device) -> None:
@@ -135,6 +162,6 @@ def _check_memory(settings: TrainSettings, schema: Schema, device: torch.device)
     if needed + _BESIDE_TABLES > free:
         raise ParameterError(
             f"the tables and their optimizer state take {needed / 2**30:.1f} GiB and a step up to 2 more, and {device} "
-            f"has {free / 2**30:.1f} GiB free; use tables: store (--tables store), a row-wise optimizer or "
-            f"store.storage: bfloat16"
+            f"has {free / 2**30:.1f} GiB free; use tables: cached (--tables cached), which keeps only the rows in use "
+            f"there, tables: store, a row-wise optimizer or store.storage: bfloat16"
         )

@@ -25,7 +25,7 @@ from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
 from penstock.serve.prepare import Prepared, RawRows, ReadyFeatures, as_dataset
 from penstock.serve.run_folder import RunFolder, absolute_paths, are_paths, plain_copy
-from penstock.serve.settings import TrainSettings
+from penstock.serve.settings import ON_DEVICE, TrainSettings
 from penstock.train import Checkpointer, History, TrainContext, evaluate, fit
 from penstock.train.device import DeviceLoop
 
@@ -204,11 +204,13 @@ class TrainJob:
         Whoever resumes this run needs them there as well, and the same batches: that goes into its settings.
         """
         tables = choice(settings, as_dataset(ready.features).schema, device)
-        own: dict[str, Any] = {"layout": "packed", "device": device} if tables == "fused" else {}
+        own: dict[str, Any] = {"layout": "packed", "device": device} if tables in ON_DEVICE else {}
         options = {**settings.loader, **own}
         loader = Loader(ready.features, settings.batch_size, shuffle=True, seed=settings.seed, **options)
-        valid = None if ready.valid is None else Loader(ready.valid, _VALID_BATCH, **own)
-        kept = {**settings.loader, "chunk_rows": loader.chunk_rows} if tables == "fused" else settings.loader
+        # A cache need not hold the rows of more than a batch.
+        at_once = min(_VALID_BATCH, settings.batch_size) if tables == "cached" else _VALID_BATCH
+        valid = None if ready.valid is None else Loader(ready.valid, at_once, **own)
+        kept = {**settings.loader, "chunk_rows": loader.chunk_rows} if tables in ON_DEVICE else settings.loader
         self.settings = replace(settings, tables=tables, loader=kept)
         if self.settings != settings:
             self._folder.write(self.configuration)

@@ -16,7 +16,7 @@ from penstock.etl import Workflow
 from penstock.etl.input_section import open_input
 from penstock.serve import embeddings, parts
 from penstock.serve.run_folder import RunFolder
-from penstock.serve.settings import TrainSettings
+from penstock.serve.settings import ON_DEVICE, TrainSettings
 
 _FEW_ROWS = 100
 Tell = Callable[..., None]
@@ -46,7 +46,7 @@ class RawRows:
         unfitted = Workflow.from_recipe(recipe).fit_schema(self.data.schema)
         self.label = parts.check_label(unfitted.output_schema, "what the recipe makes")
         parts.check(settings, unfitted.output_schema, unfitted, is_fitted=False)
-        if settings.tables == "fused":
+        if settings.tables in ON_DEVICE:
             self._check_sizes()
         _check_columns(unfitted.input_schema.names, self.valid)
         self.has_work = True

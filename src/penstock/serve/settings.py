@@ -23,7 +23,8 @@ from penstock.embedding.schedules import CosineDecay, ExponentialDecay, Warmup
 from penstock.embedding.slots import POOLINGS, HashStack, Init
 
 MODEL_NAMES = ("DLRM", "DCNv2", "DeepFM", "MLP")
-TABLES = ("auto", "store", "fused")
+ON_DEVICE = ("fused", "cached")  # of what `tables` may be, those that train in tables on the device
+TABLES = ("auto", "store", *ON_DEVICE)
 DENSE_OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")
 SCHEDULES = {c.__name__: c for c in (Warmup, ExponentialDecay, CosineDecay)}
 
@@ -57,7 +58,10 @@ _ANY = Satisfies(lambda _: True, "anything")  # checked by what is built from it
 _PLAIN: dict[str, dict[str, Constraint]] = {
     "loader": {"cache": OneOf((None, "memory", "disk")), "chunk_rows": _EVERY, "threads": _EVERY},
     "etl": {"engine": _ANY, "part_size": _ANY, "on_error": OneOf((None, "raise", "skip", "null"))},
-    "store": dict.fromkeys(("storage", "num_threads", "init", "pooling", "admission", "eviction"), _ANY),
+    "store": {
+        **dict.fromkeys(("storage", "num_threads", "init", "pooling", "admission", "eviction"), _ANY),
+        "cache_rows": _EVERY,
+    },
 }
 _SLOT_KEYS = ("pooling", "length", "hash_stack", "group", "init")
 # Keys inside sections that have names of their own, the same as the options of the command line.
@@ -88,6 +92,8 @@ class TrainSettings:
     `tables` says where the embeddings live: in a "store" beside the model, or "fused", in tables on its device
     (`penstock.nn.FusedEmbeddings`), which need a cardinality of every category, as `Categorify` gives it. "auto" takes
     tables on a GPU where the categories have one, there is room, and nothing is asked for that only a store does.
+    "cached" keeps `store.cache_rows` rows of such tables on the device and all of them on the host
+    (`penstock.nn.CachedEmbeddings`).
 
     >>> TrainSettings.resolve({"model": "MLP", "epochs": 2}, {"epochs": 1}).epochs
     1
