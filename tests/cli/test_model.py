@@ -137,6 +137,8 @@ def test_train_with_tables_on_the_device(logs: Path, tmp_path: Path) -> None:
     said = fails(1, "train", logs, "--preset", "criteo", "-o", tmp_path / "b", "--config", config, *options)
     assert "embedding_optimizer is {'name': 'FTRL'}" in said and "--tables store" in said
     fails(2, "train", logs, "--preset", "criteo", "-o", tmp_path / "b", "--tables", "gpu")
+    result = call("train", logs, "--preset", "criteo", "-o", tmp_path / "c", *QUICK, "--tables", "cached")
+    assert result.exit_code == 0 and re.search("tables with [0-9,]+ rows cached on cpu", result.stderr), result.output
     assert "cannot become 'store'" in fails(1, "train", "--resume", "-o", place, "--tables", "store")
 
 

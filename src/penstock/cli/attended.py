@@ -84,8 +84,11 @@ def _tell(event: str, payload: dict[str, Any]) -> None:
         say("making features")
     elif event == "training":
         loader, name = payload["loader"], type(payload["model"]).__name__
-        weight = getattr(payload["store"], "weight", None)  # of tables; a store has none
+        tables = payload["store"]
+        weight = getattr(tables, "weight", None)  # of tables; a store has none
         where = "" if weight is None else f", embeddings in tables on {weight.device}"
+        if hasattr(tables, "cache_rows"):
+            where = f", embeddings in tables with {tables.cache_rows:,} rows cached on {weight.device}"
         steps = f"{payload['steps']:,} steps of {loader.batch_size:,}"
         say(f"training {name} on {loader.num_rows:,} rows, {steps}{where}")
     elif event == "record" and payload["kind"] == "valid":
