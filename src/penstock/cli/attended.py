@@ -84,11 +84,10 @@ def _tell(event: str, payload: dict[str, Any]) -> None:
         say("making features")
     elif event == "training":
         loader, name = payload["loader"], type(payload["model"]).__name__
-        tables = payload["store"]
-        weight = getattr(tables, "weight", None)  # of tables; a store has none
-        where = "" if weight is None else f", embeddings in tables on {weight.device}"
-        if hasattr(tables, "cache_rows"):
-            where = f", embeddings in tables with {tables.cache_rows:,} rows cached on {weight.device}"
+        tables, where = payload["store"], ""
+        if hasattr(tables, "weight"):  # a store has none
+            cached = f"with {tables.cache_rows:,} rows cached " if hasattr(tables, "cache_rows") else ""
+            where = f", embeddings in tables {cached}on {tables.weight.device}"
         steps = f"{payload['steps']:,} steps of {loader.batch_size:,}"
         say(f"training {name} on {loader.num_rows:,} rows, {steps}{where}")
     elif event == "record" and payload["kind"] == "valid":
