@@ -272,7 +272,7 @@ print("fine")
 
 
 FORKED = """
-import os, warnings
+import os, signal, warnings
 import numpy as np
 import torch
 from penstock.embedding import SGD, SlotConfig, Store
@@ -291,6 +291,7 @@ def looked_up(train=False):
 before = looked_up(train=True)
 child = os.fork()
 if not child:
+    signal.alarm(60)  # rather than hang, with nobody left to wait for it
     for mine, theirs in zip(looked_up(), before):
         np.testing.assert_array_equal(mine, theirs)
     store.close()
