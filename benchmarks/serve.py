@@ -246,7 +246,7 @@ def main() -> None:
             bodies[count] = folder / f"rows-{count}.json"
             bodies[count].write_text(json.dumps({"rows": rows[:count]}))
         limit = in_process(model, rows, min(1.0, args.seconds))
-        command = [sys.executable, "-m", "penstock.cli", "serve", str(model), "--port", "0"]
+        command = [sys.executable, "-m", "penstock", "serve", str(model), "--port", "0"]
         servers = {"penstock": Server(command)}
         try:
             servers["naive_fastapi"] = Server([sys.executable, __file__, "--naive", str(model)])

@@ -13,7 +13,7 @@ def test_the_page_of_a_command(watch, tmp_path) -> None:
     from playwright.sync_api import expect
 
     criteo(tmp_path / "day.tsv", 3_000, cardinalities=100)
-    command = [sys.executable, "-m", "penstock.cli", "train", str(tmp_path / "day.tsv"), "--preset", "criteo"]
+    command = [sys.executable, "-m", "penstock", "train", str(tmp_path / "day.tsv"), "--preset", "criteo"]
     options = ["--output", str(tmp_path / "run"), "--epochs", "2", "--batch-size", "64", "--watch", "--no-progress"]
     seen = watch()
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -329,7 +329,7 @@ def test_help_gives_every_option_a_default(command: str, monkeypatch: pytest.Mon
 
 
 def start(*arguments: object, **environment: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "penstock.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "penstock", *map(str, arguments)]
     env = {**os.environ, **environment}
     # A shell starts background jobs, which a test run may be, with SIGINT ignored, and children inherit that.
     default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)

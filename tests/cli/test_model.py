@@ -219,7 +219,7 @@ def test_help_tells_the_defaults_that_hold(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_signal_in_training_keeps_a_checkpoint(logs: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
     place = tmp_path / "run"
     arguments = ("train", logs, "--preset", "criteo", "-o", place, *QUICK, "--epochs", 2_000)
-    command = [sys.executable, "-m", "penstock.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "penstock", *map(str, arguments)]
     default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(
         command, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default

@@ -29,7 +29,7 @@ def python(*arguments: object, cwd: Path) -> subprocess.CompletedProcess:
 
 
 def penstock_run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess:
-    return python("-m", "penstock.cli", "run", *arguments, cwd=cwd)
+    return python("-m", "penstock", "run", *arguments, cwd=cwd)
 
 
 def wait_for(file: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_signal_reaches_the_script(tmp_path: Path) -> None:
         "pathlib.Path('started').touch()\n"
         "time.sleep(60)\n"
     )
-    process = subprocess.Popen([sys.executable, "-m", "penstock.cli", "run", "main.py"], cwd=tmp_path)
+    process = subprocess.Popen([sys.executable, "-m", "penstock", "run", "main.py"], cwd=tmp_path)
     try:
         wait_for(tmp_path / "started")
         process.send_signal(signal.SIGTERM)
@@ -262,7 +262,7 @@ def test_a_failing_cell_keeps_what_ran_before(tmp_path: Path) -> None:
 def test_ctrl_c_keeps_what_ran_before(tmp_path: Path) -> None:
     source = notebook(tmp_path / "a.ipynb", "print('before')", "open('started', 'w')\nimport time\ntime.sleep(60)")
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.cli", "run", str(source)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        [sys.executable, "-m", "penstock", "run", str(source)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
     try:

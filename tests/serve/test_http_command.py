@@ -22,7 +22,7 @@ from penstock.serve import Predictor
 
 def started(*arguments: str) -> tuple[subprocess.Popen, str]:
     """A serving process and its address."""
-    command = [sys.executable, "-m", "penstock.cli", "serve", *arguments, "--port", "0"]
+    command = [sys.executable, "-m", "penstock", "serve", *arguments, "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
     line = process.stdout.readline()
     found = re.fullmatch(r"serving DLRM [0-9a-f]{16} on (http://127\.0\.0\.1:\d+) \(Ctrl-C stops\)\n", line)

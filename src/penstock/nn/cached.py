@@ -139,7 +139,7 @@ class CachedEmbeddings(FusedEmbeddings):
             if on_cpu or not torch.cuda.is_current_stream_capturing():  # a captured step was announced, or says so
                 self._follow_store()
                 batch = self._in_flight.take(ids, asked)
-            slots = self.cache.slots(self._index, super()._places(ids.bags), ids, self.errors, self._absent)
+            slots = self.cache.slots(self._index, self._table_places(ids.bags), ids, self.errors, self._absent)
             if on_cpu and not _interpreted():
                 self.check_ids()
             reported = self.errors.clone()
@@ -245,19 +245,13 @@ class CachedEmbeddings(FusedEmbeddings):
 
     def _bring_in(self, group: Group, oldest: int) -> None:
         wanted = [batch.ids for batch in group.batches]
-        keys = [self.cache.keys(self._index, super(CachedEmbeddings, self)._places(i.bags), i) for i in wanted]
+        keys = [self.cache.keys(self._index, self._table_places(i.bags), i) for i in wanted]
         together = torch.cat(keys) if len(keys) > 1 else keys[0]
         columns = self._columns()
         self.cache.admit(self._index, together, group.number, oldest, columns, self._rows, len(keys))
 
     def _places(self, bags: tuple[int, ...]) -> Tensor:
-        """Every feature reads the cache as one table."""
-        key = bags, self.weight.device, "cache"
-        if key not in self._features:
-            places = super()._places(bags).clone()
-            places[:, 0], places[:, 1] = 0, len(self.weight)
-            self._features[key] = places
-        return self._features[key]
+        return self._joint_places(bags)
 
     def _apply(self, *arguments: Any, **named: Any) -> Any:
         self._rest()  # what is being filled must not move

@@ -67,7 +67,7 @@ class FrozenEmbeddings(FusedEmbeddings):
             return super().forward(ids, dense, sample_weights)
 
     def look_up(self, ids: Ids, dense: Tensor | None, training: bool) -> tuple[Tensor, Any]:
-        places, singles, lists = super()._places(ids.bags), ids.singles, ids.lists
+        places, singles, lists = self._table_places(ids.bags), ids.singles, ids.lists
         rows, width = singles.shape
         singles = self._rows_of(singles, places[:width])
         if lists is not None and rows:
@@ -89,13 +89,7 @@ class FrozenEmbeddings(FusedEmbeddings):
         return super()._rows_on_device() + 1  # the last is zeros
 
     def _places(self, bags: tuple[int, ...]) -> Tensor:
-        """Every feature reads the weight as one table."""
-        key = bags, self.weight.device, "joint"
-        if key not in self._features:
-            places = super()._places(bags).clone()
-            places[:, 0], places[:, 1] = 0, len(self.weight)
-            self._features[key] = places
-        return self._features[key]
+        return self._joint_places(bags)
 
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

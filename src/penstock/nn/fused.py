@@ -268,6 +268,19 @@ class FusedEmbeddings(nn.Module):
         return torch.float32
 
     def _places(self, bags: tuple[int, ...]) -> Tensor:
+        """What the kernels read the weight by."""
+        return self._table_places(bags)
+
+    def _joint_places(self, bags: tuple[int, ...]) -> Tensor:
+        """`_table_places` for ids that are rows of the weight already: every feature reads it as one table."""
+        key = bags, self.weight.device, "joint"
+        if key not in self._features:
+            places = self._table_places(bags).clone()
+            places[:, 0], places[:, 1] = 0, len(self.weight)
+            self._features[key] = places
+        return self._features[key]
+
+    def _table_places(self, bags: tuple[int, ...]) -> Tensor:
         """`reference_fused`'s features for a batch in which these features are bags; made once for each such set."""
         key = bags, self.weight.device
         if key not in self._features:

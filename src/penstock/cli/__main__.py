@@ -1,5 +1,0 @@
-"""`python -m penstock.cli`."""
-
-from penstock.cli import main
-
-main()
