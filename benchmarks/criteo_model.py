@@ -43,7 +43,7 @@ def model_over(torch, tables):
 
 def fused_model(torch, sizes: list[int], optimizer: str = "rowwise_adagrad", align: int = 16, cache_rows: int = 0):
     """The model on fused tables, or on cached ones."""
-    from penstock.nn import CachedEmbeddings, FusedEmbeddings
+    from penstock.embedding import CachedEmbeddings, FusedEmbeddings
 
     settings = {"optimizer": optimizer, "lr": 0.01, "output": "concat", "align": align, "device": "cuda"}
     if cache_rows:

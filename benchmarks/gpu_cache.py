@@ -49,7 +49,7 @@ class Job:
 
     def seconds(self, ids: list, rest: tuple, count: int) -> float:
         """The time of `count` steps."""
-        from penstock.nn import prefetched
+        from penstock.embedding import prefetched
 
         chosen = [(ids[(self.at + i) % len(ids)], *rest) for i in range(count)]
         self.at += count
@@ -142,7 +142,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("benchmarks/gpu_cache.py needs a CUDA device; there is none here")
         sys.exit(0)
-    from penstock.nn import CachedEmbeddings, FusedEmbeddings
+    from penstock.embedding import CachedEmbeddings, FusedEmbeddings
 
     sizes, cache_rows = scaled_sizes(options.tables_gib), int(options.cache_gib * GIB / ROW_BYTES)
     settings = {"dim": DIM, "lr": 0.01, "output": "concat", "align": 16, "device": "cuda"}

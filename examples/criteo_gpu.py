@@ -13,8 +13,8 @@ from torch import nn
 import penstock as ps
 from penstock import ops
 from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
+from penstock.embedding import FusedEmbeddings
 from penstock.loader.torch import Loader
-from penstock.nn import FusedEmbeddings
 from penstock.train import fit
 
 CATEGORICAL = [f"C{i}" for i in range(1, 27)]

@@ -276,7 +276,7 @@ import os, signal, warnings
 import numpy as np
 import torch
 from penstock.embedding import SGD, SlotConfig, Store
-from penstock.nn import FusedEmbeddings
+from penstock.embedding import FusedEmbeddings
 
 warnings.simplefilter("ignore", DeprecationWarning)
 torch.set_num_threads(4)

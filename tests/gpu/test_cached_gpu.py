@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from penstock.core.errors import DataError, ParameterError
-from penstock.nn import CachedEmbeddings, FusedEmbeddings, prefetched
+from penstock.embedding import CachedEmbeddings, FusedEmbeddings, prefetched
 from penstock.train.gpu import DeviceStep
 
 pytestmark = [

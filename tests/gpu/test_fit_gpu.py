@@ -9,9 +9,9 @@ from torch import nn
 
 from penstock import ColumnSchema, Schema
 from penstock.core.errors import DataError
-from penstock.embedding import Adagrad, Init, Store
+from penstock.embedding import Adagrad, CachedEmbeddings, FusedEmbeddings, Init, Store
 from penstock.loader.torch import Loader
-from penstock.nn import DLRM, CachedEmbeddings, FusedEmbeddings
+from penstock.nn import DLRM
 from penstock.train import DeviceStep, fit, slots_of
 
 pytestmark = [

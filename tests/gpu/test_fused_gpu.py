@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from penstock.core.errors import DataError
-from penstock.nn import CachedEmbeddings, FusedEmbeddings
+from penstock.embedding import CachedEmbeddings, FusedEmbeddings
 from penstock.train import DeviceStep
 
 pytestmark = [

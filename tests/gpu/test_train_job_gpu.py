@@ -14,8 +14,9 @@ import yaml
 from penstock import Dataset
 from penstock.core.errors import ParameterError
 from penstock.data.synthetic import criteo
+from penstock.embedding import CachedEmbeddings, FusedEmbeddings
 from penstock.etl import presets
-from penstock.nn import DLRM, CachedEmbeddings, FusedEmbeddings
+from penstock.nn import DLRM
 from penstock.serve import Predictor, TrainingStopped, TrainJob, save_model
 from penstock.serve.embeddings import choice, embeddings
 from penstock.serve.scoring import evaluate_model

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penstock.embedding.cached import cpu_index
 from penstock.kernels import reference_cache
-from penstock.nn import cached_cpu
 
 SCRIPT = Path(__file__).with_name("cache_cases.py")
 names = runpy.run_path(str(SCRIPT))
@@ -20,7 +20,7 @@ names = runpy.run_path(str(SCRIPT))
 
 @pytest.mark.parametrize("case", names["CASES"], ids=lambda case: case.name)
 def test_cpu_agrees(case) -> None:
-    names["check"](cached_cpu, case, "cpu")
+    names["check"](cpu_index, case, "cpu")
 
 
 def test_triton_agrees() -> None:

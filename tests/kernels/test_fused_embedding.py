@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penstock.embedding.fused import cpu_kernels
 from penstock.kernels.reference_fused import KINDS, noise, rounded_to_bfloat
-from penstock.nn import fused_cpu
 
 SCRIPT = Path(__file__).with_name("fused_cases.py")
 names = runpy.run_path(str(SCRIPT))
@@ -21,15 +21,15 @@ names = runpy.run_path(str(SCRIPT))
 @pytest.mark.parametrize("rule", KINDS)
 @pytest.mark.parametrize("case", [c for c in names["CASES"] if not c.wrong], ids=lambda c: c.name)
 def test_numba_agrees(case, rule: str) -> None:
-    names["check"](fused_cpu, case, names["RULES"][rule], "cpu")
+    names["check"](cpu_kernels, case, names["RULES"][rule], "cpu")
 
 
 def test_several_threads_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_cpu, "_ROWS_PER_THREAD", 3)
+    monkeypatch.setattr(cpu_kernels, "_ROWS_PER_THREAD", 3)
     monkeypatch.setattr("torch.get_num_threads", lambda: 5)
     for name in ("hot", "weighted"):
         case = next(c for c in names["CASES"] if c.name == name)
-        names["check"](fused_cpu, case, names["RULES"]["adagrad_row"], "cpu")
+        names["check"](cpu_kernels, case, names["RULES"]["adagrad_row"], "cpu")
 
 
 def test_triton_agrees() -> None:

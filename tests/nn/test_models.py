@@ -9,7 +9,8 @@ import torch
 
 from penstock import ColumnSchema, Schema
 from penstock.core.errors import ArtefactError, DataError, ParameterError, SchemaError
-from penstock.nn import DLRM, MLP, DCNv2, DeepFM, EmbeddingTables, from_config
+from penstock.embedding import EmbeddingTables
+from penstock.nn import DLRM, MLP, DCNv2, DeepFM, from_config
 
 SCHEMA = Schema(
     [

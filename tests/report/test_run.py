@@ -129,7 +129,7 @@ def test_a_resumed_run_goes_on_from_its_last_report(tmp_path: Path) -> None:
 
 
 def test_tables_on_the_device(tmp_path: Path) -> None:
-    from penstock.nn import CachedEmbeddings, EmbeddingTables, FusedEmbeddings
+    from penstock.embedding import CachedEmbeddings, EmbeddingTables, FusedEmbeddings
     from penstock.report.tables import store_tables
 
     schema = Schema([ColumnSchema("user", "int64", role="categorical", cardinality=10)])

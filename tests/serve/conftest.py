@@ -9,9 +9,9 @@ import torch
 
 import penstock as ps
 from penstock import ops
-from penstock.embedding import Adagrad, Store
+from penstock.embedding import Adagrad, EmbeddingTables, Store
 from penstock.loader.torch import Loader
-from penstock.nn import DLRM, EmbeddingTables
+from penstock.nn import DLRM
 from penstock.serve import save_model
 from penstock.train import fit, slots_of
 

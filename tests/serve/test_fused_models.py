@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from penstock.core.errors import DataError, ParameterError
-from penstock.nn import DLRM, CachedEmbeddings, EmbeddingTables, FusedEmbeddings
+from penstock.embedding import CachedEmbeddings, EmbeddingTables, FusedEmbeddings
+from penstock.nn import DLRM
 from penstock.serve import Predictor, load_model, save_model
 from penstock.serve.http import HttpServer
 from penstock.train import fit

@@ -15,9 +15,9 @@ import yaml
 from penstock import ColumnSchema, Dataset, Schema
 from penstock.core.errors import ParameterError, SchemaError
 from penstock.data.synthetic import criteo
+from penstock.embedding import CachedEmbeddings, FusedEmbeddings
 from penstock.etl import presets
 from penstock.loader.torch import Loader
-from penstock.nn import CachedEmbeddings, FusedEmbeddings
 from penstock.report.run import RunRecorder
 from penstock.serve import Predictor, TrainingStopped, TrainJob, TrainSettings
 from penstock.serve.embeddings import cache_rows, choice, fused_arguments, needed_bytes

@@ -8,10 +8,10 @@ import torch
 
 import penstock as ps
 from penstock.data.synthetic import criteo
-from penstock.embedding import Adagrad, Store
+from penstock.embedding import Adagrad, EmbeddingTables, Store
 from penstock.etl import Workflow, presets
 from penstock.loader.torch import Loader
-from penstock.nn import DLRM, EmbeddingTables
+from penstock.nn import DLRM
 from penstock.train import TrainContext, evaluate, slots_of
 
 DIM, LR, ACCUMULATOR, EPOCHS = 16, 0.02, 1e-3, 3

@@ -11,9 +11,9 @@ import torch
 
 from penstock import ColumnSchema, Schema
 from penstock.core.errors import DataError, ParameterError, PenstockError
-from penstock.embedding import SGD, Adagrad, SlotConfig, Store
+from penstock.embedding import SGD, Adagrad, EmbeddingTables, FusedEmbeddings, SlotConfig, Store
 from penstock.loader.torch import Loader
-from penstock.nn import MLP, EmbeddingTables, FusedEmbeddings
+from penstock.nn import MLP
 from penstock.train import TrainContext, evaluate
 
 from .conftest import ROLES, SCHEMA, assert_same_bits, some_rows

@@ -16,9 +16,9 @@ from torch import nn
 from penstock import ColumnSchema, Schema
 from penstock.core import artefact
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
-from penstock.embedding import SGD, Store
+from penstock.embedding import SGD, CachedEmbeddings, FusedEmbeddings, Store
 from penstock.loader.torch import Loader
-from penstock.nn import DLRM, MLP, CachedEmbeddings, DCNv2, DeepFM, FusedEmbeddings
+from penstock.nn import DLRM, MLP, DCNv2, DeepFM
 from penstock.train import DeviceStep, StreamingAUC, fit, slots_of
 from penstock.train.device_inputs import DeviceReader
 from penstock.train.device_metrics import DeviceMetrics

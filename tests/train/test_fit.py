@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError
-from penstock.embedding import SGD, Store
-from penstock.nn import EmbeddingTables
+from penstock.embedding import SGD, EmbeddingTables, Store
 from penstock.train import Checkpointer, TrainContext, evaluate, fit, slots_of
 
 from . import resume_job

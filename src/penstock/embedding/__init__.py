@@ -1,4 +1,4 @@
-"""Embeddings of ids that need no vocabulary: tables that grow as ids come, trained by sparse optimizers.
+"""Embeddings: stores whose tables grow as ids come, and tables on the model's device; trained by sparse optimizers.
 
 >>> sorted(name for name in __all__ if name.endswith("Store"))
 ['EmbeddingStore', 'RayStore', 'Store']
@@ -7,8 +7,59 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from penstock.core.extras import require
+
+if TYPE_CHECKING:
+    from penstock.embedding.cached.embeddings import CachedEmbeddings
+    from penstock.embedding.cached.in_flight import prefetched
+    from penstock.embedding.feed import FeedReader, FeedWriter
+    from penstock.embedding.frozen import FrozenEmbeddings
+    from penstock.embedding.fused.embeddings import FusedEmbeddings
+    from penstock.embedding.locks import SecondWriterError
+    from penstock.embedding.lookup import Lookup
+    from penstock.embedding.optimizers import FTRL, SGD, Adagrad, Adam, LazyAdam, Optimizer, RowWiseAdam
+    from penstock.embedding.parameter_tables import EmbeddingTables
+    from penstock.embedding.policies import Admission, Eviction, MemoryBudgetError
+    from penstock.embedding.ray_store import RayStore, ShardRestartedWarning, StoreTimeoutError
+    from penstock.embedding.schedules import CosineDecay, ExponentialDecay, Warmup
+    from penstock.embedding.slots import EmbeddingConfig, HashStack, Init, SlotConfig
+    from penstock.embedding.store import EmbeddingStore, Store
+
+__all__ = [  # noqa: RUF022
+    "Adagrad",
+    "Adam",
+    "Admission",
+    "CachedEmbeddings",
+    "CosineDecay",
+    "EmbeddingConfig",
+    "EmbeddingStore",
+    "EmbeddingTables",
+    "Eviction",
+    "ExponentialDecay",
+    "FTRL",
+    "FeedReader",
+    "FeedWriter",
+    "FrozenEmbeddings",
+    "FusedEmbeddings",
+    "HashStack",
+    "Init",
+    "LazyAdam",
+    "Lookup",
+    "MemoryBudgetError",
+    "Optimizer",
+    "RayStore",
+    "RowWiseAdam",
+    "SGD",
+    "SecondWriterError",
+    "ShardRestartedWarning",
+    "SlotConfig",
+    "Store",
+    "StoreTimeoutError",
+    "Warmup",
+    "prefetched",
+]
 _WHERE = {
     "SlotConfig": "slots",
     "HashStack": "slots",
@@ -37,11 +88,20 @@ _WHERE = {
     "FeedReader": "feed",
     "FeedWriter": "feed",
 }
-__all__ = sorted(_WHERE)
+_TORCH_MODULES = {
+    "CachedEmbeddings": "cached.embeddings",
+    "EmbeddingTables": "parameter_tables",
+    "FrozenEmbeddings": "frozen",
+    "FusedEmbeddings": "fused.embeddings",
+    "prefetched": "cached.in_flight",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Each name when it is first asked for: the kernels are compiled code that nobody should wait for in vain."""
+    if name in _TORCH_MODULES:
+        require("torch", "torch")
+        return getattr(importlib.import_module(f"{__name__}.{_TORCH_MODULES[name]}"), name)
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)

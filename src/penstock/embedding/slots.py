@@ -11,6 +11,7 @@ from penstock.core.errors import ArtefactError, ColumnNotFoundError, ParameterEr
 from penstock.core.params import NONE, STR, Int, OneOf, Real, Satisfies, check_all
 
 POOLINGS = ("sum", "mean", "sqrt_n", "raw")
+DIM = Int(min=1, max=65536)  # of an embedding
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class SlotConfig:
     def __post_init__(self) -> None:
         constraints = {
             "name": Satisfies(lambda v: isinstance(v, str) and bool(v), "a non-empty string"),
-            "dim": Int(1, 65536),
+            "dim": DIM,
             "pooling": OneOf(POOLINGS),
             "length": NONE | Int(1),
             "hash_stack": NONE | Satisfies(lambda v: isinstance(v, HashStack), "a HashStack"),

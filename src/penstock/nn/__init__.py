@@ -3,8 +3,7 @@
 Nothing is imported before it is asked for, so that `penstock.nn.keras` works where torch is not installed.
 
 >>> __all__
-['CachedEmbeddings', 'DCNv2', 'DLRM', 'DeepFM', 'EmbeddingTables', 'FrozenEmbeddings', 'FusedEmbeddings', 'MLP',
- 'Model', 'from_config', 'prefetched']
+['DCNv2', 'DLRM', 'DeepFM', 'MLP', 'Model', 'from_config']
 """
 
 from __future__ import annotations
@@ -16,42 +15,27 @@ from penstock.core.extras import require
 
 if TYPE_CHECKING:
     from penstock.nn.base import Model
-    from penstock.nn.cached import CachedEmbeddings
-    from penstock.nn.cached_batches import prefetched
     from penstock.nn.config import from_config
     from penstock.nn.dcn import DCNv2
     from penstock.nn.deepfm import DeepFM
     from penstock.nn.dlrm import DLRM
-    from penstock.nn.embeddings import EmbeddingTables
-    from penstock.nn.frozen import FrozenEmbeddings
-    from penstock.nn.fused import FusedEmbeddings
     from penstock.nn.mlp import MLP
 
 __all__ = [  # noqa: RUF022
-    "CachedEmbeddings",
     "DCNv2",
     "DLRM",
     "DeepFM",
-    "EmbeddingTables",
-    "FrozenEmbeddings",
-    "FusedEmbeddings",
     "MLP",
     "Model",
     "from_config",
-    "prefetched",
 ]
 _WHERE = {
-    "CachedEmbeddings": "cached",
     "DCNv2": "dcn",
     "DLRM": "dlrm",
     "DeepFM": "deepfm",
-    "EmbeddingTables": "embeddings",
-    "FrozenEmbeddings": "frozen",
-    "FusedEmbeddings": "fused",
     "MLP": "mlp",
     "Model": "base",
     "from_config": "config",
-    "prefetched": "cached_batches",
 }
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
 from penstock.core.params import Constraint, Int, ListOf, Real, check_all
 from penstock.core.schema import Role, Schema
+from penstock.embedding.slots import DIM
 
 Embeddings = Mapping[str, Tensor] | Tensor
 WIDTHS = ListOf(Int(min=1))
-DIM = Int(min=1, max=65536)
 DROPOUT = Real(min=0, max=1)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from penstock.core.errors import ArtefactError, suggest
 from penstock.core.schema import Schema
+from penstock.embedding.frozen import FrozenEmbeddings
+from penstock.embedding.parameter_tables import EmbeddingTables
 from penstock.nn.base import constructor_names
 from penstock.nn.dcn import DCNv2
 from penstock.nn.deepfm import DeepFM
 from penstock.nn.dlrm import DLRM
-from penstock.nn.embeddings import EmbeddingTables
-from penstock.nn.frozen import FrozenEmbeddings
 from penstock.nn.mlp import MLP
 
 _BUILT_IN: dict[str, Any] = {c.__name__: c for c in (DCNv2, DLRM, DeepFM, EmbeddingTables, FrozenEmbeddings, MLP)}

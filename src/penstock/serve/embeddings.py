@@ -9,10 +9,9 @@ import torch
 
 from penstock.core.errors import ParameterError, PenstockError, suggest
 from penstock.core.schema import Role, Schema
-from penstock.embedding import Store
+from penstock.embedding import CachedEmbeddings, FusedEmbeddings, Store
+from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule
 from penstock.embedding.slots import Init, SlotConfig
-from penstock.nn import CachedEmbeddings, FusedEmbeddings
-from penstock.nn.fused_settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule
 from penstock.serve.settings import ON_DEVICE, TrainSettings
 
 _STORAGES = tuple(str(dtype).removeprefix("torch.") for dtype in WEIGHT_DTYPES)

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from penstock.core import artefact
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError, SchemaError
 from penstock.core.schema import Role
+from penstock.embedding import EmbeddingTables, FrozenEmbeddings, FusedEmbeddings
 from penstock.embedding.locks import write_lock
 from penstock.embedding.store import EmbeddingStore, Store
 from penstock.etl import Workflow
-from penstock.nn import EmbeddingTables, FrozenEmbeddings, FusedEmbeddings, Model, from_config
+from penstock.nn import Model, from_config
 
 KIND, VERSION = "model", 1
 Weights = dict[str, Tensor]

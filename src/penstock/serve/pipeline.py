@@ -14,11 +14,10 @@ import torch
 
 from penstock.core.errors import ParameterError, PenstockError
 from penstock.data import Dataset
-from penstock.embedding import Store
+from penstock.embedding import FusedEmbeddings, Store
 from penstock.etl import Workflow
 from penstock.etl.job import check_outside
 from penstock.loader.torch import Loader
-from penstock.nn import FusedEmbeddings
 from penstock.serve import parts
 from penstock.serve.embeddings import choice, embeddings, num_rows
 from penstock.serve.model import save_model

@@ -19,10 +19,11 @@ from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import ColumnSchema
 from penstock.data import Dataset
 from penstock.data.sources import to_polars
+from penstock.embedding import FrozenEmbeddings
 from penstock.embedding.feed import FeedReader
 from penstock.embedding.store import Store
 from penstock.etl.operator import Numbers
-from penstock.nn import FrozenEmbeddings, Model
+from penstock.nn import Model
 from penstock.serve.model import load_model
 from penstock.serve.unknown import UnknownCategories
 

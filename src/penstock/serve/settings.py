@@ -90,10 +90,10 @@ class TrainSettings:
     fiftieth step or more often in a short run, `device` the GPU where there is one.
 
     `tables` says where the embeddings live: in a "store" beside the model, or "fused", in tables on its device
-    (`penstock.nn.FusedEmbeddings`), which need a cardinality of every category, as `Categorify` gives it. "auto" takes
-    tables on a GPU where the categories have one, there is room, and nothing is asked for that only a store does.
+    (`penstock.embedding.FusedEmbeddings`), which need a cardinality of every category, as `Categorify` gives it. "auto"
+    takes tables on a GPU where the categories have one, there is room, and nothing is asked for that only a store does.
     "cached" keeps `store.cache_rows` rows of such tables on the device and all of them on the host
-    (`penstock.nn.CachedEmbeddings`).
+    (`penstock.embedding.CachedEmbeddings`).
 
     >>> TrainSettings.resolve({"model": "MLP", "epochs": 2}, {"epochs": 1}).epochs
     1

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from penstock.core.errors import PenstockError
 from penstock.core.params import CALLABLE, NONE, Instance, Int, Real, Satisfies, check_all
+from penstock.embedding.fused.embeddings import FusedEmbeddings
 from penstock.embedding.store import EmbeddingStore
-from penstock.nn.fused import FusedEmbeddings
 from penstock.train import distributed
 from penstock.train.batch import TrainBatch
 from penstock.train.feeder import Feeder, Source, check_columns
@@ -33,7 +33,7 @@ class TrainContext:
     Args:
         model: called as `model(dense, embeddings)`; those of `penstock.nn`, or any module with that signature.
         store: of `penstock.embedding`; or an `nn.Module` that makes embeddings from ids on the device
-            (`penstock.nn.EmbeddingTables`), whose parameters the dense optimizer steps; or None without categories.
+            (`EmbeddingTables`), whose parameters the dense optimizer steps; or None without categories.
         dense_optimizer: a torch optimizer; None where nothing is trained.
         staleness: most batches in flight.
         loss_fn: what `ctx.loss(output, labels)` computes; binary cross-entropy of logits by default.

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from penstock.core.errors import ParameterError
 from penstock.core.params import NONE, Satisfies, check_all
+from penstock.embedding.cached.in_flight import prefetched
+from penstock.embedding.fused.embeddings import FusedEmbeddings
 from penstock.nn.base import Model
-from penstock.nn.cached_batches import prefetched
-from penstock.nn.fused import FusedEmbeddings
 from penstock.train import distributed
 from penstock.train.batch import floats
 from penstock.train.checkpoint import Checkpointer

@@ -99,7 +99,7 @@ def fit(
 
     The same with tables on the device:
 
-    >>> from penstock.nn import FusedEmbeddings
+    >>> from penstock.embedding import FusedEmbeddings
     >>> tables = FusedEmbeddings({"user": 5}, 4, optimizer="adagrad", lr=0.5)
     >>> fit(MLP(loader.schema, 4, hidden=()), loader, tables, epochs=3, valid=loader).last("valid")["auc"]
     1.0
@@ -144,8 +144,8 @@ def _refuse(**settings: bool | None) -> None:
     for name, value in settings.items():
         if value is not None:
             raise ParameterError(
-                f"fit.{name} is for embeddings on the device (penstock.nn.FusedEmbeddings): those of a store come from "
-                f"the host in every step; leave it out"
+                f"fit.{name} is for embeddings on the device (penstock.embedding.FusedEmbeddings): those of a store "
+                f"come from the host in every step; leave it out"
             )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from penstock.core.errors import ParameterError
 from penstock.core.params import BOOL, CALLABLE, NONE, Instance, check_all
-from penstock.nn.fused import FusedEmbeddings
+from penstock.embedding.fused.embeddings import FusedEmbeddings
 from penstock.train.batch import copied, floats, tensors_of
 from penstock.train.device_metrics import DeviceMetrics
 from penstock.train.gradients import dense_finite

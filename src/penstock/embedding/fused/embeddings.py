@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from penstock.core.errors import DataError, ParameterError, SchemaError
 from penstock.core.params import NONE, Int, OneOf, Real, Satisfies, check_all
 from penstock.core.schema import Role, Schema
+from penstock.embedding.fused.ids import Ids, read_ids
+from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule, weight_dtype
 from penstock.embedding.optimizers import Optimizer
+from penstock.embedding.parameter_tables import EmbeddingTables
 from penstock.embedding.schedules import rate_at
+from penstock.embedding.slots import DIM
 from penstock.kernels.reference_fused import POOLINGS
-from penstock.nn.base import DIM
-from penstock.nn.embeddings import EmbeddingTables
-from penstock.nn.fused_inputs import Ids, read_ids
-from penstock.nn.fused_settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule, weight_dtype
 
 
 class FusedEmbeddings(nn.Module):
@@ -242,9 +242,9 @@ class FusedEmbeddings(nn.Module):
             from penstock.kernels import gpu_embedding
 
             return gpu_embedding
-        from penstock.nn import fused_cpu
+        from penstock.embedding.fused import cpu_kernels
 
-        return fused_cpu
+        return cpu_kernels
 
     def _check_dtypes(self) -> None:
         """`module.half()` and its like convert weights and state, too; the kernels take them as they were made."""

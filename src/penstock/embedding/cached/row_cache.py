@@ -1,7 +1,7 @@
 """A cache of rows in device memory, and what it takes to bring a batch's rows there.
 
 The index of `penstock.kernels.reference_cache` is on the device: four bytes for every row of every table and twelve for
-every slot. A batch's missing rows are found there, and so are slots for them; `cached_transport` exchanges the rows.
+every slot. A batch's missing rows are found there, and so are slots for them; `transport` exchanges the rows.
 A look-up reads the index, so the host need not know which rows are where.
 """
 
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from penstock.core.errors import ParameterError
+from penstock.embedding.cached.transport import Exchange, Stopwatch, Transport
+from penstock.embedding.fused.ids import Ids
 from penstock.embedding.numbered import NumberedRows
 from penstock.kernels.reference_cache import UNSEEN, stored
-from penstock.nn.cached_transport import Exchange, Stopwatch, Transport
-from penstock.nn.fused_inputs import Ids
 
 STAGES = ("index", "victims", "lists", "wait", "gather", "copy", "enter", "write_back")
 COUNTS = ("batches", "ids", "brought_in", "first_seen", "deferred")

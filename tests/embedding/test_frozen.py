@@ -9,7 +9,8 @@ import torch
 
 from penstock import ColumnSchema, Schema
 from penstock.core.errors import ArtefactError, ParameterError
-from penstock.nn import CachedEmbeddings, FrozenEmbeddings, FusedEmbeddings, from_config
+from penstock.embedding import CachedEmbeddings, FrozenEmbeddings, FusedEmbeddings
+from penstock.nn import from_config
 
 SIZES = {"user": 40, "item": 7, "tags": 12}
 SCHEMA = Schema(

@@ -13,9 +13,9 @@ from torch import nn
 
 from penstock import ColumnSchema, Schema
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, SchemaError
-from penstock.embedding import SGD, Adagrad, Adam
+from penstock.embedding import SGD, Adagrad, Adam, FusedEmbeddings
 from penstock.loader.torch import Loader
-from penstock.nn import MLP, FusedEmbeddings
+from penstock.nn import MLP
 from penstock.train import fit
 
 SIZES = {"user": 50, "item": 9, "tags": 20}
@@ -260,7 +260,7 @@ def test_a_bag_may_be_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> No
     torch.testing.assert_close(found[0, 0], before.mean(0), rtol=1e-3, atol=1e-5)
     found.sum().backward()
     torch.testing.assert_close(fused.weight, before - 0.01, rtol=1e-3, atol=1e-5)
-    monkeypatch.setattr("penstock.nn.fused_inputs._MOST", 10)
+    monkeypatch.setattr("penstock.embedding.fused.ids._MOST", 10)
     with pytest.raises(DataError, match="a batch may hold 10 ids, this one has 12; use smaller batches"):
         fused(torch.zeros((12, 1), dtype=torch.int64))
 
@@ -269,7 +269,7 @@ WITHOUT_TRITON = """
 import sys
 sys.modules["triton"] = None
 import torch
-from penstock.nn import FusedEmbeddings
+from penstock.embedding import FusedEmbeddings
 tables = FusedEmbeddings([5], 4)
 import os
 os.environ.pop("TRITON_INTERPRET")

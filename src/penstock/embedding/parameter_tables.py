@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
 from penstock.core.params import BOOL, OneOf, Real, check_all
 from penstock.core.schema import Role, Schema
-from penstock.nn.base import DIM
+from penstock.embedding.slots import DIM
 
 POOLINGS = ("sum", "mean", "sqrt_n")
 

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from penstock.core.errors import DataError, ParameterError, PenstockError
 from penstock.core.params import NONE, Instance, Int, Real, check_all
+from penstock.embedding.cached.backing_store import check_store, new_store
+from penstock.embedding.cached.in_flight import Batch, Group, InFlight
+from penstock.embedding.cached.row_cache import RowCache
+from penstock.embedding.cached.transport import as_arrays
+from penstock.embedding.fused.embeddings import FusedEmbeddings
+from penstock.embedding.fused.ids import Ids, read_ids
 from penstock.embedding.numbered import NumberedRows
+from penstock.embedding.parameter_tables import EmbeddingTables
 from penstock.embedding.store import Store
-from penstock.nn.cached_batches import Batch, Group, InFlight
-from penstock.nn.cached_rows import RowCache
-from penstock.nn.cached_store import check_store, new_store
-from penstock.nn.cached_transport import as_arrays
-from penstock.nn.embeddings import EmbeddingTables
-from penstock.nn.fused import FusedEmbeddings
-from penstock.nn.fused_inputs import Ids, read_ids
 
 _FLUSHED_AT_ONCE = 1 << 20
 _IDS_TOGETHER = 14_000_000  # ids for which the time to bring rows in goes with their number
@@ -215,9 +215,9 @@ class CachedEmbeddings(FusedEmbeddings):
             from penstock.kernels import gpu_cache
 
             return gpu_cache
-        from penstock.nn import cached_cpu
+        from penstock.embedding.cached import cpu_index
 
-        return cached_cpu
+        return cpu_index
 
     def _columns(self) -> dict[str, Tensor]:
         """Weights and state by the names that the store's rows have."""

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.nn.cached_rows import NoRoomError
-from penstock.nn.fused_inputs import Ids
+from penstock.embedding.cached.row_cache import NoRoomError
+from penstock.embedding.fused.ids import Ids
 
 
 class Batch:
@@ -187,7 +187,7 @@ def prefetched(
     together as the tables ask for (`CachedEmbeddings.batches_to_prefetch`), one if they do not say, and up to twice as
     many are held. Behind the last, None is announced.
 
-    >>> from penstock.nn import CachedEmbeddings
+    >>> from penstock.embedding import CachedEmbeddings
     >>> tables = CachedEmbeddings([100], dim=4, cache_rows=8)
     >>> batches = [(torch.tensor([[i], [i + 1]]), torch.ones(2)) for i in range(4)]
     >>> for users, labels in prefetched(batches, tables):

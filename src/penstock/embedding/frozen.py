@@ -10,8 +10,8 @@ from torch import Tensor
 
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
-from penstock.nn.fused import FusedEmbeddings
-from penstock.nn.fused_inputs import Ids
+from penstock.embedding.fused.embeddings import FusedEmbeddings
+from penstock.embedding.fused.ids import Ids
 
 
 class FrozenEmbeddings(FusedEmbeddings):

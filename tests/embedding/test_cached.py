@@ -16,9 +16,18 @@ import pytest
 import torch
 
 from penstock.core.errors import DataError, ParameterError, PenstockError
-from penstock.embedding import SGD, Adagrad, Eviction, LazyAdam, SlotConfig, Store
+from penstock.embedding import (
+    SGD,
+    Adagrad,
+    CachedEmbeddings,
+    Eviction,
+    FusedEmbeddings,
+    LazyAdam,
+    SlotConfig,
+    Store,
+    prefetched,
+)
 from penstock.embedding.numbered import NumberedRows
-from penstock.nn import CachedEmbeddings, FusedEmbeddings, prefetched
 
 SIZES = {"user": 300, "item": 9, "tags": 40}
 OPTIMIZERS = ["sgd", "adagrad", "rowwise_adagrad", "adam", "rowwise_adam"]
@@ -525,7 +534,7 @@ if __name__ == "__main__":
 FORGOTTEN = """
 import gc, threading, time
 import torch
-from penstock.nn import CachedEmbeddings, prefetched
+from penstock.embedding import CachedEmbeddings, prefetched
 
 def use():
     tables = CachedEmbeddings([100_000], 16, cache_rows=60_000)

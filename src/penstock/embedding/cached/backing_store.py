@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from penstock.core.errors import ParameterError, suggest
+from penstock.embedding.fused.embeddings import FusedEmbeddings
 from penstock.embedding.slots import EmbeddingConfig, Init, SlotConfig
 from penstock.embedding.store import Store
-from penstock.nn.fused import FusedEmbeddings
 
 
 def new_store(tables: FusedEmbeddings, scale: float) -> Store:
