@@ -46,6 +46,33 @@ class DataError(PenstockError, ValueError):
     """Input data is malformed: a ragged line, a truncated file, a wrong dtype."""
 
 
+class ConversionError(DataError):
+    """A value that another dtype does not hold; it names column, row and value.
+
+    >>> raise ConversionError(1.9, "int64", "it has a fraction", "age", row=3, where="clicks.parquet")
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.ConversionError: column 'age', row 3 of clicks.parquet: 1.9 is no int64 (it has a fraction)
+    """
+
+    def __init__(
+        self,
+        value: object,
+        dtype: str,
+        reason: str,
+        column: str,
+        row: int | None = None,
+        where: str | None = None,
+    ) -> None:
+        self.value, self.dtype, self.reason = value, dtype, reason
+        self.column, self.row, self.where = column, row, where
+        place = f", row {row}" * (row is not None) + f" of {where}" * (where is not None)
+        super().__init__(f"column {column!r}{place}: {_shortened(value)} is no {dtype} ({reason})")
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.value, self.dtype, self.reason, self.column, self.row, self.where)
+
+
 class ArtefactError(PenstockError, ValueError):
     """A saved artefact is truncated, altered, foreign or of another version."""
 
@@ -80,3 +107,8 @@ def suggest(name: str, known: Iterable[str], what: str, most: int = 40) -> str:
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ";"
     listed = ", ".join(known[:most]) + (f", … ({len(known)} in all)" if len(known) > most else "")
     return f"{hint} {what}: {listed or 'none'}"
+
+
+def _shortened(value: object, most: int = 80) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= most else f"{shown[:most]}…"
