@@ -53,17 +53,17 @@ class Counted(FramePartition):
 
 def test_rows_are_read_as_they_are_written(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more partitions are in memory than the threads have in hand, however many there are."""
-    from penstock.serve import tables
+    from penstock.data.formats.parquet import FrameFile
 
     reads: list[int] = []
     ahead: list[int] = []
-    whole = tables._Parquet.write
+    whole = FrameFile.write
 
-    def write(self: tables._Parquet, frame: pl.DataFrame) -> None:
+    def write(self: FrameFile, frame: pl.DataFrame) -> None:
         ahead.append(len(reads) - len(ahead))
         whole(self, frame)
 
-    monkeypatch.setattr(tables._Parquet, "write", write)
+    monkeypatch.setattr(FrameFile, "write", write)
     parts = [Counted(rows(20, seed=i), reads) for i in range(60)]
     data = Dataset.from_partitions(parts, Dataset(rows(1)).schema)
     found = predict_files(model, data, tmp_path / "out.parquet", keep=["user"])

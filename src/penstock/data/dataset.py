@@ -14,10 +14,15 @@ from penstock.core import progress
 from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
 from penstock.core.params import Int, OneOf, Real, check
 from penstock.core.schema import Schema
-from penstock.data import exchange, sources, split, tasks, writer
+from penstock.data import exchange, split, tasks, writer
 from penstock.data.bad_lines import collecting
+from penstock.data.codecs import codec_named
 from penstock.data.described import merged, schema_beside
-from penstock.data.files import find, infer_format, parse_bytes
+from penstock.data.files import parse_bytes
+from penstock.data.finding import find, infer_format
+from penstock.data.formats import OpenOptions, format_named
+from penstock.data.formats.parquet import hive_dtypes
+from penstock.data.frames import open_frame
 from penstock.data.partition import FramePartition, MappedPartition, Partition, SlicedPartition
 from penstock.engine import Engine, resolve
 
@@ -68,11 +73,11 @@ class Dataset:
         if _is_path(source):
             files = find(source, storage_options)
             beside = schema_beside(source, files, storage_options)
-            dtypes = {**sources.hive_dtypes(files[0], beside), **(dtypes or {})}
-            options = sources.OpenOptions(size, dtypes, names, separator, header, on_error, storage_options)
-            parts, found = sources.open_files(files, format or infer_format(files), options)
+            dtypes = {**hive_dtypes(files[0], beside), **(dtypes or {})}
+            options = OpenOptions(size, dtypes, names, separator, header, on_error, storage_options)
+            parts, found = format_named(format or infer_format(files)).open(files, options)
         else:
-            parts, found = sources.open_frame(source, size)
+            parts, found = open_frame(source, size)
         self._set(parts, merged(found, schema or beside, strict=schema is not None))
 
     def _set(self, parts: Sequence[Partition], schema: Schema) -> None:
@@ -353,6 +358,7 @@ class Dataset:
         """
         check("shuffle", shuffle, OneOf((None, False, True, "partition", "full")))
         check("row_group_size", row_group_size, Int(min=1))
+        codec = codec_named(compression)
         if num_files is not None:
             check("num_files", num_files, Int(min=1))
         engine = resolve(engine)
@@ -362,7 +368,7 @@ class Dataset:
             source = source.repartition(num_files)
         hive = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
         inside = seed if shuffle in (True, "partition") else None
-        options = writer.ParquetOptions(row_group_size, compression, hive, inside)
+        options = writer.ParquetOptions(row_group_size, codec.name, hive, inside)
         parts = source.partitions
         with progress.bar("write", _work(parts), show=show_progress) as bar:
             report = writer.write_parquet(

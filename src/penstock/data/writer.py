@@ -22,8 +22,8 @@ from penstock.core.errors import ColumnNotFoundError, OutputExistsError, Penstoc
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines, collecting
 from penstock.data.files import filesystem, is_remote, local_path
+from penstock.data.formats.parquet import HIVE_NULL
 from penstock.data.partition import Partition
-from penstock.data.sources import HIVE_NULL
 from penstock.engine import Engine
 from penstock.engine.base import groups
 

@@ -1,7 +1,7 @@
 """The `input` section of a recipe: how to open raw files that do not describe themselves.
 
     input:
-      format: tsv                      # parquet, csv, tsv or ipc; used where the file names do not tell
+      format: tsv                      # one of `data.formats.FORMATS`; used where the file names do not tell
       names: [label, I1, C1]           # of text without a header
       dtypes: {int32: [label, I1], hex32: [C1]}
       separator: "\\t"
@@ -20,7 +20,8 @@ from typing import Any
 from penstock.core.errors import ParameterError, suggest
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
-from penstock.data.files import FORMATS, find, suffixes
+from penstock.data.finding import find
+from penstock.data.formats import format_of_name, is_text
 
 KEYS = ("format", "names", "dtypes", "separator", "header", "roles")
 _TEXT_ONLY = ("names", "dtypes", "separator", "header")
@@ -49,7 +50,7 @@ def open_input(
     if not isinstance(source, str) and len(source) == 1:
         source = source[0]  # a Dataset looks for the schema beside a single file only where the file is named by itself
     kind = _format(source, section)
-    settings = {key: section[key] for key in _TEXT_ONLY if key in section} if kind in ("csv", "tsv") else {}
+    settings = {key: section[key] for key in _TEXT_ONLY if key in section} if is_text(kind) else {}
     if "dtypes" in settings:
         settings["dtypes"] = column_dtypes(settings["dtypes"])
     data = Dataset(source, format=kind, schema=schema, **settings, **options)
@@ -85,8 +86,8 @@ def _format(source: str | Sequence[str], section: Mapping[str, Any]) -> str | No
     """What the file names say; the section's format where they say nothing (`day_0`, `day_0.gz`)."""
     sources = [source] if isinstance(source, str) else list(source)
     files = find(sources)
-    kinds = {FORMATS.get(suffixes(file)[0]) for file in files}
-    return section.get("format") if kinds == {None} else FORMATS.get(suffixes(files[0])[0])
+    kinds = {format_of_name(file) for file in files}
+    return section.get("format") if kinds == {None} else format_of_name(files[0])
 
 
 def _with_roles(data: Dataset, roles: Mapping[str, Sequence[str]]) -> Dataset:

@@ -14,7 +14,8 @@ from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines
 from penstock.data.dataset import DEFAULT_PART_SIZE
-from penstock.data.files import find, is_remote, local_path
+from penstock.data.files import is_remote, local_path
+from penstock.data.finding import find
 from penstock.etl.input_section import open_input
 from penstock.etl.workflow import Workflow
 

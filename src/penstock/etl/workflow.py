@@ -14,7 +14,7 @@ from penstock.core.errors import ArtefactError, ColumnNotFoundError, GraphError,
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines
 from penstock.data.dataset import Dataset
-from penstock.data.sources import to_polars
+from penstock.data.frames import to_polars
 from penstock.engine import resolve
 from penstock.etl import execute, recipe
 from penstock.etl.bulk import BulkPlan

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
 from penstock.data.files import is_remote
-from penstock.data.partition import FramePartition, ParquetPartition, Partition, cast_frame
+from penstock.data.formats.parquet import ParquetPartition
+from penstock.data.partition import FramePartition, Partition, cast_frame
 
 _forked = False
 

@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 from penstock.core import dtypes
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
+from penstock.data.codecs import Codec, codec_in_footer
 from penstock.data.files import is_remote
-from penstock.data.partition import ParquetPartition, Partition
+from penstock.data.formats.parquet import ParquetPartition
+from penstock.data.partition import Partition
 from penstock.kernels import cpu_parquet as kernels
 from penstock.kernels import cpu_parquet_pages as page_kernels
 
@@ -30,8 +32,6 @@ _TYPES: dict[str, np.dtype] = {"INT32": np.dtype(np.int32), "INT64": np.dtype(np
 _TYPES["DOUBLE"] = np.dtype(np.float64)
 _BITS: dict[int, np.dtype] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}  # one compilation for ints and floats
 _ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
-# Not LZ4: the footer does not tell its two framings apart.
-_CODECS = {"SNAPPY": "snappy", "UNCOMPRESSED": None, "ZSTD": "zstd", "GZIP": "gzip", "BROTLI": "brotli"}
 _PAGES = 4096
 
 
@@ -42,12 +42,17 @@ class ColumnChunk:
     offset: int
     size: int
     num_rows: int
-    codec: str | None
+    codec: Codec
     dtype: np.dtype
     optional: bool
     num_values: int = 0
     full_size: int = 0  # uncompressed
     levels: tuple[int, int] | None = None  # of a list column: the definition levels of an empty list and of an item
+
+    @property
+    def is_snappy(self) -> bool:
+        """Whether the kernels must uncompress its pages: the one codec that they know."""
+        return self.codec.name == "snappy"
 
 
 class Workspace:
@@ -169,11 +174,12 @@ class ParquetColumns:
         self, chunks: list[tuple[ColumnChunk, OpenFile]], space: Workspace, out: np.ndarray, fill: float | None
     ) -> int | None:
         """All chunks in one call that never takes the interpreter's lock; None where `read` must try."""
-        if _whole is None or any(c.codec not in (None, "snappy") for c, _ in chunks):
+        if _whole is None or not all(c.codec.in_kernel for c, _ in chunks):
             return None
         kinds = [c for c, _ in chunks]
         table = np.array(
-            [(f.handle, c.offset, c.size, c.num_rows, c.optional, c.codec == "snappy") for c, f in chunks], np.int64
+            [(f.handle, c.offset, c.size, c.num_rows, c.optional, c.is_snappy) for c, f in chunks],
+            np.int64,
         )
         rows, bits = max(c.num_rows for c in kinds), _BITS[kinds[0].dtype.itemsize]
         read_time = np.zeros(1, np.int64)
@@ -240,7 +246,8 @@ def _column_chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], ColumnChu
         for c, (name, levels) in leaves.items():
             column = group.column(c)
             known = column.physical_type in _TYPES and set(column.encodings) <= _ENCODINGS
-            if not known or column.compression not in _CODECS:
+            codec = codec_in_footer(column.compression)
+            if not known or codec is None or not codec.known_to_loader:
                 continue
             start = column.data_page_offset
             if column.has_dictionary_page and column.dictionary_page_offset is not None:
@@ -249,7 +256,7 @@ def _column_chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], ColumnChu
                 start,
                 column.total_compressed_size,
                 group.num_rows,
-                _CODECS[column.compression],
+                codec,
                 _TYPES[column.physical_type],
                 metadata.schema.column(c).max_definition_level > 0,
                 column.num_values,
@@ -282,7 +289,7 @@ def _decode(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace, out
     bits = _BITS[chunk.dtype.itemsize]
     filling = np.array(fill, chunk.dtype).view(bits)[()]
     return kernels.decode_flat(
-        data, pages, work, dictionary, levels, chunk.optional, chunk.codec == "snappy", out.view(bits), filling
+        data, pages, work, dictionary, levels, chunk.optional, chunk.is_snappy, out.view(bits), filling
     )
 
 
@@ -306,7 +313,7 @@ def _decode_lists(
         dictionary,
         levels,
         *chunk.levels,
-        chunk.codec == "snappy",
+        chunk.is_snappy,
         out.values.view(bits),
         offsets,
         count,
@@ -323,7 +330,7 @@ def _load(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace) -> An
     if count < 0:
         return int(count)
     pages = space.pages[:count]
-    if chunk.codec not in (None, "snappy"):
+    if not chunk.codec.in_kernel:
         data, pages = _inflate(chunk.codec, data, pages, space)
     is_dictionary = pages[:, page_kernels.KIND] == page_kernels.DICTIONARY
     largest = int(pages[is_dictionary, page_kernels.NUM_VALUES].max(initial=0))
@@ -332,11 +339,11 @@ def _load(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace) -> An
     return data, pages, work, space.array("dictionary", codes, _BITS[chunk.dtype.itemsize])
 
 
-def _inflate(codec: str, data: np.ndarray, pages: np.ndarray, space: Workspace) -> tuple[np.ndarray, np.ndarray]:
+def _inflate(codec: Codec, data: np.ndarray, pages: np.ndarray, space: Workspace) -> tuple[np.ndarray, np.ndarray]:
     """Pages of other codecs uncompressed by Arrow, as if they had been stored that way."""
     total = int(pages[:, page_kernels.FULL_SIZE].sum())
     plain, at = space.bytes("plain", total), 0
-    arrow = pa.Codec(codec)
+    arrow = pa.Codec(codec.arrow)
     for page in pages:
         start, size, full_size = (
             int(page[page_kernels.START]),

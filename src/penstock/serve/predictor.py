@@ -18,7 +18,7 @@ from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import ColumnSchema
 from penstock.data import Dataset
-from penstock.data.sources import to_polars
+from penstock.data.frames import to_polars
 from penstock.embedding import FrozenEmbeddings
 from penstock.embedding.feed import FeedReader
 from penstock.embedding.store import Store

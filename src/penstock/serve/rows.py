@@ -12,7 +12,9 @@ import polars as pl
 from penstock.core.errors import DataError, SchemaError
 from penstock.core.schema import Role
 from penstock.data import Dataset
-from penstock.data.files import FORMATS, find, suffixes
+from penstock.data.finding import find
+from penstock.data.formats import FORMATS, format_of_name
+from penstock.data.formats.text import Text
 from penstock.etl import Workflow
 from penstock.etl.input_section import checked, column_dtypes, open_input
 from penstock.serve.predictor import Predictor
@@ -102,10 +104,11 @@ def _without_labels(paths: Any, section: Mapping[str, Any], labels: list[str]) -
     """The section less the labels, where a text file without a header is that much narrower."""
     section = checked(section)
     names, file = section.get("names"), find(paths)[0]
-    kind = FORMATS.get(suffixes(file)[0], section.get("format"))
-    if names is None or kind not in ("csv", "tsv") or not labels:
+    kind = format_of_name(file) or section.get("format")
+    known = FORMATS.get(kind or "")
+    if names is None or not isinstance(known, Text) or not labels:
         return section
-    separator = section.get("separator") or ("\t" if kind == "tsv" else ",")
+    separator = section.get("separator") or known.separator
     with fsspec.open(file, "rt", compression="infer") as text:
         width = text.readline().count(separator) + 1
     left = [name for name in names if name not in labels]

@@ -13,7 +13,7 @@ from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaErro
 from penstock.core.params import BOOL, NONE, STR, ListOf, OneOf
 from penstock.core.schema import Schema
 from penstock.data.dataset import Dataset
-from penstock.data.sources import to_polars
+from penstock.data.frames import to_polars
 from penstock.etl.operator import ROW_NUMBER, Columns, Operator
 
 _NAMES = STR | ListOf(STR)

@@ -18,7 +18,8 @@ from penstock.core.params import Real, check
 from penstock.core.schema import Role, Schema
 from penstock.data.dataset import DEFAULT_PART_SIZE, Dataset
 from penstock.data.described import merged
-from penstock.data.files import find, is_remote, parse_bytes
+from penstock.data.files import is_remote, parse_bytes
+from penstock.data.finding import find
 from penstock.data.partition import Partition
 
 ENGINES = ("parquet", "csv", "avro")

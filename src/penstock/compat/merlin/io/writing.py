@@ -14,7 +14,8 @@ from penstock.compat.merlin.io.opening import stem
 from penstock.core.artefact import SCHEMA_FILE, check_free, staged
 from penstock.core.errors import ParameterError
 from penstock.data.dataset import Dataset
-from penstock.data.files import FORMATS, is_remote, local_path, suffixes
+from penstock.data.files import is_remote, local_path
+from penstock.data.formats import format_of_name
 from penstock.data.partition import SlicedPartition
 
 _NUMBERED = re.compile(r"part[-_]\d+\.parquet")
@@ -77,7 +78,7 @@ def _write_named(
 
 
 def _data_files(place: Path) -> list[Path]:
-    return [file for file in place.iterdir() if file.is_file() and suffixes(file.name)[0] in FORMATS]
+    return [file for file in place.iterdir() if file.is_file() and format_of_name(file.name) is not None]
 
 
 def _holds_only_data(place: Path) -> bool:

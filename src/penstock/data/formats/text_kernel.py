@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from penstock.data.text import TextFormat
+from penstock.data.formats.text_layout import TextLayout
 from penstock.kernels import cpu_text
 
 
-def parse(buffer: np.ndarray, layout: TextFormat, wanted: list[str]) -> tuple[pl.DataFrame, list[tuple[int, str]], int]:
+def parse(buffer: np.ndarray, layout: TextLayout, wanted: list[str]) -> tuple[pl.DataFrame, list[tuple[int, str]], int]:
     """`(frame, [(line, what is wrong), …], number of malformed lines)`.
 
     With `on_error="skip"` every column is checked, so that the rows left do not depend on the columns wanted.
@@ -23,7 +23,7 @@ def parse(buffer: np.ndarray, layout: TextFormat, wanted: list[str]) -> tuple[pl
     return parsed.to_polars(layout.names).select(wanted), errors, parsed.num_bad_lines
 
 
-def _describe(error: cpu_text.LineError, layout: TextFormat) -> str:
+def _describe(error: cpu_text.LineError, layout: TextLayout) -> str:
     if error.code in (cpu_text.fields.TOO_FEW_FIELDS, cpu_text.fields.TOO_MANY_FIELDS):
         return f"{error.text}, {len(layout.names)} expected"
     name = layout.names[error.column]

@@ -1,0 +1,83 @@
+"""Finding files: paths, globs, folders and fsspec URLs to a sorted list, and the format of all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from penstock.core.errors import DataError, ParameterError
+from penstock.data.files import filesystem, is_remote, local_path
+from penstock.data.formats import choices, format_of_name, suffixes
+
+
+def find(source: str | os.PathLike | Iterable, storage_options: dict[str, Any] | None = None) -> list[str]:
+    """Every file that `source` (a path, glob, folder, URL, or a list of such) names, in a stable order."""
+    if isinstance(source, (str, os.PathLike)):
+        return _find_one(os.fspath(source), storage_options)
+    files = [file for one in source for file in _find_one(os.fspath(one), storage_options)]
+    if not files:
+        raise DataError("the list of files is empty; name at least one file")
+    return files
+
+
+def _find_one(path: str, storage_options: dict[str, Any] | None) -> list[str]:
+    if is_remote(path):
+        return _find_remote(path, storage_options)
+    path = local_path(path)
+    if any(c in path for c in "*?[") and not Path(path).exists():
+        anchor = Path(path).anchor or "."
+        pattern = str(Path(path).relative_to(anchor)) if Path(path).anchor else path
+        found = sorted(str(p) for p in Path(anchor).glob(pattern) if p.is_file())
+        if not found:
+            raise DataError(f"no file matches {path}")
+        return found
+    if Path(path).is_dir():
+        return _in_folder(path, sorted(str(p) for p in Path(path).rglob("*") if p.is_file()))
+    if not Path(path).exists():
+        raise DataError(f"{path} does not exist")
+    return [path]
+
+
+def _find_remote(path: str, storage_options: dict[str, Any] | None) -> list[str]:
+    files = filesystem(path, storage_options)
+    bare = files._strip_protocol(path)
+    if any(c in bare for c in "*?["):
+        found = sorted(files.glob(bare))
+    elif files.isdir(bare):
+        found = _in_folder(path, sorted(files.find(bare)))
+    else:
+        found = [bare] if files.exists(bare) else []
+    if not found:
+        raise DataError(f"nothing is at {path}")
+    return [files.unstrip_protocol(f) for f in found]
+
+
+def _in_folder(folder: str, found: list[str]) -> list[str]:
+    """Data files of a folder: hidden and underscore names (`_schema.json`, staging) are not data."""
+    base = PurePosixPath(local_path(folder)).as_posix()
+    files = []
+    for file in found:
+        inside = PurePosixPath(file).as_posix().removeprefix(base).split("/")
+        hidden = any(part.startswith((".", "_")) for part in inside if part)
+        if not hidden and format_of_name(file) is not None:
+            files.append(file)
+    if not files:
+        raise DataError(f"{folder} holds no data file ({', '.join(suffixes())})")
+    kinds = {str(format_of_name(f)) for f in files}
+    if len(kinds) > 1:
+        raise DataError(f"{folder} mixes formats ({', '.join(sorted(kinds))}); name the files, or a glob of one format")
+    return files
+
+
+def infer_format(files: list[str]) -> str:
+    """The one format that the files' suffixes say, or an error that asks for `format=`."""
+    kinds = {file: format_of_name(file) for file in files}
+    for file, kind in kinds.items():
+        if kind is None:
+            raise ParameterError(f"cannot tell the format of {file} from its name; pass format={choices()}")
+    found = sorted({str(kind) for kind in kinds.values()})
+    if len(found) > 1:
+        raise DataError(f"the files mix formats ({', '.join(found)}); open one format at a time")
+    return found[0]

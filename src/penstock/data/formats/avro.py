@@ -1,0 +1,57 @@
+"""Avro."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from penstock.core.errors import DataError
+from penstock.core.schema import Schema
+from penstock.data.files import filesystem, is_remote
+from penstock.data.formats.base import Format, OpenOptions, agree
+from penstock.data.partition import Partition, cast_frame, select
+
+
+class Avro(Format):
+    """Avro files, each of them one partition."""
+
+    name = "avro"
+    suffixes = (".avro",)
+
+    def open(self, files: list[str], options: OpenOptions) -> tuple[list[Partition], Schema]:
+        expected: dict[str, pl.DataType] | None = None
+        parts: list[AvroPartition] = []
+        for path in files:
+            found = AvroPartition(path, storage_options=options.storage_options).read()
+            expected = agree(expected, dict(found.schema), path, files[0], options.dtypes)
+            size = int(found.estimated_size())
+            parts.append(AvroPartition(path, found.height, size, storage_options=options.storage_options))
+        assert expected is not None
+        return [replace(p, dtypes=expected) for p in parts], Schema.from_polars(expected)
+
+
+@dataclass(frozen=True)
+class AvroPartition(Partition):
+    """One Avro file: its blocks have no index, so it is read as a whole."""
+
+    path: str
+    num_rows: int | None = None
+    num_bytes: int = 0
+    dtypes: dict[str, pl.DataType] | None = field(default=None, compare=False)
+    storage_options: dict[str, Any] | None = field(default=None, compare=False)
+
+    def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        try:
+            if is_remote(self.path):
+                with filesystem(self.path, self.storage_options).open(self.path, "rb") as file:
+                    frame = pl.read_avro(io.BytesIO(file.read()))
+            else:
+                frame = pl.read_avro(self.path)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise DataError(f"{self.path}: Avro is damaged or truncated ({error}); write the file again") from error
+        frame = frame if columns is None else select(frame, columns, self.path)
+        return cast_frame(frame, self.dtypes, self.path)

@@ -1,0 +1,177 @@
+"""Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.core.errors import ColumnNotFoundError, DataError, PenstockError
+from penstock.core.schema import Schema
+from penstock.data.files import filesystem, is_remote
+from penstock.data.formats.base import Format, FrameWriter, OpenOptions, agree, polars_schema
+from penstock.data.partition import Partition, cast_frame
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class Parquet(Format):
+    """Parquet files, in partitions of adjacent row groups; values in the names of Hive folders are columns too."""
+
+    name = "parquet"
+    suffixes = (".parquet", ".pq", ".parq")
+    can_write = True
+
+    def open(self, files: list[str], options: OpenOptions) -> tuple[list[Partition], Schema]:
+        expected: dict[str, pl.DataType] | None = None
+        parts: list[ParquetPartition] = []
+        for path in files:
+            metadata = _parquet_metadata(path, options.storage_options)
+            constants = hive_constants(path)
+            found = polars_schema(metadata.schema.to_arrow_schema()) | dict.fromkeys(constants, pl.String())
+            expected = agree(expected, found, path, files[0], options.dtypes)
+            parts += [replace(p, constants=constants) for p in _row_group_runs(path, metadata, options)]
+        assert expected is not None
+        return [replace(p, dtypes=expected) for p in parts], Schema.from_polars(expected)
+
+    @contextmanager
+    def writer(self, path: Path) -> Iterator[FrameWriter]:
+        writer = FrameFile(path)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
+@dataclass(frozen=True)
+class ParquetPartition(Partition):
+    """Some adjacent row groups of one parquet file."""
+
+    path: str
+    row_groups: tuple[int, ...]
+    first_row: int
+    num_rows: int
+    num_bytes: int = 0
+    dtypes: dict[str, pl.DataType] | None = field(default=None, compare=False)  # what the data set expects
+    storage_options: dict[str, Any] | None = field(default=None, compare=False)
+    constants: dict[str, Any] = field(default_factory=dict, compare=False)  # values that hive folders name
+
+    def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        try:
+            frame = self._decode([c for c in columns if c not in self.constants] if columns is not None else None)
+        except PenstockError:
+            raise
+        except (FileNotFoundError, PermissionError) as error:
+            raise DataError(f"{self.path} cannot be opened any more: {error}") from error
+        except pl.exceptions.ColumnNotFoundError:
+            known = pq.read_schema(self.path).names
+            missing = next((c for c in columns or () if c not in known), "?")
+            raise ColumnNotFoundError(missing, known, self.path) from None
+        except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
+            raise self._damaged(error) from error
+        except pl.exceptions.PanicException as error:  # what polars does on some damaged pages
+            raise self._damaged(error) from error
+        if frame.height != self.num_rows:
+            raise DataError(
+                f"{self.path}: row groups {list(self.row_groups)} held {self.num_rows} rows when the data set was "
+                f"opened and {frame.height} now; the file was changed, open the data set again"
+            )
+        if self.constants:
+            constant = [pl.lit(v).alias(n) for n, v in self.constants.items() if columns is None or n in columns]
+            frame = frame.with_columns(constant).select(columns or pl.all())
+        return cast_frame(frame, self.dtypes, self.path)
+
+    def _damaged(self, error: BaseException) -> DataError:
+        groups = ", ".join(map(str, self.row_groups))
+        return DataError(f"{self.path}: row group {groups} is damaged or truncated ({error}); write the file again")
+
+    def _decode(self, columns: list[str] | None) -> pl.DataFrame:
+        if is_remote(self.path):
+            with filesystem(self.path, self.storage_options).open(self.path, "rb") as file:
+                table = pq.ParquetFile(file).read_row_groups(list(self.row_groups), columns=columns)
+            if columns is not None and len(table.column_names) != len(columns):
+                missing = next(c for c in columns if c not in table.column_names)
+                raise ColumnNotFoundError(missing, table.column_names, self.path)
+            return pl.DataFrame(pl.from_arrow(table))
+        scan = pl.scan_parquet(self.path, glob=False, hive_partitioning=False, low_memory=True)
+        if columns == []:  # only the number of rows is wanted
+            return pl.DataFrame(height=self.num_rows)
+        if columns is not None:
+            scan = scan.select(columns)
+        return scan.slice(self.first_row, self.num_rows).collect()
+
+
+def _parquet_metadata(path: str, storage_options: dict[str, Any] | None) -> pq.FileMetaData:
+    try:
+        if is_remote(path):
+            with filesystem(path, storage_options).open(path, "rb") as file:
+                return pq.read_metadata(file)
+        if Path(path).stat().st_size == 0:
+            raise DataError(f"{path} is empty (0 bytes), not a parquet file; write it again or leave it out")
+        return pq.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is not a whole parquet file ({error}); it may be truncated: write it again") from error
+
+
+def _row_group_runs(path: str, metadata: pq.FileMetaData, options: OpenOptions) -> list[ParquetPartition]:
+    """Adjacent row groups together as long as they stay within `part_size`."""
+    parts: list[ParquetPartition] = []
+    run: list[int] = []
+    first = rows = size = 0
+
+    def close() -> None:
+        nonlocal run, first, rows, size
+        if run and rows:
+            parts.append(ParquetPartition(path, tuple(run), first, rows, size, storage_options=options.storage_options))
+        first, rows, size, run = first + rows, 0, 0, []
+
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        if run and size + group.total_byte_size > options.part_size:
+            close()
+        run.append(index)
+        rows += group.num_rows
+        size += group.total_byte_size
+    close()
+    return parts
+
+
+def hive_constants(path: str) -> dict[str, str | None]:
+    """The values that a file's folders name, as Hive spells them.
+
+    >>> hive_constants("data/day=2024-01-02/country=__HIVE_DEFAULT_PARTITION__/part-0.parquet")
+    {'day': '2024-01-02', 'country': None}
+    """
+    pairs = [folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder]
+    return {name: None if value == HIVE_NULL else unquote(value) for name, value in pairs}
+
+
+def hive_dtypes(path: str, described: Schema | None) -> dict[str, str]:
+    """The dtypes of columns that folder names hold as text, where a schema tells them."""
+    names = hive_constants(path) if described is not None else {}
+    return {n: column.dtype for n in names if (column := described.get(n)) is not None}  # type: ignore[union-attr]
+
+
+class FrameFile:
+    """Frames to one file, a row group each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, frame: pl.DataFrame) -> None:
+        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._path, table.schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

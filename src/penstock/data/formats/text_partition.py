@@ -1,0 +1,184 @@
+"""A byte range of a text file: read by the fast kernel where the columns allow, by polars otherwise."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.core import dtypes as dt
+from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.data import bad_lines
+from penstock.data.formats.text_bytes import read_bytes
+from penstock.data.formats.text_layout import TextLayout
+from penstock.data.partition import Partition
+
+_MOST_REPORTED = 1000
+
+
+@dataclass(frozen=True)
+class TextPartition(Partition):
+    """Whole records in bytes `[start, end)` of one file."""
+
+    path: str
+    start: int
+    end: int
+    layout: TextLayout
+    storage_options: dict[str, Any] | None = field(default=None, compare=False)
+    bytes_per_row: float = field(default=100.0, compare=False)  # of the file's first lines
+
+    @property
+    def estimated_rows(self) -> int:
+        return max(1, round(self.num_bytes / self.bytes_per_row))
+
+    @property
+    def num_rows(self) -> None:  # type: ignore[override]
+        return None
+
+    @property
+    def num_bytes(self) -> int:  # type: ignore[override]
+        return self.end - self.start
+
+    def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        for name in columns or ():
+            if name not in self.layout.dtypes:
+                raise ColumnNotFoundError(name, self.layout.names, self.path)
+        wanted = list(columns) if columns is not None else list(self.layout.names)
+        buffer = read_bytes(self.path, self.start, self.end, self.storage_options)
+        if self.layout.suits(buffer):
+            from penstock.data.formats.text_kernel import parse
+
+            frame, errors, rows_before_skip = parse(buffer, self.layout, wanted)
+            if errors:
+                self._report(errors, rows_before_skip)
+            return frame
+        return self._read_general(buffer, wanted)
+
+    def count(self) -> int:
+        if self.layout.on_error == "skip" or self.layout.quote is not None:
+            return self.read(self.layout.names[:1]).height
+        buffer = read_bytes(self.path, self.start, self.end, self.storage_options)
+        from penstock.kernels.cpu_text import count_lines
+
+        return count_lines(buffer)
+
+    # The general path: polars, after the records have been checked for their number of fields.
+
+    def _read_general(self, buffer: np.ndarray, wanted: list[str]) -> pl.DataFrame:
+        even = self._looks_even(buffer)
+        if not even:
+            buffer = self._checked(buffer)
+        text = buffer.tobytes()
+        try:
+            return self._cast(self._parse(text, self._polars_dtypes(), wanted), wanted)
+        except pl.exceptions.PolarsError:
+            # Some field does not parse, or lines too long made up for others: read it all as text to find out.
+            text = self._checked(buffer).tobytes() if even else text
+            return self._careful(text, wanted)
+
+    def _looks_even(self, buffer: np.ndarray) -> bool:
+        """Whether there are as many separators as there should be: cheap, and polars refuses lines that are too long,
+        so a line that is too short cannot hide behind one."""
+        from penstock.kernels.cpu_lines import count_byte
+        from penstock.kernels.cpu_text import count_lines
+
+        if self.layout.quote is not None or self.layout.on_error != "raise":
+            return False
+        return count_byte(buffer, ord(self.layout.separator)) == count_lines(buffer) * (len(self.layout.names) - 1)
+
+    def _checked(self, buffer: np.ndarray) -> np.ndarray:
+        """The records that have the right number of fields, after saying which have not."""
+        from penstock.kernels.cpu_lines import ragged_records
+
+        separator, expected = ord(self.layout.separator), len(self.layout.names)
+        quote = ord(self.layout.quote) if self.layout.quote else -1
+        _, bad, num_bad = ragged_records(buffer, separator, quote, expected, _MOST_REPORTED)
+        if not num_bad:
+            return buffer
+        self._report([(int(r), f"{f} fields, {expected} expected") for r, _, _, f in bad], num_bad)
+        return self._without(buffer, bad, num_bad) if self.layout.on_error == "skip" else buffer
+
+    def _parse(self, text: bytes, schema: dict[str, pl.DataType], wanted: list[str]) -> pl.DataFrame:
+        if not text:
+            return pl.DataFrame(schema={n: schema[n] for n in wanted})
+        return pl.read_csv(
+            io.BytesIO(text),
+            has_header=False,
+            columns=[self.layout.names.index(n) for n in wanted],
+            schema=schema,
+            separator=self.layout.separator,
+            quote_char=self.layout.quote,
+            truncate_ragged_lines=self.layout.on_error == "null",
+            raise_if_empty=False,
+        ).select(wanted)
+
+    def _polars_dtypes(self) -> dict[str, pl.DataType]:
+        """What polars parses: hex columns come as text and are converted after."""
+        return {
+            n: pl.String() if self.layout.dtypes[n] in dt.HEX else dt.to_polars(self.layout.dtypes[n])
+            for n in self.layout.names
+        }
+
+    def _cast(self, frame: pl.DataFrame, wanted: list[str]) -> pl.DataFrame:
+        hexed = [
+            pl.col(n).str.to_integer(base=16, dtype=dt.to_polars(self.layout.dtypes[n]))  # type: ignore[arg-type]
+            for n in wanted
+            if self.layout.dtypes[n] in dt.HEX
+        ]
+        return frame.with_columns(hexed) if hexed else frame
+
+    def _careful(self, text: bytes, wanted: list[str]) -> pl.DataFrame:
+        raw = self._parse(text, dict.fromkeys(self.layout.names, pl.String()), wanted)
+        columns, errors, bad_rows = [], [], np.zeros(raw.height, bool)
+        for name in wanted:
+            series, dtype = raw[name], self.layout.dtypes[name]
+            if dtype in dt.HEX:
+                parsed = series.str.to_integer(base=16, dtype=dt.to_polars(dtype), strict=False)  # type: ignore[arg-type]
+            elif dtype == "bool":
+                parsed = series.str.to_lowercase().replace_strict(
+                    {"true": True, "false": False, "1": True, "0": False}, default=None, return_dtype=pl.Boolean
+                )
+            else:
+                parsed = series.cast(dt.to_polars(dtype), strict=False)
+            broken = (parsed.is_null() & series.is_not_null()).to_numpy()
+            for row in np.flatnonzero(broken)[:_MOST_REPORTED]:
+                errors.append((int(row), f"column {name!r}: {series[int(row)]!r} is not a valid {dtype}"))
+            bad_rows |= broken
+            columns.append(parsed)
+        if errors:
+            self._report(sorted(errors), int(bad_rows.sum()))
+        frame = pl.DataFrame(columns)
+        return frame.filter(pl.Series(~bad_rows)) if self.layout.on_error == "skip" else frame
+
+    def _without(self, buffer: np.ndarray, bad: np.ndarray, num_bad: int) -> np.ndarray:
+        if num_bad > len(bad):
+            raise DataError(
+                f"{self.path}: more than {_MOST_REPORTED} ragged lines in {self.num_bytes} bytes; "
+                f"is separator {self.layout.separator!r} with {len(self.layout.names)} columns right?"
+            )
+        keep, last = [], 0
+        for _, start, end, _ in bad:
+            keep.append(buffer[last:start])
+            last = min(end + 1, len(buffer))
+        keep.append(buffer[last:])
+        return np.concatenate(keep)
+
+    def _report(self, errors: list[tuple[int, str]], count: int) -> None:
+        """Raise on the first malformed line, or count them all."""
+        row, text = errors[0]
+        where = f"line {self._lines_before() + row + 1}: {text}"
+        if self.layout.on_error == "raise":
+            more = f" ({count - 1} more in this part)" if count > 1 else ""
+            raise DataError(
+                f"{self.path}, {where}{more}; mend the line, or pass on_error='skip' (drop such lines) or 'null'"
+            )
+        bad_lines.note(self.path, count, where)
+
+    def _lines_before(self) -> int:
+        if self.start == 0:
+            return 0
+        return int(np.count_nonzero(read_bytes(self.path, 0, self.start, self.storage_options) == 10))

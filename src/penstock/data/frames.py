@@ -1,0 +1,39 @@
+"""From frames in memory to partitions and a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from penstock.core.errors import ParameterError
+from penstock.core.schema import Schema
+from penstock.data.partition import FramePartition, Partition
+
+
+def open_frame(source: Any, part_size: int) -> tuple[list[Partition], Schema]:
+    """Partitions of a frame in memory: polars, pandas, Arrow, or a mapping of arrays."""
+    frame = to_polars(source)
+    rows = max(1, frame.height)
+    step = max(1, min(rows, int(rows * part_size / max(1, frame.estimated_size()))))
+    parts = [FramePartition(frame.slice(at, step)) for at in range(0, rows, step)]
+    return list(parts), Schema.from_polars(frame.schema)
+
+
+def to_polars(source: Any) -> pl.DataFrame:
+    """A polars frame from a polars, pandas or Arrow one, or from a mapping of arrays."""
+    if isinstance(source, pl.DataFrame):
+        return source
+    if isinstance(source, pl.LazyFrame):
+        return source.collect()
+    if isinstance(source, (pa.Table, pa.RecordBatch)):
+        return pl.DataFrame(pl.from_arrow(source))
+    if isinstance(source, Mapping):
+        return pl.DataFrame(dict(source))
+    if type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns"):
+        return pl.from_pandas(source)
+    raise ParameterError(
+        f"cannot read data from {type(source).__name__}; give paths, a polars, pandas or Arrow frame, or a dict"
+    )
