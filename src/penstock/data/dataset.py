@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -217,8 +218,10 @@ class Dataset:
     ) -> list[Dataset]:
         """Disjoint data sets that together hold every row.
 
-        At random with exact proportions (inside each value of `stratify`, when given); or `by` the hash of some
-        columns, so that all rows of a user stay together; or by `time`: the earliest rows first.
+        At random with exact proportions, every choice of rows equally likely (inside each value of `stratify`, when
+        given, to the row; null and NaN are one value); or `by` the hash of some columns, so that all rows of a user
+        stay together; or by `time`: the earliest rows first, rows of one time together, rows without one with the
+        earliest.
 
         >>> train, valid = Dataset({"x": list(range(10))}).split([0.8, 0.2])
         >>> train.num_rows, valid.num_rows
@@ -226,14 +229,14 @@ class Dataset:
         """
         for fraction in fractions:
             check("fractions", fraction, Real(min=0))
-        if len(fractions) < 2 or sum(fractions) <= 0:
+        if len(fractions) < 2 or not 0 < sum(fractions) < float("inf"):
             raise ParameterError(f"fractions must be two or more numbers with a sum above 0, got {list(fractions)}")
         if sum(x is not None for x in (by, time, stratify)) > 1:
             raise ParameterError("split takes at most one of by, time and stratify")
         shares = tuple(float(f) for f in fractions)
         if by is not None:
             keys = (by,) if isinstance(by, str) else tuple(by)
-            self._schema.select(keys)
+            self._key_columns(keys)
             return [self._kept(split.HashSplit(shares, i, seed, keys)) for i in range(len(shares))]
         if time is not None:
             return self._split_by_time(shares, time)
@@ -243,34 +246,33 @@ class Dataset:
         return self.map(function, self._schema, keeps_rows=False)
 
     def _split_by_time(self, shares: tuple[float, ...], column: str) -> list[Dataset]:
-        self._schema.select([column])
-        values = self.to_polars([column])[column].drop_nulls().sort()
-        bounds = [values[int(c)] if c < len(values) else None for c in split.cuts(shares, len(values))[:-1]]
-        lows, highs = [None, *bounds], [*bounds, None]
-        return [self._kept(split.TimeSplit(column, lo, hi)) for lo, hi in zip(lows, highs, strict=True)]
+        self._key_columns([column])
+        bounds = split.time_bounds(self.to_polars([column])[column], shares)
+        missing = next(i for i, share in enumerate(shares) if share > 0)
+        return [self._kept(split.TimeSplit(column, bounds, i, missing)) for i in range(len(shares))]
 
-    def _split_at_random(self, shares: tuple[float, ...], seed: int, stratify: str | None) -> list[Dataset]:
+    def _split_at_random(self, shares: Sequence[float | Fraction], seed: int, stratify: str | None) -> list[Dataset]:
         if stratify is not None:
-            self._schema.select([stratify])
-        count = partial(tasks.strata, column=stratify)
-        per_part = list(resolve().map(count, self._parts))
-        total: dict[object, int] = {}
-        firsts = []
-        for counts in per_part:
-            firsts.append({value: total.get(value, 0) for value in counts})
-            for value, n in counts.items():
-                total[value] = total.get(value, 0) + n
+            self._key_columns([stratify])
+        counted = list(resolve().map(partial(tasks.strata, column=stratify), self._parts))
+        strata = split.allot(counted, shares, seed)
         names = tuple(self._schema.names)
         return [
             Dataset.from_partitions(
                 [
-                    MappedPartition(p, split.RowSplit(shares, i, seed, f, total, stratify), names, False)
-                    for p, f in zip(self._parts, firsts, strict=True)
+                    MappedPartition(part, split.RowSplit(which, own, stratify), names, False)
+                    for part, own in zip(self._parts, strata, strict=True)
                 ],
                 self._schema,
             )
-            for i in range(len(shares))
+            for which in range(len(shares))
         ]
+
+    def _key_columns(self, names: Sequence[str]) -> None:
+        """Refuse columns that are not there, or that cannot tell rows apart."""
+        for column in self._schema.select(names):
+            if column.is_list:
+                raise SchemaError(f"column {column.name!r} holds lists, and rows are told apart by single values")
 
     def sample(
         self, fraction: float | None = None, *, num_rows: int | None = None, seed: int = 0, stratify: str | None = None
@@ -280,15 +282,17 @@ class Dataset:
             raise ParameterError("sample takes either fraction or num_rows")
         if num_rows is not None:
             check("num_rows", num_rows, Int(min=0, max=self.num_rows))
-            fraction = num_rows / max(1, self.num_rows)
-        check("fraction", fraction, Real(min=0, max=1))
-        return self._split_at_random((float(fraction), 1.0 - float(fraction)), seed, stratify)[0]  # type: ignore[arg-type]
+            share = Fraction(num_rows, max(1, self.num_rows))
+        else:
+            check("fraction", fraction, Real(min=0, max=1))
+            share = Fraction(float(fraction)).limit_denominator(2**30)  # type: ignore[arg-type]
+        return self._split_at_random((share, 1 - share), seed, stratify)[0]
 
     # Changes that move rows between partitions.
 
     def shuffle_by_keys(self, keys: Sequence[str], num_partitions: int | None = None, engine: Any = None) -> Dataset:
         """Equal keys into equal partitions (out of core; the order inside a key stays)."""
-        self._schema.select(keys)
+        self._key_columns(keys)
         assign = partial(exchange.by_key, keys=tuple(keys), num_buckets=num_partitions or self.num_partitions)
         return self._exchanged(assign, num_partitions or self.num_partitions, engine)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
+import polars.selectors as selectors
 
 from penstock.core.errors import ColumnNotFoundError, DataError
 
@@ -136,10 +138,19 @@ def cast_frame(frame: pl.DataFrame, dtypes: dict[str, pl.DataType] | None, path:
     return pl.DataFrame(columns)
 
 
+def named(columns: Sequence[str]) -> Any:
+    """Columns by their names as they are: polars takes names like `*` and `^a.*$` for patterns.
+
+    >>> pl.DataFrame({"a": [1], "*": [2]}).select(named(["*"])).columns
+    ['*']
+    """
+    return selectors.by_name(*columns) if columns else []
+
+
 def select(frame: pl.DataFrame, columns: Sequence[str], where: str) -> pl.DataFrame:
     """Some columns of a frame; one that is not there is an error that names `where`."""
     try:
-        return frame.select(columns)
+        return frame.select(named(columns))
     except pl.exceptions.ColumnNotFoundError:
         missing = next(c for c in columns if c not in frame.columns)
         raise ColumnNotFoundError(missing, frame.columns, where) from None

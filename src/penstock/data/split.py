@@ -1,89 +1,184 @@
 """Splitting and sampling rows exactly and repeatably, without moving them.
 
-Every row has a number, in its stratum or in the data set. A keyed permutation of these numbers (a Feistel network,
-so nothing is stored) spreads them evenly, and the first x % of the permuted numbers are the first split: exact
-proportions, the same rows on every run, on any engine.
+Every row has a number in its stratum (all rows are one stratum unless `stratify` is given). A permutation that belongs
+to the seed and the stratum spreads these numbers, and the first x % of them are the first split: exact proportions, the
+same rows on every run and on any engine. Strata are told apart by the hash of their value, so that a missing value is
+one, whatever it looks like.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-_ROUNDS = 6
+from penstock.core.errors import DataError
+
+_ROUNDS = 8
+_SMALL = 4096  # rows up to which a stratum is permuted by sorting: a Feistel network of few bits is not uniform
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
-def permuted(numbers: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Where a seeded permutation of `range(count)` sends each of `numbers`.
+def permuted(numbers: np.ndarray, counts: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Where the permutation of `range(counts[i])` that `keys[i]` names sends `numbers[i]`, for every i.
 
-    >>> sorted(permuted(np.arange(10), 10, seed=3).tolist()) == list(range(10))
+    Short ranges are ordered by a random number for each place; long ones go through a Feistel network, which needs no
+    memory.
+
+    >>> sorted(permuted(np.arange(10), np.full(10, 10), np.full(10, 3)).tolist()) == list(range(10))
     True
     """
-    half = np.uint64(max(1, (int(count - 1).bit_length() + 1) // 2)) if count > 1 else np.uint64(1)
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    values = np.asarray(numbers, np.uint64).copy()
-    keys = np.random.default_rng(seed).integers(0, 2**63, _ROUNDS, dtype=np.uint64)
-    outside = np.ones(len(values), bool)
-    while outside.any():  # the network permutes a power of four; numbers that land beyond `count` walk on
-        current = values[outside]
-        left, right = current >> half, current & mask
-        for key in keys:
-            left, right = right, (left ^ _mix(right + key)) & mask
-        values[outside] = (left << half) | right
-        outside = values >= np.uint64(count)
+    places = np.asarray(numbers, np.int64).copy()
+    counts, keys = np.asarray(counts, np.int64), np.asarray(keys, np.uint64)
+    small = counts <= _SMALL
+    if small.any():
+        places[small] = _sorted_places(places[small], counts[small], keys[small])
+    if not small.all():
+        places[~small] = _network_places(places[~small], counts[~small], keys[~small])
+    return places
+
+
+def _sorted_places(numbers: np.ndarray, counts: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Every range that occurs, written out once, with each place's rank by a random number of its own."""
+    distinct, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    sizes = counts[first]
+    starts = np.cumsum(sizes) - sizes
+    owner = np.repeat(np.arange(len(distinct)), sizes)
+    inside = np.arange(len(owner)) - starts[owner]
+    with np.errstate(over="ignore"):
+        draws = _mix(_mix(distinct)[owner] + inside.astype(np.uint64) * np.uint64(_GOLDEN))
+    ranks = np.empty(len(owner), np.int64)
+    ranks[np.lexsort((draws, owner))] = inside
+    return ranks[starts[which] + numbers]
+
+
+def _network_places(numbers: np.ndarray, counts: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """A Feistel network over the next power of four; numbers that land beyond their range walk on."""
+    half = ((np.frexp((counts - 1).astype(np.float64))[1] + 1) // 2).astype(np.uint64)
+    values = numbers.astype(np.uint64)
+    outside = np.arange(len(values))
+    while len(outside):
+        bits = half[outside]
+        mask = (np.uint64(1) << bits) - np.uint64(1)
+        left, right = values[outside] >> bits, values[outside] & mask
+        with np.errstate(over="ignore"):
+            for turn in range(1, _ROUNDS + 1):
+                key = _mix(keys[outside] + np.uint64(turn * _GOLDEN % 2**64))
+                left, right = right, (left ^ _mix(right + key)) & mask
+        values[outside] = (left << bits) | right
+        outside = outside[values[outside] >= counts[outside].astype(np.uint64)]
     return values.astype(np.int64)
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
+    """SplitMix64's output function."""
     with np.errstate(over="ignore"):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return x ^ (x >> np.uint64(31))
 
 
-def cuts(fractions: Sequence[float], count: int) -> np.ndarray:
-    """Split points of `count` rows: rounded so that they add up.
+def shares(fractions: Sequence[float | Fraction], counts: np.ndarray | Sequence[int]) -> np.ndarray:
+    """Rows of each split in each stratum, `(strata, splits)`: every stratum adds up, and so does every split.
 
-    >>> cuts([0.8, 0.2], 11).tolist()
-    [9, 11]
+    A stratum whose share is not a whole number gets the rows left over in turn with the strata beside it.
+
+    >>> shares([0.8, 0.2], [11]).tolist(), shares([0.5, 0.5], [1, 1, 1, 1]).tolist()
+    ([[9, 2]], [[1, 0], [0, 1], [1, 0], [0, 1]])
     """
-    return np.rint(np.cumsum(fractions) / sum(fractions) * count).astype(np.int64)
+    exact = [Fraction(f).limit_denominator(2**30) for f in fractions]
+    left, rest = np.asarray(counts, np.int64), sum(exact, Fraction(0))
+    given = np.zeros((len(left), len(exact)), np.int64)
+    for which, fraction in enumerate(exact):
+        part = (fraction / rest).limit_denominator(2**30) if rest else Fraction(0)
+        whole, remainder = np.divmod(left * part.numerator, part.denominator)
+        seen = np.concatenate([[0], np.cumsum(remainder)]) * 2 + part.denominator  # halves round up
+        given[:, which] = whole + np.diff(seen // (2 * part.denominator))
+        left, rest = left - given[:, which], rest - fraction
+    return given
 
 
-@dataclass(frozen=True)
+class Strata(NamedTuple):
+    """The strata of one partition, by the hash of their value in ascending order."""
+
+    hashes: np.ndarray
+    first: np.ndarray  # the number of the stratum's first row in this partition
+    counts: np.ndarray  # the stratum's rows in the whole data set
+    keys: np.ndarray  # which permutation
+    ends: np.ndarray  # (strata, splits): where each split ends in the permuted numbers
+
+
+def count_strata(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct hashes of one partition's strata and the rows of each."""
+    return np.unique(hashes, return_counts=True)
+
+
+def allot(counted: Sequence[tuple[np.ndarray, np.ndarray]], fractions: Sequence[Any], seed: int) -> list[Strata]:
+    """What each partition must know to choose its rows, from what `count_strata` found in all of them."""
+    sizes = [len(hashes) for hashes, _ in counted]
+    hashes = np.concatenate([h for h, _ in counted]).astype(np.uint64)
+    rows = np.concatenate([c for _, c in counted]).astype(np.int64)
+    distinct, which = np.unique(hashes, return_inverse=True)
+    order = np.argsort(which, kind="stable")  # by stratum, the partitions in their order
+    total = np.bincount(which, rows, len(distinct)).astype(np.int64)
+    before = np.cumsum(rows[order]) - rows[order]
+    first = np.empty(len(rows), np.int64)
+    first[order] = before - (np.cumsum(total) - total)[which[order]]
+    keys = _mix(distinct ^ _mix(np.array([seed * _GOLDEN + 1 & 2**64 - 1], np.uint64)))
+    turn = np.argsort(keys, kind="stable")  # at random: which strata get a row left over has nothing to do with values
+    ends = np.empty((len(distinct), len(fractions)), np.int64)
+    ends[turn] = np.cumsum(shares(fractions, total[turn]), axis=1)
+    cuts = np.cumsum(sizes)[:-1]
+    return [
+        Strata(distinct[w], f, total[w], keys[w], ends[w])
+        for w, f in zip(np.split(which, cuts), np.split(first, cuts), strict=True)
+    ]
+
+
+def strata_hashes(frame: pl.DataFrame, stratify: str | None) -> np.ndarray:
+    """What tells the strata of a frame's rows apart."""
+    from penstock.data.keys import stable_hashes
+
+    return np.zeros(frame.height, np.uint64) if stratify is None else stable_hashes(frame[stratify])
+
+
+@dataclass(frozen=True, eq=False)
 class RowSplit:
-    """Keeps the rows of one split of one partition. `first` and `counts` are per stratum (None: one stratum)."""
+    """Keeps the rows of one split of one partition."""
 
-    fractions: tuple[float, ...]
     which: int
-    seed: int
-    first: Mapping[object, int]
-    counts: Mapping[object, int]
+    strata: Strata
     stratify: str | None = None
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
-        keep = np.zeros(frame.height, bool)
-        if self.stratify is None:
-            keep[:] = self._chosen(np.arange(frame.height), None)
-        else:
-            for (value,), rows in _positions(frame[self.stratify]):
-                keep[rows] = self._chosen(np.arange(len(rows)), value)
-        return frame.filter(pl.Series(keep))
+        hashes, strata = strata_hashes(frame, self.stratify), self.strata
+        stratum = np.searchsorted(strata.hashes, hashes)
+        known = stratum < len(strata.hashes)
+        known[known] = strata.hashes[stratum[known]] == hashes[known]
+        numbers = _ranks(stratum, len(strata.hashes) + 1)
+        if known.all():
+            numbers += strata.first[stratum]
+            known = numbers < strata.counts[stratum]
+        if not known.all():
+            raise DataError(
+                "the rows are not those that the split was made of; files must not change, and functions on the way "
+                "must always give the same rows: split the data again"
+            )
+        places = permuted(numbers, strata.counts[stratum], strata.keys[stratum])
+        return frame.filter(pl.Series((places[:, None] >= strata.ends[stratum]).sum(axis=1) == self.which))
 
-    def _chosen(self, numbers: np.ndarray, stratum: object) -> np.ndarray:
-        count = self.counts[stratum]
-        spread = permuted(numbers + self.first[stratum], count, self.seed)
-        return np.searchsorted(cuts(self.fractions, count), spread, side="right") == self.which
 
-
-def _positions(series: pl.Series) -> list[tuple[tuple, np.ndarray]]:
-    frame = pl.DataFrame({"value": series, "row": np.arange(len(series))})
-    grouped = frame.group_by("value", maintain_order=True).agg("row")
-    return [((v,), rows.to_numpy()) for v, rows in zip(grouped["value"], grouped["row"], strict=True)]
+def _ranks(groups: np.ndarray, num_groups: int) -> np.ndarray:
+    """The number of each item among those of its group."""
+    order = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups, minlength=num_groups)
+    ranks = np.empty(len(groups), np.int64)
+    ranks[order] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return ranks
 
 
 @dataclass(frozen=True)
@@ -98,23 +193,54 @@ class HashSplit:
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         from penstock.data.exchange import row_hashes
 
-        bounds = np.cumsum(self.fractions) / sum(self.fractions)
+        bounds = np.cumsum(self.fractions)
+        bounds /= bounds[-1]  # not by sum(), which may round another way and leave a key beyond the last bound
         share = (row_hashes(frame, self.keys, self.seed) >> np.uint64(11)).astype(np.float64) / 2**53
         return frame.filter(pl.Series(np.searchsorted(bounds, share, side="right") == self.which))
 
 
 @dataclass(frozen=True)
 class TimeSplit:
-    """Keeps the rows whose time lies in `[low, high)`; None is open. Rows without a time go with the earliest."""
+    """Keeps the rows of one stretch of time: those at or after exactly `which` of the `bounds`.
+
+    A bound of None lies beyond every row. Rows without a time (null, NaN) go to split `missing`.
+    """
 
     column: str
-    low: Any
-    high: Any
+    bounds: tuple[Any, ...]
+    which: int
+    missing: int
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
-        keep = pl.lit(True)
-        if self.low is not None:
-            keep &= pl.col(self.column) >= self.low
-        if self.high is not None:
-            keep &= pl.col(self.column) < self.high
-        return frame.filter(keep.fill_null(self.low is None))
+        times = known_times(frame[self.column])
+        passed = np.zeros(frame.height, np.int64)
+        for bound in self.bounds:
+            if bound is not None:
+                passed += (times >= pl.Series([bound], dtype=times.dtype)).fill_null(False).to_numpy()
+        return frame.filter(pl.Series(np.where(times.is_null().to_numpy(), self.missing, passed) == self.which))
+
+
+def known_times(times: pl.Series) -> pl.Series:
+    """A column of times with NaN as null."""
+    return times.fill_nan(None) if times.dtype.is_float() else times
+
+
+def time_bounds(times: pl.Series, fractions: Sequence[float]) -> tuple[Any, ...]:
+    """The first time of each split but the first; None where no row is left for it.
+
+    Rows of one time stay together, so a cut inside them moves to the nearer edge.
+
+    >>> time_bounds(pl.Series([1, 2, 3, 4]), [0.5, 0.5]), time_bounds(pl.Series([1, 2]), [0.9, 0.1])
+    ((3,), (None,))
+    >>> time_bounds(pl.Series([1, 1, 1, 2]), [0.5, 0.5])
+    (2,)
+    """
+    times = known_times(times).drop_nulls().sort()
+    bounds: list[Any] = []
+    for cut in np.cumsum(shares(fractions, [len(times)])[0])[:-1].tolist():
+        if cut < len(times):
+            low = int(times.search_sorted(times[cut], side="left"))
+            high = int(times.search_sorted(times[cut], side="right"))
+            cut = low if cut - low <= high - cut else high
+        bounds.append(times[cut] if cut < len(times) else None)
+    return tuple(bounds)

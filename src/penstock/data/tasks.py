@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from penstock.core.schema import Schema
+from penstock.data import split
 from penstock.data.bad_lines import collecting
 from penstock.data.partition import Partition
 
@@ -37,11 +38,12 @@ def permute(frame: pl.DataFrame, seed: int, index: int) -> pl.DataFrame:
     return frame[np.random.default_rng([seed, 2, index]).permutation(frame.height)]
 
 
-def strata(part: Partition, column: str | None) -> dict[object, int]:
+def strata(part: Partition, column: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """The strata of one partition and the rows of each (see `penstock.data.split`)."""
     if column is None:
-        return {None: part.count()}
-    counts = part.read([column])[column].value_counts(name="rows")
-    return dict(zip(counts[column].to_list(), counts["rows"].to_list(), strict=True))
+        return np.zeros(1, np.uint64), np.array([part.count()])
+    with collecting():  # counting is not the place to report bad lines; reading is
+        return split.count_strata(split.strata_hashes(part.read([column]), column))
 
 
 def join(left: pl.DataFrame, right: pl.DataFrame, on: list[str], how: str, suffix: str) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines, collecting
 from penstock.data.files import filesystem, is_remote, local_path
 from penstock.data.formats.parquet import HIVE_NULL
-from penstock.data.partition import Partition
+from penstock.data.partition import Partition, named
 from penstock.engine import Engine
 from penstock.engine.base import groups
 
@@ -149,7 +149,7 @@ class _Files:
 
     def _append(self, prefix: str, frame: pl.DataFrame) -> None:
         """Collect rows until a row group is full: small partitions must not make small row groups."""
-        table = frame.select(self.schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self.arrow)
+        table = frame.select(named(self.schema.names)).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self.arrow)
         held = self.pending.setdefault(prefix, [])
         held.append(table)
         size = self.options.row_group_size

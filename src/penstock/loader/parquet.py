@@ -235,11 +235,14 @@ def _same_bits(stored: np.dtype, wanted: str) -> bool:
 
 def _column_chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], ColumnChunk]:
     """Every column chunk of the file that the kernels understand, by row group and column."""
+    fields = [field for field in metadata.schema.to_arrow_schema() for _ in range(_num_leaves(field.type))]
+    if len(fields) != metadata.num_columns:  # a type whose leaves nobody told us of: names could be mistaken
+        return {}
     leaves = {}
-    for c in range(metadata.num_columns):
-        levels = _levels(metadata, c)
+    for c, field in enumerate(fields):
+        levels = _levels(metadata.schema.column(c), field)
         if levels is not False:
-            leaves[c] = metadata.schema.column(c).path.split(".")[0], levels
+            leaves[c] = field.name, levels
     chunks = {}
     for group_index in range(metadata.num_row_groups):
         group = metadata.row_group(group_index)
@@ -266,13 +269,23 @@ def _column_chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], ColumnChu
     return chunks
 
 
-def _levels(metadata: pq.FileMetaData, number: int) -> tuple[int, int] | Literal[False] | None:
+def _num_leaves(kind: pa.DataType) -> int:
+    """How many columns of the file a field of this type takes.
+
+    A column's name is that of its field: the path of its leaf joins names by dots, which names may contain.
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return _num_leaves(kind.storage_type)
+    if pa.types.is_nested(kind):  # a map has one child here, of its entries
+        return sum(_num_leaves(kind.field(i).type) for i in range(kind.num_fields))
+    return 1
+
+
+def _levels(leaf: pq.ColumnSchema, field: pa.Field) -> tuple[int, int] | Literal[False] | None:
     """None for a flat column, the levels of a list of numbers, False for anything deeper."""
-    leaf = metadata.schema.column(number)
-    if leaf.max_repetition_level == 0:
-        return None if leaf.max_definition_level <= 1 and leaf.path == leaf.name else False
-    field = metadata.schema.to_arrow_schema().field(leaf.path.split(".")[0])
-    if leaf.max_repetition_level > 1 or not (pa.types.is_list(field.type) or pa.types.is_large_list(field.type)):
+    if not pa.types.is_nested(field.type):
+        return None if leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1 else False
+    if leaf.max_repetition_level != 1 or not (pa.types.is_list(field.type) or pa.types.is_large_list(field.type)):
         return False
     empty = int(field.nullable)
     item = empty + 1 + int(field.type.value_field.nullable)

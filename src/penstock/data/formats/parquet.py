@@ -17,7 +17,7 @@ from penstock.core.errors import ColumnNotFoundError, DataError, PenstockError
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions, agree, polars_schema
-from penstock.data.partition import Partition, cast_frame
+from penstock.data.partition import Partition, cast_frame, named, select
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -85,7 +85,8 @@ class ParquetPartition(Partition):
             )
         if self.constants:
             constant = [pl.lit(v).alias(n) for n, v in self.constants.items() if columns is None or n in columns]
-            frame = frame.with_columns(constant).select(columns or pl.all())
+            frame = frame.with_columns(constant)
+            frame = frame if columns is None else select(frame, columns, self.path)
         return cast_frame(frame, self.dtypes, self.path)
 
     def _damaged(self, error: BaseException) -> DataError:
@@ -104,7 +105,7 @@ class ParquetPartition(Partition):
         if columns == []:  # only the number of rows is wanted
             return pl.DataFrame(height=self.num_rows)
         if columns is not None:
-            scan = scan.select(columns)
+            scan = scan.select(named(columns))
         return scan.slice(self.first_row, self.num_rows).collect()
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from penstock.data.formats.text_layout import TextLayout
+from penstock.data.partition import named
 from penstock.kernels import cpu_text
 
 
@@ -20,7 +21,7 @@ def parse(buffer: np.ndarray, layout: TextLayout, wanted: list[str]) -> tuple[pl
     errors = [(error.line, _describe(error, layout)) for error in parsed.errors]
     if errors and layout.on_error == "raise":
         return pl.DataFrame(), errors, parsed.num_bad_lines
-    return parsed.to_polars(layout.names).select(wanted), errors, parsed.num_bad_lines
+    return parsed.to_polars(layout.names).select(named(wanted)), errors, parsed.num_bad_lines
 
 
 def _describe(error: cpu_text.LineError, layout: TextLayout) -> str:

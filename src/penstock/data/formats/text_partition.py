@@ -15,7 +15,7 @@ from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.data import bad_lines
 from penstock.data.formats.text_bytes import read_bytes
 from penstock.data.formats.text_layout import TextLayout
-from penstock.data.partition import Partition
+from penstock.data.partition import Partition, named
 
 _MOST_REPORTED = 1000
 
@@ -114,7 +114,7 @@ class TextPartition(Partition):
             quote_char=self.layout.quote,
             truncate_ragged_lines=self.layout.on_error == "null",
             raise_if_empty=False,
-        ).select(wanted)
+        ).select(named(wanted))
 
     def _polars_dtypes(self) -> dict[str, pl.DataType]:
         """What polars parses: hex columns come as text and are converted after."""
