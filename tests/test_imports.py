@@ -20,6 +20,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 LEVELS = {
     "core": 0,
     "kernels": 1,
+    "metrics": 2,
     "engine": 2,
     "data": 3,
     "etl": 4,
@@ -33,12 +34,14 @@ LEVELS = {
     "cli": 9,
     "__main__": 10,
 }
+# Rooms that may import less than their level allows.
+ONLY = {"metrics": {"core", "kernels", "metrics"}}
 STRANGERS = {"etl", "loader", "embedding"}
 
 ADAPTERS = tuple(
     f"loader/{name}*" for name in ("torch", "tensorflow", "keras", "jax", "fastai", "lightning", "staging")
 )
-FRAMEWORKS = (*ADAPTERS, "nn/*", "train/*", "embedding/*", "serve/*", "compat/*", "kernels/gpu_*")
+FRAMEWORKS = (*ADAPTERS, "metrics/*", "nn/*", "train/*", "embedding/*", "serve/*", "compat/*", "kernels/gpu_*")
 HOMES = {
     "numba": ("kernels/cpu_*",),
     "llvmlite": ("kernels/cpu_*",),
@@ -117,6 +120,7 @@ def test_imports_go_one_way(path: Path) -> None:
         where = f"{name_of(path)}:{line} imports {module}"
         assert other in LEVELS, f"{where}: import from the package that defines it, not from penstock itself"
         assert LEVELS[other] <= LEVELS[own], f"{where}: {other} stands above {own}"
+        assert other in ONLY.get(own, LEVELS), f"{where}: {own} imports only {sorted(ONLY[own])}"
         assert own == other or not {own, other} <= STRANGERS, f"{where}: {own} and {other} must not know each other"
 
 
