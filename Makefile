@@ -6,6 +6,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
+# Processes that run tests. A file's tests stay together, since they share fixtures.
+JOBS   ?= 2
+SPREAD := --numprocesses $(JOBS) --dist loadfile
 
 # The same settings as tests/conftest.py: idle OpenMP threads must not spin, and nobody prints banners.
 export OMP_WAIT_POLICY      := PASSIVE
@@ -18,57 +21,93 @@ export KERAS_BACKEND        := tensorflow
 # A stamp carries the checksum of what decides an installation, so that a checkout that only touches files costs nothing.
 SUM       := $(shell cat pyproject.toml requirements/*.txt | cksum | tr ' ' '-')
 BASE_DONE := $(VENV)/.base-$(SUM)
-TEST_DONE := $(VENV)/.test-$(SUM)
+DEV_DONE  := $(VENV)/.dev-$(SUM)
 
-.PHONY: demo test lint format pytest test-slow test-gpu bench docs clean
+.PHONY: demo test check lint format pytest changed coverage test-slow test-gpu bench docs wheel test-wheel lock audit clean
 
 demo: $(BASE_DONE)
 	$(BIN)/penstock demo --output demo
 
-# Side by side: type checking keeps one core busy, and most tests do not need two.
-test: $(TEST_DONE)
+# Side by side: type checking is done long before the tests are.
+test: $(DEV_DONE)
 	@$(MAKE) --no-print-directory -j2 lint pytest
 
-lint: $(TEST_DONE)
+# While working: the tests of what changed since main, with what the style and the types have to say.
+check: $(DEV_DONE)
+	@$(MAKE) --no-print-directory -j2 lint changed
+
+lint: $(DEV_DONE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(TEST_DONE)
+format: $(DEV_DONE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-pytest: $(TEST_DONE)
-	$(PYTEST)
+pytest: $(DEV_DONE)
+	$(PYTEST) $(SPREAD)
+
+changed: $(DEV_DONE)
+	@$(PYTEST) --maxfail 5 $(SPREAD) $$($(BIN)/python scripts/changed_tests.py)
+
+# Slower than `make test`, and so apart from it. The floor is in pyproject.toml.
+coverage: $(DEV_DONE)
+	$(PYTEST) $(SPREAD) --cov --cov-report=term:skip-covered --cov-report=xml
 
 # Exit status 5 says that no test carries the mark: nothing failed.
-test-slow: $(TEST_DONE)
+test-slow: $(DEV_DONE)
 	$(PYTEST) -m slow || [ $$? -eq 5 ]
 
-test-gpu: $(TEST_DONE)
+test-gpu: $(DEV_DONE)
 	$(PYTEST) -m gpu || [ $$? -eq 5 ]
 
-bench: $(TEST_DONE)
+bench: $(DEV_DONE)
 	$(BIN)/penstock bench
 
-docs: $(TEST_DONE)
+docs: $(DEV_DONE)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
+
+wheel: $(BASE_DONE)
+	rm -rf build dist
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+# The wheel by itself, with what it declares and nothing else, away from the sources.
+test-wheel: wheel
+	rm -rf build/empty && $(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip --quiet install --require-hashes --no-deps --requirement requirements/base.txt
+	build/empty/bin/python -m pip --quiet install dist/*.whl
+	cd build/empty && bin/penstock synth day.tsv --rows 2000 && \
+		bin/penstock etl day.tsv features --preset criteo && bin/penstock inspect features
+
+# The files under requirements/ from the lists in pyproject.toml. Versions stay unless UPDATE=--upgrade.
+lock: $(BIN)/python
+	$(PIP) install uv
+	$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --group dev $(UPDATE) \
+		--constraint requirements/torch.txt --output-file requirements/dev.txt
+	$(BIN)/uv pip compile --quiet pyproject.toml --extra torch \
+		--constraint requirements/torch.txt --constraint requirements/dev.txt --output-file requirements/base.txt
+
+# Known weaknesses of what is locked; asks a public database over the network.
+audit:
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/python -m pip --quiet install pip-audit
+	$(VENV)-audit/bin/pip-audit --disable-pip --require-hashes --requirement requirements/dev.txt
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and by itself: the others then settle around it.
+# The locks name every package, so nothing is left to resolve. torch comes last and by itself, with what its build brings.
 $(BASE_DONE): | $(BIN)/python
-	$(PIP) install --constraint requirements/constraints.txt torch
-	$(PIP) install --constraint requirements/constraints.txt --requirement requirements/base.txt
-	$(PIP) install --no-deps --editable .
+	$(PIP) install --require-hashes --no-deps --requirement requirements/base.txt
+	$(PIP) install --requirement requirements/torch.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
 	rm -f $(VENV)/.base-* && touch $@
 
-$(TEST_DONE): $(BASE_DONE)
-	$(PIP) install --constraint requirements/constraints.txt --requirement requirements/test.txt
-	$(PIP) install --no-deps --requirement requirements/test-no-deps.txt
-	rm -f $(VENV)/.test-* && touch $@
+$(DEV_DONE): $(BASE_DONE)
+	$(PIP) install --require-hashes --no-deps --requirement requirements/dev.txt
+	rm -f $(VENV)/.dev-* && touch $@
 
 clean:
-	rm -rf $(VENV) demo site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-audit demo site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* coverage.xml

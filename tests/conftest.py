@@ -1,7 +1,11 @@
 """Settings that must be in place before numba, TensorFlow or Ray are imported: the same as the Makefile's."""
 
+from __future__ import annotations
+
 import contextlib
 import os
+
+import pytest
 
 for _name, _value in {
     "OMP_WAIT_POLICY": "PASSIVE",  # spinning OpenMP threads starve the others on a small machine
@@ -13,6 +17,16 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
+# Beside other test processes a core is all there is for each: more threads would only take turns.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Both carry an LLVM of their own; TensorFlow tolerates the other's options, Triton aborts the process. So Triton first.
 with contextlib.suppress(ModuleNotFoundError):
     import triton  # noqa: F401
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test has the same name in every process, or processes could not share the tests: no addresses of objects."""
+    if changing := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"give these parametrized tests ids of their own: {changing[:3]}")

@@ -22,7 +22,7 @@ PUBLIC = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("mkdocs", reason="make docs needs penstock[docs]")
+    pytest.importorskip("mkdocs", reason="make docs needs the docs group of pyproject.toml")
     place = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(place)]
     done = subprocess.run(

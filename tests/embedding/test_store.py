@@ -152,7 +152,7 @@ DENSE = [
 ]
 
 
-@pytest.mark.parametrize(("optimizer", "dense"), DENSE, ids=lambda v: repr(v)[:30])
+@pytest.mark.parametrize(("optimizer", "dense"), DENSE, ids=lambda v: "torch" if callable(v) else repr(v))
 def test_store_equals_a_dense_table(optimizer, dense):
     """Rows absent from a batch included: with these optimizers a dense table moves as the store says it does."""
     rng, top, dim = np.random.default_rng(2), 50, 16
@@ -190,7 +190,7 @@ SPARSE = [
 ]
 
 
-@pytest.mark.parametrize(("optimizer", "dense"), SPARSE, ids=lambda v: repr(v)[:30])
+@pytest.mark.parametrize(("optimizer", "dense"), SPARSE, ids=lambda v: "torch" if callable(v) else repr(v))
 def test_decay_and_momentum_equal_torch_on_the_rows_of_the_batch(optimizer, dense):
     rng, ids = np.random.default_rng(3), np.arange(6)
     with Store([SlotConfig("c", 12, init=Init("normal", 0, 0.1))], optimizer) as store:
