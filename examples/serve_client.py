@@ -15,7 +15,8 @@ from pathlib import Path
 
 from penstock.data.synthetic import CRITEO_NAMES, criteo
 from penstock.etl import presets
-from penstock.serve import Predictor, TrainJob
+from penstock.jobs import TrainJob
+from penstock.serve import Predictor
 from penstock.serve.http import HttpServer
 
 

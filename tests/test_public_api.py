@@ -8,12 +8,12 @@ from types import ModuleType
 import pytest
 
 import penstock
-from penstock import compat, ops, report
+from penstock import compat, jobs, ops, report
 from penstock.core import errors
 from penstock.data import synthetic
 
 
-@pytest.mark.parametrize("module", [penstock, compat, ops, report, synthetic], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [penstock, compat, jobs, ops, report, synthetic], ids=lambda m: m.__name__)
 def test_all_is_sorted_and_complete(module: ModuleType) -> None:
     assert list(module.__all__) == sorted(module.__all__)
     assert len(set(module.__all__)) == len(module.__all__)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 API = ROOT / "docs" / "api"
 PUBLIC = (
     "penstock", "penstock.data.synthetic", "penstock.embedding", "penstock.etl", "penstock.etl.ops", "penstock.loader",
-    "penstock.nn", "penstock.report", "penstock.serve", "penstock.train",
+    "penstock.jobs", "penstock.nn", "penstock.report", "penstock.serve", "penstock.train",
 )  # fmt: skip
 
 

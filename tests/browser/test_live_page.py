@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from penstock.report import RunRecorder
+from penstock.jobs import RunRecorder
 from penstock.report.live import LiveView
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.report import RunRecorder
+from penstock.jobs import RunRecorder
 
 PARTS = ["headline", "training", "time", "workflow", "embeddings", "data", "configuration", "machine"]
 

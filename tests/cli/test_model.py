@@ -22,7 +22,8 @@ import yaml
 from penstock import Dataset
 from penstock.cli.stopping import GracefulStop
 from penstock.data.synthetic import criteo
-from penstock.serve import Predictor, TrainSettings
+from penstock.jobs import TrainSettings
+from penstock.serve import Predictor
 
 from .conftest import call, fails, ok
 

@@ -16,11 +16,12 @@ from penstock.core.errors import ParameterError
 from penstock.data.synthetic import criteo
 from penstock.embedding import CachedEmbeddings, FusedEmbeddings
 from penstock.etl import presets
+from penstock.jobs import TrainingStopped, TrainJob
+from penstock.jobs.embeddings import build_embeddings, choose_tables
+from penstock.jobs.scoring import evaluate_model
+from penstock.jobs.settings import TrainSettings
 from penstock.nn import DLRM
-from penstock.serve import Predictor, TrainingStopped, TrainJob, save_model
-from penstock.serve.embeddings import choice, embeddings
-from penstock.serve.scoring import evaluate_model
-from penstock.serve.settings import TrainSettings
+from penstock.serve import Predictor, save_model
 
 pytestmark = [
     pytest.mark.gpu,
@@ -99,11 +100,11 @@ def test_a_store_where_tables_do_not_fit_or_are_not_wanted(logs: Path, tmp_path:
     found = job(logs, tmp_path / "ftrl", settings={"embedding_optimizer": {"name": "FTRL"}, "epochs": 1}).run()
     assert list((tmp_path / "ftrl" / "model").glob("store-*"))
     schema, device = Dataset(tmp_path / "ftrl" / "features").schema, torch.device("cuda")
-    assert choice(TrainSettings.resolve({}), schema, device) == "fused"
+    assert choose_tables(TrainSettings.resolve({}), schema, device) == "fused"
     huge = schema.with_column(schema["C1"].with_(cardinality=10**11))
-    assert choice(TrainSettings.resolve({}), huge, device) == "store"
+    assert choose_tables(TrainSettings.resolve({}), huge, device) == "store"
     with pytest.raises(ParameterError, match=r"GiB free; use tables: cached"):
-        embeddings(TrainSettings.resolve({"tables": "fused"}), huge, device)
+        build_embeddings(TrainSettings.resolve({"tables": "fused"}), huge, device)
 
 
 def test_a_run_with_tables_behind_a_cache(logs: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from penstock import Dataset, Workflow, ops
-from penstock.report import RunRecorder
+from penstock.jobs import RunRecorder
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 

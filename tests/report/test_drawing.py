@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import Dataset, Workflow, ops
+from penstock.jobs.workflow_graph import workflow_graph
 from penstock.report.drawing import _layers, _order, _place, draw_graph
-from penstock.report.graph import workflow_graph
 
 
 @st.composite

@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from penstock.report import RunRecorder, render
+from penstock.jobs import RunRecorder
+from penstock.report import render
 from penstock.report.charts import Series, histogram_chart, line_chart, thinned, ticks
 
 VOID = {"meta", "link", "br"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import ParameterError
-from penstock.report import RunRecorder
+from penstock.jobs import RunRecorder
 from penstock.report.live import LiveView, PortTakenError
 
 
@@ -157,6 +157,6 @@ def test_rendering_beside_a_run_that_reports_all_the_time(recorder: RunRecorder)
 
 
 def test_a_run_writes_its_report_now_and_then(recorder: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.report.run._WRITE_EVERY", 0.0)
+    monkeypatch.setattr("penstock.jobs.recorder._WRITE_EVERY", 0.0)
     recorder("record", record(50))
     assert json.loads((recorder.directory / "report.json").read_text())["state"] == "running"

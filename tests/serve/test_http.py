@@ -15,9 +15,9 @@ import pytest
 
 from penstock.core.errors import PenstockError
 from penstock.embedding import FeedWriter
-from penstock.serve import Predictor, http_requests, save_model
-from penstock.serve.http import HttpServer, Limits
-from penstock.serve.http_page import front_page
+from penstock.serve import Predictor, save_model
+from penstock.serve.http import HttpServer, Limits, requests
+from penstock.serve.http.page import front_page
 
 JSON = {"Content-Type": "application/json"}
 
@@ -288,7 +288,7 @@ def test_a_body_that_is_too_large_is_not_read(server) -> None:
 
 
 def test_a_body_that_never_comes(server, client, rows, offline, monkeypatch) -> None:
-    monkeypatch.setattr(http_requests, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(requests, "READ_SECONDS", 0.2)
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
         head = "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
         line.sendall(head.encode() + b'{"rows"')

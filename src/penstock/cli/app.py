@@ -135,9 +135,9 @@ def recipe_of(recipe: str | None, preset: str | None) -> dict[str, Any] | None:
 
         return presets.load(preset)
     if recipe is not None:
-        from penstock.etl.recipe import read_yaml
+        from penstock.etl.recipe import read_recipe
 
-        return read_yaml(Path(recipe))
+        return read_recipe(recipe)
     return None
 
 

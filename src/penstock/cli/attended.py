@@ -11,14 +11,14 @@ from penstock.cli.app import console, print_json, say
 from penstock.cli.stopping import GracefulStop
 
 if TYPE_CHECKING:
-    from penstock.serve import TrainJob
+    from penstock.jobs import TrainJob
 
 
 class AttendedRun:
     """What surrounds a job on the command line; `hooks` go into the job, `run` runs it and shows what came out."""
 
     def __init__(self, output: str, progress: bool | None, as_json: bool) -> None:
-        from penstock.report.run import RunRecorder
+        from penstock.jobs.recorder import RunRecorder
 
         self.output, self.as_json = output, as_json
         self.recorder, self.stop, self._stack = RunRecorder(output), GracefulStop(), ExitStack()
@@ -45,8 +45,8 @@ class AttendedRun:
         self.hooks["callbacks"] = [self._stack.enter_context(TensorBoardLogger(tensorboard))]
 
     def run(self, job: TrainJob) -> None:
+        from penstock.jobs import TrainingStopped
         from penstock.report.summary import show_training
-        from penstock.serve import TrainingStopped
 
         try:
             figures = {**job.run(), "report": str(self.recorder.path)}
@@ -67,7 +67,7 @@ class AttendedRun:
         self.recorder(event, payload)
 
     def _how_to_go_on(self, error: BaseException) -> str:
-        from penstock.serve.run_folder import RunFolder
+        from penstock.jobs.run_folder import RunFolder
 
         folder = RunFolder(self.output)
         if not folder.is_run():

@@ -106,7 +106,7 @@ def etl(
     progress: Progress = None,
 ) -> None:
     """Fit a recipe on raw rows and write features that are ready to train on."""
-    from penstock.etl.job import EtlJob
+    from penstock.jobs.etl import EtlJob
     from penstock.report import terminal
 
     if recipe is None and preset is None and apply is None:
@@ -118,7 +118,7 @@ def etl(
         part_size=part_size, on_error=str(on_error), shuffle=None if shuffle is Shuffle.none else str(shuffle),
         seed=seed, row_group_size=row_group_size, num_files=files, overwrite=overwrite, show_progress=progress,
     )  # fmt: skip
-    terminal.show_etl(job.run(), console())
+    terminal.show_etl(job.run().to_dict(), console())
 
 
 @app.command()
@@ -133,10 +133,11 @@ def inspect(
     """Show the schema, roles, cardinalities, null shares and a small histogram of each column."""
     from penstock.etl import Workflow
     from penstock.etl.input_section import open_input
+    from penstock.jobs.workflow_profile import profile_workflow
     from penstock.report import profile, terminal
 
     if len(paths) == 1 and profile.is_artefact(paths[0]):
-        found = profile.profile_workflow(Workflow.load(paths[0]), paths[0])
+        found = profile_workflow(Workflow.load(paths[0]), paths[0])
     else:
         data = open_input(paths, (recipe_of(recipe, preset) or {}).get("input"), on_error=str(on_error))
         found = profile.profile_dataset(data, rows)

@@ -19,7 +19,7 @@ def demo(
     progress: Progress = None,
 ) -> None:
     """Make click logs, turn them into features, train a DLRM, predict on raw rows, and write a report of it all."""
-    from penstock.report.demo import run_demo
+    from penstock.jobs.demo import run_demo
 
     screen = None if json else console()
     found = run_demo(screen, rows, output, progress=progress)

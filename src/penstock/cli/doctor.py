@@ -17,12 +17,13 @@ def doctor(
     json: Json = False,
 ) -> None:
     """Show what is installed and what is missing, and try whether it works; exits with 1 where something is broken."""
-    from penstock.report import doctor as work
-    from penstock.report.machine import FIRST_RUN, is_first_run
+    from penstock.jobs.doctor import examine
+    from penstock.jobs.first_run import FIRST_RUN, is_first_run
+    from penstock.report.findings import show_findings
 
     if self_test and is_first_run():
         typer.echo(FIRST_RUN, err=True)
-    found = work.examine(self_test)
-    print_json(found) if json else work.show(found, console())
+    found = examine(self_test)
+    print_json(found) if json else show_findings(found, console())
     if not found["ok"]:
         raise typer.Exit(1)

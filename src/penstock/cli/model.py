@@ -12,7 +12,7 @@ from penstock.cli.attended import AttendedRun
 from penstock.cli.data import OnError
 
 if TYPE_CHECKING:
-    from penstock.serve import TrainJob
+    from penstock.jobs import TrainJob
 
 
 class ModelName(StrEnum):
@@ -137,7 +137,7 @@ def train(
         if tensorboard is not None:
             attended.log_to(tensorboard)
         if resume:
-            from penstock.serve import TrainJob
+            from penstock.jobs import TrainJob
 
             job = TrainJob.resumed(output, settings, **attended.hooks)
         else:
@@ -153,8 +153,8 @@ def _given(**values: Any) -> dict[str, Any]:
 
 def _new_job(output: str, config: str | None, said: dict[str, Any], settings: dict[str, Any], hooks: Any) -> TrainJob:
     """A job from the settings file and what was said besides, which wins."""
-    from penstock.serve import TrainJob, TrainSettings
-    from penstock.serve.settings import split_config
+    from penstock.jobs import TrainJob, TrainSettings
+    from penstock.jobs.settings import split_config
 
     about, below = split_config(config)
     if "recipe" in said or "preset" in said:
@@ -183,8 +183,8 @@ def evaluate(
     progress: Progress = None,
 ) -> None:
     """AUC, log loss, calibration and unknown categories of a saved model on labelled rows."""
+    from penstock.jobs.scoring import evaluate_model
     from penstock.report.summary import show_evaluation
-    from penstock.serve.scoring import evaluate_model
 
     figures = evaluate_model(
         model, data, input=_section(recipe, preset), is_raw=None if features is None else not features,
@@ -218,7 +218,7 @@ def predict(
     progress: Progress = None,
 ) -> None:
     """Predictions of a saved model for every row, in order, in bounded memory."""
-    from penstock.serve.scoring import predict_files
+    from penstock.jobs.scoring import predict_files
 
     found = predict_files(
         model, data, output, keep=keep or [], column=column, input=_section(recipe, preset),

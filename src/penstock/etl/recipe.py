@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import yaml
 
 from penstock.core.errors import GraphError, ParameterError, suggest
+from penstock.core.yaml_files import read_yaml
 from penstock.etl.graph import ColumnSelector, Node, ancestors, as_node
 from penstock.etl.operator import Operator
 
@@ -223,16 +223,6 @@ def operator_class(name: str) -> type[Operator]:
     return cls
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
+def read_recipe(path: str | Path) -> dict[str, Any]:
     """A recipe from a YAML file."""
-    file = Path(path)
-    if not file.is_file():
-        raise ParameterError(f"{file} does not exist; write a recipe with workflow.to_yaml(path)")
-    try:
-        return yaml.safe_load(file.read_text())
-    except yaml.YAMLError as error:
-        raise ParameterError(f"{file} is not valid YAML: {error}") from error
-
-
-def write_yaml(data: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(data), sort_keys=False, width=120, default_flow_style=None)
+    return read_yaml(path, "write a recipe with workflow.to_yaml(path)")

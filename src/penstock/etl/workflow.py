@@ -12,6 +12,7 @@ import polars as pl
 from penstock.core.artefact import replacing, verified, writing
 from penstock.core.errors import ArtefactError, ColumnNotFoundError, GraphError, NotFittedError, ParameterError, suggest
 from penstock.core.schema import Schema
+from penstock.core.yaml_files import write_yaml
 from penstock.data.bad_lines import BadLines
 from penstock.data.dataset import Dataset
 from penstock.data.frames import to_polars
@@ -238,7 +239,7 @@ class Workflow:
 
     def to_yaml(self, path: str | Path | None = None) -> str:
         """The recipe as YAML, also written to `path`."""
-        text = recipe.write_yaml(self.to_recipe())
+        text = write_yaml(self.to_recipe())
         if path is not None:
             with replacing(path) as partial:
                 partial.write_text(text)
@@ -247,7 +248,7 @@ class Workflow:
     @classmethod
     def from_recipe(cls, data: Mapping[str, Any] | str | Path, *, engine: Any = None) -> Workflow:
         """An unfitted workflow from plain data or a YAML file."""
-        loaded = recipe.read_yaml(data) if isinstance(data, (str, Path)) else data
+        loaded = recipe.read_recipe(data) if isinstance(data, (str, Path)) else data
         workflow = cls(recipe.from_recipe(loaded), engine=engine)
         workflow.input = loaded.get("input")
         return workflow

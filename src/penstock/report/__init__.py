@@ -1,16 +1,16 @@
-"""What a person is shown: collected as plain data first, then rendered.
+"""What a person is shown: plain data turned into a page, charts and words in the terminal.
 
 >>> __all__
-['RunRecorder', 'render', 'write']
+['render', 'write']
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.report.html import render
-    from penstock.report.run import RunRecorder, write
+    from penstock.report.writing import write
 
-__all__ = ["RunRecorder", "render", "write"]
+__all__ = ["render", "write"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,8 +19,8 @@ def __getattr__(name: str) -> Any:
         from penstock.report.html import render
 
         return render
-    if name in ("RunRecorder", "write"):
-        from penstock.report import run
+    if name == "write":
+        from penstock.report.writing import write
 
-        return getattr(run, name)
+        return write
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

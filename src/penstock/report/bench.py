@@ -20,7 +20,7 @@ from rich.table import Table
 from penstock.core import artefact
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.progress import bar
-from penstock.etl.recipe import read_yaml
+from penstock.core.yaml_files import read_yaml
 from penstock.report.bench_chart import ratio_chart
 from penstock.report.terminal import plain_table
 

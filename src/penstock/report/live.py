@@ -8,14 +8,14 @@ import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Protocol, Self
 from urllib.parse import parse_qs, urlsplit
 
 from penstock.core.errors import PenstockError
 from penstock.core.params import STR, Int, check_all
 from penstock.report.html import render, render_parts
 from penstock.report.markup import Markup
-from penstock.report.run import RunRecorder
 
 _FRESH = 0.5  # seconds for which a rendering is good while the run goes on
 _READER_IS_THERE = 5.0  # seconds since a page last asked
@@ -27,6 +27,24 @@ class PortTakenError(PenstockError, OSError):
     """Another program listens on the port."""
 
 
+class GrowingReport(Protocol):
+    """A report of something that still goes on, such as `penstock.jobs.RunRecorder` keeps."""
+
+    @property
+    def path(self) -> Path:
+        """Where the page will be in the end."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Another number whenever something was added."""
+        ...
+
+    def report(self) -> dict[str, Any]:
+        """Everything so far, as plain data."""
+        ...
+
+
 class LiveView:
     """Serves what a recorder has so far, as long as the block lasts; the file that is written at the end is the same.
 
@@ -35,14 +53,18 @@ class LiveView:
         port: 0 for any that is free.
         host: loopback by default, so that nobody else on the network sees it.
 
-    >>> import tempfile, urllib.request
-    >>> with LiveView(RunRecorder(tempfile.mkdtemp(), title="A run")) as view:
+    >>> import urllib.request
+    >>> class Growing:
+    ...     path, version = Path("report.html"), 1
+    ...     def report(self):
+    ...         return {"version": 1, "title": "A run", "state": "running"}
+    >>> with LiveView(Growing()) as view:
     ...     page = urllib.request.urlopen(view.url).read().decode()
     >>> "<h1>A run</h1>" in page
     True
     """
 
-    def __init__(self, recorder: RunRecorder, port: int = 0, host: str = "127.0.0.1") -> None:
+    def __init__(self, recorder: GrowingReport, port: int = 0, host: str = "127.0.0.1") -> None:
         check_all({"port": port, "host": host}, {"port": Int(0, 65535), "host": STR}, "LiveView")
         self.recorder, self.host, self.port = recorder, host, port
         self._lock = threading.Lock()

@@ -9,8 +9,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from penstock import kernels
-
 _PACKAGES = (
     "penstock", "numpy", "polars", "pyarrow", "numba", "torch", "triton", "keras", "tensorflow", "jax", "ray", "dask",
 )  # fmt: skip
@@ -59,21 +57,6 @@ def describe_machine() -> str:
     facts = machine_facts()
     memory = f", {facts['memory_bytes'] / 2**30:.0f} GiB" if facts["memory_bytes"] else ""
     return f"{facts['cores']} cores, {facts['processor']}{memory}, Python {facts['python']}"
-
-
-FIRST_RUN = "the first run on a machine compiles kernels, which takes up to a minute more"
-
-
-def is_first_run() -> bool:
-    """Whether no kernel has been compiled here yet: numba keeps what it compiled beside the source, or elsewhere."""
-    elsewhere = os.environ.get("NUMBA_CACHE_DIR")
-    places = [Path(elsewhere)] if elsewhere else [Path(kernels.__file__).parent / "__pycache__", _user_cache()]
-    return not any(next(place.rglob("*.nbi"), None) for place in places if place.is_dir())
-
-
-def _user_cache() -> Path:
-    """Where numba writes when the source lies in a folder that may not be written to."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numba"
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""Profiles of data sets and saved workflows, as plain data that JSON can hold."""
+"""Profiles of data sets, as plain data that JSON can hold."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ import polars as pl
 from penstock.core.artefact import MANIFEST
 from penstock.core.dtypes import NUMERIC
 from penstock.core.errors import ParameterError
-from penstock.core.schema import ColumnSchema, Role, Schema
+from penstock.core.schema import ColumnSchema, Role
 from penstock.data import Dataset
-from penstock.etl import Workflow
-from penstock.etl.ops import get_embedding_sizes
 from penstock.report.plain import plain
 
 SAMPLE_ROWS = 1_000_000
@@ -146,36 +144,3 @@ def frequencies(values: pl.Series, most: int = NUM_BINS, as_hex: bool = False) -
     top = counts.head(most)
     shown = [f"{v:08x}" if as_hex else plain(v) for v in top["value"].to_list()]
     return {"scale": "frequency", "values": shown, "counts": top["len"].to_list()}
-
-
-def profile_workflow(workflow: Workflow, path: str = "") -> dict[str, Any]:
-    """A fitted workflow: its recipe, the columns it reads and the columns it writes, with embedding sizes."""
-    return {
-        "kind": "workflow",
-        "path": path,
-        "recipe": workflow.to_recipe(),
-        "inputs": profile_schema(workflow.input_schema),
-        "outputs": profile_schema(workflow.output_schema),
-    }
-
-
-def profile_schema(schema: Schema) -> list[dict[str, Any]]:
-    """The columns of a schema; those with a cardinality get the size of their embedding table.
-
-    >>> profile_schema(Schema([ColumnSchema("C1", "int32", role="categorical", cardinality=1000)]))[0]["embedding"]
-    [1000, 77]
-    """
-    sized = Schema(c for c in schema if c.role is Role.CATEGORICAL and c.cardinality is not None)
-    sizes = get_embedding_sizes(sized)
-    flat = sizes if isinstance(sizes, dict) else {**sizes[0], **sizes[1]}
-    return [
-        {
-            "name": column.name,
-            "dtype": f"list[{column.dtype}]" if column.is_list else column.dtype,
-            "role": str(column.role),
-            "tags": sorted(column.tags),
-            "cardinality": column.cardinality,
-            "embedding": list(flat[column.name]) if column.name in flat else None,
-        }
-        for column in schema
-    ]

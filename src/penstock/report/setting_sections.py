@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.etl.recipe import write_yaml
+from penstock.core.yaml_files import write_yaml
 from penstock.report.markup import Markup, joined, table, tag
 from penstock.report.sections import Report, section
 from penstock.report.words import DASH, data_size, plural

@@ -10,8 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from penstock.etl.job import EtlReport
-from penstock.report.profile import profile_schema
 from penstock.report.words import data_size, short
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -112,18 +110,18 @@ def schema_table(columns: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def show_etl(report: EtlReport, console: Console) -> None:
+def show_etl(figures: Mapping[str, Any], console: Console) -> None:
     """The closing summary of an ETL run."""
-    console.print(schema_table(profile_schema(report.schema)))
+    console.print(schema_table(figures["columns"]))
     console.print(
-        f"{report.num_rows:,} rows in {report.seconds:.1f} s ({short(report.rows_per_second)} rows/s), "
-        f"{report.num_files} file(s), bad lines: {report.bad_lines.count:,}"
+        f"{figures['rows']:,} rows in {figures['seconds']:.1f} s ({short(figures['rows_per_second'])} rows/s), "
+        f"{figures['files']} file(s), bad lines: {figures['bad_lines']:,}"
     )
-    if report.bad_lines.count:
-        console.print(f"the first bad line: {report.bad_lines.first}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"features: {report.output}", markup=False, highlight=False, soft_wrap=True)
-    if report.workflow is not None:
-        console.print(f"workflow: {report.workflow}", markup=False, highlight=False, soft_wrap=True)
+    if figures["bad_lines"]:
+        console.print(f"the first bad line: {figures['first_bad_line']}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"features: {figures['output']}", markup=False, highlight=False, soft_wrap=True)
+    if figures["workflow"] is not None:
+        console.print(f"workflow: {figures['workflow']}", markup=False, highlight=False, soft_wrap=True)
 
 
 def plain_table(*columns: str) -> Table:

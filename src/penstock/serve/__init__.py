@@ -1,7 +1,7 @@
 """Serving: predictions on raw rows.
 
 >>> __all__
-['Predictor', 'TrainJob', 'TrainSettings', 'TrainingStopped', 'load_model', 'save_model']
+['Predictor', 'load_model', 'save_model']
 """
 
 from penstock.core.extras import require
@@ -9,8 +9,6 @@ from penstock.core.extras import require
 require("torch", "torch")
 
 from penstock.serve.model import load_model, save_model  # noqa: E402
-from penstock.serve.pipeline import TrainingStopped, TrainJob  # noqa: E402
 from penstock.serve.predictor import Predictor  # noqa: E402
-from penstock.serve.settings import TrainSettings  # noqa: E402
 
-__all__ = ["Predictor", "TrainJob", "TrainSettings", "TrainingStopped", "load_model", "save_model"]
+__all__ = ["Predictor", "load_model", "save_model"]

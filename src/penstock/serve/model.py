@@ -115,6 +115,20 @@ def _write(
         (folder / "model.json").write_text(json.dumps(about, indent=1))
 
 
+def model_in(directory: str | Path) -> Path:
+    """The model's directory, where the folder of the whole training run may be named instead.
+
+    Args:
+        directory: what `save_model` wrote, or a folder with such a directory called `model`.
+
+    Returns:
+        The directory that `load_model` reads.
+    """
+    place = Path(directory)
+    is_run = not (place / "model" / artefact.MANIFEST).exists() and (place / "model" / "model").is_dir()
+    return place / "model" if is_run else place
+
+
 def load_model(directory: str | Path, num_threads: int | None = None) -> SavedModel:
     """Read what `save_model` wrote; embeddings are opened for serving, without optimizer state."""
     place = Path(directory)

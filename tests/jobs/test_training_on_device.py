@@ -17,12 +17,13 @@ from penstock.core.errors import ParameterError, SchemaError
 from penstock.data.synthetic import criteo
 from penstock.embedding import CachedEmbeddings, FusedEmbeddings
 from penstock.etl import presets
+from penstock.jobs import TrainingStopped, TrainJob, TrainSettings
+from penstock.jobs.building import build_dense_optimizer
+from penstock.jobs.embeddings import cache_rows, choose_tables, fused_arguments, needed_bytes
+from penstock.jobs.recorder import RunRecorder
+from penstock.jobs.scoring import evaluate_model, predict_files
 from penstock.loader.torch import Loader
-from penstock.report.run import RunRecorder
-from penstock.serve import Predictor, TrainingStopped, TrainJob, TrainSettings
-from penstock.serve.embeddings import cache_rows, choice, fused_arguments, needed_bytes
-from penstock.serve.parts import dense_optimizer
-from penstock.serve.scoring import evaluate_model, predict_files
+from penstock.serve import Predictor
 from penstock.train.batch import named_columns
 
 SETTINGS: dict[str, Any] = {
@@ -248,17 +249,21 @@ def test_what_tables_would_take() -> None:
 def test_auto_takes_tables_on_a_gpu_where_all_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     free = 10 << 30
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, free))  # there may be no GPU here
-    assert choice(settings(), SCHEMA, CPU) == "store"
-    assert choice(settings(), SCHEMA, GPU) == "fused"
-    assert choice(settings(tables="fused"), SCHEMA, CPU) == "fused"
-    assert choice(settings(tables="store"), SCHEMA, GPU) == "store"
-    assert choice(settings(), OPEN, GPU) == "store"
-    assert choice(settings(), Schema([]), GPU) == "store" == choice(settings(tables="fused"), Schema([]), CPU)
+    assert choose_tables(settings(), SCHEMA, CPU) == "store"
+    assert choose_tables(settings(), SCHEMA, GPU) == "fused"
+    assert choose_tables(settings(tables="fused"), SCHEMA, CPU) == "fused"
+    assert choose_tables(settings(tables="store"), SCHEMA, GPU) == "store"
+    assert choose_tables(settings(), OPEN, GPU) == "store"
+    assert (
+        choose_tables(settings(), Schema([]), GPU)
+        == "store"
+        == choose_tables(settings(tables="fused"), Schema([]), CPU)
+    )
     for only_a_store in ({"embedding_optimizer": {"name": "Adam"}}, {"slots": {"user": {"group": "a"}}}):
-        assert choice(settings(**only_a_store), SCHEMA, GPU) == "store"
+        assert choose_tables(settings(**only_a_store), SCHEMA, GPU) == "store"
     free = 2 << 30
-    assert choice(settings(), SCHEMA, GPU) == "store"
-    assert choice(settings(tables="cached"), SCHEMA, GPU) == "cached"
+    assert choose_tables(settings(), SCHEMA, GPU) == "store"
+    assert choose_tables(settings(tables="cached"), SCHEMA, GPU) == "cached"
 
 
 def test_how_many_rows_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +283,7 @@ def test_dense_optimizers_that_a_graph_can_hold() -> None:
     model = torch.nn.Linear(2, 1)
     flags = {}
     for name in ("Adam", "AdamW", "SGD", "RMSprop", "Adagrad"):
-        optimizer, _ = dense_optimizer(settings(dense_optimizer={"name": name, "lr": 0.1}), model, for_graph=True)
+        optimizer, _ = build_dense_optimizer(settings(dense_optimizer={"name": name, "lr": 0.1}), model, for_graph=True)
         (group,) = optimizer.param_groups
         flags[name] = (bool(group.get("fused")), bool(group.get("capturable")))
     assert flags == {
@@ -289,5 +294,5 @@ def test_dense_optimizers_that_a_graph_can_hold() -> None:
         "Adagrad": (False, False),
     }
     asked = {"name": "Adam", "lr": 0.1, "foreach": True}
-    (group,) = dense_optimizer(settings(dense_optimizer=asked), model, for_graph=True)[0].param_groups
+    (group,) = build_dense_optimizer(settings(dense_optimizer=asked), model, for_graph=True)[0].param_groups
     assert not group["fused"] and group["foreach"]

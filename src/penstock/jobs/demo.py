@@ -12,8 +12,8 @@ from rich.markup import escape
 from penstock.core.schema import Role, Schema
 from penstock.data import synthetic
 from penstock.etl import presets
-from penstock.report.machine import FIRST_RUN, is_first_run
-from penstock.report.run import RunRecorder
+from penstock.jobs.first_run import FIRST_RUN, is_first_run
+from penstock.jobs.recorder import RunRecorder
 from penstock.report.summary import show_training
 
 STAGES = {
@@ -41,7 +41,7 @@ def run_demo(
 
     Everything stays in `output`, the report too; a demo that was there is replaced. Without a console nothing is said.
     """
-    from penstock.serve import TrainJob  # brings torch
+    from penstock.jobs.training import TrainJob  # brings torch
 
     say = console.print if console is not None else lambda *_, **__: None
     folder, began = Path(output), time.perf_counter()

@@ -1,4 +1,4 @@
-"""Serving over HTTP: a saved model behind `POST /predict`."""
+"""A saved model that listens on a port."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from typing import Self
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
 from penstock.core.params import STR, Int, Real, check_all
-from penstock.serve.http_requests import Limits
-from penstock.serve.parts import named_device
+from penstock.serve.devices import named_device
+from penstock.serve.http.requests import Limits
+from penstock.serve.model import model_in
 from penstock.serve.predictor import Predictor
-from penstock.serve.run_folder import model_in
 
 require("uvicorn", "serve")
 
 import uvicorn  # noqa: E402
 
-from penstock.serve.http_app import Service  # noqa: E402
-
-__all__ = ["HttpServer", "Limits", "Service"]
+from penstock.serve.http.app import Service  # noqa: E402
 
 GRACE_SECONDS = 30  # for requests under way when the service is told to stop
 _SWITCH_SECONDS = 0.0005

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import app
-from penstock.report import doctor
-from penstock.report.machine import is_first_run
+from penstock.jobs import doctor
+from penstock.jobs.first_run import is_first_run
 
 
 def test_a_sound_installation() -> None:

@@ -18,11 +18,12 @@ from penstock.data.files import is_remote, local_path
 from penstock.data.finding import find
 from penstock.etl.input_section import open_input
 from penstock.etl.workflow import Workflow
+from penstock.jobs.workflow_profile import profile_schema
 
 
 @dataclass(frozen=True)
-class EtlReport:
-    """What a run produced."""
+class EtlResult:
+    """What an ETL run produced."""
 
     output: str
     workflow: str | None
@@ -34,7 +35,22 @@ class EtlReport:
 
     @property
     def rows_per_second(self) -> float:
+        """Rows written in a second of the whole run."""
         return self.num_rows / max(self.seconds, 1e-9)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data; `columns` describes the features."""
+        return {
+            "output": self.output,
+            "workflow": self.workflow,
+            "rows": self.num_rows,
+            "files": self.num_files,
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": self.rows_per_second,
+            "bad_lines": self.bad_lines.count,
+            "first_bad_line": str(self.bad_lines.first) if self.bad_lines.count else None,
+            "columns": profile_schema(self.schema),
+        }
 
 
 @dataclass(frozen=True)
@@ -49,8 +65,8 @@ class EtlJob:
     >>> from penstock.etl import presets
     >>> place = Path(tempfile.mkdtemp())
     >>> _ = criteo(place / "day.tsv", 1000, cardinalities=50)
-    >>> report = EtlJob([str(place / "day.tsv")], str(place / "features"), recipe=presets.load("criteo")).run()
-    >>> report.num_rows, report.schema["C1"].role, Path(report.workflow).name
+    >>> result = EtlJob([str(place / "day.tsv")], str(place / "features"), recipe=presets.load("criteo")).run()
+    >>> result.num_rows, result.schema["C1"].role, Path(result.workflow).name
     (1000, <Role.CATEGORICAL: 'categorical'>, 'features-workflow')
     """
 
@@ -69,7 +85,7 @@ class EtlJob:
     overwrite: bool = False
     show_progress: bool | None = None
 
-    def run(self) -> EtlReport:
+    def run(self) -> EtlResult:
         """Do it all; nothing is read before the output is known to be free."""
         if self.recipe is None and self.apply is None:
             raise ParameterError("an ETL job needs a recipe to fit, or a fitted workflow to apply")
@@ -102,7 +118,7 @@ class EtlJob:
         bad = max(workflow.bad_lines, written.bad_lines, key=lambda found: found.count)
         seconds = time.perf_counter() - started
         schema = workflow.output_schema
-        return EtlReport(self.output, place, written.num_rows, len(written.files), seconds, bad, schema)
+        return EtlResult(self.output, place, written.num_rows, len(written.files), seconds, bad, schema)
 
     def _workflow_place(self) -> str | None:
         if self.apply is not None:

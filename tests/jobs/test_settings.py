@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import ParameterError
+from penstock.core.yaml_files import read_yaml
 from penstock.embedding import Adagrad, LazyAdam
 from penstock.embedding.schedules import Warmup
-from penstock.serve.settings import TrainSettings, read_config, split_config
+from penstock.jobs.settings import TrainSettings, split_config
 
 
 def test_later_layers_win_and_sections_are_merged() -> None:
@@ -79,12 +80,12 @@ def test_bad_settings(given: dict[str, Any], said: str) -> None:
 def test_small_numbers_are_numbers(tmp_path: Path) -> None:
     file = tmp_path / "train.yaml"
     file.write_text("learning_rate: 1e-3\nembedding_optimizer: {initial_accumulator: 2.5E-6}\nseed: 10\n")
-    found = TrainSettings.resolve(read_config(file))
+    found = TrainSettings.resolve(read_yaml(file))
     assert (found.dense_optimizer["lr"], found.seed) == (1e-3, 10)
     assert found.embedding_optimizer["initial_accumulator"] == 2.5e-6
     file.write_text("a: !!python/object/apply:os.getcwd []\n")
     with pytest.raises(ParameterError, match="is not valid YAML"):
-        read_config(file)
+        read_yaml(file)
 
 
 def test_files(tmp_path: Path) -> None:
@@ -99,6 +100,6 @@ def test_files(tmp_path: Path) -> None:
     for text, said in (("- 1", "must hold a mapping"), ("a: [", "is not valid YAML")):
         file.write_text(text)
         with pytest.raises(ParameterError, match=said):
-            read_config(file)
+            read_yaml(file)
     with pytest.raises(ParameterError, match="does not exist"):
-        read_config(tmp_path / "nope.yaml")
+        read_yaml(tmp_path / "nope.yaml")

@@ -7,16 +7,14 @@ every key filled in.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from penstock.core.errors import ParameterError, PenstockError, suggest
 from penstock.core.params import NONE, Constraint, Instance, Int, OneOf, Real, Satisfies, check_all
+from penstock.core.yaml_files import read_yaml
 from penstock.embedding.optimizers import OPTIMIZERS
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.schedules import CosineDecay, ExponentialDecay, Warmup
@@ -208,32 +206,9 @@ class TrainSettings:
         return pooling
 
 
-class _Loader(yaml.SafeLoader):
-    """Plain data only, and `1e-3` is a number, as everybody means it; YAML 1.1 would have it a text."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def read_config(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file."""
-    file = Path(path)
-    if not file.is_file():
-        raise ParameterError(f"{file} does not exist")
-    try:
-        found = yaml.load(file.read_text(), Loader=_Loader)  # a safe loader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ParameterError(f"{file} is not valid YAML: {error}") from error
-    if not isinstance(found, Mapping):
-        raise ParameterError(f"{file} must hold a mapping of settings, got {type(found).__name__}")
-    return dict(found)
-
-
 def split_config(path: str | Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a file says about the data (`DATA_KEYS`), and its settings, checked."""
-    found = {} if path is None else read_config(path)
+    found = {} if path is None else read_yaml(path)
     about = {key: found.get(key) for key in DATA_KEYS}
     settings = {key: value for key, value in found.items() if key not in (*DATA_KEYS, MARK)}
     try:

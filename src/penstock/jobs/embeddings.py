@@ -12,7 +12,7 @@ from penstock.core.schema import Role, Schema
 from penstock.embedding import CachedEmbeddings, FusedEmbeddings, Store
 from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule
 from penstock.embedding.slots import Init, SlotConfig
-from penstock.serve.settings import ON_DEVICE, TrainSettings
+from penstock.jobs.settings import ON_DEVICE, TrainSettings
 
 _STORAGES = tuple(str(dtype).removeprefix("torch.") for dtype in WEIGHT_DTYPES)
 _BESIDE_TABLES = 2 << 30  # bytes that a step takes beyond weights and optimizer state
@@ -20,7 +20,7 @@ _INDEX_BYTES, _SLOT_BYTES = 4, 12  # that a cache takes for every row of every t
 _INSTEAD = "; change that, or keep the embeddings in a store: tables: store (--tables store)"
 
 
-def choice(settings: TrainSettings, schema: Schema, device: torch.device) -> str:
+def choose_tables(settings: TrainSettings, schema: Schema, device: torch.device) -> str:
     """What `tables` says; for "auto", "fused" on a GPU where all that is asked for fits into tables, else "store"."""
     if not schema.select(roles=Role.CATEGORICAL).names:
         return "store"  # of nothing
@@ -35,13 +35,13 @@ def choice(settings: TrainSettings, schema: Schema, device: torch.device) -> str
     return "fused"
 
 
-def embeddings(settings: TrainSettings, schema: Schema, device: torch.device) -> Store | FusedEmbeddings | None:
+def build_embeddings(settings: TrainSettings, schema: Schema, device: torch.device) -> Store | FusedEmbeddings | None:
     """What is trained beside the model; None where there is no categorical column."""
     if not schema.select(roles=Role.CATEGORICAL).names:
         return None
-    kind = choice(settings, schema, device)
+    kind = choose_tables(settings, schema, device)
     if kind == "store":
-        return store(settings, schema)
+        return build_store(settings, schema)
     own: dict[str, Any] = {"device": device, **fused_arguments(settings)}
     torch.manual_seed(settings.seed + 1)
     if kind == "cached":
@@ -52,16 +52,16 @@ def embeddings(settings: TrainSettings, schema: Schema, device: torch.device) ->
     return FusedEmbeddings(schema, settings.embedding_dim, **own)
 
 
-def num_rows(store: Any) -> int:
+def count_rows(store: Any) -> int:
     """Rows that a store or tables hold."""
     if isinstance(store, FusedEmbeddings):
         return sum(store.sizes.values())
     return 0 if store is None else store.stats()["rows"]
 
 
-def check(settings: TrainSettings, schema: Schema, is_fitted: bool) -> None:
+def check_embeddings(settings: TrainSettings, schema: Schema, is_fitted: bool) -> None:
     """Refuse what cannot be built, without building tables; cardinalities are there once the workflow is fitted."""
-    made = store(settings, schema)
+    made = build_store(settings, schema)
     if made is not None:
         made.close()
     if settings.tables != "cached" and settings.store.get("cache_rows") is not None:
@@ -72,7 +72,7 @@ def check(settings: TrainSettings, schema: Schema, is_fitted: bool) -> None:
             table_sizes(schema)
 
 
-def store(settings: TrainSettings, schema: Schema) -> Store | None:
+def build_store(settings: TrainSettings, schema: Schema) -> Store | None:
     """A store with a slot for each categorical column; None where there is none."""
     columns = schema.select(roles=Role.CATEGORICAL)
     for name in settings.slots:

@@ -9,10 +9,10 @@ from typing import Any
 
 from penstock.core.artefact import replacing
 from penstock.core.errors import ArtefactError, OutputExistsError
+from penstock.core.yaml_files import read_yaml, write_yaml
 from penstock.data import Dataset
 from penstock.data.files import is_remote
-from penstock.etl.recipe import write_yaml
-from penstock.serve.settings import MARK, read_config, split_config
+from penstock.jobs.settings import MARK, split_config
 
 VERSION = 1
 _HEAD = "# What this run was asked for, every setting filled in. Usable as it is: penstock train --config THIS …\n"
@@ -85,15 +85,9 @@ class RunFolder:
         """What the run began with: about its data, and its settings."""
         if not self.is_run():
             raise ArtefactError(f"{self.path} is not the folder of a training run: it has no {self.config.name} of one")
-        if read_config(self.config)[MARK] != VERSION:
+        if read_yaml(self.config)[MARK] != VERSION:
             raise ArtefactError(f"{self.config} was written by another version of Penstock; start a new run")
         return split_config(self.config)
-
-
-def model_in(directory: str | Path) -> Path:
-    """The model's directory, where the folder of the whole run may be named instead."""
-    folder = RunFolder(directory)
-    return folder.model if folder.is_run() else folder.path
 
 
 def absolute_paths(source: Any) -> list[str] | None:

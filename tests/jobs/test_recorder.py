@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from penstock import ColumnSchema, Dataset, Schema
-from penstock.report import RunRecorder, render, write
+from penstock.jobs import RunRecorder
+from penstock.report import render, write
 from penstock.train import History
 
 
@@ -130,7 +131,7 @@ def test_a_resumed_run_goes_on_from_its_last_report(tmp_path: Path) -> None:
 
 def test_tables_on_the_device(tmp_path: Path) -> None:
     from penstock.embedding import CachedEmbeddings, EmbeddingTables, FusedEmbeddings
-    from penstock.report.tables import store_tables
+    from penstock.jobs.table_figures import store_tables
 
     schema = Schema([ColumnSchema("user", "int64", role="categorical", cardinality=10)])
     for tables in (EmbeddingTables(schema, 4), FusedEmbeddings({"user": 10}, 4)):

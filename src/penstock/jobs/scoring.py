@@ -16,12 +16,12 @@ from penstock.core.progress import bar
 from penstock.data.partition import Partition
 from penstock.engine import resolve
 from penstock.etl import Workflow
+from penstock.jobs.scoring_input import RowsToScore, model_columns, open_rows
+from penstock.jobs.scoring_output import writer_of
 from penstock.serve.calibration import Calibration
-from penstock.serve.parts import named_device
+from penstock.serve.devices import named_device
+from penstock.serve.model import model_in
 from penstock.serve.predictor import Predictor
-from penstock.serve.rows import Rows, model_columns, open_rows
-from penstock.serve.run_folder import model_in
-from penstock.serve.tables import writer_of
 from penstock.train.metrics import LogLoss, StreamingAUC
 
 
@@ -121,7 +121,7 @@ def _predictor(directory: str | Path, device: str | None) -> Predictor:
 
 def _scored(
     predictor: Predictor,
-    rows: Rows,
+    rows: RowsToScore,
     workflow: Workflow | None,
     keep: list[str],
     progress: bool | None,

@@ -15,11 +15,12 @@ from penstock import Dataset, Workflow, ops
 from penstock.core.errors import ArtefactError, DataError, ParameterError, SchemaError
 from penstock.data.partition import FramePartition
 from penstock.engine.base import available_cores
-from penstock.serve import Predictor, TrainJob
+from penstock.jobs import TrainJob
+from penstock.jobs.scoring import evaluate_model, predict_files
+from penstock.jobs.scoring_input import open_rows
+from penstock.jobs.scoring_output import writer_of
+from penstock.serve import Predictor
 from penstock.serve.calibration import Calibration
-from penstock.serve.rows import open_rows
-from penstock.serve.scoring import evaluate_model, predict_files
-from penstock.serve.tables import writer_of
 
 ROWS = 600
 
@@ -78,7 +79,7 @@ def test_rows_are_read_as_they_are_written(model: Path, tmp_path: Path, monkeypa
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(model: Path, tmp_path: Path) -> None:
     script = (
-        "import resource, sys\nfrom penstock.serve.scoring import predict_files\n"
+        "import resource, sys\nfrom penstock.jobs.scoring import predict_files\n"
         "predict_files(sys.argv[1], sys.argv[3:], sys.argv[2], progress=False)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )

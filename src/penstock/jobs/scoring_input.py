@@ -17,14 +17,14 @@ from penstock.data.formats import FORMATS, format_of_name
 from penstock.data.formats.text import Text
 from penstock.etl import Workflow
 from penstock.etl.input_section import checked, column_dtypes, open_input
+from penstock.jobs.preparation import source_paths
 from penstock.serve.predictor import Predictor
-from penstock.serve.prepare import source_paths
 
 _PART_SIZE = "16MB"
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowsToScore:
     """Rows for a model, and whether they are raw."""
 
     data: Dataset
@@ -62,7 +62,7 @@ def open_rows(
     input: Mapping[str, Any] | None = None,
     is_raw: bool | None = None,
     on_error: str = "raise",
-) -> Rows:
+) -> RowsToScore:
     """The rows at `source` for a model.
 
     Args:
@@ -85,7 +85,7 @@ def open_rows(
         is_raw = fitted is not None and not _is_made(data, predictor)
     if is_raw and fitted is None:
         raise DataError(f"{predictor.directory} was saved without a workflow; it predicts on features, not on raw rows")
-    return Rows(data, is_raw, fitted if is_raw else None)
+    return RowsToScore(data, is_raw, fitted if is_raw else None)
 
 
 def model_columns(predictor: Predictor) -> list[str]:

@@ -13,11 +13,12 @@ from penstock.core.errors import ParameterError, SchemaError, suggest
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
 from penstock.etl import Workflow
+from penstock.jobs.embeddings import check_embeddings
+from penstock.jobs.settings import DENSE_OPTIMIZERS, MODEL_NAMES, TrainSettings, rate
 from penstock.nn import DLRM, MLP, DCNv2, DeepFM, Model
 from penstock.nn.base import constructor_names
-from penstock.serve import embeddings
+from penstock.serve.devices import named_device
 from penstock.serve.model import serving_workflow
-from penstock.serve.settings import DENSE_OPTIMIZERS, MODEL_NAMES, TrainSettings, rate
 
 _CLASSES: Mapping[str, Any] = {"DLRM": DLRM, "DCNv2": DCNv2, "DeepFM": DeepFM, "MLP": MLP}
 MODELS = {name: _CLASSES[name] for name in MODEL_NAMES}
@@ -29,7 +30,7 @@ _GRAPH_ARGUMENTS: Mapping[str, Mapping[str, bool]] = {
 }
 
 
-def network(settings: TrainSettings, schema: Schema) -> Model:
+def build_model(settings: TrainSettings, schema: Schema) -> Model:
     """The model over a schema, with weights drawn from the seed."""
     arguments = dict(settings.model)
     name = arguments.pop("name")
@@ -43,7 +44,7 @@ def network(settings: TrainSettings, schema: Schema) -> Model:
     return MODELS[name](schema, settings.embedding_dim, **arguments)
 
 
-def dense_optimizer(
+def build_dense_optimizer(
     settings: TrainSettings, model: nn.Module, for_graph: bool = False
 ) -> tuple[torch.optim.Optimizer | None, Any]:
     """The model's optimizer, and the scheduler of its rate where the settings name one.
@@ -80,37 +81,18 @@ def _on_gpu(name: str, given: Mapping[str, Any]) -> dict[str, bool]:
     return own
 
 
-def device(settings: TrainSettings) -> torch.device:
+def training_device(settings: TrainSettings) -> torch.device:
     """Where the model runs: the GPU where there is one, unless the settings say."""
     if settings.device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return named_device(settings.device)
 
 
-def named_device(name: str) -> torch.device:
-    """The torch device of that name, if it is there.
-
-    >>> named_device("cpu")
-    device(type='cpu')
-    >>> named_device("gpu")
-    Traceback (most recent call last):
-    ...
-    penstock.core.errors.ParameterError: device is 'gpu', which torch does not know; use cpu, cuda or cuda:1
-    """
-    try:
-        found = torch.device(name)
-    except RuntimeError:
-        raise ParameterError(f"device is {name!r}, which torch does not know; use cpu, cuda or cuda:1") from None
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise ParameterError(f"device is {name!r}, and torch sees {torch.cuda.device_count()} CUDA devices here")
-    return found
-
-
 def check(settings: TrainSettings, schema: Schema, workflow: Workflow | None, is_fitted: bool = True) -> None:
     """Build everything once and throw it away: what cannot be trained or served is refused before the work."""
-    model = network(settings, schema)
-    dense_optimizer(settings, model)
-    embeddings.check(settings, schema, is_fitted)
+    model = build_model(settings, schema)
+    build_dense_optimizer(settings, model)
+    check_embeddings(settings, schema, is_fitted)
     if workflow is not None:
         serving_workflow(workflow, model)
 

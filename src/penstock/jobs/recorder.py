@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from penstock.core.artefact import replacing
-from penstock.report.graph import workflow_graph
-from penstock.report.html import render
+from penstock.jobs.table_figures import hot_ids, store_tables
+from penstock.jobs.workflow_graph import workflow_graph
+from penstock.report.headline import headline, title
 from penstock.report.machine import gpus, machine_facts, versions
 from penstock.report.plain import plain
 from penstock.report.profile import profile_dataset
-from penstock.report.tables import hot_ids, store_tables
 from penstock.report.time_spent import time_spent
+from penstock.report.writing import write
 
 REPORT_VERSION = 1
 SAMPLE_ROWS = 200_000
@@ -223,7 +223,7 @@ class RunRecorder:
         data["updated"] = datetime.now(UTC).isoformat(timespec="seconds")
         settings = {key: data["configuration"].get(key) for key in ("staleness", "device")}
         data["time"] = time_spent(data["records"], data["loader"], settings)
-        data["title"] = data["title"] or _title(data)
+        data["title"] = data["title"] or title(data)
         data["headline"] = headline(data)
         return data
 
@@ -231,54 +231,3 @@ class RunRecorder:
         """Write both files as things stand; the page's path."""
         self._written = time.perf_counter()
         return write(self.report(), self.directory)
-
-
-def write(report: Mapping[str, Any], directory: str | Path) -> Path:
-    """`report.json` and `report.html` in `directory`, each replaced in one step; the page's path.
-
-    >>> import tempfile
-    >>> write({"version": 1, "title": "empty"}, tempfile.mkdtemp()).name
-    'report.html'
-    """
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    data = plain(report)
-    with replacing(directory / "report.json") as partial:
-        partial.write_text(json.dumps(data, indent=1, allow_nan=False), encoding="utf-8")
-    with replacing(directory / "report.html") as partial:
-        partial.write_text(render(data), encoding="utf-8")
-    return directory / "report.html"
-
-
-def headline(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The few figures that are read first."""
-    figures, records, training = data["figures"], data["records"], data["training"] or {}
-    valid: Mapping[str, Any] = next((record for record in reversed(records) if record["kind"] == "valid"), {})
-    trained = [record for record in records if record["kind"] == "train"]
-    auc = figures.get("auc", valid.get("auc"))
-    best = figures.get("best_auc") or data["best_auc"]
-    known = auc is not None and best is not None and best > 0.5
-    rows = data["history"].get("rows") or (trained[-1].get("rows") if trained else None)
-    return {
-        "auc": auc,
-        "best_auc": best,
-        "auc_reached": (auc - 0.5) / (best - 0.5) if known else None,
-        "log_loss": figures.get("log_loss", valid.get("log_loss")),
-        "rows": training.get("rows"),
-        "rows_trained": rows,
-        "rows_per_second": figures.get("rows_per_second", trained[-1].get("rows_per_second") if trained else None),
-        "step": records[-1]["step"] if records else None,
-        "steps": training.get("steps"),
-        "seconds": data["seconds"],
-        "embedding_rows": figures.get("embedding_rows", (data["store"] or {}).get("rows")),
-        "embedding_bytes": (data["store"] or {}).get("bytes"),
-    }
-
-
-def _title(data: Mapping[str, Any]) -> str:
-    asked = data["configuration"].get("model")
-    model = (data["training"] or {}).get("model") or (asked.get("name") if isinstance(asked, Mapping) else asked)
-    source = data["configuration"].get("data")
-    names = [Path(str(path)).name for path in ([source] if isinstance(source, str) else source or [])]
-    about = f" on {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "") if names else ""
-    return f"{model}{about}" if isinstance(model, str) else f"Training{about}"

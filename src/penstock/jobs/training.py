@@ -16,15 +16,15 @@ from penstock.core.errors import ParameterError, PenstockError
 from penstock.data import Dataset
 from penstock.embedding import FusedEmbeddings, Store
 from penstock.etl import Workflow
-from penstock.etl.job import check_outside
+from penstock.jobs import building
+from penstock.jobs.embeddings import build_embeddings, choose_tables, count_rows
+from penstock.jobs.etl import check_outside
+from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures, as_dataset
+from penstock.jobs.run_folder import RunFolder, absolute_paths, are_paths, plain_copy
+from penstock.jobs.settings import ON_DEVICE, TrainSettings
 from penstock.loader.torch import Loader
-from penstock.serve import parts
-from penstock.serve.embeddings import choice, embeddings, num_rows
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.serve.prepare import Prepared, RawRows, ReadyFeatures, as_dataset
-from penstock.serve.run_folder import RunFolder, absolute_paths, are_paths, plain_copy
-from penstock.serve.settings import ON_DEVICE, TrainSettings
 from penstock.train import Checkpointer, History, TrainContext, evaluate, fit
 from penstock.train.device import DeviceLoop
 
@@ -128,7 +128,7 @@ class TrainJob:
     def run(self) -> dict[str, Any]:
         """Do it all. What cannot work is refused before anything is written."""
         settings = self._checked()
-        device = parts.device(settings)
+        device = building.training_device(settings)
         preparation = self._preparation(settings)
         config = self.configuration
         if self.is_resumed:
@@ -168,14 +168,17 @@ class TrainJob:
         with self._stage("etl", preparation.has_work):
             ready = preparation.run(self._folder, self._tell, self.progress)
         loader, valid, settings = self._loaders(settings, ready, device)
-        network, store = parts.network(settings, loader.schema), embeddings(settings, loader.schema, device)
+        network, store = (
+            building.build_model(settings, loader.schema),
+            build_embeddings(settings, loader.schema, device),
+        )
         try:
             with self._stage("train"):
                 history, rows_per_second = self._train(settings, loader, valid, network, store, device)
             with self._stage("save"):
                 save_model(self._folder.model, ready.workflow, network, store, overwrite=True)
             self._tell("saved", model=str(self._folder.model))
-            embedding_rows = num_rows(store)
+            embedding_rows = count_rows(store)
         finally:
             if isinstance(store, Store):
                 store.close()
@@ -202,7 +205,7 @@ class TrainJob:
 
         Whoever resumes this run needs them there as well, and the same batches: that goes into its settings.
         """
-        tables = choice(settings, as_dataset(ready.features).schema, device)
+        tables = choose_tables(settings, as_dataset(ready.features).schema, device)
         own: dict[str, Any] = {"layout": "packed", "device": device} if tables in ON_DEVICE else {}
         options = {**settings.loader, **own}
         loader = Loader(ready.features, settings.batch_size, shuffle=True, seed=settings.seed, **options)
@@ -220,7 +223,7 @@ class TrainJob:
     ) -> tuple[History, float | None]:
         network.to(device)  # before its optimizer: some make their state at once
         on_gpu = isinstance(store, FusedEmbeddings) and device.type == "cuda"
-        optimizer, scheduler = parts.dense_optimizer(settings, network, for_graph=on_gpu)
+        optimizer, scheduler = building.build_dense_optimizer(settings, network, for_graph=on_gpu)
         autocast = getattr(torch, settings.autocast) if settings.autocast else None
         steps = settings.epochs * len(loader)
         steps = steps if settings.max_steps is None else min(steps, settings.max_steps)

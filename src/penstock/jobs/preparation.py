@@ -14,9 +14,10 @@ from penstock.data.files import is_remote
 from penstock.engine import resolve
 from penstock.etl import Workflow
 from penstock.etl.input_section import open_input
-from penstock.serve import embeddings, parts
-from penstock.serve.run_folder import RunFolder
-from penstock.serve.settings import ON_DEVICE, TrainSettings
+from penstock.jobs import building
+from penstock.jobs.embeddings import check_embeddings
+from penstock.jobs.run_folder import RunFolder
+from penstock.jobs.settings import ON_DEVICE, TrainSettings
 
 _FEW_ROWS = 100
 Tell = Callable[..., None]
@@ -44,8 +45,8 @@ class RawRows:
         self.data = self._opened(source)
         self.valid = None if valid is None else as_dataset(valid)
         unfitted = Workflow.from_recipe(recipe).fit_schema(self.data.schema)
-        self.label = parts.check_label(unfitted.output_schema, "what the recipe makes")
-        parts.check(settings, unfitted.output_schema, unfitted, is_fitted=False)
+        self.label = building.check_label(unfitted.output_schema, "what the recipe makes")
+        building.check(settings, unfitted.output_schema, unfitted, is_fitted=False)
         if settings.tables in ON_DEVICE:
             self._check_sizes()
         _check_columns(unfitted.input_schema.names, self.valid)
@@ -64,7 +65,7 @@ class RawRows:
             fitted = Workflow.from_recipe(self.recipe).fit(few)
         except PenstockError:  # too few for an operator, say; the whole data will tell
             return
-        embeddings.check(self.settings, fitted.output_schema, is_fitted=True)
+        check_embeddings(self.settings, fitted.output_schema, is_fitted=True)
 
     def resume(self, folder: RunFolder) -> None:
         """Take what an earlier run has made; the workflow is written last."""
@@ -97,9 +98,9 @@ class ReadyFeatures:
         self.data = _features_at(self.source)
         self.valid_source = valid if valid is None or isinstance(valid, Dataset) else source_paths(valid)
         self.valid = None if valid is None else _features_at(self.valid_source)
-        self.label = parts.check_label(self.data.schema, "the data")
+        self.label = building.check_label(self.data.schema, "the data")
         self.workflow = _workflow(workflow, self.source)
-        parts.check(settings, self.data.schema, self.workflow)
+        building.check(settings, self.data.schema, self.workflow)
         _check_columns([c.name for c in self.data.schema if c.role is not Role.OTHER], self.valid)
         self.has_work = valid is None and settings.valid_share > 0
 
@@ -139,7 +140,7 @@ def check_rows(features: Any, label: str) -> None:
     data = as_dataset(features)
     if not data.num_rows:
         raise DataError("there are no rows to train on")
-    parts.check_label_values(data, label)
+    building.check_label_values(data, label)
 
 
 def as_dataset(source: Any) -> Dataset:

@@ -20,8 +20,8 @@ from penstock.core.extras import require
 from penstock.serve.batching import Batcher, ClientGoneError, QueueFullError
 from penstock.serve.checking import RowChecker, RowError
 from penstock.serve.following import Follower
-from penstock.serve.http_page import front_page
-from penstock.serve.http_requests import (
+from penstock.serve.http.page import front_page
+from penstock.serve.http.requests import (
     Limits,
     Receive,
     RefusedError,
@@ -41,7 +41,7 @@ from fastapi import FastAPI, Request, Response  # noqa: E402
 from fastapi.responses import HTMLResponse, JSONResponse  # noqa: E402
 from starlette.exceptions import HTTPException  # noqa: E402
 
-from penstock.serve.http_metrics import Metrics  # noqa: E402
+from penstock.serve.http.metrics import Metrics  # noqa: E402
 
 
 class Service:

@@ -20,9 +20,10 @@ from penstock.core.errors import (
 )
 from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
 from penstock.etl import presets
-from penstock.etl.job import EtlJob
-from penstock.serve import Predictor, TrainingStopped, TrainJob
-from penstock.serve.run_folder import RunFolder
+from penstock.jobs import TrainingStopped, TrainJob
+from penstock.jobs.etl import EtlJob
+from penstock.jobs.run_folder import RunFolder
+from penstock.serve import Predictor
 
 SETTINGS: dict[str, Any] = {
     "model": {"name": "DLRM", "bottom": [16], "top": [16]},

@@ -1,0 +1,48 @@
+"""What a person starts, from end to end: ETL, training, scoring, the demo and the doctor.
+
+>>> __all__
+['EtlJob', 'EtlResult', 'RunFolder', 'RunRecorder', 'TrainJob', 'TrainSettings', 'TrainingStopped', 'evaluate_model',
+'predict_files']
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.jobs.etl import EtlJob, EtlResult
+    from penstock.jobs.recorder import RunRecorder
+    from penstock.jobs.run_folder import RunFolder
+    from penstock.jobs.scoring import evaluate_model, predict_files
+    from penstock.jobs.settings import TrainSettings
+    from penstock.jobs.training import TrainingStopped, TrainJob
+
+__all__ = [
+    "EtlJob",
+    "EtlResult",
+    "RunFolder",
+    "RunRecorder",
+    "TrainJob",
+    "TrainSettings",
+    "TrainingStopped",
+    "evaluate_model",
+    "predict_files",
+]
+
+# Imported when first asked for: an ETL job needs no torch, and the command line must start at once.
+_HOMES = {
+    "EtlJob": "etl",
+    "EtlResult": "etl",
+    "RunFolder": "run_folder",
+    "RunRecorder": "recorder",
+    "TrainJob": "training",
+    "TrainSettings": "settings",
+    "TrainingStopped": "training",
+    "evaluate_model": "scoring",
+    "predict_files": "scoring",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"penstock.jobs.{_HOMES[name]}"), name)
