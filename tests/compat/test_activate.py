@@ -13,7 +13,7 @@ import pytest
 import penstock.compat
 from penstock.compat import CompatError, activate, active, deactivate, names, settings
 from penstock.compat.after_import import AfterImport
-from penstock.compat.missing import module_getattr
+from penstock.compat.modules import complete
 from penstock.core.errors import DataError, ParameterError
 
 
@@ -113,7 +113,7 @@ def test_it_refuses_after_the_first_import(tmp_path: Path) -> None:
 
 def test_an_absent_name_says_why(old_table: None) -> None:
     module = type(sys)("penstock.compat.nvtabular")
-    module.__getattr__ = module_getattr(module.__name__)  # type: ignore[method-assign]
+    complete(module)
     text = "nvtabular.Gone exists in NVTabular and not here: it needs cuDF; use polars; see docs/migrate-nvtabular.md"
     with pytest.raises(CompatError) as caught:
         getattr(module, "Gone")  # noqa: B009
@@ -123,14 +123,10 @@ def test_an_absent_name_says_why(old_table: None) -> None:
         getattr(module, "Unheard")  # noqa: B009
 
 
-def test_an_absent_name_says_why_when_it_is_imported(
-    old_table: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "stand_in.py").write_text(
-        "from penstock.compat.missing import module_getattr\n"
-        "__getattr__ = module_getattr('penstock.compat.nvtabular')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+def test_an_absent_name_says_why_when_it_is_imported(old_table: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = type(sys)("penstock.compat.nvtabular")
+    complete(module)
+    monkeypatch.setitem(sys.modules, "stand_in", module)
     for name in ("Gone", "inference"):
         with pytest.raises(ImportError, match=f"nvtabular.{name} exists in NVTabular and not here") as caught:
             exec(f"from stand_in import {name}")
@@ -148,7 +144,10 @@ def test_an_absent_module_says_why(activated: None, old_table: None) -> None:
         importlib.import_module("nvtabular.unheard")
 
 
-@pytest.mark.parametrize("entry", ["yes", {"absent": ""}, {"differs": 3}, {"absent": "a", "differs": "b"}, None])
+@pytest.mark.parametrize(
+    "entry",
+    ["yes", {"absent": ""}, {"differs": 3}, {"absent": "a", "differs": "b"}, {"is": "a.b", "absent": "c"}, None],
+)
 def test_a_wrong_table_names_the_entry(entry: object) -> None:
     with pytest.raises(DataError, match=r"old.yaml: old.ops.Clip must be same, \{differs"):
         names.parse({"old.ops": {"Clip": entry, "Log": "same"}}, "old.yaml")

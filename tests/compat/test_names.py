@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
+import pickle
 import pkgutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +72,79 @@ def test_every_public_name_here_is_in_the_table(library: str) -> None:
         known = names.table(library).modules.get(name.removeprefix("penstock.compat."), {})
         missing += [f"{name}.{public}" for public in getattr(module, "__all__", []) if public not in known]
     assert not missing
+
+
+# modules that the table makes
+
+ROOT = Path(importlib.import_module("penstock.compat").__file__ or "").parent
+
+
+def test_no_file_only_passes_names_on() -> None:
+    idle = []
+    for path in (file for library in names.LIBRARIES for file in (ROOT / library).rglob("*.py")):
+        body = [node for node in ast.parse(path.read_text()).body if not isinstance(node, ast.Expr)]
+        if body and all(isinstance(node, (ast.Import, ast.ImportFrom)) or _renames(node) for node in body):
+            idle.append(path.relative_to(ROOT).as_posix())
+    assert not idle, "write these into names/*.yaml"
+
+
+def _renames(node: ast.stmt) -> bool:
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        return ast.unparse(target) == "__all__" or isinstance(node.value, (ast.Name, ast.Attribute))
+    return False
+
+
+def test_a_module_without_a_file() -> None:
+    module = importlib.import_module("nvtabular.columns")
+    assert not (ROOT / "nvtabular" / "columns").exists()
+    assert module is importlib.import_module("penstock.compat.nvtabular.columns")
+    assert module.__all__ == ["ColumnSchema", "ColumnSelector", "Schema"]
+    assert {"ColumnSchema", "schema", "selector"} <= set(dir(module))
+    assert module.Schema is importlib.import_module("merlin.schema").Schema
+    assert module.selector is importlib.import_module("nvtabular.columns.selector")
+    assert inspect.getmodule(module) is module
+    assert inspect.getmodule(module.Schema).__name__ == "penstock.compat.merlin.schema.schema"  # type: ignore[union-attr]
+    assert "yaml" in str(module.__spec__.origin)
+    with pytest.raises(AttributeError, match="no attribute 'Schemas'; did you mean 'Schema'"):
+        module.Schemas  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("nvtabular.ops", "Clip"), ("merlin.dag.ops.udf", "UDF"), ("nvtabular.graph", "Tags"), ("persia.ctx", "cnt_ctx"),
+     ("merlin.loader.torch", "Loader"), ("nvtabular.workflow_node", "WorkflowNode"), ("merlin.io", "Shuffle")],
+)  # fmt: skip
+def test_what_the_table_serves_can_be_pickled(module: str, name: str) -> None:
+    found = getattr(importlib.import_module(module), name)
+    assert pickle.loads(pickle.dumps(found)) is found
+
+
+def test_a_package_that_holds_only_absent_modules_can_be_imported() -> None:
+    assert importlib.import_module("nvtabular.tools").__all__ == []
+
+
+def test_stars_and_attributes_bring_submodules_without_further_imports() -> None:
+    script = (
+        "import penstock.compat; penstock.compat.activate()\n"
+        "import nvtabular as nvt\n"
+        "import merlin.dag\n"
+        "from nvtabular.columns import *\n"
+        "assert nvt.ops.clip.Clip is nvt.ops.Clip and nvt.io.Dataset is nvt.Dataset\n"
+        "assert merlin.dag.ops.udf.UDF is nvt.ops.LambdaOp and Schema is nvt.Schema\n"
+        "assert nvt.dispatch._make_df is nvt.dispatch.make_df\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_entries_follow_their_homes() -> None:
+    here, there = names.lookup("nvtabular", "Schema"), names.lookup("merlin.schema.schema", "Schema")
+    assert here is not None
+    assert there is not None
+    assert (here.status, here.note) == (there.status, there.note) == (names.DIFFERS, there.note)
+    clip = names.lookup("nvtabular.ops", "HashBucket")
+    assert clip is not None
+    assert clip.status == names.DIFFERS
 
 
 def test_the_page_is_what_the_tables_make() -> None:

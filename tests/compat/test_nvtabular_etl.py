@@ -345,6 +345,38 @@ class TestFunctions:
             nvt.Workflow(["x"] >> nvt.ops.Filter(lambda df: df[df["x"] > 5].reset_index(drop=True))).transform(frame)
 
 
+class TestSameArguments:
+    """Operators that took NVTabular's arguments all along."""
+
+    @pytest.mark.parametrize(
+        ("name", "arguments", "values", "expected"),
+        [
+            ("Bucketize", {"boundaries": [1.0, 2.0]}, [1.5, 0.0], [1, 0]),
+            ("Clip", {"max_value": 1.0}, [1.5, 0.0], [1.0, 0.0]),
+            ("Dropna", {}, [1.0, None], [1.0]),
+            ("FillMedian", {}, [1.0, 3.0, None], [1.0, 3.0, 2.0]),
+            ("FillMissing", {"fill_val": 7.0}, [None, 0.0], [7.0, 0.0]),
+            ("HashBucket", {"num_buckets": 100}, ["Rome", "Oslo"], [0, 8]),
+            ("ListSlice", {"start": -2}, [[1, 2, 3]], [[2, 3]]),
+            ("LogOp", {}, [0.0, 0.0], [0.0, 0.0]),
+            ("ReduceDtypeSize", {}, [1, 2], [1, 2]),
+            ("TagAsUserID", {}, [1, 2], [1, 2]),
+            ("ValueCount", {}, [[1], [2, 3]], [[1], [2, 3]]),
+        ],
+    )
+    def test_rows(self, name: str, arguments: dict, values: list, expected: list, tmp_path: Path) -> None:
+        import nvtabular as nvt
+
+        op = getattr(nvt.ops, name)(**arguments)
+        assert isinstance(op, getattr(nvt.ops, name))
+        assert type(op).__doc__
+        workflow = nvt.Workflow(["x"] >> op)
+        made = workflow.fit_transform(pd.DataFrame({"x": values}))["x"]
+        assert [v if np.isscalar(v) else list(v) for v in made] == expected
+        workflow.save(tmp_path / "saved")
+        assert f'"{name}"' in (tmp_path / "saved" / "workflow.json").read_text()
+
+
 class TestOwnOperators:
     def test_transform_with_a_list_of_names_or_a_selector(self):
         import nvtabular as nvt

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from penstock.compat.persia.ctx import TrainCtx, cnt_ctx, eval_ctx
 
 from penstock.compat.persia import _service
-from penstock.compat.persia.ctx import TrainCtx, cnt_ctx, eval_ctx
 from penstock.compat.persia.data import DataLoader, IterableDataset
 from penstock.compat.persia.embedding import EmbeddingConfig
 from penstock.compat.persia.embedding.data import IDTypeFeature, IDTypeFeatureWithSingleID, Label, PersiaBatch

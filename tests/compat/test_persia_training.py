@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from penstock.compat.persia.ctx import DataCtx, InferCtx, TrainCtx, eval_ctx
 
 from penstock.compat.persia import _service
 from penstock.compat.persia.backend import init_backend
-from penstock.compat.persia.ctx import DataCtx, InferCtx, TrainCtx, eval_ctx
 from penstock.compat.persia.data import DataLoader, IterableDataset, IterableDatasetBase, StreamingDataset
 from penstock.compat.persia.embedding.data import IDTypeFeatureWithSingleID, Label, NonIDTypeFeature, PersiaBatch
 from penstock.compat.persia.embedding.optim import Adagrad

@@ -8,7 +8,10 @@
 >>> penstock.compat.deactivate()
 """
 
+from penstock.compat import modules
 from penstock.compat.activation import activate, active, deactivate
 from penstock.compat.missing import CompatError
+
+modules.install()
 
 __all__ = ["CompatError", "activate", "active", "deactivate"]

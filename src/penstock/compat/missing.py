@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import opcode
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any, NoReturn
+from collections.abc import Iterable
 
 from penstock.compat import names
 from penstock.core.errors import PenstockError
 
 PREFIX = "penstock.compat."
-_IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
 
 
 class CompatError(PenstockError):
@@ -41,31 +36,17 @@ def old_name(module: str) -> str:
     return module.removeprefix(PREFIX)
 
 
-def module_getattr(module_name: str) -> Callable[[str], NoReturn]:
-    """A module's `__getattr__`: write `__getattr__ = module_getattr(__name__)` at its end.
+def missing(module: str, name: str, known: Iterable[str], importing: bool) -> Exception:
+    """The error for a name that an old module does not have here; `importing` where `from … import …` asks for it.
 
-    >>> module_getattr("penstock.compat.nvtabular.ops")("Categorifi")
-    Traceback (most recent call last):
-    ...
-    AttributeError: module 'nvtabular.ops' has no attribute 'Categorifi'...
+    >>> missing("nvtabular.ops", "Categorifi", ["Categorify"], importing=False)
+    AttributeError("module 'nvtabular.ops' has no attribute 'Categorifi'; did you mean 'Categorify'?")
     """
-    module = old_name(module_name)
-
-    def missing(name: str) -> NoReturn:
-        entry = None if name.startswith("__") else names.lookup(module, name)
-        if entry is None or entry.status != names.ABSENT:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}{_near(module_name, name)}", name=name)
-        text = explain(f"{module}.{name}", entry.note)
-        if _imports_from(sys._getframe(1)):
-            raise MissingImportError(text, name=name)
-        raise MissingNameError(text, name=name)
-
-    return missing
-
-
-def _imports_from(frame: FrameType) -> bool:
-    # `from module import name` turns every AttributeError into a text of its own; an ImportError it lets through.
-    return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
+    entry = None if name.startswith("__") else names.lookup(module, name)
+    if entry is None or entry.status != names.ABSENT:
+        return AttributeError(f"module {module!r} has no attribute {name!r}{_near(name, known)}", name=name)
+    text = explain(f"{module}.{name}", entry.note)
+    return (MissingImportError if importing else MissingNameError)(text, name=name)
 
 
 def explain(name: str, why: str) -> str:
@@ -80,10 +61,8 @@ def missing_module(module: str) -> MissingModuleError | None:
     return None if why is None else MissingModuleError(explain(module, why), name=module)
 
 
-def _near(module_name: str, name: str) -> str:
+def _near(name: str, known: Iterable[str]) -> str:
     if name.startswith("_"):
         return ""
-    module: Any = sys.modules.get(module_name)
-    known = [n for n in dir(module) if not n.startswith("_")]
-    near = difflib.get_close_matches(name, known, n=2)
+    near = difflib.get_close_matches(name, [n for n in known if not n.startswith("_")], n=2)
     return f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.compat.missing import module_getattr
 from penstock.compat.persia._publisher import Publisher
 from penstock.compat.persia.embedding.data import message_of
 from penstock.compat.persia.error import PersiaRuntimeException
@@ -71,6 +70,3 @@ def get_backend() -> Backend:
     if _backend is None:
         raise PersiaRuntimeException("there is no backend yet; call init_backend() first")
     return _backend
-
-
-__getattr__ = module_getattr(__name__)

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from penstock.compat.missing import module_getattr
 from penstock.compat.persia._message import Message
 from penstock.compat.persia._service import service
 from penstock.compat.persia._stream import Reader, Stream, StreamTimeout
@@ -216,6 +215,3 @@ class DataLoader:
 
         source = self.dataset.messages(self.timeout_ms / 1000, self.reproducible)
         return current()._batches(source, self.staleness, self.reproducible)
-
-
-__getattr__ = module_getattr(__name__)

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from penstock.compat.missing import module_getattr
 from penstock.core.errors import ParameterError
 from penstock.core.params import OneOf, check
 
@@ -108,6 +107,3 @@ def get_default_distributed_option(device_id: int | None = None) -> DDPOption:
     'gloo'
     """
     return DDPOption(backend="gloo" if device_id is None else _default_backend())
-
-
-__getattr__ = module_getattr(__name__)

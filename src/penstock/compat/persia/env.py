@@ -15,7 +15,6 @@ import os
 import threading
 from dataclasses import dataclass
 
-from penstock.compat.missing import module_getattr
 from penstock.core.errors import ParameterError
 
 __all__ = [
@@ -148,6 +147,3 @@ def get_replica_index() -> int | None:
     0
     """
     return _place().replica_index
-
-
-__getattr__ = module_getattr(__name__)

@@ -1,6 +1,5 @@
 """The 2021 error classes; what goes wrong in Penstock is a `PenstockError`, and these are such."""
 
-from penstock.compat.missing import module_getattr
 from penstock.core.errors import PenstockError
 
 __all__ = ["FileNotFoundException", "PersiaRuntimeException"]
@@ -20,6 +19,3 @@ class PersiaRuntimeException(PenstockError):
     >>> issubclass(PersiaRuntimeException, PenstockError)
     True
     """
-
-
-__getattr__ = module_getattr(__name__)

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.compat.missing import module_getattr
 from penstock.compat.persia import _config, env
 from penstock.compat.persia._service import EMBEDDING_CONFIG, GLOBAL_CONFIG, service
 from penstock.core.errors import ParameterError, PenstockError
@@ -120,6 +119,3 @@ def ensure_persia_service(*args: Any, **kwargs: Any) -> PersiaServiceCtx:
     True
     """
     return PersiaServiceCtx(*args, **kwargs)
-
-
-__getattr__ = module_getattr(__name__)

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.compat.missing import module_getattr
 from penstock.compat.persia import _config, _service
 from penstock.compat.persia._processes import LOADER, TRAINER, Process, supervise
 from penstock.compat.run_script import run_in_child
@@ -234,8 +233,6 @@ def _free_ports(count: int) -> list[int]:
         for probe in probes:
             probe.close()
 
-
-__getattr__ = module_getattr(__name__)
 
 if __name__ == "__main__":
     try:

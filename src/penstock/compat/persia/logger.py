@@ -6,8 +6,6 @@ import logging
 import sys
 from typing import Any
 
-from penstock.compat.missing import module_getattr
-
 __all__ = [
     "COLOR_FORMATTER",
     "DEFAULT_LOGGER_NAME",
@@ -118,6 +116,3 @@ def get_default_logger(name: str | None = None, **kwargs: Any) -> logging.Logger
     True
     """
     return set_default_logger(name or DEFAULT_LOGGER_NAME, **kwargs)
-
-
-__getattr__ = module_getattr(__name__)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compat.missing import module_getattr
 from penstock.compat.persia._message import Message, Named, to_bytes
 from penstock.compat.persia._stream import Stream
 from penstock.compat.persia._training_batch import PersiaTrainingBatch
@@ -216,6 +215,3 @@ def forward_directly_from_bytes(batch: bytes, device_id: int | None = None) -> P
     from penstock.compat.persia._embedding_ctx import current
 
     return current().get_embedding_from_bytes(batch, device_id)
-
-
-__getattr__ = module_getattr(__name__)

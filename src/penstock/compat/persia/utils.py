@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from penstock.compat.missing import module_getattr
 from penstock.compat.persia._config import read_yaml
 from penstock.core.errors import ParameterError
 from penstock.core.extras import require
@@ -86,6 +85,3 @@ def find_free_port(port: int = 10000, interval: int = 1) -> int:
                 continue
             return candidate
     raise ParameterError(f"no port from {port} to {MAXIMUM_LOCAL_PORT_NUM} is free")
-
-
-__getattr__ = module_getattr(__name__)

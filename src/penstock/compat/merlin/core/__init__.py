@@ -1,7 +1,1 @@
 """`merlin.core`: helpers around pandas frames."""
-
-from penstock.compat.missing import module_getattr
-
-__all__: list[str] = []
-
-__getattr__ = module_getattr(__name__)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compat.missing import module_getattr
 from penstock.core.errors import ParameterError
 from penstock.core.extras import require
 
@@ -262,6 +261,3 @@ def create_merlin_dataset(df: Any) -> Any:
     from penstock.compat.merlin.io.dataset import Dataset
 
     return df if isinstance(df, Dataset) else Dataset(df)
-
-
-__getattr__ = module_getattr(__name__)

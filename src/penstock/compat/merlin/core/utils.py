@@ -11,7 +11,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from penstock.compat.missing import module_getattr
 from penstock.core import progress
 from penstock.core.errors import ParameterError
 from penstock.core.params import OneOf, check
@@ -95,6 +94,3 @@ def _unpack(file: Path) -> None:
     elif file.suffix == ".gz":
         with gzip.open(file, "rb") as source, file.with_suffix("").open("wb") as target:
             shutil.copyfileobj(source, target)
-
-
-__getattr__ = module_getattr(__name__)

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.compat.merlin.dag.node import Node, as_node, place_nodes, postorder_iter_nodes
 from penstock.compat.merlin.schema.schema import Schema, as_native
-from penstock.compat.missing import module_getattr
+from penstock.compat.missing import CompatError
 from penstock.core.errors import ParameterError, suggest
 from penstock.etl.plan import Plan
 
@@ -56,4 +56,13 @@ class Graph:
         return Graph(self.subgraphs[name])
 
 
-__getattr__ = module_getattr(__name__)
+def Subgraph(name: str, output_node: Any, loop_until: Any = None) -> Node:
+    """The node under a name, by which `workflow.get_subworkflow(name)` finds it.
+
+    >>> from penstock.compat.nvtabular import ops
+    >>> Subgraph("users", ["user"] >> ops.Categorify()).name
+    'users'
+    """
+    if loop_until is not None:
+        raise CompatError("Subgraph(loop_until=…) is not here: a workflow is a graph without loops; loop around it")
+    return as_node(output_node).named(name)  # type: ignore[return-value]

@@ -8,7 +8,6 @@ from typing import Any
 from penstock.compat.merlin.dag._drawing import Drawing
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.schema.schema import Schema
-from penstock.compat.missing import module_getattr
 from penstock.core.errors import GraphError, NotFittedError
 from penstock.etl import graph as native
 from penstock.etl.graph import ancestors
@@ -113,6 +112,15 @@ def as_node(value: Any) -> Node:
     raise GraphError(f"expected column names, a ColumnSelector or a node, got {value!r}")
 
 
+def ColumnGroup(columns: Any) -> Node:
+    """A node that selects columns: what releases up to 0.6 began a graph with.
+
+    >>> ColumnGroup(["a", "b"]).kind
+    'source'
+    """
+    return as_node(columns)
+
+
 def as_operator(op: Any) -> NativeOperator:
     """What may stand right of `>>`: an operator, its class, a user's operator, or a function of a pandas Series."""
     from penstock.compat.merlin.dag.base_operator import BaseOperator
@@ -157,6 +165,3 @@ def iter_nodes(nodes: Any) -> Iterator[Node]:
 def preorder_iter_nodes(nodes: Any) -> Iterator[Node]:
     """Every node that some nodes need, children first."""
     return iter_nodes(nodes)
-
-
-__getattr__ = module_getattr(__name__)

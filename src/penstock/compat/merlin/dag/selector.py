@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.compat.merlin.schema.schema import Schema
 from penstock.compat.merlin.schema.tags import Tags, listed, roles_and_tags
-from penstock.compat.missing import module_getattr
 from penstock.core.errors import ParameterError
 from penstock.etl import graph as native
 
@@ -148,6 +147,3 @@ class ColumnNames(list):
 def _listed_groups(subgroups: Any) -> list[ColumnSelector]:
     groups = [subgroups] if isinstance(subgroups, ColumnSelector) else list(subgroups or [])
     return [group if isinstance(group, ColumnSelector) else ColumnSelector(group) for group in groups]
-
-
-__getattr__ = module_getattr(__name__)

@@ -8,11 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from penstock.compat.merlin.dag.base_operator import BaseOperator
+from penstock.compat.merlin.dag.base_operator import BaseOperator, StatOperator
 from penstock.compat.merlin.dag.node import as_node
 from penstock.compat.merlin.dag.observed import Observed, spelled
 from penstock.compat.merlin.dag.selector import ColumnNames, ColumnSelector
-from penstock.compat.merlin.dag.stat_operator import StatOperator
 from penstock.compat.merlin.dag.unsaved import UnsavedOperator, nameable
 from penstock.compat.merlin.dtypes.base import dtype_of
 from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.compat.missing import module_getattr
-
 __all__ = ["group_values_offsets", "ungroup_values_offsets"]
 
 VALUES, OFFSETS = "__values", "__offsets"
@@ -41,6 +39,3 @@ def group_values_offsets(arrays: Mapping[str, Any]) -> dict[str, Any]:
         elif not name.endswith(OFFSETS):
             out[name] = value
     return out
-
-
-__getattr__ = module_getattr(__name__)

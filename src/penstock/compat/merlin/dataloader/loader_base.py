@@ -13,12 +13,11 @@ from penstock.compat.merlin.dag.node import as_node
 from penstock.compat.merlin.dag.observed import look
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.dag.utils import ungroup_values_offsets
-from penstock.compat.merlin.dataloader.ops.embeddings import EmbeddingOperator
-from penstock.compat.merlin.dataloader.ops.padding import Padding
+from penstock.compat.merlin.dataloader._embeddings import EmbeddingOperator
+from penstock.compat.merlin.dataloader._padding import Padding
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import opened
 from penstock.compat.merlin.schema.schema import Schema
-from penstock.compat.missing import module_getattr
 from penstock.core.dtypes import FLOATS, INTEGERS
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Role
@@ -210,6 +209,3 @@ class Epochs:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["loader"], name)
-
-
-__getattr__ = module_getattr(__name__)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from penstock.compat.merlin.dataloader.loader_base import LoaderBase, columns_of
-from penstock.compat.missing import module_getattr
 from penstock.core.batch import Batch, Ragged
 from penstock.loader import keras as native
 from penstock.loader.keras_sequence import KerasSequenceValidater
@@ -58,6 +57,3 @@ class Loader(LoaderBase, native.Loader):
     def _convert(self, batch: Batch) -> Any:
         features, *labels = super()._convert(batch)
         return self._as_today(features, np.asarray, native._tensor), labels[0] if labels else None
-
-
-__getattr__ = module_getattr(__name__)

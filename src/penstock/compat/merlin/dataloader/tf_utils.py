@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.compat.missing import module_getattr
 from penstock.loader.keras_columns import feature_columns as as_feature_columns
 from penstock.loader.tensorflow_memory import limit_memory
 
@@ -33,6 +32,3 @@ def get_dataset_schema_from_feature_columns(feature_columns: Any) -> tuple[list[
     """
     columns = as_feature_columns(feature_columns)
     return [c.name for c in columns if c.has_ids], [c.name for c in columns if not c.has_ids]
-
-
-__getattr__ = module_getattr(__name__)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.compat.merlin.dataloader.loader_base import LoaderBase, columns_of
-from penstock.compat.missing import module_getattr
 from penstock.core.batch import Batch
 from penstock.core.extras import require
 from penstock.loader import torch as native
@@ -92,6 +91,3 @@ def ranks(rank: int | None, world: int | None) -> dict[str, Any]:
 
 def _to_numpy(tensor: Any) -> Any:
     return tensor.detach().cpu().numpy()
-
-
-__getattr__ = module_getattr(__name__)

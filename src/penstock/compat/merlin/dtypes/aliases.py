@@ -1,7 +1,6 @@
 """The dtypes by name."""
 
 from penstock.compat.merlin.dtypes.base import named
-from penstock.compat.missing import module_getattr
 
 uint8 = named("uint8")
 uint16 = named("uint16")
@@ -28,5 +27,3 @@ string = named("str")
 boolean = named("bool")
 object_ = named("object")
 unknown = named("unknown")
-
-__getattr__ = module_getattr(__name__)

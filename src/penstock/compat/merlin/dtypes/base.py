@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from penstock.compat.merlin.dtypes.shape import Shape
-from penstock.compat.missing import module_getattr
 from penstock.core import dtypes as native
 from penstock.core.errors import SchemaError
 
@@ -188,6 +187,3 @@ def to_native(dtype: DType) -> str:
     if dtype.element_type is ElementType.DateTime:
         return "date" if dtype.name == "datetime64[D]" else native.canonical(dtype.name.replace("64", ""))
     return native.canonical(dtype.name)
-
-
-__getattr__ = module_getattr(__name__)

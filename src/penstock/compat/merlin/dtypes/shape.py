@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from penstock.compat.missing import module_getattr
 from penstock.core.errors import SchemaError
 
 __all__ = ["DefaultShapes", "Dimension", "Shape"]
@@ -119,6 +118,3 @@ class DefaultShapes(Enum):
 
     SCALAR = Shape((None,))
     LIST = Shape((None, None))
-
-
-__getattr__ = module_getattr(__name__)

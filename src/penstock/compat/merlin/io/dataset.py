@@ -10,11 +10,10 @@ import numpy as np
 import polars as pl
 
 from penstock.compat.merlin.io import writing
-from penstock.compat.merlin.io.dataframe_iter import DataFrameIter
+from penstock.compat.merlin.io._frames import DataFrameIter, native_shuffle
 from penstock.compat.merlin.io.opening import cast, opened
-from penstock.compat.merlin.io.shuffle import native_shuffle
 from penstock.compat.merlin.schema.schema import Schema, as_native
-from penstock.compat.missing import CompatError, module_getattr
+from penstock.compat.missing import CompatError
 from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.extras import require
@@ -305,6 +304,3 @@ def _block(series: pl.Series) -> np.ndarray:
             raise SchemaError(f"column {series.name!r} holds lists of different lengths; an array needs them equal")
         return np.vstack(series.to_list()) if series.len() else np.empty((0, 0))
     return series.to_numpy().reshape(-1, 1)
-
-
-__getattr__ = module_getattr(__name__)

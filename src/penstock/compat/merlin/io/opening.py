@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.compat.merlin.schema.io.tensorflow_metadata import schema_beside
+from penstock.compat.merlin.schema._tensorflow_metadata import schema_beside
 from penstock.core.dtypes import canonical, to_polars
 from penstock.core.errors import ColumnNotFoundError, ParameterError, suggest
 from penstock.core.params import Real, check

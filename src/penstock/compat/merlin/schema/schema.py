@@ -8,7 +8,6 @@ from typing import Any
 
 from penstock.compat.merlin.schema.columns import ColumnSchema, Domain
 from penstock.compat.merlin.schema.tags import as_tag, listed
-from penstock.compat.missing import module_getattr
 from penstock.core import schema as native
 from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
 from penstock.core.extras import require
@@ -160,6 +159,3 @@ class Schema:
 def as_native(schema: Any) -> native.Schema | None:
     """Penstock's schema from either kind."""
     return schema.to_native() if isinstance(schema, Schema) else schema
-
-
-__getattr__ = module_getattr(__name__)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any
 
-from penstock.compat.missing import module_getattr
 from penstock.core.errors import SchemaError
 from penstock.core.schema import Role
 
@@ -162,6 +161,3 @@ def roles_and_tags(tags: Any) -> tuple[list[Role], list[str]]:
 def _normalized(tags: Iterable[Any]) -> frozenset:
     found = {as_tag(tag) for tag in tags}
     return frozenset(found | {part for tag in found for part in _PARTS.get(tag, ())})
-
-
-__getattr__ = module_getattr(__name__)

@@ -9,7 +9,6 @@ from penstock.compat.merlin.dataloader.loader_base import missing_numbers
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import naturally_sorted, opened
 from penstock.compat.merlin.schema.schema import as_native
-from penstock.compat.missing import module_getattr
 from penstock.core.errors import ParameterError
 from penstock.loader import keras_sequence as native
 from penstock.loader.frames import Fill
@@ -73,6 +72,3 @@ def _source(source: Any, engine: str | None, reader_kwargs: Mapping[str, Any] | 
         data = opened(source, engine, None, kwargs.pop("part_size", "1MB"), fraction, storage, dtypes, kwargs)
         return data, {"engine": None}
     return naturally_sorted(source) if isinstance(source, (list, tuple)) else source, {"engine": engine}
-
-
-__getattr__ = module_getattr(__name__)

@@ -9,7 +9,6 @@ from penstock.compat import settings
 from penstock.compat.merlin.dag.utils import ungroup_values_offsets
 from penstock.compat.merlin.dataloader.loader_base import LoaderBase, as_native_dataset, missing_numbers
 from penstock.compat.merlin.dataloader.torch import DLDataLoader, ranks, torch_device
-from penstock.compat.missing import module_getattr
 from penstock.core.batch import Batch, Ragged
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.extras import require
@@ -148,6 +147,3 @@ def _check_lengths(name: str, limit: int, lists: Ragged) -> None:
     longest = int(lists.lengths.max()) if len(lists.lengths) else 0
     if longest > limit:
         raise DataError(f"column {name!r} has a list of {longest} items, and sparse_max allows {limit}; raise it")
-
-
-__getattr__ = module_getattr(__name__)

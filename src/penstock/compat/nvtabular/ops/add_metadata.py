@@ -6,19 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.compat.merlin.schema.tags import listed, role_of, text_of
-from penstock.compat.missing import module_getattr
 from penstock.compat.nvtabular.ops.placed import Placed
 from penstock.etl import ops as native
 
-__all__ = [
-    "AddMetadata",
-    "AddProperties",
-    "AddTags",
-    "TagAsItemFeatures",
-    "TagAsItemID",
-    "TagAsUserFeatures",
-    "TagAsUserID",
-]
+__all__ = ["AddMetadata", "AddProperties", "AddTags"]
 
 
 class AddMetadata(Placed, native.AddMetadata):
@@ -58,46 +49,3 @@ class AddProperties(AddMetadata):
 
     def __init__(self, properties: Mapping[str, Any] | None = None) -> None:
         super().__init__(properties=properties)
-
-
-class TagAsUserID(Placed, native.TagAsUserID):
-    """Tag the column that identifies users.
-
-    >>> TagAsUserID().added_tags()
-    ('user_id', 'user')
-    """
-
-    saved_as = native.TagAsUserID
-
-
-class TagAsItemID(Placed, native.TagAsItemID):
-    """Tag the column that identifies items.
-
-    >>> TagAsItemID().added_tags()
-    ('item_id', 'item')
-    """
-
-    saved_as = native.TagAsItemID
-
-
-class TagAsUserFeatures(Placed, native.TagAsUserFeatures):
-    """Tag columns that describe users.
-
-    >>> TagAsUserFeatures().added_tags()
-    ('user',)
-    """
-
-    saved_as = native.TagAsUserFeatures
-
-
-class TagAsItemFeatures(Placed, native.TagAsItemFeatures):
-    """Tag columns that describe items.
-
-    >>> TagAsItemFeatures().added_tags()
-    ('item',)
-    """
-
-    saved_as = native.TagAsItemFeatures
-
-
-__getattr__ = module_getattr(__name__)

@@ -8,7 +8,6 @@ from typing import Any
 
 from penstock.compat import settings
 from penstock.compat.merlin.dag.node import Node
-from penstock.compat.missing import module_getattr
 from penstock.compat.nvtabular.ops.placed import Placed
 from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError
@@ -154,6 +153,3 @@ def _vocabularies(vocabs: Any) -> dict[str, Any]:
 
 def _values(values: Any) -> Any:
     return values.dropna().tolist() if hasattr(values, "dropna") else values
-
-
-__getattr__ = module_getattr(__name__)

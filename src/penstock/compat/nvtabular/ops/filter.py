@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from penstock.compat.merlin.dag.unsaved import KeepsFunction
-from penstock.compat.missing import module_getattr
 from penstock.compat.nvtabular.ops.placed import Placed
 from penstock.core.errors import DataError
 from penstock.etl import ops as native
@@ -43,6 +42,3 @@ class Filter(Placed, KeepsFunction, native.Filter):
         if renumbered and not rows.iloc[places].equals(kept):
             raise DataError("Filter's function gave its rows a new index; return a mask, or leave the index as it is")
         return frame[places]
-
-
-__getattr__ = module_getattr(__name__)

@@ -13,7 +13,6 @@ from penstock.compat.merlin.dag.user_operator import names_and_nodes
 from penstock.compat.merlin.dtypes.base import dtype_of
 from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
 from penstock.compat.merlin.schema.tags import listed, role_of, text_of
-from penstock.compat.missing import module_getattr
 from penstock.compat.nvtabular.ops.placed import Placed
 from penstock.core.schema import Schema
 from penstock.etl import ops as native
@@ -78,6 +77,3 @@ class LambdaOp(Placed, KeepsFunction, Observed, native.LambdaOp):
         assert seen is not None
         tags, properties = set(listed(self.tags)), dict(self.properties or {})
         return Schema(c.with_(tags=c.tags | tags, properties={**c.properties, **properties}) for c in seen)
-
-
-__getattr__ = module_getattr(__name__)

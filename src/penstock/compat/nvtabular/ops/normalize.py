@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.compat import settings
-from penstock.compat.missing import module_getattr
 from penstock.compat.nvtabular.ops.placed import Placed
 from penstock.etl import ops as native
 
@@ -46,6 +45,3 @@ def _dtype(out_dtype: Any) -> Any:
     if out_dtype is not None:
         return out_dtype
     return "float32" if settings.nvtabular() == "0.5" else "float64"
-
-
-__getattr__ = module_getattr(__name__)

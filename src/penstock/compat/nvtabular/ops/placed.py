@@ -1,4 +1,4 @@
-"""Penstock's operators in graphs of NVTabular's nodes."""
+"""Penstock's operators in graphs of NVTabular's nodes; those that take the same arguments are made here from a list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 from penstock.compat.merlin.dag.node import Node, as_node
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.core.errors import ParameterError
+from penstock.etl import ops as native
 from penstock.etl.graph import Node as NativeNode
+from penstock.etl.operator import Operator
+
+SAME_ARGUMENTS = (
+    "Bucketize", "Clip", "DataStats", "DropLowCardinality", "Dropna", "FillMedian", "FillMissing", "Groupby",
+    "HashBucket", "ListSlice", "LogOp", "ReduceDtypeSize", "Rename", "TagAsItemFeatures", "TagAsItemID",
+    "TagAsUserFeatures", "TagAsUserID", "ValueCount",
+)  # fmt: skip
 
 
 class Placed:
@@ -35,3 +43,20 @@ def names_of(columns: Any, what: str) -> Any:
 
 def _listed(names: Any) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
+
+
+def placed(name: str) -> type[Operator]:
+    """A native operator that stands in graphs of NVTabular's nodes.
+
+    >>> placed("Clip")(min_value=0)
+    Clip(min_value=0)
+    """
+    own = getattr(native, name)
+    return type(
+        name,
+        (Placed, own),
+        {"__module__": __name__, "__doc__": (own.__doc__ or name).split(">>>")[0].rstrip(), "saved_as": own},
+    )
+
+
+globals().update({name: placed(name) for name in SAME_ARGUMENTS})

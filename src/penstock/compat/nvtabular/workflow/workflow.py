@@ -13,7 +13,7 @@ from penstock.compat.merlin.dag.observed import forget, look
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import opened
 from penstock.compat.merlin.schema.schema import Schema, as_native
-from penstock.compat.missing import CompatError, module_getattr
+from penstock.compat.missing import CompatError
 from penstock.compat.nvtabular.workflow import saved_json
 from penstock.core.artefact import MANIFEST
 from penstock.core.errors import ArtefactError
@@ -171,6 +171,3 @@ def _native(dataset: Any) -> native_data.Dataset:
     if isinstance(dataset, Dataset):
         return dataset.native
     return opened(dataset, None, None, None, None, None, None, {})
-
-
-__getattr__ = module_getattr(__name__)

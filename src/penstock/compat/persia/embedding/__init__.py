@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.compat.missing import module_getattr
 from penstock.core.errors import ParameterError
 from penstock.core.params import Real, check_all
 from penstock.embedding.slots import Init
@@ -55,6 +54,3 @@ def get_default_embedding_config() -> EmbeddingConfig:
     (-0.01, 0.01)
     """
     return EmbeddingConfig()
-
-
-__getattr__ = module_getattr(__name__)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compat.missing import module_getattr
 from penstock.compat.persia._message import DTYPES, Message, Named, to_bytes
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
@@ -224,6 +223,3 @@ def message_of(batch: Any) -> Message:
         raise DataError(f"a batch must be a PersiaBatch or a PyPersiaBatchData, got {type(batch).__name__}")
     found.check()
     return found
-
-
-__getattr__ = module_getattr(__name__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from penstock.compat.missing import module_getattr
 from penstock.embedding import optimizers as native
 
 __all__ = ["SGD", "Adagrad", "Adam", "Optimizer"]
@@ -91,6 +90,3 @@ class Adagrad(Optimizer):
             form="persia",
             g_square_momentum=self.g_square_momentum,
         )
-
-
-__getattr__ = module_getattr(__name__)

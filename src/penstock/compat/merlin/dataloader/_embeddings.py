@@ -10,11 +10,8 @@ import numpy as np
 import polars as pl
 
 from penstock.compat.merlin.dag.base_operator import BaseOperator
-from penstock.compat.missing import module_getattr
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.params import STR, check
-
-__all__ = ["EmbeddingOperator", "MmapNumpyTorchEmbedding", "NumpyEmbeddingOperator"]
 
 
 class EmbeddingOperator(BaseOperator):
@@ -143,6 +140,3 @@ def _from_parquet(path: Path, ids: Any) -> tuple[np.ndarray, np.ndarray | None]:
     if lists:
         return np.vstack(lists[0].to_list()), keys
     return np.ascontiguousarray(frame.to_numpy()), keys
-
-
-__getattr__ = module_getattr(__name__)

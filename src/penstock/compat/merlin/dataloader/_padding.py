@@ -7,14 +7,11 @@ from typing import Any
 import polars as pl
 
 from penstock.compat.merlin.dag.base_operator import BaseOperator
-from penstock.compat.missing import module_getattr
 from penstock.core.batch import Ragged
 from penstock.core.params import Int, Real, check
 from penstock.data.lists import flatten
 from penstock.loader.loader import padded
 from penstock.loader.settings import Pad
-
-__all__ = ["Padding"]
 
 
 class Padding(BaseOperator):
@@ -43,6 +40,3 @@ class Padding(BaseOperator):
                 values, lists = flatten(series)
                 out[name] = list(padded(Ragged(values.to_numpy(), lists.offsets), self.pad))
         return out
-
-
-__getattr__ = module_getattr(__name__)

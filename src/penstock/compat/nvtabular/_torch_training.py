@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.compat.missing import module_getattr
 from penstock.core.extras import require
 
 torch = require("torch", "torch")
-
-__all__ = ["FastaiTransform", "dict_transform", "process_epoch"]
 
 
 def process_epoch(
@@ -102,6 +99,3 @@ class FastaiTransform:
     def transform(self, batch: Any) -> tuple[Any, Any, Any]:
         cats, conts, labels = self.data.transform(batch)
         return cats[0].long(), conts, labels.long()
-
-
-__getattr__ = module_getattr(__name__)

@@ -7,15 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.compat.merlin.schema.io import text_proto
-from penstock.compat.merlin.schema.io.text_proto import Word
+from penstock.compat.merlin.schema import _text_proto as text_proto
+from penstock.compat.merlin.schema._text_proto import Word
 from penstock.compat.merlin.schema.schema import ColumnSchema, Schema
 from penstock.compat.merlin.schema.tags import text_of
-from penstock.compat.missing import module_getattr
 from penstock.core.artefact import replacing
 from penstock.core.errors import ArtefactError
-
-__all__ = ["TensorflowMetadata"]
 
 _KINDS = {"INT": "int64", "FLOAT": "float32", "BYTES": "str", "STRUCT": "object", "TYPE_UNKNOWN": "unknown"}
 
@@ -151,6 +148,3 @@ def _feature(column: ColumnSchema) -> dict[str, Any]:
     if len(column.tags):
         out["annotation"] = {"tag": [text_of(tag) for tag in column.tags]}
     return out
-
-
-__getattr__ = module_getattr(__name__)
