@@ -13,7 +13,7 @@ import sys
 from harness import Claim, report
 
 from penstock.data.synthetic import CARDINALITIES
-from penstock.kernels.reference_fused import Rule
+from penstock.kernels.optimizer_formulas import Rule
 
 SIZES, DIM = CARDINALITIES["terabyte"], 16
 

@@ -197,7 +197,7 @@ def test_bad_input() -> None:
     with pytest.raises(ParameterError, match="rowwise_adagrad"):
         FusedEmbeddings(SIZES, 4, optimizer="rowwise_adagrat")
     for wrong in (Adam(), SGD(momentum=0.9), Adagrad(form="persia")):
-        with pytest.raises(ParameterError, match="takes SGD without momentum"):
+        with pytest.raises(ParameterError, match="take SGD, Adagrad, LazyAdam, RowWiseAdam in their plain form"):
             FusedEmbeddings(SIZES, 4, optimizer=wrong)
     with pytest.raises(ParameterError, match="one of float32, bfloat16"):
         FusedEmbeddings(SIZES, 4, dtype=torch.float16)

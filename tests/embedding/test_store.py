@@ -106,7 +106,7 @@ class OracleStore:
             self.steps[group] += 1
             for sign, gradient in sums.get(group, {}).items():
                 self.rows[sign] = oracle.step(
-                    self.optimizer.kernel_name,
+                    self.optimizer.formula.name,
                     self.rows[sign],
                     gradient,
                     self.state.setdefault(sign, {}),

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from penstock.kernels import reference_fused as oracle
-from penstock.kernels.reference_fused import Rule
+from penstock.kernels.optimizer_formulas import Rule
 
 RULES = {
     "sgd": Rule("sgd", decay=0.1),

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from penstock.embedding.fused import cpu_kernels
-from penstock.kernels.reference_fused import KINDS, noise, rounded_to_bfloat
+from penstock.kernels.optimizer_formulas import FUSED
+from penstock.kernels.reference_fused import noise, rounded_to_bfloat
 
 SCRIPT = Path(__file__).with_name("fused_cases.py")
 names = runpy.run_path(str(SCRIPT))
 
 
-@pytest.mark.parametrize("rule", KINDS)
+@pytest.mark.parametrize("rule", FUSED)
 @pytest.mark.parametrize("case", [c for c in names["CASES"] if not c.wrong], ids=lambda c: c.name)
 def test_numba_agrees(case, rule: str) -> None:
     names["check"](cpu_kernels, case, names["RULES"][rule], "cpu")
@@ -37,7 +38,7 @@ def test_triton_agrees() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}  # must be set before the kernels are imported
     done = subprocess.run([sys.executable, str(SCRIPT), "cpu"], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("agrees") >= len(names["CASES"]) + 3 * (len(KINDS) - 1)
+    assert done.stdout.count("agrees") >= len(names["CASES"]) + 3 * (len(FUSED) - 1)
 
 
 def test_rounding_is_fair() -> None:

@@ -10,16 +10,16 @@ import typer
 from penstock.cli.app import Json, Preset, Progress, Recipe, app, console, print_json, recipe_of
 from penstock.cli.attended import AttendedRun
 from penstock.cli.data import OnError
+from penstock.nn.registry import MODELS
 
 if TYPE_CHECKING:
     from penstock.jobs import TrainJob
 
 
-class ModelName(StrEnum):
-    dlrm = "DLRM"
-    dcn = "DCNv2"
-    deepfm = "DeepFM"
-    mlp = "MLP"
+if TYPE_CHECKING:
+    ModelName = str
+else:
+    ModelName = StrEnum("ModelName", {name: name for name in MODELS})
 
 
 class Tables(StrEnum):

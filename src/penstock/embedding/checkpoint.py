@@ -135,7 +135,7 @@ def load_store(store: Store, path: str | Path) -> None:
 def restore(tables: TableSet, chain: list[Description], keep: Keep | None, number: int = 0) -> None:
     """Fill a shard from a chain of checkpoints; `keep` says which signs are its own."""
     tables.clear()
-    if tables.optimizer is None and (saved := chain[-1].optimizer()) and getattr(saved, "keeps_history", False):
+    if tables.optimizer is None and (saved := chain[-1].optimizer()) and saved.formula.replays:
         # Rows lag behind until they are next read, which takes their state: catch up before leaving the state out.
         full = TableSet(tables.config, saved, tables.storage, num_threads=1)
         restore(full, chain, keep, number)

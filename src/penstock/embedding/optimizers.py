@@ -1,4 +1,4 @@
-"""Sparse optimizers: settings only; the arithmetic is in the kernels.
+"""Sparse optimizers: settings only; the arithmetic is in the kernels (`kernels.optimizer_formulas` lists it).
 
 A row is updated in the steps whose batch contains it, with torch's arithmetic (`Adagrad`, `SGD`, `LazyAdam` are
 `torch.optim.Adagrad`, `SGD`, `SparseAdam` on those rows). `Adam` alone also moves absent rows, as a dense Adam does:
@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from penstock.core.errors import ArtefactError, suggest
+from penstock.core.errors import ArtefactError, ParameterError, suggest
 from penstock.core.params import BOOL, CALLABLE, NONE, Constraint, Real, Satisfies, check_all
 from penstock.embedding.schedules import from_data, rate_at, to_data
+from penstock.kernels.optimizer_formulas import FORMULAS, Formula
 
 Rate = float | Callable[[int], float]
 _RATE = Real(min=0) | CALLABLE
@@ -36,8 +37,8 @@ class Optimizer:
     weight_decay: float = 0.0
     weight_bound: float | None = None
 
-    kernel: ClassVar[str] = ""
-    num_states: ClassVar[int] = 0
+    kernel: ClassVar[str] = ""  # a key of `kernels.optimizer_formulas.FORMULAS`
+    short_names: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # what tables on a device call it, and the arguments
     constraints: ClassVar[Mapping[str, Constraint]] = {}
 
     def __post_init__(self) -> None:
@@ -45,24 +46,20 @@ class Optimizer:
         check_all(vars(self), {**common, **self.constraints}, type(self).__name__)
 
     @property
-    def kernel_name(self) -> str:
-        """The formula to run."""
-        return self.kernel
-
-    @property
-    def states(self) -> int:
-        """State vectors a row needs, each as long as the row."""
-        return self.num_states
-
-    @property
-    def has_scalar(self) -> bool:
-        """Whether a row needs one number beside its vectors."""
-        return False
+    def formula(self) -> Formula:
+        """The formula to run, with the state it keeps and the kernels that know it."""
+        return FORMULAS[self.kernel]
 
     @property
     def initial_state(self) -> tuple[float, float, float]:
         """Where the two state vectors and the scalar start."""
         return 0.0, 0.0, 0.0
+
+    @property
+    def closed_form(self) -> tuple[float, float]:
+        """`(divisor, λ₁)` of a formula whose weights follow from its state: a new row's second vector is worked out
+        with them. A divisor of 0 stands for none."""
+        return 0.0, 0.0
 
     def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
         """The formula's own numbers (P0, P1, …) for the step numbered `step`, counted from 1."""
@@ -79,27 +76,34 @@ class Optimizer:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {"name": type(self).__name__, **fields, "lr": to_data(self.lr)}
 
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Optimizer:
+        """The optimizer with the fields of `to_dict`; a class whose fields have changed reads the old ones here."""
+        return cls(**fields)
+
     def layout(self) -> dict[str, Any]:
         """What must agree for saved state to be usable: the formula and its shape, not the learning rate."""
-        return {"kernel": self.kernel_name, "states": self.states, "scalar": self.has_scalar}
+        formula = self.formula
+        return {"kernel": formula.name, "states": formula.num_vectors, "scalar": formula.has_number}
 
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
     """`w -= lr (g + weight_decay w)`, with optional (Nesterov) momentum.
 
-    >>> SGD(lr=0.1, momentum=0.9).states
-    1
+    >>> SGD(lr=0.1, momentum=0.9).formula.state
+    ('vector',)
     """
 
     momentum: float = 0.0
     nesterov: bool = False
     kernel = "sgd"
+    short_names: ClassVar[Mapping[str, Mapping[str, Any]]] = {"sgd": {}}
     constraints: ClassVar[Mapping[str, Constraint]] = {"momentum": _UNIT, "nesterov": BOOL}
 
     @property
-    def states(self) -> int:
-        return 1 if self.momentum else 0
+    def formula(self) -> Formula:
+        return FORMULAS["momentum" if self.momentum else "sgd"]
 
     def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
         return self.momentum, float(self.nesterov)
@@ -111,8 +115,8 @@ class Adagrad(Optimizer):
 
     `form="persia"` divides by `√(s + eps)` with s before this gradient, then sets `s = s · g_square_momentum + g²`.
 
-    >>> Adagrad(row_wise=True).has_scalar
-    True
+    >>> Adagrad(row_wise=True).formula.state
+    ('number',)
     >>> Adagrad(lr=-1)
     Traceback (most recent call last):
     ...
@@ -124,6 +128,8 @@ class Adagrad(Optimizer):
     row_wise: bool = False
     form: str = "usual"
     g_square_momentum: float = 1.0
+    kernel = "adagrad"
+    short_names: ClassVar[Mapping[str, Mapping[str, Any]]] = {"adagrad": {}, "rowwise_adagrad": {"row_wise": True}}
     constraints: ClassVar[Mapping[str, Constraint]] = {
         "initial_accumulator": _NOT_NEGATIVE,
         "eps": _NOT_NEGATIVE,
@@ -133,16 +139,8 @@ class Adagrad(Optimizer):
     }
 
     @property
-    def kernel_name(self) -> str:
-        return {"usual": "adagrad", "persia": "persia"}[self.form] + ("_row" if self.row_wise else "")
-
-    @property
-    def states(self) -> int:
-        return 0 if self.row_wise else 1
-
-    @property
-    def has_scalar(self) -> bool:
-        return self.row_wise
+    def formula(self) -> Formula:
+        return FORMULAS[{"usual": "adagrad", "persia": "persia"}[self.form] + ("_row" if self.row_wise else "")]
 
     @property
     def initial_state(self) -> tuple[float, float, float]:
@@ -158,7 +156,6 @@ class _AdamFamily(Optimizer):
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
-    num_states = 2
     constraints: ClassVar[Mapping[str, Constraint]] = {"beta1": _UNIT, "beta2": _UNIT, "eps": _NOT_NEGATIVE}
 
     def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
@@ -172,27 +169,23 @@ class _AdamFamily(Optimizer):
 class Adam(_AdamFamily):
     """Dense Adam: equals `torch.optim.Adam` on the whole table, rows absent from a batch included.
 
-    >>> Adam(lr=0.01).keeps_history
+    >>> Adam(lr=0.01).formula.replays
     True
     """
 
     kernel = "adam"
-    keeps_history: ClassVar[bool] = True
-
-    @property
-    def has_scalar(self) -> bool:
-        return True  # the step up to which the row has been brought
 
 
 @dataclass(frozen=True)
 class LazyAdam(_AdamFamily):
     """Adam on the rows of the batch only, the step counted for the whole table: `torch.optim.SparseAdam`.
 
-    >>> LazyAdam().states
-    2
+    >>> LazyAdam().formula.state
+    ('vector', 'vector')
     """
 
     kernel = "lazy_adam"
+    short_names: ClassVar[Mapping[str, Mapping[str, Any]]] = {"adam": {}}
 
     def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
         # SparseAdam folds both corrections into the step size and leaves eps alone.
@@ -204,16 +197,12 @@ class LazyAdam(_AdamFamily):
 class RowWiseAdam(_AdamFamily):
     """Adam on the rows of the batch with one second moment a row, fed with the mean of g².
 
-    >>> RowWiseAdam().states, RowWiseAdam().has_scalar
-    (1, True)
+    >>> RowWiseAdam().formula.state
+    ('vector', 'number')
     """
 
     kernel = "row_adam"
-    num_states = 1
-
-    @property
-    def has_scalar(self) -> bool:
-        return True
+    short_names: ClassVar[Mapping[str, Mapping[str, Any]]] = {"rowwise_adam": {}}
 
 
 @dataclass(frozen=True)
@@ -222,8 +211,8 @@ class FTRL(Optimizer):
 
     A new row starts with the z for which the closed form gives its initial weights, so they are not forgotten.
 
-    >>> FTRL(lr=0.05, l1=1.0).states
-    2
+    >>> FTRL(lr=0.05, l1=1.0).closed_form
+    (20.0, 1.0)
     """
 
     beta: float = 1.0
@@ -231,7 +220,6 @@ class FTRL(Optimizer):
     l2: float = 0.0
     initial_accumulator: float = 0.0
     kernel = "ftrl"
-    num_states = 2
     constraints: ClassVar[Mapping[str, Constraint]] = {
         "lr": Satisfies(lambda v: callable(v) or (Real(min=0).accepts(v) and v > 0), "a number > 0, or callable"),
         "beta": _NOT_NEGATIVE,
@@ -247,12 +235,55 @@ class FTRL(Optimizer):
     def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
         return self.beta, self.l1, self.l2
 
-    def initial_divisor(self) -> float:
-        """`(β + √n₀)/α + λ₂`: what a new row's z is worked out with."""
-        return (self.beta + math.sqrt(self.initial_accumulator)) / rate_at(self.lr, 0) + self.l2
+    @property
+    def closed_form(self) -> tuple[float, float]:
+        divisor = (self.beta + math.sqrt(self.initial_accumulator)) / rate_at(self.lr, 0) + self.l2
+        return divisor, self.l1
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {c.__name__: c for c in (SGD, Adagrad, Adam, LazyAdam, RowWiseAdam, FTRL)}
+
+
+def register_optimizer(optimizer: type[Optimizer]) -> type[Optimizer]:
+    """Make an optimizer of one's own known by its name: to checkpoints that were saved with it, and to settings.
+
+    Args:
+        optimizer: a frozen dataclass whose `formula` is one of those that the kernels have.
+
+    Returns:
+        The class, so that this can decorate it.
+    """
+    OPTIMIZERS[optimizer.__name__] = optimizer
+    return optimizer
+
+
+def _short_names() -> dict[str, tuple[type[Optimizer], Mapping[str, Any]]]:
+    return {name: (c, own) for c in OPTIMIZERS.values() for name, own in c.short_names.items()}
+
+
+def fused_optimizers() -> list[str]:
+    """The optimizers that tables on a device can train with.
+
+    >>> fused_optimizers()
+    ['SGD', 'Adagrad', 'LazyAdam', 'RowWiseAdam']
+    """
+    return [name for name, optimizer in OPTIMIZERS.items() if optimizer.short_names]
+
+
+def optimizer_named(name: str, **arguments: Any) -> Optimizer:
+    """The optimizer of a short name.
+
+    >>> optimizer_named("rowwise_adagrad", lr=0.1).formula.name
+    'adagrad_row'
+
+    Raises:
+        ParameterError: there is none of that name; the message lists those there are.
+    """
+    known = _short_names()
+    if name not in known:
+        raise ParameterError(f"unknown optimizer {name!r}{suggest(name, known, 'optimizers')}")
+    optimizer, own = known[name]
+    return optimizer(**{**own, **arguments})
 
 
 def optimizer_from_dict(data: Mapping[str, Any]) -> Optimizer:
@@ -262,6 +293,6 @@ def optimizer_from_dict(data: Mapping[str, Any]) -> Optimizer:
         raise ArtefactError(f"unknown optimizer {name!r}{suggest(str(name), OPTIMIZERS, 'optimizers')}")
     fields = {k: v for k, v in data.items() if k != "name"}
     try:
-        return OPTIMIZERS[name](**{**fields, "lr": from_data(fields["lr"])})
+        return OPTIMIZERS[name].from_fields({**fields, "lr": from_data(fields["lr"])})
     except (TypeError, KeyError) as error:
         raise ArtefactError(f"the checkpoint's optimizer {name} cannot be read: {error}") from error

@@ -101,7 +101,7 @@ def _schema(table: Table, with_state: bool) -> pa.Schema:
 
 def _is_step(table: Table) -> bool:
     """Whether the scalar of a row is a step's number rather than a float (see `Adam`)."""
-    return bool(getattr(table.optimizer, "keeps_history", False))
+    return table.optimizer is not None and table.optimizer.formula.replays
 
 
 def _to_arrow(table: Table, columns: Columns, with_state: bool) -> pa.Table:

@@ -77,7 +77,7 @@ class CosineDecay(_Checked):
 
 
 Schedule = Callable[[int], float]
-_KNOWN = {cls.__name__: cls for cls in (Warmup, ExponentialDecay, CosineDecay)}
+SCHEDULES: dict[str, Callable[..., Schedule]] = {c.__name__: c for c in (Warmup, ExponentialDecay, CosineDecay)}
 
 
 def rate_at(lr: float | Schedule, step: int) -> float:
@@ -92,7 +92,7 @@ def to_data(lr: float | Schedule) -> Any:
     """A JSON form of a rate: the number, the named schedule, or only the name of a foreign callable."""
     if not callable(lr):
         return float(lr)
-    if type(lr).__name__ in _KNOWN and dataclasses.is_dataclass(lr):
+    if type(lr).__name__ in SCHEDULES and dataclasses.is_dataclass(lr):
         return {"schedule": type(lr).__name__, **dataclasses.asdict(lr)}
     return {"callable": getattr(lr, "__qualname__", type(lr).__qualname__)}
 
@@ -101,8 +101,8 @@ def from_data(data: Any) -> float | Schedule:
     """The rate that `to_data` described; a foreign callable cannot be rebuilt from its name."""
     if not isinstance(data, Mapping):
         return float(data)
-    if data.get("schedule") in _KNOWN:
-        return _KNOWN[data["schedule"]](**{k: v for k, v in data.items() if k != "schedule"})
+    if data.get("schedule") in SCHEDULES:
+        return SCHEDULES[data["schedule"]](**{k: v for k, v in data.items() if k != "schedule"})
     raise ArtefactError(
         f"the checkpoint's learning rate is {dict(data)!r}, which cannot be rebuilt; pass optimizer=… with its schedule"
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.embedding.optimizers import FTRL, Optimizer
+from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.slots import Init
 from penstock.kernels import cpu_embedding_index as index
@@ -117,8 +117,8 @@ class Table:
         self.layout = Layout(
             dim,
             storage,
-            optimizer.states if optimizer else 0,
-            bool(optimizer and optimizer.has_scalar),
+            optimizer.formula.num_vectors if optimizer else 0,
+            bool(optimizer and optimizer.formula.has_number),
             bool(eviction and eviction.policy == "lfu"),
         )
         self._init, self._seed = init, seed
@@ -139,8 +139,8 @@ class Table:
         header[index.MIN_COUNT], header[index.ADMIT_BELOW] = self.admission.min_count, self.admission.below
         header[index.TIME_TO_LIVE] = (self.eviction.steps or 0) if self.eviction else 0
         first, second, scalar = optimizer.initial_state if optimizer else (0.0, 0.0, 0.0)
-        ftrl = (optimizer.initial_divisor(), optimizer.l1) if isinstance(optimizer, FTRL) else (0.0, 0.0)
-        self.settings[:] = (self._init.a, self._init.b, first, second, scalar, *ftrl)
+        closed_form = optimizer.closed_form if optimizer else (0.0, 0.0)
+        self.settings[:] = (self._init.a, self._init.b, first, second, scalar, *closed_form)
 
     def reset(self) -> None:
         """Empty the table and give its memory back."""

@@ -26,19 +26,7 @@ from penstock.kernels import cpu_embedding_index as index
 from penstock.kernels import cpu_embedding_optim as formulas
 from penstock.kernels import cpu_embedding_remote as remote
 from penstock.kernels.cpu_intrinsics import address_of
-
-_KINDS = {
-    "sgd": formulas.SGD,
-    "adagrad": formulas.ADAGRAD,
-    "adagrad_row": formulas.ADAGRAD_ROW,
-    "persia": formulas.PERSIA,
-    "persia_row": formulas.PERSIA_ROW,
-    "adam": formulas.ADAM,
-    "lazy_adam": formulas.LAZY_ADAM,
-    "row_adam": formulas.ROW_ADAM,
-    "ftrl": formulas.FTRL,
-}
-
+from penstock.kernels.optimizer_formulas import NO_OPTIMIZER
 
 # What is counted for each table: ids looked up in training, those distinct within their batch, rows made, ids that got
 # no row (not admitted yet); then distinct ids looked up without training, and those that had no row.
@@ -103,7 +91,7 @@ class TableSet:
         self.pool = BufferPool()
         self.workers = Workers(num_threads)
         self.team = Team(self.workers.num_threads)
-        self._kind = _KINDS[optimizer.kernel_name] if optimizer else formulas.NO_OPTIMIZER
+        self._kind = optimizer.formula.number if optimizer else NO_OPTIMIZER
         self._hyper = np.zeros((len(self.tables), formulas.NUM_HYPER), np.float32)
         self._history = [np.zeros((0, 2), np.float32) for _ in self.tables]
         self._widest = max(slot.dim for slot in config)
@@ -147,7 +135,7 @@ class TableSet:
 
     @property
     def keeps_history(self) -> bool:
-        return bool(getattr(self.optimizer, "keeps_history", False))
+        return self.optimizer is not None and self.optimizer.formula.replays
 
     def history(self, group: int) -> np.ndarray:
         """For every step so far, the two numbers that replaying it needs."""

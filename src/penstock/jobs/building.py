@@ -14,14 +14,13 @@ from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
 from penstock.etl import Workflow
 from penstock.jobs.embeddings import check_embeddings
-from penstock.jobs.settings import DENSE_OPTIMIZERS, MODEL_NAMES, TrainSettings, rate
-from penstock.nn import DLRM, MLP, DCNv2, DeepFM, Model
+from penstock.jobs.settings import DENSE_OPTIMIZERS, TrainSettings, rate
+from penstock.nn import Model
 from penstock.nn.base import constructor_names
+from penstock.nn.registry import MODELS
 from penstock.serve.devices import named_device
 from penstock.serve.model import serving_workflow
 
-_CLASSES: Mapping[str, Any] = {"DLRM": DLRM, "DCNv2": DCNv2, "DeepFM": DeepFM, "MLP": MLP}
-MODELS = {name: _CLASSES[name] for name in MODEL_NAMES}
 _GRAPH_ARGUMENTS: Mapping[str, Mapping[str, bool]] = {
     "Adam": {"fused": True, "capturable": True},
     "AdamW": {"fused": True, "capturable": True},

@@ -17,14 +17,13 @@ from penstock.core.params import NONE, Constraint, Instance, Int, OneOf, Real, S
 from penstock.core.yaml_files import read_yaml
 from penstock.embedding.optimizers import OPTIMIZERS
 from penstock.embedding.policies import Admission, Eviction
-from penstock.embedding.schedules import CosineDecay, ExponentialDecay, Warmup
+from penstock.embedding.schedules import SCHEDULES
 from penstock.embedding.slots import POOLINGS, HashStack, Init
+from penstock.nn.registry import MODELS
 
-MODEL_NAMES = ("DLRM", "DCNv2", "DeepFM", "MLP")
 ON_DEVICE = ("fused", "cached")  # of what `tables` may be, those that train in tables on the device
 TABLES = ("auto", "store", *ON_DEVICE)
 DENSE_OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")
-SCHEDULES = {c.__name__: c for c in (Warmup, ExponentialDecay, CosineDecay)}
 
 _SECTION = Instance(Mapping, "a mapping")
 _EVERY = NONE | Int(min=1)
@@ -127,7 +126,7 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         check_all(vars(self), _CONSTRAINTS)
-        _one_of("model.name", self.model.get("name"), MODEL_NAMES)
+        _one_of("model.name", self.model.get("name"), tuple(MODELS))
         _one_of("dense_optimizer.name", self.dense_optimizer.get("name"), DENSE_OPTIMIZERS)
         for section, known in _PLAIN.items():
             given = getattr(self, section)

@@ -14,8 +14,11 @@ import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL
 from penstock.kernels.cpu_vector import adagrad16, add_row, load_float, load_u32, store_float, store_u32, sum_squares
+from penstock.kernels.optimizer_formulas import FORMULAS
 
-SGD, ADAGRAD, ADAGRAD_ROW, PERSIA, PERSIA_ROW, ADAM, LAZY_ADAM, ROW_ADAM, FTRL, NO_OPTIMIZER = range(10)
+SGD, ADAGRAD, ADAGRAD_ROW = (FORMULAS[name].number for name in ("sgd", "adagrad", "adagrad_row"))
+PERSIA, PERSIA_ROW, FTRL = (FORMULAS[name].number for name in ("persia", "persia_row", "ftrl"))
+ADAM, LAZY_ADAM, ROW_ADAM = (FORMULAS[name].number for name in ("adam", "lazy_adam", "row_adam"))
 # Columns of `hyper`; P0… are the optimizer's own.
 RATE, DECAY, BOUND, SCALE, P0, P1, P2, P3, P4, P5, NUM_HYPER = range(11)
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL
 from penstock.kernels.cpu_vector import bits_float, float_bits
-from penstock.kernels.reference_fused import KINDS, LIMIT, POOLINGS
+from penstock.kernels.optimizer_formulas import FUSED
+from penstock.kernels.reference_fused import LIMIT, POOLINGS
 
-_SGD, _ADAGRAD, _ADAGRAD_ROW, _LAZY_ADAM = (KINDS[k] for k in ("sgd", "adagrad", "adagrad_row", "lazy_adam"))
+_SGD, _ADAGRAD, _ADAGRAD_ROW, _LAZY_ADAM = (FUSED[k] for k in ("sgd", "adagrad", "adagrad_row", "lazy_adam"))
 _MEAN, _SQRT_N = POOLINGS["mean"], POOLINGS["sqrt_n"]
 _LIMIT = np.float32(LIMIT)
 

@@ -24,7 +24,8 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
 from penstock.kernels.gpu_embedding_optim import apply  # noqa: E402
-from penstock.kernels.reference_fused import FEATURE_FIELDS, HUGE, KINDS, LIMIT, POOLINGS, Rule  # noqa: E402
+from penstock.kernels.optimizer_formulas import FUSED, Rule  # noqa: E402
+from penstock.kernels.reference_fused import FEATURE_FIELDS, HUGE, LIMIT, POOLINGS  # noqa: E402
 
 _FIELDS = tl.constexpr(FEATURE_FIELDS)
 _MEAN, _SQRT_N = tl.constexpr(POOLINGS["mean"]), tl.constexpr(POOLINGS["sqrt_n"])
@@ -306,12 +307,12 @@ def update(
     _reduce_chunks[(chunks,)](
         keys, order, sources, scales, gradient, features, weight, first, second, partial, rates, steps,
         unscale, skipped, num, singles * rows, rows, gradient.stride(0), weight.shape[0], *constants,
-        KIND=KINDS[rule.kind], WIDTH=dim, DIM=width, SIZE=CHUNK, BAGS=bags is not None,
+        KIND=FUSED[rule.kind], WIDTH=dim, DIM=width, SIZE=CHUNK, BAGS=bags is not None,
         EXACT=bags is not None or gradient.dtype != torch.bfloat16, NARROW=not INTERPRETED,
         num_warps=CHUNK_WARPS,
     )  # fmt: skip
     _finish_rows[(triton.cdiv(chunks, FINISH_CHUNKS),)](
         keys, partial, weight, first, second, rates, steps, unscale, skipped, num, weight.shape[0], *constants,
-        KIND=KINDS[rule.kind], WIDTH=dim, DIM=width, SIZE=CHUNK, TILE=PARTIAL_TILE, CHUNKS=FINISH_CHUNKS,
+        KIND=FUSED[rule.kind], WIDTH=dim, DIM=width, SIZE=CHUNK, TILE=PARTIAL_TILE, CHUNKS=FINISH_CHUNKS,
         num_warps=FINISH_WARPS,
     )  # fmt: skip

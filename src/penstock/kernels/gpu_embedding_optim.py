@@ -9,10 +9,11 @@ require_triton()
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from penstock.kernels.reference_fused import KINDS, LIMIT  # noqa: E402
+from penstock.kernels.optimizer_formulas import FUSED  # noqa: E402
+from penstock.kernels.reference_fused import LIMIT  # noqa: E402
 
-_SGD, _ADAGRAD, _ADAGRAD_ROW = (tl.constexpr(KINDS[k]) for k in ("sgd", "adagrad", "adagrad_row"))
-_LAZY_ADAM = tl.constexpr(KINDS["lazy_adam"])
+_SGD, _ADAGRAD, _ADAGRAD_ROW = (tl.constexpr(FUSED[k]) for k in ("sgd", "adagrad", "adagrad_row"))
+_LAZY_ADAM = tl.constexpr(FUSED["lazy_adam"])
 _LIMIT = tl.constexpr(LIMIT)
 
 

@@ -10,42 +10,16 @@ This is the oracle of `cpu_fused_embedding` and `gpu_embedding`, which have the 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-KINDS = {"sgd": 0, "adagrad": 1, "adagrad_row": 2, "lazy_adam": 3, "row_adam": 4}
+from penstock.kernels.optimizer_formulas import Rule
+
 POOLINGS = {"sum": 0, "mean": 1, "sqrt_n": 2}
 FEATURE_FIELDS = 3
 # Gradients from LIMIT on count as not finite. Kernels put HUGE in the place of what is not: its sums stay above the
 # limit, and zero times it is zero, where zero times infinity is NaN.
 LIMIT, HUGE = 2.0**119, 2.0**120
-
-
-class Rule(NamedTuple):
-    """An optimizer's formula and its constants; rates change from step to step and travel apart.
-
-    >>> Rule("adagrad_row").states(dim=16)
-    ((), None)
-    """
-
-    kind: str
-    eps: float = 1e-10
-    beta1: float = 0.9
-    beta2: float = 0.999
-    decay: float = 0.0
-    bound: float = 0.0  # 0: weights are not clipped
-
-    def states(self, dim: int) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-        """The shapes, per row, of the two state arrays; None for one that is not needed."""
-        vector, scalar = (dim,), ()
-        return {
-            "sgd": (None, None),
-            "adagrad": (vector, None),
-            "adagrad_row": (scalar, None),
-            "lazy_adam": (vector, vector),
-            "row_adam": (vector, scalar),
-        }[self.kind]
 
 
 def rates_at(rule: Rule, rate: float, step: int) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 Nothing is imported before it is asked for, so that `penstock.nn.keras` works where torch is not installed.
 
 >>> __all__
-['DCNv2', 'DLRM', 'DeepFM', 'MLP', 'Model', 'from_config']
+['DCNv2', 'DLRM', 'DeepFM', 'MLP', 'MODELS', 'Model', 'from_config']
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.extras import require
+from penstock.nn.registry import MODELS
 
 if TYPE_CHECKING:
     from penstock.nn.base import Model
@@ -26,24 +27,18 @@ __all__ = [  # noqa: RUF022
     "DLRM",
     "DeepFM",
     "MLP",
+    "MODELS",
     "Model",
     "from_config",
 ]
-_WHERE = {
-    "DCNv2": "dcn",
-    "DLRM": "dlrm",
-    "DeepFM": "deepfm",
-    "MLP": "mlp",
-    "Model": "base",
-    "from_config": "config",
-}
+_WHERE = {"Model": "penstock.nn.base", "from_config": "penstock.nn.config", **MODELS.modules}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require("torch", "torch")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    return getattr(importlib.import_module(_WHERE[name]), name)
 
 
 def __dir__() -> list[str]:

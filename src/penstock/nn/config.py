@@ -10,18 +10,16 @@ from penstock.core.schema import Schema
 from penstock.embedding.frozen import FrozenEmbeddings
 from penstock.embedding.parameter_tables import EmbeddingTables
 from penstock.nn.base import constructor_names
-from penstock.nn.dcn import DCNv2
-from penstock.nn.deepfm import DeepFM
-from penstock.nn.dlrm import DLRM
-from penstock.nn.mlp import MLP
+from penstock.nn.registry import MODELS
 
-_BUILT_IN: dict[str, Any] = {c.__name__: c for c in (DCNv2, DLRM, DeepFM, EmbeddingTables, FrozenEmbeddings, MLP)}
+_TABLES: dict[str, Any] = {c.__name__: c for c in (EmbeddingTables, FrozenEmbeddings)}
 
 
 def from_config(data: Mapping[str, Any]) -> Any:
-    """The model (or tables) that `config()` described, with fresh weights. Only classes of this package are built.
+    """The model (or tables) that `config()` described, with fresh weights. Only classes that are registered are built.
 
     >>> from penstock import ColumnSchema
+    >>> from penstock.nn import MLP
     >>> model = MLP(Schema([ColumnSchema("price", "float32", role="continuous")]), hidden=(4,))
     >>> from_config(model.config()).config() == model.config()
     True
@@ -30,9 +28,11 @@ def from_config(data: Mapping[str, Any]) -> Any:
         name, schema, arguments = data["class"], Schema.from_dict(data["schema"]), dict(data["arguments"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtefactError(f"not the description of a model: {error!r}") from error
-    if name not in _BUILT_IN:
-        raise ArtefactError(f"unknown model {name!r}{suggest(str(name), _BUILT_IN, 'models')}")
-    known = constructor_names(_BUILT_IN[name])
+    known_classes: list[str] = [*MODELS, *_TABLES]
+    if name not in known_classes:
+        raise ArtefactError(f"unknown model {name!r}{suggest(str(name), known_classes, 'models')}")
+    build: Any = MODELS[name] if name in MODELS else _TABLES[name]
+    known = constructor_names(build)
     if strange := [key for key in arguments if key not in known]:
         raise ArtefactError(f"{name} has no argument {strange[0]!r}{suggest(strange[0], known, 'arguments')}")
-    return _BUILT_IN[name](schema, **arguments)
+    return build(schema, **arguments)

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from penstock.kernels.reference_fused import KINDS, POOLINGS, Rule
+from penstock.kernels.optimizer_formulas import FUSED, Rule
+from penstock.kernels.reference_fused import POOLINGS
 
 _ROWS_PER_THREAD = 4096
 _NO_FLOATS, _NO_INTS, _NO_ROWS = np.empty(0, np.float32), np.empty(0, np.int64), np.empty((0, 1), np.float32)
@@ -103,7 +104,7 @@ def update(
     constants = np.array([rule.eps, rule.beta1, rule.beta2, rule.decay, rule.bound], np.float32)
     update = kernels.update_bits if weight.dtype == torch.bfloat16 else kernels.update
     arrays = (
-        KINDS[rule.kind], _array(weight), *vectors, scalar, features.numpy(), keys, order, sources, scales,
+        FUSED[rule.kind], _array(weight), *vectors, scalar, features.numpy(), keys, order, sources, scales,
         gradient.float().contiguous().numpy(), singles, rates.numpy(), unscale.numpy(), constants, int(steps),
     )  # fmt: skip
     skipped += sum(_split(lambda low, high: update(*arrays, low, high), len(keys)))

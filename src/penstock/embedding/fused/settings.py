@@ -8,19 +8,12 @@ from typing import Any
 
 import torch
 
-from penstock.core.errors import ParameterError, SchemaError, suggest
+from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.params import Int, check_all
 from penstock.core.schema import Role, Schema
-from penstock.embedding.optimizers import SGD, Adagrad, LazyAdam, Optimizer, RowWiseAdam
-from penstock.kernels.reference_fused import KINDS, Rule
+from penstock.embedding.optimizers import Optimizer, fused_optimizers, optimizer_named
+from penstock.kernels.optimizer_formulas import Rule
 
-_BY_NAME: dict[str, Any] = {
-    "sgd": SGD,
-    "adagrad": Adagrad,
-    "rowwise_adagrad": lambda **own: Adagrad(row_wise=True, **own),
-    "adam": LazyAdam,
-    "rowwise_adam": RowWiseAdam,
-}
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 WEIGHT_DTYPES = tuple(_DTYPES.values())
 
@@ -51,15 +44,18 @@ def weight_dtype(name: str, given: Any) -> torch.dtype:
 
 
 def table_optimizer(given: str | Optimizer, lr: float | None) -> Optimizer:
+    """The optimizer that tables on a device are asked to train with, by a short name or made.
+
+    Raises:
+        ParameterError: there is none of that name, or its formula is one for stores only.
+    """
     own = {} if lr is None else {"lr": lr}
     if isinstance(given, str):
-        if given not in _BY_NAME:
-            raise ParameterError(f"unknown optimizer {given!r}{suggest(given, _BY_NAME, 'optimizers')}")
-        return _BY_NAME[given](**own)
-    if not isinstance(given, Optimizer) or given.kernel_name not in KINDS or getattr(given, "momentum", False):
+        return optimizer_named(given, **own)
+    if not isinstance(given, Optimizer) or not given.formula.fused:
         raise ParameterError(
-            f"FusedEmbeddings takes SGD without momentum, Adagrad of the usual form, LazyAdam or RowWiseAdam, got "
-            f"{given!r}; a store (penstock.embedding) takes the others"
+            f"tables on a device take {', '.join(fused_optimizers())} in their plain form, got {given!r}; "
+            f"a store (penstock.embedding) takes the others"
         )
     return dataclasses.replace(given, **own)
 
@@ -67,4 +63,4 @@ def table_optimizer(given: str | Optimizer, lr: float | None) -> Optimizer:
 def update_rule(optimizer: Optimizer) -> Rule:
     named = {name: getattr(optimizer, name) for name in ("eps", "beta1", "beta2") if hasattr(optimizer, name)}
     bound = optimizer.weight_bound or 0.0
-    return Rule(optimizer.kernel_name, **named, decay=optimizer.weight_decay, bound=bound)
+    return Rule(optimizer.formula.name, **named, decay=optimizer.weight_decay, bound=bound)
