@@ -9,7 +9,7 @@ import torch
 
 from penstock.core.errors import ArtefactError, ParameterError
 from penstock.core.schema import ColumnSchema, Schema
-from penstock.jobs.building import network
+from penstock.jobs.building import build_model
 from penstock.jobs.settings import TrainSettings
 from penstock.nn import MODELS, Model, from_config
 
@@ -32,7 +32,7 @@ class TestModel:
         assert MODELS[name].__name__ == name
 
     def test_is_built_from_settings_and_from_its_own_description(self, name: str) -> None:
-        made = network(TrainSettings.resolve({"model": name, "embedding_dim": 8}), SCHEMA)
+        made = build_model(TrainSettings.resolve({"model": name, "embedding_dim": 8}), SCHEMA)
         assert type(made) is MODELS[name]
         assert type(from_config(made.config())) is MODELS[name]
 
@@ -62,7 +62,7 @@ class TestOneOfYourOwn:
         del MODELS._registered["Linear"]
 
     def test_is_named_like_the_others(self, linear: type[Model]) -> None:
-        made = network(TrainSettings.resolve({"model": {"name": "Linear", "hidden": [4]}}), SCHEMA)
+        made = build_model(TrainSettings.resolve({"model": {"name": "Linear", "hidden": [4]}}), SCHEMA)
         assert type(made) is linear
         again = from_config(made.config())
         assert type(again) is linear
