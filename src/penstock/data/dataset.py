@@ -22,9 +22,9 @@ from penstock.data.described import merged, schema_beside
 from penstock.data.files import parse_bytes
 from penstock.data.finding import find, infer_format
 from penstock.data.formats import OpenOptions, format_named
-from penstock.data.formats.parquet import hive_dtypes
+from penstock.data.formats.hive import hive_dtypes
 from penstock.data.frames import open_frame
-from penstock.data.partition import FramePartition, MappedPartition, Partition, SlicedPartition
+from penstock.data.partition import FramePartition, MappedPartition, Partition, SelectedPartition, SlicedPartition
 from penstock.engine import Engine, resolve
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class Dataset:
         format: `"parquet"`, `"csv"`, `"tsv"`, `"ipc"` or `"avro"`; told from the file names when left out.
         schema: roles, tags and cardinalities; read from beside the data when left out.
         part_size: bytes a partition aims at (`64_000_000`, `"64MB"`).
-        dtypes: `{column: dtype}` for text, or to settle files that disagree; `"hex32"` reads hexadecimal ids.
+        dtypes: `{column: dtype}` for text, or to settle files that disagree; a value that the dtype does not hold is
+            refused, with its row. `"hex32"` reads hexadecimal ids.
         names: column names of text files without a header.
         separator, header: of text files; a header is expected when no names are given.
         on_error: what a malformed text line does: `"raise"`, `"skip"` or `"null"`.
@@ -78,7 +79,7 @@ class Dataset:
             options = OpenOptions(size, dtypes, names, separator, header, on_error, storage_options)
             parts, found = format_named(format or infer_format(files)).open(files, options)
         else:
-            parts, found = open_frame(source, size)
+            parts, found = open_frame(source, size, dtypes)
         self._set(parts, merged(found, schema or beside, strict=schema is not None))
 
     def _set(self, parts: Sequence[Partition], schema: Schema) -> None:
@@ -162,7 +163,7 @@ class Dataset:
     def select(self, columns: Sequence[str]) -> Dataset:
         """Only some columns."""
         schema = self._schema.select(columns)
-        return self.map(tasks.identity, schema, inputs=schema.names)
+        return Dataset.from_partitions([SelectedPartition(p, tuple(schema.names)) for p in self._parts], schema)
 
     def map(
         self,

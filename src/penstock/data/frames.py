@@ -10,12 +10,15 @@ import pyarrow as pa
 
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
-from penstock.data.partition import FramePartition, Partition
+from penstock.data.formats.base import agree
+from penstock.data.partition import FramePartition, Partition, cast_frame
 
 
-def open_frame(source: Any, part_size: int) -> tuple[list[Partition], Schema]:
+def open_frame(source: Any, part_size: int, dtypes: Mapping[str, Any] | None = None) -> tuple[list[Partition], Schema]:
     """Partitions of a frame in memory: polars, pandas, Arrow, or a mapping of arrays."""
     frame = to_polars(source)
+    if dtypes:
+        frame = cast_frame(frame, agree(None, dict(frame.schema), "the frame", "the frame", dtypes), "the frame")
     rows = max(1, frame.height)
     step = max(1, min(rows, int(rows * part_size / max(1, frame.estimated_size()))))
     parts = [FramePartition(frame.slice(at, step)) for at in range(0, rows, step)]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 import polars.selectors as selectors
 
-from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.core.conversion import convert
+from penstock.core.dtypes import canonical, split_list
+from penstock.core.errors import ColumnNotFoundError, ConversionError
 
 
 class Partition:
@@ -27,6 +30,11 @@ class Partition:
     def estimated_rows(self) -> int:
         """The number of rows, or a good guess where only reading can tell: for progress bars."""
         return self.num_rows or 0
+
+    @property
+    def row_bytes(self) -> int:
+        """About the bytes of one row in memory with every column stored, whichever of them are asked for."""
+        return max(1, round(self.num_bytes / max(1, self.estimated_rows)))
 
     def count(self) -> int:
         """The number of rows, by reading when it is not known."""
@@ -54,6 +62,10 @@ class FramePartition(Partition):
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         return self.frame if columns is None else select(self.frame, columns, "the frame")
 
+    @property
+    def row_bytes(self) -> int:
+        return max(super().row_bytes, decoded_bytes(self.frame.schema))
+
 
 class WrappedPartition(Partition):
     """A partition on top of another: where it lies and how large it is are those of the one below."""
@@ -77,6 +89,10 @@ class WrappedPartition(Partition):
     def estimated_rows(self) -> int:
         return self.source.estimated_rows
 
+    @property
+    def row_bytes(self) -> int:
+        return self.source.row_bytes
+
     def count(self) -> int:
         return self.source.count() if self.keeps_rows else self.read().height
 
@@ -99,6 +115,28 @@ class MappedPartition(WrappedPartition):
 
 
 @dataclass(frozen=True)
+class SelectedPartition(WrappedPartition):
+    """Some columns of a partition."""
+
+    source: Partition
+    columns: tuple[str, ...]
+    keeps_rows: bool = True
+
+    def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        for name in columns or ():
+            if name not in self.columns:
+                raise ColumnNotFoundError(name, self.columns, "the columns selected")
+        return self.source.read(self.columns if columns is None else columns)
+
+
+def unselected(part: Partition) -> Partition:
+    """The partition below a choice of columns, for whoever names the columns when reading."""
+    while isinstance(part, SelectedPartition):
+        part = part.source
+    return part
+
+
+@dataclass(frozen=True)
 class SlicedPartition(Partition):
     """Rows `[offset, offset + num_rows)` of several partitions put end to end."""
 
@@ -116,26 +154,43 @@ class SlicedPartition(Partition):
         known = [n for n in rows if n is not None]
         return int(size * self.num_rows / max(1, sum(known))) if len(known) == len(rows) else size
 
+    @property
+    def row_bytes(self) -> int:
+        return max((source.row_bytes for source in self.sources), default=1)
+
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         frames = [source.read(columns) for source in self.sources]
         return pl.concat(frames).slice(self.offset, self.num_rows)
 
 
-def cast_frame(frame: pl.DataFrame, dtypes: dict[str, pl.DataType] | None, path: str) -> pl.DataFrame:
-    """The frame in the data set's dtypes; lossless casts only, anything else names file and column."""
+def cast_frame(
+    frame: pl.DataFrame, dtypes: Mapping[str, pl.DataType] | None, path: str, first_row: int = 0
+) -> pl.DataFrame:
+    """The frame in the data set's dtypes, every value as it was; anything else names file, column, row and value."""
     if dtypes is None or all(frame.schema[n] == dtypes.get(n, frame.schema[n]) for n in frame.columns):
         return frame
     columns = []
     for series in frame:
         wanted = dtypes.get(series.name, series.dtype)
         try:
-            columns.append(series if series.dtype == wanted else series.cast(wanted, strict=True))
-        except pl.exceptions.PolarsError as error:
-            raise DataError(
-                f"{path}: column {series.name!r} is {series.dtype} and cannot be read as {wanted} ({error}); "
-                f"pass dtypes={{{series.name!r}: …}} or mend the file"
-            ) from None
+            if series.dtype != wanted:
+                series = convert(series, canonical(split_list(wanted)[0]), column=series.name, where=path)
+        except ConversionError as error:
+            row = None if error.row is None else error.row + first_row
+            raise ConversionError(error.value, error.dtype, error.reason, error.column, row, path) from None
+        columns.append(series)
     return pl.DataFrame(columns)
+
+
+def decoded_bytes(dtypes: Mapping[str, pl.DataType]) -> int:
+    """Bytes of a row in memory: exact for numbers, eight values for each list, eight bytes for anything else."""
+    total = 0
+    for dtype in dtypes.values():
+        inner, is_list = split_list(dtype)
+        known = inner.is_numeric() and not inner.is_decimal()
+        width = 1 if inner == pl.Boolean else np.dtype(str(inner).lower()).itemsize if known else 8
+        total += 8 + 8 * width if is_list else width
+    return total
 
 
 def named(columns: Sequence[str]) -> Any:

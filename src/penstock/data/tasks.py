@@ -13,10 +13,6 @@ from penstock.data.bad_lines import collecting
 from penstock.data.partition import Partition
 
 
-def identity(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame
-
-
 def empty(schema: Schema) -> pl.DataFrame:
     return pl.DataFrame(schema=schema.polars_schema)
 
@@ -47,6 +43,17 @@ def strata(part: Partition, column: str | None) -> tuple[np.ndarray, np.ndarray]
 
 
 def join(left: pl.DataFrame, right: pl.DataFrame, on: list[str], how: str, suffix: str) -> pl.DataFrame:
+    """Join by key columns. A missing key (null or NaN) equals nothing, however the rows are partitioned."""
+    floats = [name for name in on if right.schema[name].is_float()]
+    missing = pl.any_horizontal(pl.col(name).is_nan().fill_null(False) for name in floats) if floats else pl.lit(False)
+    unequal, right = right.filter(missing), right.filter(~missing)
+    joined = _join(left, right, on, how, suffix)
+    if how == "full" and unequal.height:
+        return pl.concat([joined, _join(left.clear(), unequal, on, how, suffix)])
+    return joined
+
+
+def _join(left: pl.DataFrame, right: pl.DataFrame, on: list[str], how: str, suffix: str) -> pl.DataFrame:
     order = "left_right" if how == "full" else "left"
     return left.join(
         right,

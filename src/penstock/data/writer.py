@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote as url_quote
+from urllib.parse import quote
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,7 @@ from penstock.core.errors import ColumnNotFoundError, OutputExistsError, Penstoc
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines, collecting
 from penstock.data.files import filesystem, is_remote, local_path
-from penstock.data.formats.parquet import HIVE_NULL
+from penstock.data.formats.hive import HIVE_NULL, hive_names
 from penstock.data.partition import Partition, named
 from penstock.engine import Engine
 from penstock.engine.base import groups
@@ -143,9 +143,13 @@ class _Files:
         if not hive:
             self._append("", frame)
             return
-        for key, piece in frame.partition_by(hive, as_dict=True, maintain_order=True).items():
-            folders = "/".join(f"{n}={hive_value(v)}" for n, v in zip(hive, key, strict=True))
-            self._append(folders + "/", piece.drop(hive))
+        # Grouped by what folders spell: two values of one spelling must not overwrite each other's file.
+        texts = [hive_names(frame[name]).fill_null(HIVE_NULL) for name in hive]
+        spelled = pl.DataFrame([text.rename(str(i)) for i, text in enumerate(texts)])
+        grouped = spelled.with_row_index("row").group_by(spelled.columns, maintain_order=True).agg("row")
+        for values, rows in zip(grouped.drop("row").iter_rows(), grouped["row"], strict=True):
+            folders = "/".join(f"{quote(name, safe=' ')}={value}" for name, value in zip(hive, values, strict=True))
+            self._append(folders + "/", frame[rows].drop(hive))
 
     def _append(self, prefix: str, frame: pl.DataFrame) -> None:
         """Collect rows until a row group is full: small partitions must not make small row groups."""
@@ -198,8 +202,3 @@ class _Files:
                 writer.close()
         if isinstance(error, pa.ArrowException):
             raise PenstockError(f"cannot write part {self.number} under {self.folder.parent}: {error}") from error
-
-
-def hive_value(value: Any) -> str:
-    """A value as a folder name, as Hive spells it."""
-    return HIVE_NULL if value is None else url_quote(str(value), safe=" ")

@@ -193,6 +193,19 @@ def first_nan(source):
 
 
 @njit(nogil=True, cache=True)
+def first_beyond(source, bound):
+    """The position of the first finite number whose size exceeds `bound`, or -1."""
+    found = False
+    for i in range(source.shape[0]):
+        found |= abs(source[i]) > bound
+    if found:
+        for i in range(source.shape[0]):
+            if abs(source[i]) > bound and not np.isinf(source[i]):
+                return i
+    return -1
+
+
+@njit(nogil=True, cache=True)
 def list_offsets(offsets, order, starts, out):
     """Where the lists begin in the input and in the result when put in `order`; returns the number of values."""
     total, size = 0, order.shape[0]

@@ -13,7 +13,7 @@ from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.params import BOOL, NONE, Int, OneOf, check_all
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
-from penstock.data.partition import FramePartition, Partition
+from penstock.data.partition import FramePartition, Partition, unselected
 from penstock.loader import settings
 from penstock.loader.blocks import BufferPool, Layout
 from penstock.loader.cache import Cache, DiskCache
@@ -78,18 +78,18 @@ class BaseLoader:
         self.rank, self.world, self.layout, self.cache, self.threads = rank, world, layout, cache, threads
         self.sampling = sampling
         self.schema = settings.chosen_columns(self.dataset.schema, categorical, continuous, labels)
-        self._fill = settings.checked_fill(fill, self.schema)
         self._lists = settings.checked_lists(lists, self.schema, self._list_choices)
         self._read_schema = self.schema
         if sampling is not None and sampling.column not in self.schema:
             self._read_schema = self.schema.with_column(self.dataset.schema[sampling.column])
+        self._fill = settings.checked_fill(fill, self._read_schema)
         self._dtypes = settings.delivered_dtypes(self.schema, layout, dtypes, self._substitutes)
         self._layout = Layout.of(self.schema, self._dtypes, batch_size)
         if parts_per_chunk is not None:
             if chunk_rows is not None:
                 raise ParameterError("chunk_rows and parts_per_chunk say the same thing; give one of them")
             chunk_rows = parts_per_chunk * max(1, *self._row_counts())
-        self.chunk_rows = chunk_rows or settings.default_chunk_rows(self._layout.row_bytes())
+        self.chunk_rows = chunk_rows or settings.default_chunk_rows(self._stored_bytes())
         self.epoch = 0
         self.num_rows_processed = 0
         self._batch = self._resume = 0
@@ -121,7 +121,7 @@ class BaseLoader:
             if self._seed_fn is not None:
                 self.seed = int(self._seed_fn())
             rows = self._row_counts()
-            divisible = [isinstance(p, FramePartition) for p in self.dataset.partitions]
+            divisible = [isinstance(p, FramePartition) for p in self._partitions()]
             self._plans = {
                 epoch: EpochPlan.build(
                     units_of(rows, divisible, self.chunk_rows),
@@ -137,9 +137,16 @@ class BaseLoader:
             }
         return self._plans[epoch]
 
+    def _partitions(self) -> list[Partition]:
+        """The partitions to read; the columns are named when they are read, so it does not matter who chose them."""
+        return [unselected(part) for part in self.dataset.partitions]
+
+    def _stored_bytes(self) -> int:
+        """Bytes of a row with all columns there are: the order of rows must not depend on those that are loaded."""
+        return max((part.row_bytes for part in self._partitions()), default=1)
+
     def _row_counts(self) -> list[int]:
-        known = [p.num_rows for p in self.dataset.partitions]
-        return [p.count() if n is None else n for p, n in zip(self.dataset.partitions, known, strict=True)]
+        return [part.count() if part.num_rows is None else part.num_rows for part in self._partitions()]
 
     def __len__(self) -> int:
         """Batches in an epoch of this rank."""
@@ -274,7 +281,7 @@ class Runtime:
         self.pid = os.getpid()
         self.pool = pool or BufferPool()
         caches: dict[str | None, Callable[[], Cache | None]] = {None: lambda: None, "memory": Cache, "disk": DiskCache}
-        partitions: list[Partition] = loader.dataset.partitions
+        partitions = loader._partitions()
         self.source = ColumnSource(
             partitions, loader._row_counts(), loader._read_schema, loader._dtypes, loader._fill, caches[loader.cache]()
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,11 @@ import polars as pl
 
 from penstock.core.batch import Ragged
 from penstock.core.dtypes import narrowest_int
-from penstock.core.errors import DataError
-from penstock.core.schema import ColumnSchema, Role, Schema
+from penstock.core.schema import ColumnSchema, Schema
 from penstock.data.partition import Partition
-from penstock.kernels.cpu_gather import first_nan, first_outside
 from penstock.kernels.cpu_parquet_column import copy_pieces
 from penstock.loader.cache import Cache
+from penstock.loader.checks import ColumnCheck
 from penstock.loader.frames import Fill, checked_height, dense_array, list_array, null_error, read_frame, where
 from penstock.loader.parquet import ColumnChunk, OpenFile, ParquetColumns, Workspace
 from penstock.loader.stats import Stats
@@ -37,7 +35,7 @@ class ColumnSource:
         cache: Cache | None,
     ) -> None:
         self.partitions, self.rows, self.schema, self.fill = list(partitions), list(rows), schema, fill
-        self._ranges = {c.name: _allowed(c, delivered.get(c.name)) for c in schema}
+        self._checks = {c.name: ColumnCheck(c, delivered.get(c.name)) for c in schema}
         self._narrow = {c.name: np.dtype(narrowest_int(c.cardinality)) for c in schema if c.cardinality is not None}
         self.cache = cache
         self.stats = Stats()
@@ -49,10 +47,11 @@ class ColumnSource:
         key = partition, column
         if key not in self._chunks:
             chunks = self._parquet.chunks(self.partitions[partition], column)
+            said = self.schema[column]
             # What the file holds must be what the schema says; lists of narrow numbers would need a cast on the way.
-            if chunks and (chunks[0].levels is not None) != self.schema[column].is_list:
+            if chunks and (chunks[0].logical != np.dtype(said.dtype) or (chunks[0].levels is not None) != said.is_list):
                 chunks = None
-            if chunks and chunks[0].levels is not None and chunks[0].dtype != np.dtype(self.schema[column].dtype):
+            if chunks and chunks[0].levels is not None and chunks[0].dtype.itemsize != chunks[0].logical.itemsize:
                 chunks = None
             self._chunks[key] = chunks
         return self._chunks[key]
@@ -79,7 +78,7 @@ class ColumnSource:
         if chunks := self._native(partition, column):
             return _stored_dtype(chunks[0], self.schema[column])
         if frame is not None and column in frame.columns:
-            return dense_array(frame.get_column(column).head(0), None, self.partitions[partition]).dtype
+            return dense_array(frame.get_column(column).head(0), self.fill, self.partitions[partition]).dtype
         return np.dtype(self.schema[column].dtype)
 
     def dense(
@@ -95,7 +94,7 @@ class ColumnSource:
         if (cached := self._cached(partition, column)) is not None:
             return cached
         values = self._decode(partition, column, frame, files, space, None if self.cache else out)
-        self._check(values, self.schema[column], partition)
+        self._check(values, column, partition)
         if self.cache is not None:
             values = self.cache.put(partition, column, self._narrowed(column, values))  # type: ignore[assignment]
         return values
@@ -118,7 +117,7 @@ class ColumnSource:
         read = space.read_seconds - read_before
         self.stats.add("read", read, sum(chunk.size for chunk, _ in chunks))
         self.stats.add("decode", time.perf_counter() - start - read, out.nbytes)
-        if not self._all_allowed(out, self.schema[column]):
+        if not self._checks[column].passes(out):
             return False
         if self.cache is not None:
             self._keep(partitions, column, out)
@@ -149,19 +148,11 @@ class ColumnSource:
         copy_pieces(np.array(addresses, np.uint64), np.array(sizes, np.int64), out)
         return True
 
-    def _all_allowed(self, values: np.ndarray, column: ColumnSchema) -> bool:
-        if column.role is Role.LABEL and values.dtype.kind == "f":
-            return first_nan(values) < 0
-        allowed = self._ranges[column.name]
-        if allowed is None or values.dtype.kind not in "iu":
-            return True
-        return first_outside(values, *_bounds(allowed, values.dtype)) < 0
-
     def _decode(self, partition, column, frame, files, space, out) -> np.ndarray:
         source, fill = self.partitions[partition], self.fill.of(column)
         chunks = self._native(partition, column)
         if chunks is None:
-            return dense_array(frame.get_column(column), fill, source)
+            return dense_array(frame.get_column(column), self.fill, source)
         dtype = _stored_dtype(chunks[0], self.schema[column])
         if out is None or out.dtype != dtype or len(out) != self.rows[partition]:
             # A buffer that is to be kept in the cache must be new; any other may be used again for the next column.
@@ -174,9 +165,9 @@ class ColumnSource:
         self.stats.add("read", read, sum(c.size for c in chunks))
         self.stats.add("decode", time.perf_counter() - start - read, out.nbytes)
         if nulls is None:  # the general reader understands more, and says what is wrong where it does not
-            return dense_array(self.read_frame(partition, [column]).get_column(column), fill, source)
+            return dense_array(self.read_frame(partition, [column]).get_column(column), self.fill, source)
         if nulls and fill is None:
-            raise null_error(column, nulls, source)
+            raise null_error(self.fill, column, nulls, source)
         return out
 
     def num_values(self, partition: int, column: str, frame: pl.DataFrame | None) -> int:
@@ -195,7 +186,7 @@ class ColumnSource:
         if (cached := self._cached(partition, column)) is not None:
             return cached
         values = self._decode_lists(partition, column, frame, files, space, out)
-        self._check(values.values, self.schema[column], partition)
+        self._check(values.values, column, partition)
         if self.cache is not None:
             kept = Ragged(values.values.copy(), values.offsets.copy())
             values = self.cache.put(partition, column, kept)  # type: ignore[assignment]
@@ -214,51 +205,13 @@ class ColumnSource:
             if count is not None:
                 return Ragged(out.values[:count], out.offsets)
             frame = self.read_frame(partition, [column])
-        return list_array(frame.get_column(column), self.fill.of(column), source)
+        return list_array(frame.get_column(column), self.fill, source)
 
-    def _check(self, values: np.ndarray, column: ColumnSchema, partition: int) -> None:
-        """Ids inside their cardinality and labels that are numbers, or an error with the first that is not."""
-        if column.role is Role.LABEL and values.dtype.kind == "f":
-            if (row := first_nan(values)) >= 0:
-                raise DataError(f"{where(self.partitions[partition])}: label {column.name!r} is NaN in row {row} of it")
-            return
-        allowed = self._ranges[column.name]
-        if allowed is None or values.dtype.kind not in "iu":
-            return
-        if (row := first_outside(values, *_bounds(allowed, values.dtype))) >= 0:
-            raise DataError(
-                f"{where(self.partitions[partition])}: column {column.name!r} holds {values[row]} "
-                f"at position {row} there, {allowed.reason}"
-            )
+    def _check(self, values: np.ndarray, column: str, partition: int) -> None:
+        self._checks[column].require(values, where(self.partitions[partition]))
 
     def open_files(self) -> Files:
         return Files(self._parquet)
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """The integers a column may hold, and what is wrong with any other."""
-
-    low: int
-    high: int
-    reason: str
-
-
-def _bounds(allowed: Allowed, dtype: np.dtype) -> tuple[np.generic, np.generic]:
-    """The range as two numbers of the values' dtype."""
-    limits = np.iinfo(dtype)
-    return dtype.type(max(allowed.low, limits.min)), dtype.type(min(allowed.high, limits.max))
-
-
-def _allowed(column: ColumnSchema, delivered: np.dtype | None) -> Allowed | None:
-    """The range to check: of the declared cardinality, or of a delivered dtype that is narrower than the stored one."""
-    if column.cardinality is not None:
-        reason = f"outside its cardinality {column.cardinality}; encode the data again or correct the schema"
-        return Allowed(0, column.cardinality - 1, reason)
-    if delivered is None or delivered.kind not in "iu":
-        return None
-    bounds = np.iinfo(delivered)
-    return Allowed(int(bounds.min), int(bounds.max), f"which {delivered} cannot hold; ask for a wider one with dtypes=")
 
 
 class Files:

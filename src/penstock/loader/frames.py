@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from penstock.core.batch import Ragged
+from penstock.core.dtypes import split_list
 from penstock.core.errors import DataError
 from penstock.data.files import is_remote
 from penstock.data.formats.parquet import ParquetPartition
@@ -31,14 +32,13 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class Fill:
-    """What replaces nulls: one number for all columns, numbers by column, or nothing (nulls are an error)."""
+    """What replaces the nulls of each column; without it, or where the column cannot hold it, nulls are an error."""
 
-    value: float | Mapping[str, float] | None = None
+    values: Mapping[str, float | int | bool] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)  # columns that cannot hold what was asked for, and why
 
     def of(self, column: str) -> float | None:
-        if isinstance(self.value, Mapping):
-            return self.value.get(column)
-        return self.value
+        return self.values.get(column)
 
 
 def read_frame(partition: Partition, columns: Sequence[str]) -> pl.DataFrame:
@@ -47,10 +47,23 @@ def read_frame(partition: Partition, columns: Sequence[str]) -> pl.DataFrame:
         with pq.ParquetFile(partition.path) as file:
             table = file.read_row_groups(list(partition.row_groups), columns=list(columns), use_threads=False)
         frame = pl.DataFrame([pl.Series(n, table.column(n).combine_chunks()) for n in columns])
-        return cast_frame(frame, partition.dtypes, partition.path)
+        return _plain(cast_frame(frame, partition.dtypes, partition.path, partition.first_row))
     if isinstance(partition, FramePartition) and all(c in partition.frame.columns for c in columns):
-        return pl.DataFrame([partition.frame.get_column(c) for c in columns])
-    return partition.read(columns)
+        return _plain(pl.DataFrame([partition.frame.get_column(c) for c in columns]))
+    return _plain(partition.read(columns))
+
+
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """Lists of a fixed size as lists, decimals as the float64 that their schema says."""
+    columns = []
+    for series in frame:
+        if isinstance(series.dtype, pl.Array):
+            series = series.arr.to_list()
+        inner, is_list = split_list(series.dtype)
+        if inner.is_decimal():
+            series = series.cast(pl.List(pl.Float64) if is_list else pl.Float64)
+        columns.append(series)
+    return pl.DataFrame(columns) if columns else frame
 
 
 def checked_height(frame: pl.DataFrame, partition: Partition, expected: int) -> pl.DataFrame:
@@ -63,7 +76,7 @@ def checked_height(frame: pl.DataFrame, partition: Partition, expected: int) -> 
     return frame
 
 
-def dense_array(series: pl.Series, fill: float | None, partition: Partition) -> np.ndarray:
+def dense_array(series: pl.Series, fill: Fill, partition: Partition) -> np.ndarray:
     """A column as a contiguous array, without a copy where it has no nulls and one piece."""
     if series.null_count():
         series = series.fill_null(_fill_or_raise(fill, series, partition))
@@ -72,10 +85,8 @@ def dense_array(series: pl.Series, fill: float | None, partition: Partition) -> 
     return _numpy(series)
 
 
-def list_array(series: pl.Series, fill: float | None, partition: Partition) -> Ragged:
+def list_array(series: pl.Series, fill: Fill, partition: Partition) -> Ragged:
     """A list column as values and offsets; a missing list is an error, or empty where a fill is given."""
-    if isinstance(series.dtype, pl.Array):
-        series = series.arr.to_list()
     if series.null_count():
         _fill_or_raise(fill, series, partition)
         series = series.fill_null([])
@@ -93,17 +104,18 @@ def _numpy(series: pl.Series) -> np.ndarray:
     return np.ascontiguousarray(series.rechunk().to_physical().to_numpy())
 
 
-def _fill_or_raise(fill: float | None, series: pl.Series, partition: Partition) -> float:
-    if fill is None:
-        raise null_error(series.name, series.null_count(), partition)
-    return int(fill) if series.dtype.is_integer() else fill
+def _fill_or_raise(fill: Fill, series: pl.Series, partition: Partition) -> float:
+    value = fill.of(series.name)
+    if value is None:
+        raise null_error(fill, series.name, series.null_count(), partition)
+    return value
 
 
-def null_error(column: str, count: int, partition: Partition) -> DataError:
-    return DataError(
-        f"{where(partition)}: column {column!r} has {count} nulls; "
-        f"fill them in the workflow, or pass fill= to the loader"
-    )
+def null_error(fill: Fill, column: str, count: int, partition: Partition) -> DataError:
+    """The error for nulls that nothing can replace."""
+    why = fill.refused.get(column)
+    advice = "pass fill= to the loader" if why is None else f"pass another fill= to the loader: {why}"
+    return DataError(f"{where(partition)}: column {column!r} has {count} nulls; fill them in the workflow, or {advice}")
 
 
 def where(partition: Partition) -> str:

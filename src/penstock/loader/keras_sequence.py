@@ -107,7 +107,7 @@ class KerasSequenceLoader(Loader):
             world=global_size or 1,
         )
         if not given:
-            self.chunk_rows = _buffered_rows(buffer_size, batch_size, self._layout.row_bytes())
+            self.chunk_rows = _buffered_rows(buffer_size, batch_size, self._stored_bytes())
             self._plans.clear()
 
     def _iterate(self, plan: EpochPlan, start: int, stop: int) -> Iterator[Any]:

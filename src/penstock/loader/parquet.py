@@ -43,7 +43,8 @@ class ColumnChunk:
     size: int
     num_rows: int
     codec: Codec
-    dtype: np.dtype
+    dtype: np.dtype  # on disk: narrow integers are stored as int32
+    logical: np.dtype  # what the numbers are: unsigned ones are stored as signed
     optional: bool
     num_values: int = 0
     full_size: int = 0  # uncompressed
@@ -130,8 +131,8 @@ class ParquetColumns:
         expected = (partition.dtypes or {}).get(column)
         if len(chunks) != len(found) or any(c.dtype != chunks[0].dtype for c in chunks):
             return None
-        if expected is not None and not _same_bits(chunks[0].dtype, dtypes.canonical(dtypes.split_list(expected)[0])):
-            return None
+        if expected is not None and chunks[0].logical.name != dtypes.canonical(dtypes.split_list(expected)[0]):
+            return None  # to be converted, which only the general reader does
         return chunks
 
     def open(self, path: str) -> OpenFile:
@@ -223,14 +224,12 @@ def _stamp(status: os.stat_result) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _same_bits(stored: np.dtype, wanted: str) -> bool:
-    """Whether stored numbers are those of the wanted dtype: narrow ints are stored as int32, unsigned as signed."""
-    if wanted not in dtypes.NUMERIC or wanted == "bool":
-        return False
-    kind = np.dtype(wanted)
-    if kind.kind == "f" or stored.kind == "f":
-        return kind == stored
-    return kind.itemsize == stored.itemsize or (stored.itemsize == 4 and kind.itemsize < 4)
+def _logical(kind: pa.DataType) -> np.dtype | None:
+    """The numbers that a column, or a list's items, are; None for anything that only looks like numbers on disk."""
+    kind = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else kind
+    if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        return np.dtype(kind.to_pandas_dtype())
+    return None
 
 
 def _column_chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], ColumnChunk]:
@@ -241,12 +240,13 @@ def _column_chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], ColumnChu
     leaves = {}
     for c, field in enumerate(fields):
         levels = _levels(metadata.schema.column(c), field)
-        if levels is not False:
-            leaves[c] = field.name, levels
+        logical = _logical(field.type)
+        if levels is not False and logical is not None:
+            leaves[c] = field.name, levels, logical
     chunks = {}
     for group_index in range(metadata.num_row_groups):
         group = metadata.row_group(group_index)
-        for c, (name, levels) in leaves.items():
+        for c, (name, levels, logical) in leaves.items():
             column = group.column(c)
             known = column.physical_type in _TYPES and set(column.encodings) <= _ENCODINGS
             codec = codec_in_footer(column.compression)
@@ -261,6 +261,7 @@ def _column_chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], ColumnChu
                 group.num_rows,
                 codec,
                 _TYPES[column.physical_type],
+                logical,
                 metadata.schema.column(c).max_definition_level > 0,
                 column.num_values,
                 column.total_uncompressed_size,

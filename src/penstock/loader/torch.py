@@ -81,7 +81,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset):  # type: ignore[name
         )  # fmt: skip
         self.device = torch.device(device if device is not None else "cpu")
         if chunk_rows is None and parts_per_chunk is None and self.device.type == "cuda":
-            self.chunk_rows = default_chunk_rows(self._layout.row_bytes(), on_device=True)
+            self.chunk_rows = default_chunk_rows(self._stored_bytes(), on_device=True)
         self.device_memory = device_memory
         if device_memory is not None and self.device.type == "cuda":
             self._fit_device()

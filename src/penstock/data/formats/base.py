@@ -76,6 +76,11 @@ def agree(
 ) -> dict[str, pl.DataType]:
     """One schema for all files: columns that lack or differ are errors, unless `dtypes` decides them."""
     given = {n: dt.to_polars(dt.canonical(d)) for n, d in (dtypes or {}).items()}
+    for name, dtype in (dtypes or {}).items():
+        if dtype in dt.HEX and name in found and found[name] != given[name]:  # text would be read as decimal numbers
+            raise ParameterError(
+                f"dtypes={{{name!r}: {dtype!r}}} is for text files, and {path} is none; decode it first"
+            )
     if expected is None:
         for name in given:
             if name not in found:

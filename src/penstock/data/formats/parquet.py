@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import polars as pl
 import pyarrow as pa
@@ -17,9 +16,8 @@ from penstock.core.errors import ColumnNotFoundError, DataError, PenstockError
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions, agree, polars_schema
-from penstock.data.partition import Partition, cast_frame, named, select
-
-HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+from penstock.data.formats.hive import hive_column, hive_folders
+from penstock.data.partition import Partition, cast_frame, decoded_bytes, named, select
 
 
 class Parquet(Format):
@@ -34,7 +32,7 @@ class Parquet(Format):
         parts: list[ParquetPartition] = []
         for path in files:
             metadata = _parquet_metadata(path, options.storage_options)
-            constants = hive_constants(path)
+            constants = hive_folders(path)
             found = polars_schema(metadata.schema.to_arrow_schema()) | dict.fromkeys(constants, pl.String())
             expected = agree(expected, found, path, files[0], options.dtypes)
             parts += [replace(p, constants=constants) for p in _row_group_runs(path, metadata, options)]
@@ -61,7 +59,7 @@ class ParquetPartition(Partition):
     num_bytes: int = 0
     dtypes: dict[str, pl.DataType] | None = field(default=None, compare=False)  # what the data set expects
     storage_options: dict[str, Any] | None = field(default=None, compare=False)
-    constants: dict[str, Any] = field(default_factory=dict, compare=False)  # values that hive folders name
+    constants: dict[str, str] = field(default_factory=dict, compare=False)  # values as Hive folders spell them
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         try:
@@ -84,10 +82,17 @@ class ParquetPartition(Partition):
                 f"opened and {frame.height} now; the file was changed, open the data set again"
             )
         if self.constants:
-            constant = [pl.lit(v).alias(n) for n, v in self.constants.items() if columns is None or n in columns]
-            frame = frame.with_columns(constant)
+            frame = frame.with_columns(
+                pl.lit(hive_column(n, v, (self.dtypes or {}).get(n, pl.String()), self.path)).first().alias(n)
+                for n, v in self.constants.items()
+                if columns is None or n in columns
+            )
             frame = frame if columns is None else select(frame, columns, self.path)
-        return cast_frame(frame, self.dtypes, self.path)
+        return cast_frame(frame, self.dtypes, self.path, self.first_row)
+
+    @property
+    def row_bytes(self) -> int:
+        return max(super().row_bytes, decoded_bytes(self.dtypes or {}))
 
     def _damaged(self, error: BaseException) -> DataError:
         groups = ", ".join(map(str, self.row_groups))
@@ -142,22 +147,6 @@ def _row_group_runs(path: str, metadata: pq.FileMetaData, options: OpenOptions) 
         size += group.total_byte_size
     close()
     return parts
-
-
-def hive_constants(path: str) -> dict[str, str | None]:
-    """The values that a file's folders name, as Hive spells them.
-
-    >>> hive_constants("data/day=2024-01-02/country=__HIVE_DEFAULT_PARTITION__/part-0.parquet")
-    {'day': '2024-01-02', 'country': None}
-    """
-    pairs = [folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder]
-    return {name: None if value == HIVE_NULL else unquote(value) for name, value in pairs}
-
-
-def hive_dtypes(path: str, described: Schema | None) -> dict[str, str]:
-    """The dtypes of columns that folder names hold as text, where a schema tells them."""
-    names = hive_constants(path) if described is not None else {}
-    return {n: column.dtype for n in names if (column := described.get(n)) is not None}  # type: ignore[union-attr]
 
 
 class FrameFile:
