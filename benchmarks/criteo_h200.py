@@ -148,8 +148,8 @@ def measure_stages(torch, rows: int) -> Claim:
 
 def measure_loss(torch, rows: int, steps: int = 200) -> Claim:
     """Both models from the same weights, in float32, with exact Adagrad: the loss of the last steps, and a test AUC."""
+    from penstock.metrics import Meter
     from penstock.train import DeviceStep
-    from penstock.train.device_metrics import DeviceMetrics
 
     source = Batches(torch, SIZES)
     fused, plain = fused_model(torch, SIZES, "adagrad", align=1), plain_model(torch, SIZES, sparse=False)
@@ -158,7 +158,7 @@ def measure_loss(torch, rows: int, steps: int = 200) -> Claim:
             table.weight.copy_(part)
     plain.layers.load_state_dict(fused.layers.state_dict())
     step, optimizers = DeviceStep(fused), plain_optimizers(torch, plain, "torch_adagrad")
-    last, theirs = min(20, steps), DeviceMetrics(torch.device("cuda"))
+    last, theirs = min(20, steps), Meter(torch.device("cuda"))
     for i in range(steps):
         batch = source.draw(rows)
         if i == steps - last:
@@ -168,7 +168,7 @@ def measure_loss(torch, rows: int, steps: int = 200) -> Claim:
         loss, logits = plain_step(torch, plain, optimizers, (batch[0].long(), *batch[1:]), amp=False)
         theirs.add(loss, logits, batch[2], rows)
     ours, other = step.metrics.take(), theirs.take()
-    tests = DeviceMetrics(torch.device("cuda")), DeviceMetrics(torch.device("cuda"))
+    tests = Meter(torch.device("cuda")), Meter(torch.device("cuda"))
     fused.eval(), plain.eval()
     with torch.no_grad():
         for _ in range(5):

@@ -20,7 +20,6 @@ from penstock.jobs.scoring import evaluate_model, predict_files
 from penstock.jobs.scoring_input import open_rows
 from penstock.jobs.scoring_output import writer_of
 from penstock.serve import Predictor
-from penstock.serve.calibration import Calibration
 
 ROWS = 600
 
@@ -156,17 +155,3 @@ def test_what_is_refused(model: Path, tmp_path: Path) -> None:
     ):
         pass
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.csv"]
-
-
-def test_calibration_of_a_model_that_promises_too_much() -> None:
-    random = np.random.default_rng(1)
-    truth = random.random(50_000) * 0.5
-    calibration = Calibration()
-    for part in np.array_split(truth, 7):
-        calibration.update((part * 1.2).astype(np.float32), (random.random(len(part)) < part).astype(np.int64))
-    found = calibration.to_dict()
-    assert found["ratio"] == pytest.approx(1.2, abs=0.02)
-    assert found["expected_error"] == pytest.approx(0.05, abs=0.005)
-    assert [b["rows"] for b in found["bins"]] == pytest.approx([5_000] * 10, rel=0.1)
-    predicted = [b["predicted"] for b in found["bins"]]
-    assert predicted == sorted(predicted)

@@ -18,11 +18,10 @@ from penstock.engine import resolve
 from penstock.etl import Workflow
 from penstock.jobs.scoring_input import RowsToScore, model_columns, open_rows
 from penstock.jobs.scoring_output import writer_of
-from penstock.serve.calibration import Calibration
+from penstock.metrics import AUC, Calibration, LogLoss, logit
 from penstock.serve.devices import named_device
 from penstock.serve.model import model_in
 from penstock.serve.predictor import Predictor
-from penstock.train.metrics import LogLoss, StreamingAUC
 
 
 def evaluate_model(
@@ -38,22 +37,23 @@ def evaluate_model(
     """How good the model in `directory` is on labelled rows: plain figures.
 
     `auc`, `log_loss`, `rows`, `calibration` (see `Calibration`), `unknown` (by category column, the share of values
-    that training has not seen) and `seconds`. The arguments are those of `open_rows`. Memory is bounded by a few
-    partitions, however many rows there are.
+    that training has not seen) and `seconds`; where predictions are NaN their number, `nan_scores`, and None for the
+    first two. The arguments are those of `open_rows`. Memory is bounded by a few partitions, however many rows there
+    are.
     """
     began = time.perf_counter()
     with _predictor(directory, device) as predictor:
         rows = open_rows(predictor, source, input=input, is_raw=is_raw, on_error=on_error)
         label = rows.label()
-        auc, log_loss, calibration, count = StreamingAUC(), LogLoss(), Calibration(), 0
+        auc, log_loss, calibration, count = AUC(), LogLoss(), Calibration(), 0
         for _, features, scores in _scored(predictor, rows, rows.fitted, [], progress, "evaluate", also=label):
             clicks = features[label].to_numpy()
             if len(clicks) and not ((clicks == 0) | (clicks == 1)).all():
                 raise DataError(f"the label {label!r} must be 0 or 1 in every row, got {_odd(clicks)!r}")
             logits = logit(scores)
-            auc.update(logits, clicks)
+            auc.update(scores, clicks)
             log_loss.update(logits, clicks)
-            calibration.update(scores, clicks)
+            calibration.update(logits, clicks)
             count += len(scores)
         unknown = predictor.unknown
         shares = {n: float(c) / count if count else 0.0 for n, c in zip(unknown.columns, unknown.counts, strict=True)}
@@ -64,6 +64,7 @@ def evaluate_model(
         "calibration": calibration.to_dict(),
         "unknown": shares,
         "seconds": round(time.perf_counter() - began, 3),
+        **({"nan_scores": auc.num_nan} if auc.num_nan else {}),
     }
 
 
@@ -103,16 +104,6 @@ def predict_files(
                 count += len(scores)
     seconds = time.perf_counter() - began
     return {"output": str(output), "rows": count, "seconds": round(seconds, 3), "rows_per_second": count / seconds}
-
-
-def logit(probabilities: np.ndarray) -> np.ndarray:
-    """Log odds of float32 probabilities, finite at 0 and 1.
-
-    >>> logit(np.array([0.5, 1.0], np.float32))
-    array([ 0.      , 16.635532], dtype=float32)
-    """
-    p = np.clip(probabilities.astype(np.float64), 2.0**-126, 1 - 2.0**-24)
-    return (np.log(p) - np.log1p(-p)).astype(np.float32)
 
 
 def _predictor(directory: str | Path, device: str | None) -> Predictor:

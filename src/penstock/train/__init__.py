@@ -1,8 +1,7 @@
-"""Training: the fit loop, the hybrid context, the step on a device, metrics, checkpoints.
+"""Training: the fit loop, the hybrid context, the step on a device, checkpoints.
 
 >>> __all__
-['Checkpointer', 'DeviceStep', 'History', 'LogLoss', 'StreamingAUC', 'TrainBatch', 'TrainContext', 'evaluate', 'fit',
- 'slots_of']
+['Checkpointer', 'DeviceStep', 'History', 'TrainBatch', 'TrainContext', 'evaluate', 'fit', 'slots_of']
 """
 
 from penstock.core.extras import require
@@ -17,14 +16,11 @@ from penstock.train.fit import fit  # noqa: E402
 from penstock.train.gpu import DeviceStep  # noqa: E402
 from penstock.train.history import History  # noqa: E402
 from penstock.train.hybrid import evaluate  # noqa: E402
-from penstock.train.metrics import LogLoss, StreamingAUC  # noqa: E402
 
 __all__ = [
     "Checkpointer",
     "DeviceStep",
     "History",
-    "LogLoss",
-    "StreamingAUC",
     "TrainBatch",
     "TrainContext",
     "evaluate",

@@ -14,12 +14,12 @@ from penstock.core.errors import ParameterError
 from penstock.core.params import NONE, Satisfies, check_all
 from penstock.embedding.cached.in_flight import prefetched
 from penstock.embedding.fused.embeddings import FusedEmbeddings
+from penstock.metrics import Meter
 from penstock.nn.base import Model
 from penstock.train import distributed
 from penstock.train.batch import floats
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.device_inputs import DeviceReader
-from penstock.train.device_metrics import DeviceMetrics
 from penstock.train.gpu import DeviceStep
 
 _WAYS = ("fused", "capturable", "foreach")  # of an optimizer to step: this machine's, whatever a checkpoint says
@@ -127,8 +127,7 @@ class DeviceLoop:
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, Any]:
         """Loss, AUC, log loss and rows of a loader's batches; nothing is trained."""
-        metrics, read, began = DeviceMetrics(self.device), self._reader(loader), time.perf_counter()
-        entropy = torch.zeros((), dtype=torch.float64, device=self.device)
+        meter, read, began = Meter(self.device, ["auc", "log_loss"]), self._reader(loader), time.perf_counter()
         self._train(False)
         try:
             for raw in loader:
@@ -137,14 +136,10 @@ class DeviceLoop:
                     continue
                 output = self.step.logits(ids, numbers)
                 labels = floats(labels)
-                metrics.add(self.step.loss_fn(output, labels), output, labels, len(numbers))
-                if isinstance(output, Tensor) and isinstance(labels, Tensor) and output.shape == labels.shape:
-                    entropy += nn.functional.binary_cross_entropy_with_logits(output, labels, reduction="sum").double()
+                meter.add(self.step.loss_fn(output, labels), output, labels, len(numbers))
         finally:
             self._train(True)
-        figures = metrics.take()
-        if "auc" in figures and figures["rows"]:  # one score and one click a row
-            figures["log_loss"] = float(entropy) / figures["rows"]
+        figures = meter.take()
         self._check_ids()
         return {**figures, "seconds": time.perf_counter() - began}
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from penstock.core.errors import ParameterError
 from penstock.core.params import BOOL, CALLABLE, NONE, Instance, check_all
 from penstock.embedding.fused.embeddings import FusedEmbeddings
+from penstock.metrics import Meter
 from penstock.train.batch import copied, floats, tensors_of
-from penstock.train.device_metrics import DeviceMetrics
 from penstock.train.gradients import dense_finite
 
 _MOST_VERSIONS = 64  # of one function, that torch's compiler keeps
@@ -91,7 +91,7 @@ class DeviceStep:
         if graph and not on_gpu:
             raise ParameterError("DeviceStep.graph: CUDA graphs need a model on a GPU")
         self._graph_wanted = graph
-        self.metrics = DeviceMetrics(self.device)
+        self.metrics = Meter(self.device)
         self.skipped = torch.zeros((), dtype=torch.int64, device=self.device)  # dense steps left out
         self.steps = 0
         self.stepped = True  # whether the last dense step was taken, as far as the host knows: on a GPU it does not ask
@@ -131,7 +131,7 @@ class DeviceStep:
         if not self._capture:
             self._step(self._fast, *batch)
         elif self._graph is not None:
-            self._graph.replay()
+            self._replay(batch)
         elif self._warm < _WARM_UP:
             self._on_side_stream(batch)
         else:
@@ -258,6 +258,10 @@ class DeviceStep:
         with torch.cuda.graph(self._graph, stream=self._side, capture_error_mode="thread_local"):
             self._step(self._fast, *batch)
         self.captured = True
+        self._replay(batch)
+
+    def _replay(self, batch: Any) -> None:
+        self.metrics.reserve(len(batch[1]))  # the graph adds the batch by itself
         self._graph.replay()
 
     def _follows_rates(self) -> bool:

@@ -6,13 +6,11 @@ import time
 from collections.abc import Generator, Iterable
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
-from penstock.train import distributed
+from penstock.metrics import Meter
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.context import TrainContext
-from penstock.train.metrics import LogLoss, StreamingAUC
 
 
 class HybridLoop:
@@ -70,12 +68,11 @@ class _Meter:
     """Loss, AUC and rates since the last record. Figures stay on the device until they are asked for."""
 
     def __init__(self, ctx: TrainContext) -> None:
-        self.ctx, self.auc = ctx, StreamingAUC()
-        self._pending: list[tuple[Tensor, Any, Any]] = []
+        self.ctx, self._figures = ctx, Meter(ctx.device)
         self._rows, self._since = 0, time.perf_counter()
 
     def add(self, loss: Tensor, output: Any, labels: Any, rows: int) -> None:
-        self._pending.append((loss.detach(), output.detach() if isinstance(output, Tensor) else None, labels))
+        self._figures.add(loss, output, labels, rows)
         self._rows += rows
 
     def leave_out(self, seconds: float) -> None:
@@ -84,53 +81,24 @@ class _Meter:
 
     def take(self) -> dict[str, Any]:
         """What was measured; begins anew."""
-        if not self._pending:
+        if not self._rows:
             return {}
-        device = self.ctx.device
-        losses = torch.stack([loss.float() for loss, _, _ in self._pending]).mean().cpu().double()
-        loss = distributed.summed(losses.reshape(1).numpy(), device) / distributed.world_size()
-        rows = self._rows * distributed.world_size()
+        figures = self._figures.take()
         seconds = time.perf_counter() - self._since
-        figures: dict[str, Any] = {"loss": float(loss[0]), "rows": self.ctx.rows, "rows_per_second": rows / seconds}
-        if all(_is_binary(output, labels) for _, output, labels in self._pending):
-            self.auc.reset()
-            for _, output, labels in self._pending:
-                self.auc.update(torch.nan_to_num(output), labels)
-            self.auc.counts = distributed.summed(self.auc.counts, device)
-            figures["auc"] = self.auc.compute()
-        figures["seconds"] = {"total": time.perf_counter() - self._since, **self.ctx.timings.since_last()}
-        self._pending, self._rows, self._since = [], 0, time.perf_counter()
+        figures |= {"rows": self.ctx.rows, "rows_per_second": figures["rows"] / seconds}
+        figures["seconds"] = {"total": seconds, **self.ctx.timings.since_last()}
+        self._rows, self._since = 0, time.perf_counter()
         return figures
 
 
 def evaluate(ctx: TrainContext, loader: Iterable[Any]) -> dict[str, Any]:
-    """Loss, AUC (of one 0/1 label) and rows of a loader's batches; nothing is inserted or trained.
+    """Loss, AUC and log loss (of labels of 0 or 1) and rows of a loader's batches; nothing is inserted or trained.
 
     With several workers each evaluates its own share, and all get the figures of the whole.
     """
-    auc, log_loss = StreamingAUC(), LogLoss()
-    binary, total = True, torch.zeros(2, dtype=torch.float64)
-    began = time.perf_counter()
+    meter, began = Meter(ctx.device, ["auc", "log_loss"]), time.perf_counter()
     with ctx.evaluating():
         for batch in ctx.batches(loader):
             output, labels = ctx.forward(batch)
-            total += torch.tensor([float(ctx.loss(output, labels)) * batch.num_rows, batch.num_rows])
-            binary = binary and _is_binary(output, labels)
-            if binary:
-                scores = torch.nan_to_num(output)
-                auc.update(scores, labels)
-                log_loss.update(scores, labels)
-    sums = distributed.summed(total.numpy(), ctx.device)
-    figures = {"loss": float(sums[0] / sums[1]) if sums[1] else float("nan"), "rows": int(sums[1])}
-    if binary:
-        auc.counts = distributed.summed(auc.counts, ctx.device)
-        log_loss.total = distributed.summed(log_loss.total, ctx.device)
-        figures |= {"auc": auc.compute(), "log_loss": log_loss.compute()}
-    return {**figures, "seconds": time.perf_counter() - began}
-
-
-def _is_binary(output: Any, labels: Any) -> bool:
-    """Whether an AUC makes sense: one output and one 0/1 label a row."""
-    if not (isinstance(output, Tensor) and isinstance(labels, Tensor) and output.dim() == labels.dim() == 1):
-        return False
-    return bool(((labels == 0) | (labels == 1)).all())
+            meter.add(ctx.loss(output, labels), output, labels, batch.num_rows)
+    return {**meter.take(), "seconds": time.perf_counter() - began}
