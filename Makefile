@@ -17,6 +17,8 @@ export RAY_USAGE_STATS_ENABLED := 0
 export TF_CPP_MIN_LOG_LEVEL := 3
 export TF_ENABLE_ONEDNN_OPTS := 0
 export KERAS_BACKEND        := tensorflow
+# Some virtual machines name AMX and do not give it: bfloat16 on the CPU would end the process.
+export ONEDNN_MAX_CPU_ISA   := AVX512_CORE_FP16
 
 # A stamp carries the checksum of what decides an installation, so that a checkout that only touches files costs nothing.
 SUM       := $(shell cat pyproject.toml requirements/*.txt | cksum | tr ' ' '-')

@@ -14,6 +14,7 @@ for _name, _value in {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TF_ENABLE_ONEDNN_OPTS": "0",
     "KERAS_BACKEND": "tensorflow",
+    "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16",  # some virtual machines name AMX and do not give it
 }.items():
     os.environ.setdefault(_name, _value)
 

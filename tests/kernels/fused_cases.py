@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -159,13 +159,14 @@ def main(device: str) -> None:
     from penstock.kernels import gpu_embedding
 
     for number, case in enumerate(CASES):
+        small = replace(case, rows=min(case.rows, 230))  # an interpreter takes its time for each row
         # Every formula on the case with everything in it; elsewhere they take turns.
         names = list(RULES) if case.name in ("bags", "hot", "many") else [list(RULES)[number % len(RULES)]]
         for name in names:
             # Small chunks cut the hot row into more pieces than one pass adds up.
             gpu_embedding.CHUNK, gpu_embedding.PARTIAL_TILE = (16, 4) if case.hot else (64, 128)
             try:
-                check(gpu_embedding, case, RULES[name], device)
+                check(gpu_embedding, small if device == "cpu" else case, RULES[name], device)
             except Exception as error:
                 raise AssertionError(f"case {case.name!r}, {name}: {error}") from error
             print(f"{case.name}: {name} agrees", flush=True)
