@@ -25,6 +25,7 @@ penstock.core.errors.ConversionError: column 'age': 1.9 is no int64 (it has a fr
 from __future__ import annotations
 
 import numbers
+import re
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -35,9 +36,11 @@ from penstock.core.conversion_rules import BadValue, Policy, converted, reason_a
 from penstock.core.dtypes import NUMERIC, canonical, split_list, to_numpy, to_polars
 from penstock.core.errors import ConversionError
 
-__all__ = ["Policy", "convert", "is_missing", "parse_hexadecimal"]
+__all__ = ["HEXADECIMAL", "NO_HEXADECIMAL", "Policy", "convert", "is_missing", "parse_hexadecimal"]
 
 Values = TypeVar("Values")
+HEXADECIMAL = re.compile("[0-9A-Fa-f]{1,16}")
+NO_HEXADECIMAL = "it is no hexadecimal number of up to 16 digits"
 _OLDEST = pl.CompatLevel.oldest()
 
 
@@ -84,10 +87,10 @@ def parse_hexadecimal(values: pl.Series, dtype: str, *, column: str, where: str 
     >>> parse_hexadecimal(pl.Series(["ff", None, "ffffffffffffffff"]), "uint64", column="id").to_list()
     [255, None, 18446744073709551615]
     """
-    spelled = values.str.contains(r"^[0-9A-Fa-f]{1,16}$")
+    spelled = values.str.contains(f"^(?:{HEXADECIMAL.pattern})$")
     if not spelled.all():
         row = int((~spelled.fill_null(True)).arg_max() or 0)
-        raise _refused(values[row], dtype, "it is no hexadecimal number of up to 16 digits", column, row, where)
+        raise _refused(values[row], dtype, NO_HEXADECIMAL, column, row, where)
     wide = values.str.zfill(16).str.decode("hex").bin.reinterpret(dtype=pl.UInt64, endianness="big")
     return _series(wide, canonical(dtype), column, where, "exact")
 

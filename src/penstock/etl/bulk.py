@@ -13,12 +13,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.core.conversion import convert
 from penstock.core.dtypes import FLOATS, INTEGERS, to_numpy
-from penstock.core.errors import ColumnNotFoundError, SchemaError
+from penstock.core.errors import ColumnNotFoundError, ConversionError
 from penstock.core.schema import ColumnSchema
 from penstock.etl.operator import BulkFunction, Cells, Lists, Numbers, Operator, RowFunction
 from penstock.etl.plan import Plan
+from penstock.etl.raw_values import policy_of
 from penstock.etl.rows import RowPlan, chooser, gatherer
+
+ROWS = "the rows given to the workflow"
+_ROUNDED = 2.0**53  # from here on a float64 does not hold every integer
 
 
 class BulkPlan:
@@ -29,20 +34,20 @@ class BulkPlan:
         self.rows = RowPlan(plan)  # also refuses plans that do not keep rows
         self.readers = _readers(plan, dict(self.rows.checks))
         lists = [[c.name for c in schema if c.is_list] for schema in plan.schemas]
-        self.steps = [(self._step(i), self.rows.floats(i), lists[i]) for i in range(len(plan.nodes))]
+        self.steps = [(self._step(i), self.rows.settlers(i), lists[i]) for i in range(len(plan.nodes))]
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Cells:
         raw: Cells = {}
         for read in self.readers:
             raw.update(read(rows))
         values = [raw]
-        for step, floats, lists in self.steps:
+        for step, settlers, lists in self.steps:
             out = step(values)
+            for name, settle in settlers.items():
+                if isinstance(cell := out[name], list):  # arrays have their dtype
+                    out[name] = [None if value is None else settle(value) for value in cell]
             for name in lists:
                 out[name] = Lists(out[name])
-            for name in floats:  # a float column holds floats, also where 0 was filled in
-                if isinstance(cell := out[name], list):
-                    out[name] = [float(value) if type(value) is int else value for value in cell]
             values.append(out)
         return {name: values[-1][name] for name in self.rows.names}
 
@@ -106,8 +111,7 @@ def _readers(plan: Plan, converters: Mapping[str, Any]) -> list[Callable[[Sequen
 
 def _value_reader(name: str, convert: Any) -> Callable[[Sequence[Mapping[str, Any]]], Cells]:
     def read(rows: Sequence[Mapping[str, Any]]) -> Cells:
-        values = _taken(rows, [name], lambda row: row[name])
-        return {name: values if convert is None else [None if v is None else convert(v) for v in values]}
+        return {name: _converted(name, _taken(rows, [name], lambda row: row[name]), convert)}
 
     return read
 
@@ -144,23 +148,33 @@ def _as_block(table: list[tuple[Any, ...]], dtype: np.dtype) -> tuple[np.ndarray
             missing = (array == None).astype(np.bool_)  # noqa: E711  (element by element)
             array[missing] = 0
             array, valid = np.array(array.tolist()), ~missing.T
-    except ValueError:  # lists of different lengths
+    except (TypeError, ValueError):  # lists of different lengths, values that do not compare
         return None
     if array.ndim != 2 or array.dtype.kind not in ("iu" if dtype.kind in "iu" else "iuf"):
         return None
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        if array.size and not (int(array.min()) >= limits.min and int(array.max()) <= limits.max):
-            return None
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array.T.astype(dtype)), valid
-
-
-def _column(name: str, values: tuple[Any, ...], convert: Any, dtype: np.dtype) -> Numbers:
-    converted = [None if value is None else convert(value) for value in values]
-    valid = np.array([value is not None for value in converted])
     try:
-        numbers = np.array([0 if value is None else value for value in converted], dtype)
-    except (OverflowError, TypeError, ValueError) as error:
-        raise SchemaError(f"column {name!r} is {dtype} in the fitted data: {error}") from None
+        # Among floats, integers beyond 2**53 have been rounded already: those take the way of a single row.
+        if array.dtype.kind == "f" and (np.abs(array) >= _ROUNDED).any():
+            return None
+        block = convert(array, dtype.name, column="", policy=policy_of(dtype.name))
+    except ConversionError:
+        return None
+    return np.ascontiguousarray(block.T), valid
+
+
+def _column(name: str, values: tuple[Any, ...], convert_one: Any, dtype: np.dtype) -> Numbers:
+    converted = _converted(name, values, convert_one)
+    valid = np.array([value is not None for value in converted])
+    numbers = np.array([0 if value is None else value for value in converted], dtype)
     return Numbers(numbers, None if valid.all() else valid)
+
+
+def _converted(name: str, values: Sequence[Any], convert_one: Any) -> list[Any]:
+    """Values as a single row is read; what is refused names its row."""
+    out = []
+    for row, value in enumerate(values):
+        try:
+            out.append(None if value is None else convert_one(value))
+        except ConversionError as error:
+            raise ConversionError(error.value, error.dtype, error.reason, name, row, ROWS) from None
+    return out

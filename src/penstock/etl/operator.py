@@ -78,6 +78,7 @@ class Operator:
     changes_rows: ClassVar[bool] = False  # fewer, more or other rows than came in
     needs_row_numbers: ClassVar[bool] = False  # `frame` carries ROW_NUMBER
     fit_only_dependencies: ClassVar[bool] = False  # only fitting reads them: a serving workflow does without
+    puts_values_in: ClassVar[bool] = False  # values of its own, whose dtype need not be the column's
     bulk_takes_lists: ClassVar[bool] = False  # `bulk_function` also understands list columns
     saved_as: ClassVar[type[Operator] | None] = None  # for a subclass that is its parent under other arguments
 

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from penstock.core.errors import ColumnNotFoundError, DataError, GraphError, PenstockError, SchemaError
+from penstock.core.errors import ColumnNotFoundError, DataError, GraphError, PenstockError
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl.graph import Node, ancestors
 from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator
+from penstock.etl.raw_values import FRAME, converted_column
 
 Environment = dict[int, pl.DataFrame]  # node number → its columns
 
@@ -195,29 +196,14 @@ class Plan:
         return out.select(self.schemas[i].names), rows
 
     def coerced(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The raw frame in the input schema's dtypes: hexadecimal text decoded, integers widened, nulls typed."""
-        changes, schema = [], frame.schema
+        """The raw frame in the input schema's dtypes: hexadecimal text decoded, numbers exact, nulls typed."""
+        changed, schema = [], frame.schema
         for column in self.input_schema:
             if column.name not in schema:
-                raise ColumnNotFoundError(column.name, frame.columns, "the data given to the workflow")
-            found, wanted = schema[column.name], column.polars_dtype
-            if found == wanted:
-                continue
-            expression = pl.col(column.name)
-            if found == pl.String and column.properties.get("text") == "hex":
-                expression = expression.str.to_integer(base=16, dtype=wanted)  # type: ignore[arg-type]
-            else:
-                expression = expression.cast(wanted, strict=True)
-            changes.append((column, expression))
-        for column, expression in changes:
-            try:
-                frame = frame.with_columns(expression)
-            except pl.exceptions.PolarsError as error:
-                raise SchemaError(
-                    f"column {column.name!r} is {frame.schema[column.name]} and cannot become the {column.dtype} that "
-                    f"the workflow was fitted on: {error}"
-                ) from error
-        return frame
+                raise ColumnNotFoundError(column.name, frame.columns, FRAME)
+            if schema[column.name] != column.polars_dtype:
+                changed.append(converted_column(frame[column.name], column))
+        return frame.with_columns(changed) if changed else frame
 
 
 def side_by_side(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import polars as pl
 
-from penstock.core.dtypes import FLOATS
-from penstock.core.errors import ColumnNotFoundError, GraphError, SchemaError
+from penstock.core.errors import ColumnNotFoundError, GraphError
 from penstock.etl.operator import Columns, Operator, RowFunction
 from penstock.etl.plan import Plan
+from penstock.etl.raw_values import ROW, value_converter
+from penstock.etl.settled import Settle, settlers
 
 Values = list[dict[str, Any]]  # node number → its values
 
@@ -24,8 +24,8 @@ class RowPlan:
             raise GraphError("transform_row needs a workflow that keeps rows; this one filters, groups or lags them")
         self.plan = plan
         self.names = plan.schemas[plan.output].names
-        self.checks = [(c.name, _converter(c)) for c in plan.input_schema]
-        self.steps = [(self._step(i), self.floats(i)) for i in range(len(plan.nodes))]
+        self.checks = [(c.name, value_converter(c)) for c in plan.input_schema]
+        self.steps = [(self._step(i), list(self.settlers(i).items())) for i in range(len(plan.nodes))]
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
         raw = {}
@@ -33,21 +33,22 @@ class RowPlan:
             try:
                 value = row[name]
             except KeyError:
-                raise ColumnNotFoundError(name, row, "the row given to the workflow") from None
-            raw[name] = value if value is None or convert is None else convert(value)
+                raise ColumnNotFoundError(name, row, ROW) from None
+            raw[name] = None if value is None else convert(value)
         values: Values = [raw]
-        for step, floats in self.steps:
+        for step, settling in self.steps:
             out = step(values)
-            for name in floats:  # a float column holds floats, also where 0 was filled in
-                if type(out[name]) is int:
-                    out[name] = float(out[name])
+            for name, settle in settling:
+                value = out[name]
+                if value is not None:
+                    out[name] = settle(value)
             values.append(out)
         return values[-1]
 
-    def floats(self, i: int) -> list[str]:
-        """The columns of a node whose values must be floats."""
-        kept = self.plan.nodes[i].kind in ("pick", "drop", "join")
-        return [] if kept else [c.name for c in self.plan.schemas[i] if c.dtype in FLOATS and not c.is_list]
+    def settlers(self, i: int) -> dict[str, Settle]:
+        """What brings a node's values into the dtypes it declares, for the columns that may need it."""
+        node = self.plan.nodes[i]
+        return {} if node.op is None else settlers(node.op, self.plan.schemas[i])
 
     def _step(self, i: int) -> Callable[[Values], dict[str, Any]]:
         plan, node = self.plan, self.plan.nodes[i]
@@ -122,32 +123,3 @@ def gatherer(origins: list[int]) -> Callable[[Values], dict[str, Any]]:
         return out
 
     return gather
-
-
-def _converter(column: Any) -> Callable[[Any], Any] | None:
-    """What turns a raw value into the input dtype's Python value; None where nothing is to be done."""
-    if column.is_list:
-        return None
-    if column.properties.get("text") == "hex":
-        return lambda value: int(value, 16) if isinstance(value, str) else int(value)
-    if column.dtype.startswith(("int", "uint")):
-        return lambda value: value if type(value) is int else _integer(column.name, value)
-    if column.dtype == "float32":  # a Python float has more digits than the column would keep
-        return lambda value: ctypes.c_float(value).value
-    if column.dtype == "float64":
-        return lambda value: value if type(value) is float else float(value)
-    if column.dtype == "string":
-        return lambda value: value if type(value) is str else str(value)
-    return None
-
-
-def _integer(name: str, value: Any) -> int | None:
-    if isinstance(value, float) and value != value:  # NaN: what pandas makes of a missing integer
-        return None
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        raise SchemaError(f"column {name!r} is an integer in the fitted data, got {value!r}") from None
-    if number != value:
-        raise SchemaError(f"column {name!r} is an integer in the fitted data, got {value!r}")
-    return number

@@ -196,10 +196,6 @@ class Predictor:
 
     def _from_frame(self, frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
         frame = frame.select(self._inputs(frame.columns))
-        if self.workflow is not None:
-            spelled = [c.name for c in self.workflow.input_schema if c.properties.get("text") == "hex"]
-            texts = [n for n in spelled if frame.schema[n] == pl.String]
-            frame = frame.with_columns(pl.col(texts).str.to_integer(base=16)) if texts else frame
         for part in frame.iter_slices(self.batch_size):
             yield from self._batches(self.workflow.transform(part) if self.workflow is not None else part)
 

@@ -403,9 +403,25 @@ def _write_rare(counts: ValueCounts, vocabulary: Vocabulary, path: Path) -> None
 
 def _combined(frame: pl.DataFrame, names: tuple[str, ...]) -> pl.Series:
     """One text a row for a combination of columns; rows where all of them are null are null."""
-    text = pl.struct(pl.col(list(names))).struct.json_encode()
-    empty = pl.all_horizontal(pl.col(n).is_null() for n in names)
-    return frame.select(pl.when(empty).then(None).otherwise(text).alias(names[0])).to_series()
+    parts = frame.select(_spelled(name, frame.schema[name]) for name in names)
+    text = pl.struct(pl.all()).struct.json_encode()
+    for name, dtype in parts.schema.items():
+        if dtype.is_float() and parts[name].is_infinite().any():  # JSON has no infinity: it would be null
+            sign = pl.when(pl.col(name) > 0).then(pl.lit("+")).otherwise(pl.lit("-"))
+            text = pl.when(pl.col(name).is_infinite()).then(text + sign + pl.lit(name)).otherwise(text)
+    empty = pl.all_horizontal(pl.all().is_null())
+    return parts.select(pl.when(empty).then(None).otherwise(text).alias(names[0])).to_series()
+
+
+def _spelled(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column as JSON can hold it, each value by itself: NaN is missing, -0.0 is 0.0, bytes are text."""
+    column = pl.col(name)
+    if dtype == pl.Binary:
+        return column.bin.encode("hex")
+    if not dtype.is_float():
+        return column
+    one_zero = pl.when(column == 0.0).then(pl.lit(0.0, dtype=dtype)).otherwise(column)
+    return one_zero.fill_nan(None).alias(name)
 
 
 def _given(source: Any, name: str) -> Vocabulary:

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.core.dtypes import FLOATS, INTEGERS, canonical
-from penstock.core.errors import ColumnNotFoundError, ParameterError
+from penstock.core.conversion import convert
+from penstock.core.dtypes import FLOATS, INTEGERS, canonical, to_polars
+from penstock.core.errors import ColumnNotFoundError, ConversionError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, PerColumn, Real, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.operator import BulkFunction, Columns, FittedOperator, Invertible, RowFunction
-from penstock.etl.ops.elementwise import Block, Elementwise, as_continuous, from_values, numeric, rounded
+from penstock.etl.ops.elementwise import Block, Elementwise, as_continuous, from_values, numeric, require_numbers
+from penstock.etl.raw_values import policy_of
 
 FLOAT_DTYPE = Satisfies(lambda d: canonical(d) in FLOATS, "float32 or float64")
 
@@ -24,29 +26,40 @@ FLOAT_DTYPE = Satisfies(lambda d: canonical(d) in FLOATS, "float32 or float64")
 class _Filler(Elementwise):
     """Replaces missing values (null and NaN); optionally adds `<column>_filled` flags."""
 
+    puts_values_in = True
+
     add_binary_cols: bool
 
     def fill_value(self, name: str) -> Any:
         raise TypeError(f"{type(self).__name__} does not define fill_value")
 
     def expression(self, series: pl.Series, name: str) -> pl.Expr:
-        column, dtype, value = pl.col(series.name), self.filled_dtype(series.dtype), self.fill_value(name)
-        if dtype != series.dtype:
-            column = column.cast(dtype)
-        if dtype.is_float():
-            return column.fill_nan(None).fill_null(pl.lit(value, dtype=dtype))
-        if not series.null_count():
-            return column
-        if dtype.is_integer() and isinstance(value, float):
-            if not value.is_integer():
-                raise ParameterError(
-                    f"{type(self).__name__} cannot put {value} into integer column {name!r}; cast it first"
-                )
-            value = int(value)
-        return column.fill_null(pl.lit(value, dtype=dtype))
+        column, dtype = pl.col(series.name), self.filled_dtype(canonical(series.dtype))
+        if series.dtype.is_float():
+            try:
+                return column.fill_nan(None).fill_null(self._literal(name, dtype))
+            except ConversionError:  # no matter where nothing is missing
+                if _missing(series).any():
+                    raise
+                return column
+        if to_polars(dtype) != series.dtype:
+            column = pl.lit(convert(series, dtype, column=name))
+        return column.fill_null(self._literal(name, dtype)) if series.null_count() else column
 
-    def filled_dtype(self, dtype: pl.DataType) -> pl.DataType:
-        return pl.Float32() if dtype == pl.Null else dtype
+    def _literal(self, name: str, dtype: str) -> pl.Expr:
+        return pl.lit(self._held(name, dtype), dtype=to_polars(dtype))
+
+    def _held(self, name: str, dtype: str) -> Any:
+        """The fill value as the column's dtype has it."""
+        value = self.fill_value(name)
+        held = convert(value, dtype, column=name, where=type(self).__name__, policy=policy_of(dtype))
+        if held is None:
+            raise ConversionError(value, dtype, "it means missing", name, where=type(self).__name__)
+        return held
+
+    def filled_dtype(self, dtype: str) -> str:
+        """The dtype of the result; a column of which nothing is known but that it is empty is one of numbers."""
+        return "float32" if dtype == "null" else dtype
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         filled = super().transform(frame, columns)
@@ -56,7 +69,9 @@ class _Filler(Elementwise):
         return filled.hstack(flags)
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
-        filled = Schema(inputs[n].with_(nullable=False) for n in columns.names)
+        filled = Schema(
+            inputs[n].with_(nullable=False, dtype=self.filled_dtype(inputs[n].dtype)) for n in columns.names
+        )
         if not self.add_binary_cols:
             return filled
         return filled + Schema(
@@ -81,9 +96,10 @@ class _Filler(Elementwise):
             valid = there if valid is None else valid & there
         if valid is None or valid.all():
             return values, None
-        fills = [self.fill_value(name) for name in names]
-        if values.dtype.kind != "f" and not all(type(fill) is int for fill in fills):
-            return None
+        fills = [
+            self._held(name, values.dtype.name) if not there.all() else 0
+            for name, there in zip(names, valid, strict=True)
+        ]
         return np.where(valid, values, np.array(fills, values.dtype)[:, None]), None
 
 
@@ -148,23 +164,23 @@ class FillMedian(_Filler, FittedOperator):
     def fill_value(self, name: str) -> float:
         return self.medians_[name]
 
-    def filled_dtype(self, dtype: pl.DataType) -> pl.DataType:
-        """The median of integers may lie between two of them."""
-        return pl.Float32() if dtype.is_integer() else super().filled_dtype(dtype)
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        for name in columns.names:
+            require_numbers(inputs[name], "FillMedian")
+        return super().output_schema(inputs, columns)
+
+    def filled_dtype(self, dtype: str) -> str:
+        """The median of integers may lie between two of them; float64 where float32 does not hold them all."""
+        if dtype in INTEGERS:
+            return "float32" if np.iinfo(dtype).bits <= 16 else "float64"
+        return "float32" if dtype == "bool" else super().filled_dtype(dtype)
 
     def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
-        return super().apply_block(names, values if values.dtype.kind == "f" else values.astype(np.float32), valid)
-
-    def apply_one(self, value: Any, name: str) -> Any:
-        return (
-            rounded(super().apply_one(value, name), "float32")
-            if isinstance(value, int)
-            else super().apply_one(value, name)
-        )
-
-    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
-        schema = super().output_schema(inputs, columns)
-        return Schema(c if c.name not in inputs or c.dtype in FLOATS else c.with_(dtype="float32") for c in schema)
+        dtype = self.filled_dtype(values.dtype.name)
+        if dtype != values.dtype.name:
+            there = values if valid is None else np.where(valid, values, 0)
+            values = convert(there, dtype, column=names[0])
+        return super().apply_block(names, values, valid)
 
 
 class Clip(Elementwise):
@@ -184,19 +200,33 @@ class Clip(Elementwise):
             raise ParameterError(f"Clip.min_value {self.min_value} is above max_value {self.max_value}")
 
     def expression(self, series: pl.Series, name: str) -> pl.Expr:
-        return pl.col(series.name).clip(*self._bounds(str(series.dtype).lower()))
+        return pl.col(series.name).clip(*self._bounds(canonical(series.dtype), name))
 
     def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
-        return np.clip(values, *self._bounds(values.dtype.name)), valid
+        return np.clip(values, *self._bounds(values.dtype.name, names[0])), valid
 
-    def _bounds(self, dtype: str) -> tuple[Any, Any]:
+    def _bounds(self, dtype: str, name: str) -> tuple[Any, Any]:
+        """The bounds in the column's dtype. An integer column stays integer: they move inwards to the next integers."""
+        if dtype == "null":
+            return None, None
+        if dtype in FLOATS:
+            bounds = (self.min_value, self.max_value)
+            return tuple(None if b is None else _float_of(dtype, b) for b in bounds)  # type: ignore[return-value]
         if dtype not in INTEGERS:
-            return self.min_value, self.max_value
-        # An integer column stays integer: bounds move inwards to the next integers of its range.
+            raise SchemaError(f"Clip needs numbers; column {name!r} is {dtype}")
         limits = np.iinfo(dtype)
-        low = None if self.min_value is None else max(math.ceil(self.min_value), limits.min)
-        high = None if self.max_value is None else min(math.floor(self.max_value), limits.max)
+        low = limits.min if self.min_value is None else max(math.ceil(self.min_value), limits.min)
+        high = limits.max if self.max_value is None else min(math.floor(self.max_value), limits.max)
+        if low > high:
+            raise SchemaError(
+                f"Clip: no {dtype} lies between {self.min_value} and {self.max_value} (column {name!r}); "
+                f"choose other bounds, or make it a float first"
+            )
         return low, high
+
+    def output_column(self, column: ColumnSchema) -> ColumnSchema:
+        self._bounds(column.dtype, column.name)
+        return column
 
     def apply_one(self, value: Any, name: str) -> Any:
         low, high = self.min_value, self.max_value
@@ -204,8 +234,10 @@ class Clip(Elementwise):
             low = None if low is None else math.ceil(low)
             high = None if high is None else math.floor(high)
         if low is not None and value < low:
-            return type(value)(low)
-        return type(value)(high) if high is not None and value > high else value
+            return low if isinstance(value, int) else float(low)
+        if high is not None and value > high:
+            return high if isinstance(value, int) else float(high)
+        return value
 
 
 class LogOp(Elementwise, Invertible):
@@ -232,11 +264,11 @@ class LogOp(Elementwise, Invertible):
 
     def apply_one(self, value: Any, name: str) -> Any:
         if value > -1:
-            return rounded(math.log1p(value), "float32")
+            return math.log1p(value)
         return -math.inf if value == -1 else math.nan
 
     def output_column(self, column: ColumnSchema) -> ColumnSchema:
-        return as_continuous(column)
+        return as_continuous(require_numbers(column, "LogOp"))
 
     def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return frame.select(pl.all().cast(pl.Float64).exp() - 1.0)
@@ -301,10 +333,10 @@ class _Scale(Elementwise, FittedOperator, Invertible):
             return ((values - offsets) / scales).astype(canonical(self.out_dtype)), valid
 
     def apply_one(self, value: Any, name: str) -> float:
-        return rounded((value - self.offsets_[name]) / self.scales_[name], canonical(self.out_dtype))
+        return (value - self.offsets_[name]) / self.scales_[name]
 
     def output_column(self, column: ColumnSchema) -> ColumnSchema:
-        return as_continuous(column, canonical(self.out_dtype))
+        return as_continuous(require_numbers(column, type(self).__name__), canonical(self.out_dtype))
 
     def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return frame.select(pl.col(n).cast(pl.Float64) * self.scales_[n] + self.offsets_[n] for n in frame.columns)
@@ -361,22 +393,44 @@ class Bucketize(Elementwise):
     def __init__(self, boundaries: Sequence[float] | Mapping[str, Sequence[float]]) -> None:
         self.boundaries = boundaries
 
-    def _of(self, name: str) -> list[float]:
-        return [float(b) for b in _of_column(self.boundaries, name, "Bucketize.boundaries")]
+    def _of(self, name: str) -> list[int | float]:
+        bounds = _of_column(self.boundaries, name, "Bucketize.boundaries")
+        return [b.item() if isinstance(b, np.generic) else b for b in bounds]
 
     def apply(self, series: pl.Series, name: str) -> pl.Series:
         from penstock.kernels.cpu_elementwise import digitize
 
         values, valid = numeric(series, "Bucketize")
-        return from_values(series.name, digitize(values, np.asarray(self._of(name))), valid)
+        return from_values(series.name, digitize(values, _limits(self._of(name), values.dtype)), valid)
 
     def apply_one(self, value: Any, name: str) -> int:
         bounds = self._of(name)
         return len(bounds) if value != value else bisect_right(bounds, value)
 
     def output_column(self, column: ColumnSchema) -> ColumnSchema:
-        size = len(self._of(column.name)) + 1
+        size = len(self._of(require_numbers(column, "Bucketize").name)) + 1
         return column.with_(dtype="int32", role=Role.CATEGORICAL, cardinality=size)
+
+
+def _float_of(dtype: str, bound: float) -> float:
+    """A bound as the column's dtype has it; one beyond its range bounds nothing but infinities."""
+    with np.errstate(over="ignore"):
+        return float(np.dtype(dtype).type(bound))
+
+
+def _limits(bounds: list[int | float], dtype: np.dtype) -> np.ndarray:
+    """Boundaries that values of `dtype` pass exactly where they pass `bounds`, compared without rounding.
+
+    An integer is not below b where it is not below the next integer from b on; one that no value reaches goes. A float
+    is not below b where it is not below the next float from b on.
+    """
+    if dtype.kind == "f":
+        near = np.array([float(b) for b in bounds])
+        return np.array([np.nextafter(f, np.inf) if f < b else f for f, b in zip(near.tolist(), bounds, strict=True)])
+    limits = np.iinfo(dtype)
+    whole = [b if isinstance(b, int) or math.isinf(b) else math.ceil(b) for b in bounds]
+    reached = [int(max(b, limits.min)) for b in whole if b <= limits.max]
+    return np.array(reached, np.uint64 if limits.min == 0 else np.int64)
 
 
 def _rising(bounds: Any) -> bool:

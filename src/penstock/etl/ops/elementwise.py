@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.core.dtypes import NUMERIC
 from penstock.core.errors import SchemaError
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.keys import raw_values, valid_mask
@@ -20,7 +21,8 @@ Block = tuple[np.ndarray, np.ndarray | None]  # values and mask, (columns, rows)
 class Elementwise(Operator):
     """Define `apply` (a column) or `expression`, `apply_one` (a value that is not None) and `output_column`.
 
-    List columns are mapped element by element. `apply_one` must give exactly what `apply` gives.
+    List columns are mapped element by element. `apply_one` must give exactly what `apply` gives, once its result is
+    stored in the declared dtype.
     """
 
     def expression(self, series: pl.Series, name: str) -> pl.Expr | None:
@@ -132,6 +134,13 @@ def numeric(series: pl.Series, what: str) -> tuple[np.ndarray, np.ndarray | None
     return raw_values(series), valid_mask(series)
 
 
+def require_numbers(column: ColumnSchema, what: str) -> ColumnSchema:
+    """The column, or an error before a row is read where it can hold no numbers."""
+    if column.dtype not in (*NUMERIC, "null"):
+        raise SchemaError(f"{what} needs numbers; column {column.name!r} is {column.dtype}")
+    return column
+
+
 def from_values(name: str, values: np.ndarray, valid: np.ndarray | None) -> pl.Series:
     """A column from values and mask."""
     series = pl.Series(name, values)
@@ -147,8 +156,3 @@ def as_continuous(column: ColumnSchema, dtype: str = "float32") -> ColumnSchema:
 def _without_text(column: ColumnSchema) -> dict[str, Any]:
     """Properties that still hold once the raw text form (hex) is gone."""
     return {k: v for k, v in column.properties.items() if k != "text"}
-
-
-def rounded(value: float, dtype: str) -> float:
-    """A Python float as `dtype` would store it."""
-    return float(np.float32(value)) if dtype == "float32" else float(value)
