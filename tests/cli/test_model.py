@@ -23,7 +23,9 @@ from penstock import Dataset
 from penstock.cli.stopping import GracefulStop
 from penstock.data.synthetic import criteo
 from penstock.jobs import TrainSettings
+from penstock.jobs.events import StageBegan, Trained
 from penstock.serve import Predictor
+from penstock.train import History
 
 from .conftest import call, fails, ok
 
@@ -257,7 +259,7 @@ def test_the_second_signal_stops_at_once(capsys: pytest.CaptureFixture[str]) -> 
     with GracefulStop() as stop, pytest.raises(KeyboardInterrupt):  # outside of training there is nothing to save
         signal.raise_signal(signal.SIGINT)
     with GracefulStop() as stop:
-        stop.listen("stage", {"name": "train", "state": "begin"})
+        stop.listen(StageBegan("train"))
         signal.raise_signal(signal.SIGTERM)
         assert stop() and stop.exit_code == 143
         assert "once more stops at once" in capsys.readouterr().err
@@ -265,8 +267,8 @@ def test_the_second_signal_stops_at_once(capsys: pytest.CaptureFixture[str]) -> 
             signal.raise_signal(signal.SIGINT)
         assert stop.exit_code == 130
     with GracefulStop() as stop:
-        stop.listen("stage", {"name": "train", "state": "begin"})
-        stop.listen("trained", {})
+        stop.listen(StageBegan("train"))
+        stop.listen(Trained(History()))
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

@@ -18,6 +18,7 @@ from penstock.embedding import CachedEmbeddings, FusedEmbeddings
 from penstock.etl import presets
 from penstock.jobs import TrainingStopped, TrainJob
 from penstock.jobs.embeddings import build_embeddings, choose_tables
+from penstock.jobs.events import Trained, TrainingBegan
 from penstock.jobs.scoring import evaluate_model
 from penstock.jobs.settings import TrainSettings
 from penstock.nn import DLRM
@@ -52,21 +53,21 @@ def job(logs: Path, output: Path, **more: Any) -> TrainJob:
 
 
 def test_the_whole_way(logs: Path, tmp_path: Path) -> None:
-    heard: dict[str, Any] = {}
-    found = job(logs, tmp_path / "run", listener=lambda event, payload: heard.setdefault(event, payload)).run()
-    assert isinstance(heard["training"]["store"], FusedEmbeddings) and heard["trained"]["history"].stats["captured"]
-    assert found["auc"] > 0.6 and found["log_loss"] < 0.6
+    heard: dict[type, Any] = {}
+    found = job(logs, tmp_path / "run", listener=lambda event: heard.setdefault(type(event), event)).run()
+    assert isinstance(heard[TrainingBegan].embeddings, FusedEmbeddings) and heard[Trained].history.stats["captured"]
+    assert found.auc > 0.6 and found.log_loss < 0.6
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert config["tables"] == "fused"
 
     features = Dataset(tmp_path / "run" / "valid").to_polars()
-    with Predictor(found["model"]) as host, Predictor(found["model"], device="cuda") as device:
+    with Predictor(found.model) as host, Predictor(found.model, device="cuda") as device:
         np.testing.assert_allclose(device.predict_features(features), host.predict_features(features), atol=1e-6)
         outside = features.with_columns(C1=pl.lit(10**6, features.schema["C1"]))
         np.testing.assert_allclose(device.predict_features(outside), host.predict_features(outside), atol=1e-6)
         assert device.unknown.to_dict() == host.unknown.to_dict() and device.unknown.to_dict()["C1"] >= len(features)
-    figures = evaluate_model(found["model"], tmp_path / "run" / "valid", device="cuda", progress=False)
-    assert figures["auc"] == pytest.approx(found["auc"], abs=1e-3)
+    figures = evaluate_model(found.model, tmp_path / "run" / "valid", device="cuda", progress=False)
+    assert figures["auc"] == pytest.approx(found.auc, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["Adam", "SGD", "RMSprop", "Adagrad"])
@@ -75,7 +76,7 @@ def test_every_dense_optimizer(logs: Path, tmp_path: Path, name: str) -> None:
     found = job(
         logs, tmp_path / "run", settings={"dense_optimizer": own, "max_steps": 60, "autocast": "bfloat16"}
     ).run()
-    assert found["steps"] == 60 and 0 < found["auc"] < 1
+    assert found.steps == 60 and 0 < found.auc < 1
 
 
 def test_a_run_stops_here_and_goes_on_anywhere(logs: Path, tmp_path: Path) -> None:
@@ -90,13 +91,13 @@ def test_a_run_stops_here_and_goes_on_anywhere(logs: Path, tmp_path: Path) -> No
         with pytest.raises(TrainingStopped):
             job(logs, tmp_path / place, stop=stop).run()
         resumed = TrainJob.resumed(tmp_path / place, {"device": device}, progress=False).run()
-        assert resumed["steps"] == whole["steps"]
-        assert resumed["auc"] == pytest.approx(whole["auc"], abs=5e-3), device
+        assert resumed.steps == whole.steps
+        assert resumed.auc == pytest.approx(whole.auc, abs=5e-3), device
 
 
 def test_a_store_where_tables_do_not_fit_or_are_not_wanted(logs: Path, tmp_path: Path) -> None:
     found = job(logs, tmp_path / "store", settings={"tables": "store", "epochs": 1}).run()
-    assert found["embedding_rows"] > 0 and list((tmp_path / "store" / "model").glob("store-*"))
+    assert found.embedding_rows > 0 and list((tmp_path / "store" / "model").glob("store-*"))
     found = job(logs, tmp_path / "ftrl", settings={"embedding_optimizer": {"name": "FTRL"}, "epochs": 1}).run()
     assert list((tmp_path / "ftrl" / "model").glob("store-*"))
     schema, device = Dataset(tmp_path / "ftrl" / "features").schema, torch.device("cuda")
@@ -108,16 +109,16 @@ def test_a_store_where_tables_do_not_fit_or_are_not_wanted(logs: Path, tmp_path:
 
 
 def test_a_run_with_tables_behind_a_cache(logs: Path, tmp_path: Path) -> None:
-    heard: dict[str, Any] = {}
+    heard: dict[type, Any] = {}
     settings = {"tables": "cached", "store": {"cache_rows": 900}, "batch_size": 64, "max_steps": 400}
     found = job(
-        logs, tmp_path / "run", settings=settings, listener=lambda event, payload: heard.setdefault(event, payload)
+        logs, tmp_path / "run", settings=settings, listener=lambda event: heard.setdefault(type(event), event)
     ).run()
-    tables = heard["training"]["store"]
-    assert isinstance(tables, CachedEmbeddings) and len(tables.weight) == 900 < found["embedding_rows"]
-    assert heard["trained"]["history"].stats["captured"] and found["auc"] > 0.55
-    figures = evaluate_model(found["model"], tmp_path / "run" / "valid", progress=False)
-    assert figures["auc"] == pytest.approx(found["auc"], abs=1e-3)
+    tables = heard[TrainingBegan].embeddings
+    assert isinstance(tables, CachedEmbeddings) and len(tables.weight) == 900 < found.embedding_rows
+    assert heard[Trained].history.stats["captured"] and found.auc > 0.55
+    figures = evaluate_model(found.model, tmp_path / "run" / "valid", progress=False)
+    assert figures["auc"] == pytest.approx(found.auc, abs=1e-3)
 
 
 def test_tables_behind_a_cache_predict_the_same(tmp_path: Path) -> None:

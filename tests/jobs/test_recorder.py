@@ -12,6 +12,7 @@ import torch
 
 from penstock import ColumnSchema, Dataset, Schema
 from penstock.jobs import RunRecorder
+from penstock.jobs.events import DataOpened, DataPrepared, Recorded, RunBegan, RunDone, RunFailed, StageBegan, Trained
 from penstock.report import render, write
 from penstock.train import History
 
@@ -63,13 +64,14 @@ def test_the_time_of_training_adds_up(recorded: RunRecorder) -> None:
 
 def test_a_report_never_stops_the_run(tmp_path: Path) -> None:
     recorder = RunRecorder(tmp_path)
-    recorder("raw", {"dataset": "no data set"})
-    recorder("features", {})
-    recorder("unheard of", {"anything": object()})
-    recorder("failed", {"error": "column 'C27' is not in train.tsv"})
+    recorder(DataOpened("no data set"))
+    recorder(DataPrepared("no data set"))
+    with pytest.raises(TypeError, match="no event of a job"):  # a mistake in the code, and not in the run
+        recorder("unheard of")
+    recorder(RunFailed("column 'C27' is not in train.tsv"))
     report = read(tmp_path)
     assert report["state"] == "failed" and report["error"] == "column 'C27' is not in train.tsv"
-    assert [problem.split(":")[0] for problem in report["problems"]] == ["raw", "features"]
+    assert [problem.split(":")[0] for problem in report["problems"]] == ["data_opened", "data_prepared"]
     page = recorder.path.read_text()
     assert "Not collected" in page and "column &#x27;C27&#x27; is not in train.tsv" in page
 
@@ -78,15 +80,15 @@ def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     recorder = RunRecorder(tmp_path / "file" / "run")
     with pytest.warns(UserWarning, match=r"the report could not be written to .*file.run"):
-        recorder("done", {"figures": {}})
+        recorder(RunDone({}))
 
 
 def test_figures_that_are_not_finite_become_nothing(tmp_path: Path) -> None:
     recorder = RunRecorder(tmp_path)
-    recorder("begin", {"configuration": {"lr": float("inf"), "path": Path("a")}, "output": Path("run")})
-    recorder("record", {"kind": "train", "step": 50, "loss": float("nan"), "auc": float("nan"), "rows": 10})
-    recorder("record", {"kind": "valid", "step": 50, "loss": float("nan"), "auc": 0.6, "seconds": 0.1})
-    recorder("done", {"figures": {"auc": float("nan"), "log_loss": float("nan")}})
+    recorder(RunBegan({"lr": float("inf"), "path": Path("a")}, Path("run")))
+    recorder(Recorded({"kind": "train", "step": 50, "loss": float("nan"), "auc": float("nan"), "rows": 10}))
+    recorder(Recorded({"kind": "valid", "step": 50, "loss": float("nan"), "auc": 0.6, "seconds": 0.1}))
+    recorder(RunDone({"auc": float("nan"), "log_loss": float("nan")}))
     report = read(tmp_path)
     assert report["configuration"] == {"lr": None, "path": "a"}
     assert report["records"][0]["loss"] is None and report["headline"]["auc"] is None
@@ -97,8 +99,8 @@ def test_figures_that_are_not_finite_become_nothing(tmp_path: Path) -> None:
 )
 def test_a_run_that_ends_early_says_so(tmp_path: Path, interrupted: bool, state: str, word: str) -> None:
     recorder = RunRecorder(tmp_path)
-    recorder("stage", {"name": "etl", "state": "begin", "seconds": None})
-    recorder("failed", {"error": "stopped at step 3", "interrupted": interrupted})
+    recorder(StageBegan("etl"))
+    recorder(RunFailed("stopped at step 3", interrupted))
     assert read(tmp_path)["state"] == state
     page = recorder.path.read_text()
     assert f'class="state {state}" id="state">{word}<' in page and "the run ended before it came to it" in page
@@ -108,24 +110,24 @@ def test_a_resumed_run_shows_its_earlier_curves(tmp_path: Path) -> None:
     recorder = RunRecorder(tmp_path)
     before = {"kind": "train", "step": 50, "loss": 0.7, "rows": 500}
     after = {"kind": "train", "step": 100, "loss": 0.6, "rows": 1000}
-    recorder("record", after)
-    recorder("trained", {"history": History([before, after], {"rows": 1000})})
+    recorder.record(after)
+    recorder(Trained(History([before, after], {"rows": 1000})))
     assert [record["step"] for record in recorder.report()["records"]] == [50, 100]
 
 
 def test_a_resumed_run_goes_on_from_its_last_report(tmp_path: Path) -> None:
     first = RunRecorder(tmp_path)
     for step in (50, 100, 150):
-        first("record", {"kind": "train", "step": step, "loss": 1 / step, "rows": step})
-    first("failed", {"error": "stopped", "interrupted": True})
+        first(Recorded({"kind": "train", "step": step, "loss": 1 / step, "rows": step}))
+    first(RunFailed("stopped", True))
     second = RunRecorder(tmp_path)
-    second("begin", {"configuration": {}, "output": "run", "resumed": True})
+    second(RunBegan({}, "run", is_resumed=True))
     assert [record["step"] for record in second.report()["records"]] == [50, 100, 150]
-    second("record", {"kind": "train", "step": 100, "loss": 0.5, "rows": 100})  # its checkpoint was of step 50
-    second("record", {"kind": "train", "step": 150, "loss": 0.4, "rows": 150})
+    second(Recorded({"kind": "train", "step": 100, "loss": 0.5, "rows": 100}))  # its checkpoint was of step 50
+    second(Recorded({"kind": "train", "step": 150, "loss": 0.4, "rows": 150}))
     assert [(r["step"], r["loss"]) for r in second.report()["records"]] == [(50, 0.02), (100, 0.5), (150, 0.4)]
     lost = RunRecorder(tmp_path / "elsewhere")
-    lost("begin", {"configuration": {}, "output": "run", "resumed": True})
+    lost(RunBegan({}, "run", is_resumed=True))
     assert "report.json" in lost.report()["problems"][0]
 
 
@@ -157,17 +159,17 @@ def test_odd_columns_are_shown(tmp_path: Path) -> None:
         "lists": [[1, 2], [], None],
         "flag": [True, False, None],
     }
-    recorder("raw", {"dataset": Dataset(pl.DataFrame(odd))})
-    recorder("raw", {"dataset": Dataset(pl.DataFrame(odd).clear())})
-    recorder("done", {"figures": {}})
+    recorder(DataOpened(Dataset(pl.DataFrame(odd))))
+    recorder(DataOpened(Dataset(pl.DataFrame(odd).clear())))
+    recorder(RunDone({}))
     page = recorder.path.read_text()
     assert recorder.report()["problems"] == [] and "no values" in page and "list[int64]" in page
 
 
 def test_features_without_a_workflow(tmp_path: Path) -> None:
     recorder = RunRecorder(tmp_path)
-    recorder("features", {"dataset": Dataset({"user": [1, 2, 1], "click": [0, 1, 0]})})
-    recorder("done", {"figures": {}})
+    recorder(DataPrepared(Dataset({"user": [1, 2, 1], "click": [0, 1, 0]})))
+    recorder(RunDone({}))
     page = recorder.path.read_text()
     assert "features that were made before" in page and "No workflow: the run began with features made before" in page
 

@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = Workflow((["user"] >> ops.Categorify()) + (["price"] >> ops.Normalize()) + ["click"]).to_recipe()
     data = Dataset(rows()).with_roles(label=["click"])
     settings = {"model": {"name": "MLP", "hidden": [8]}, "epochs": 4, "batch_size": 50, "device": "cpu"}
-    return Path(TrainJob(data, place / "run", recipe, settings=settings, progress=False).run()["model"])
+    return Path(TrainJob(data, place / "run", recipe, settings=settings, progress=False).run().model)
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ def test_labels_go_through_the_workflow(tmp_path: Path) -> None:
     data = Dataset(frame).with_roles(label=["rating"])
     settings = {"model": "MLP", "epochs": 2, "batch_size": 50, "device": "cpu"}
     found = TrainJob(data, tmp_path / "run", recipe, settings=settings, progress=False).run()
-    again = evaluate_model(found["model"], Dataset(tmp_path / "run" / "valid"))
-    assert again["auc"] == pytest.approx(found["auc"], abs=1e-3)
+    again = evaluate_model(found.model, Dataset(tmp_path / "run" / "valid"))
+    assert again["auc"] == pytest.approx(found.auc, abs=1e-3)
     assert evaluate_model(tmp_path / "run", data)["rows"] == ROWS
 
 

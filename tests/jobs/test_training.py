@@ -20,7 +20,7 @@ from penstock.core.errors import (
 )
 from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
 from penstock.etl import presets
-from penstock.jobs import TrainingStopped, TrainJob
+from penstock.jobs import TrainingStopped, TrainJob, TrainResult, events
 from penstock.jobs.etl import EtlJob
 from penstock.jobs.run_folder import RunFolder
 from penstock.serve import Predictor
@@ -56,24 +56,24 @@ class Ear:
     """Keeps what a job tells."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, dict[str, Any]]] = []
+        self.heard: list[events.Event] = []
 
-    def __call__(self, event: str, payload: dict[str, Any]) -> None:
-        self.heard.append((event, payload))
+    def __call__(self, event: events.Event) -> None:
+        self.heard.append(event)
 
-    def of(self, event: str) -> list[dict[str, Any]]:
-        return [payload for name, payload in self.heard if name == event]
+    def of(self, kind: type) -> list[Any]:
+        return [event for event in self.heard if isinstance(event, kind)]
 
 
 def test_the_whole_way(made: Any, tmp_path: Path) -> None:
     ear = Ear()
     found = job(made, tmp_path / "out", listener=ear, best_auc=made.best_auc).run()
-    assert found["rows"] == {"train": 3_600, "valid": 400}
-    assert 0.55 < found["auc"] < made.best_auc + 0.05
-    assert (found["best_auc"], found["steps"]) == (made.best_auc, 30)
-    assert found["embedding_rows"] > 200 and found["rows_per_second"] > 0
-    assert set(found["seconds"]) == {"etl", "train", "save", "predict", "total"}
-    assert len(found["examples"]) == 3 and all(0 < e["probability"] < 1 for e in found["examples"])
+    assert found.rows == {"train": 3_600, "valid": 400}
+    assert 0.55 < found.auc < made.best_auc + 0.05
+    assert (found.best_auc, found.steps) == (made.best_auc, 30)
+    assert found.embedding_rows > 200 and found.rows_per_second > 0
+    assert set(found.seconds) == {"etl", "train", "save", "predict", "total"}
+    assert len(found.examples) == 3 and all(0 < e["probability"] < 1 for e in found.examples)
     parts = {"features", "valid", "workflow", "checkpoints", "model", "config.yaml"}
     assert {p.name for p in (tmp_path / "out").iterdir()} == parts
 
@@ -81,29 +81,31 @@ def test_the_whole_way(made: Any, tmp_path: Path) -> None:
         made.path, separator="\t", has_header=False, new_columns=CRITEO_NAMES, n_rows=200,
         schema_overrides=[pl.String if CRITEO_DTYPES[n] == "hex32" else pl.Int32 for n in CRITEO_NAMES],
     ).drop("label")  # fmt: skip
-    with Predictor(found["model"]) as predictor:
+    with Predictor(found.model) as predictor:
         by_frame, by_row = predictor.predict(raw), predictor.predict(raw.to_dicts()[:5])
     assert by_frame[:5] == pytest.approx(by_row, rel=1e-5)
 
     with pytest.raises(OutputExistsError, match="--overwrite to replace it, --resume to go on"):
         job(made, tmp_path / "out").run()
     again = job(made, tmp_path / "out", overwrite=True).run()
-    assert again["auc"] == found["auc"]
+    assert again.auc == found.auc
     _check_events(ear, found)
 
 
-def _check_events(ear: Ear, found: dict[str, Any]) -> None:
-    names = [event for event, _ in ear.heard]
-    kept = [name for name in names if name not in ("stage", "record")]
-    assert kept == ["begin", "raw", "workflow", "features", "training", "trained", "saved", "done"]
-    stages = [(p["name"], p["state"]) for p in ear.of("stage")]
-    assert stages == [(name, state) for name in ("etl", "train", "save", "predict") for state in ("begin", "end")]
-    assert ear.of("stage")[1]["seconds"] == found["seconds"]["etl"]
-    begin, training, done = ear.of("begin")[0], ear.of("training")[0], ear.of("done")[0]
-    assert begin["configuration"]["batch_size"] == 256 and begin["best_auc"] == found["best_auc"]
-    assert training["steps"] == 30 and training["loader"].num_rows == 3_600 and training["valid"].num_rows == 400
-    assert done["figures"]["auc"] == found["auc"]
-    kinds = [record["kind"] for record in ear.of("record")]
+def _check_events(ear: Ear, found: TrainResult) -> None:
+    often = (events.StageBegan, events.StageEnded, events.Recorded)
+    assert [type(event) for event in ear.heard if not isinstance(event, often)] == [
+        events.RunBegan, events.DataOpened, events.DataPrepared, events.TrainingBegan, events.Trained,
+        events.ModelSaved, events.RunDone,
+    ]  # fmt: skip
+    stages = [(type(event), event.name) for event in ear.heard if isinstance(event, often[:2])]
+    assert stages == [(kind, name) for name in ("etl", "train", "save", "predict") for kind in often[:2]]
+    assert ear.of(events.StageEnded)[0].seconds == found.seconds["etl"]
+    (began,), (training,), (done,) = (ear.of(k) for k in (events.RunBegan, events.TrainingBegan, events.RunDone))
+    assert began.configuration["batch_size"] == 256 and began.best_auc == found.best_auc
+    assert training.steps == 30 and training.loader.num_rows == 3_600 and training.valid.num_rows == 400
+    assert done.figures == found.to_dict()
+    kinds = [event.record["kind"] for event in ear.of(events.Recorded)]
     assert kinds.count("valid") == 2 and kinds.count("checkpoint") == 2 and kinds.count("train") >= 20
 
 
@@ -119,26 +121,26 @@ def test_a_stopped_run_goes_on_to_the_same_bits(made: Any, tmp_path: Path) -> No
     with pytest.raises(TrainingStopped, match=r"stopped at step 1\d of 30") as stopped:
         job(made, tmp_path / "part", stop=stop, listener=ear, **exact).run()
     assert 10 <= stopped.value.step < 30
-    assert ear.of("failed")[0]["interrupted"] and not (tmp_path / "part" / "model").exists()
+    assert ear.of(events.RunFailed)[0].is_interrupted and not (tmp_path / "part" / "model").exists()
 
     ear = Ear()
     features = (tmp_path / "part" / "features").stat().st_mtime_ns
     resumed = TrainJob.resumed(tmp_path / "part", listener=ear, progress=False).run()
-    assert ("etl", "begin") not in [(p["name"], p["state"]) for p in ear.of("stage")]
+    assert "etl" not in [event.name for event in ear.of(events.StageBegan)]
     assert (tmp_path / "part" / "features").stat().st_mtime_ns == features
-    told = [r["step"] for r in ear.of("record") if r["kind"] == "train"]  # only what is new
+    told = [e.record["step"] for e in ear.of(events.Recorded) if e.record["kind"] == "train"]  # only what is new
     assert told[0] > stopped.value.step and told[-1] == 30
-    assert (resumed["auc"], resumed["log_loss"], resumed["steps"]) == (whole["auc"], whole["log_loss"], 30)
-    assert resumed["examples"] == whole["examples"]
+    assert (resumed.auc, resumed.log_loss, resumed.steps) == (whole.auc, whole.log_loss, 30)
+    assert resumed.examples == whole.examples
     again = TrainJob.resumed(tmp_path / "part", progress=False).run()  # there is nothing left to do
-    assert (again["auc"], again["steps"]) == (whole["auc"], 30)
+    assert (again.auc, again.steps) == (whole.auc, 30)
 
 
 def test_a_finished_run_can_train_on(made: Any, tmp_path: Path) -> None:
     first = job(made, tmp_path / "run", settings={"epochs": 1}).run()
     longer = TrainJob.resumed(tmp_path / "run", {"epochs": 2}, progress=False).run()
-    assert (first["steps"], longer["steps"]) == (15, 30)
-    assert longer["auc"] == job(made, tmp_path / "at-once").run()["auc"]
+    assert (first.steps, longer.steps) == (15, 30)
+    assert longer.auc == job(made, tmp_path / "at-once").run().auc
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["epochs"] == 2
     with pytest.raises(ParameterError, match="batch_size was 256 when this run began and cannot become 512"):
         TrainJob.resumed(tmp_path / "run", {"batch_size": 512})
@@ -148,8 +150,8 @@ def test_a_finished_run_can_train_on(made: Any, tmp_path: Path) -> None:
 
 def test_features_that_are_there_already(made: Any, features: Path, tmp_path: Path) -> None:
     found = TrainJob(features, tmp_path / "run", settings=SETTINGS, progress=False).run()
-    assert found["rows"] == {"train": 3_600, "valid": 400} and len(found["examples"]) == 3
-    with Predictor(found["model"]) as predictor:  # the workflow beside the features came along
+    assert found.rows == {"train": 3_600, "valid": 400} and len(found.examples) == 3
+    with Predictor(found.model) as predictor:  # the workflow beside the features came along
         assert predictor.workflow is not None
         assert predictor.workflow.input_schema.names[0] == "C1" or "C1" in predictor.workflow.input_schema.names
 
@@ -160,17 +162,18 @@ def test_features_that_are_there_already(made: Any, features: Path, tmp_path: Pa
     found = TrainJob(
         features, place, valid=tmp_path / "held-out", settings={**SETTINGS, "epochs": 1}, listener=ear, progress=False
     ).run()
-    assert found["rows"] == {"train": 4_000, "valid": 2_000}
+    assert found.rows == {"train": 4_000, "valid": 2_000}
     assert not (place / "features").exists() and not (place / "valid").exists()
-    assert found["seconds"]["etl"] == 0 and not ear.of("raw") and ear.of("features")[0]["dataset"].num_rows == 4_000
+    assert found.seconds["etl"] == 0 and not ear.of(events.DataOpened)
+    assert ear.of(events.DataPrepared)[0].features.num_rows == 4_000
 
 
 def test_without_held_out_rows_and_without_a_workflow(features: Path, tmp_path: Path) -> None:
     settings = {**SETTINGS, "epochs": 1, "valid_share": 0}
     found = TrainJob(Dataset(features), tmp_path / "run", settings=settings, progress=False).run()
-    assert (found["auc"], found["log_loss"], found["examples"]) == (None, None, [])
-    assert found["rows"] == {"train": 4_000, "valid": None}
-    with Predictor(found["model"]) as predictor:
+    assert (found.auc, found.log_loss, found.examples) == (None, None, [])
+    assert found.rows == {"train": 4_000, "valid": None}
+    with Predictor(found.model) as predictor:
         assert predictor.workflow is None
     with pytest.raises(ParameterError, match="read data from memory"):
         TrainJob.resumed(tmp_path / "run")
@@ -181,7 +184,7 @@ def test_a_frame_without_categories(tmp_path: Path) -> None:
     data = Dataset(frame).with_roles(continuous=["x"], label=["click"])
     settings = {"model": "MLP", "epochs": 20, "batch_size": 50, "device": "cpu"}
     found = TrainJob(data, tmp_path / "run", settings=settings, progress=False).run()
-    assert found["auc"] > 0.95 and found["embedding_rows"] == 0
+    assert found.auc > 0.95 and found.embedding_rows == 0
 
 
 @pytest.mark.parametrize("model", ["DCNv2", "DeepFM"])
@@ -196,8 +199,8 @@ def test_every_model_with_settings_of_its_own(made: Any, tmp_path: Path, model: 
         "loader": {"cache": "memory"},
     }
     found = job(made, tmp_path / "run", settings=settings).run()
-    assert found["steps"] == 6 and found["embedding_rows"] <= 1_000
-    assert 0 < found["auc"] < 1  # though it ended in the middle of an epoch
+    assert found.steps == 6 and found.embedding_rows <= 1_000
+    assert 0 < found.auc < 1  # though it ended in the middle of an epoch
 
 
 # What cannot work is refused before anything is written.
@@ -296,20 +299,20 @@ def test_a_failure_in_training_is_told_and_can_be_resumed(made: Any, tmp_path: P
 
     with pytest.raises(RuntimeError, match="the disk is full"):
         job(made, tmp_path / "run", listener=ear, callbacks=[fails]).run()
-    assert ear.of("failed") == [{"error": "the disk is full", "interrupted": False}]
-    assert TrainJob.resumed(tmp_path / "run", progress=False).run()["steps"] == 30
+    assert ear.of(events.RunFailed) == [events.RunFailed("the disk is full")]
+    assert TrainJob.resumed(tmp_path / "run", progress=False).run().steps == 30
 
 
 def test_a_run_that_stopped_before_its_features_were_whole_makes_them_again(made: Any, tmp_path: Path) -> None:
     class Stop(Exception):
         pass
 
-    def listener(event: str, payload: dict[str, Any]) -> None:
-        if event == "raw":
+    def listener(event: events.Event) -> None:
+        if isinstance(event, events.DataOpened):
             raise Stop
 
     with pytest.raises(Stop):
         job(made, tmp_path / "run", listener=listener).run()
     assert not RunFolder(tmp_path / "run").workflow.exists()
-    assert TrainJob.resumed(tmp_path / "run", progress=False).run()["rows"]["train"] == 3_600
+    assert TrainJob.resumed(tmp_path / "run", progress=False).run().rows["train"] == 3_600
     assert Workflow.load(tmp_path / "run" / "workflow").is_fitted

@@ -20,6 +20,7 @@ from penstock.etl import presets
 from penstock.jobs import TrainingStopped, TrainJob, TrainSettings
 from penstock.jobs.building import build_dense_optimizer
 from penstock.jobs.embeddings import cache_rows, choose_tables, fused_arguments, needed_bytes
+from penstock.jobs.events import Event, TrainingBegan
 from penstock.jobs.recorder import RunRecorder
 from penstock.jobs.scoring import evaluate_model, predict_files
 from penstock.loader.torch import Loader
@@ -50,20 +51,20 @@ class Run:
 
     def __init__(self, logs: Path, output: Path) -> None:
         self.output = output
-        self.live: dict[str, Any] = {}
+        self.live: TrainingBegan | None = None
         self.recorder = RunRecorder(output)
-        self.found = job(logs, output, listener=self._heard).run()
+        self.found = job(logs, output, listener=self._keep).run()
 
-    def _heard(self, event: str, payload: dict[str, Any]) -> None:
-        self.recorder(event, payload)
-        if event == "training":
-            self.live = payload
+    def _keep(self, event: Event) -> None:
+        self.recorder(event)
+        if isinstance(event, TrainingBegan):
+            self.live = event
 
     def expected(self) -> np.ndarray:
         """What the live model says of the held-out rows."""
         (raw,) = Loader(self.output / "valid", 1_000)
-        columns, _ = named_columns(raw, self.live["loader"].schema)
-        model, tables = self.live["model"], self.live["store"]
+        columns, _ = named_columns(raw, self.live.loader.schema)
+        model, tables = self.live.model, self.live.embeddings
         numbers = torch.stack([columns[name] for name in model.continuous], 1)
         with torch.no_grad():
             return torch.sigmoid(model(numbers, tables({n: columns[n] for n in tables.names}))).numpy()
@@ -81,24 +82,24 @@ def run(logs: Path) -> Run:
 
 def test_it_trains_and_says_so(run: Run) -> None:
     found = run.found
-    assert found["auc"] > 0.6 and found["log_loss"] < 0.6 and found["rows_per_second"] > 0
-    assert isinstance(run.live["store"], FusedEmbeddings)
-    assert found["embedding_rows"] == sum(run.live["store"].sizes.values())
-    assert all(0 < example["probability"] < 1 for example in found["examples"])
+    assert found.auc > 0.6 and found.log_loss < 0.6 and found.rows_per_second > 0
+    assert isinstance(run.live.embeddings, FusedEmbeddings)
+    assert found.embedding_rows == sum(run.live.embeddings.sizes.values())
+    assert all(0 < example["probability"] < 1 for example in found.examples)
     config = yaml.safe_load((run.output / "config.yaml").read_text())
     assert config["tables"] == "fused" and config["loader"]["chunk_rows"] > 0
     report = json.loads((run.output / "report.json").read_text())
-    assert (report["store"]["kind"], report["store"]["rows"]) == ("FusedEmbeddings", found["embedding_rows"])
+    assert (report["store"]["kind"], report["store"]["rows"]) == ("FusedEmbeddings", found.embedding_rows)
 
 
 def test_every_way_to_ask_gives_the_same(run: Run, logs: Path, tmp_path: Path) -> None:
-    expected, model = run.expected(), run.found["model"]
+    expected, model = run.expected(), run.found.model
     valid = Dataset(run.output / "valid")
     with Predictor(model) as predictor:
         np.testing.assert_array_equal(predictor.predict_features(valid.to_polars()), expected)
     figures = evaluate_model(model, run.output / "valid", progress=False)
-    assert figures["auc"] == pytest.approx(run.found["auc"], abs=1e-4)
-    assert figures["log_loss"] == pytest.approx(run.found["log_loss"], rel=1e-5)
+    assert figures["auc"] == pytest.approx(run.found.auc, abs=1e-4)
+    assert figures["log_loss"] == pytest.approx(run.found.log_loss, rel=1e-5)
     predict_files(model, run.output / "valid", tmp_path / "scores.parquet", progress=False)
     np.testing.assert_array_equal(pl.read_parquet(tmp_path / "scores.parquet")["probability"].to_numpy(), expected)
     assert predict_files(model, logs, tmp_path / "raw.csv", progress=False)["rows"] == 6_000
@@ -115,28 +116,23 @@ def test_a_stopped_run_goes_on_to_the_same_bits(run: Run, logs: Path, tmp_path: 
         job(logs, tmp_path / "part", stop=stop).run()
     resumed = TrainJob.resumed(tmp_path / "part", progress=False).run()
     for figure in ("auc", "log_loss", "steps", "examples"):
-        assert resumed[figure] == run.found[figure], figure
+        assert getattr(resumed, figure) == getattr(run.found, figure), figure
     with pytest.raises(ParameterError, match="tables was 'fused' when this run began and cannot become 'store'"):
         TrainJob.resumed(tmp_path / "part", {"tables": "store"})
 
 
 def test_tables_behind_a_cache(logs: Path, tmp_path: Path) -> None:
     settings = {"tables": "cached", "store": {"cache_rows": 500}, "batch_size": 16, "epochs": 1, "max_steps": 200}
-    live: dict[str, Any] = {}
-
-    def heard(event: str, payload: dict[str, Any]) -> None:
-        if event == "training":
-            live.update(payload)
-
-    found = job(logs, tmp_path / "run", settings=settings, listener=heard).run()
-    tables = live["store"]
-    assert isinstance(tables, CachedEmbeddings) and len(tables.weight) == 500 < found["embedding_rows"]
+    heard: list[Event] = []
+    found = job(logs, tmp_path / "run", settings=settings, listener=heard.append).run()
+    tables = next(event for event in heard if isinstance(event, TrainingBegan)).embeddings
+    assert isinstance(tables, CachedEmbeddings) and len(tables.weight) == 500 < found.embedding_rows
     assert tables.stats()["written_back"] > 500  # it had to make room
-    assert found["auc"] > 0.5
+    assert found.auc > 0.5
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert config["tables"] == "cached" and config["store"]["cache_rows"] == 500
-    figures = evaluate_model(found["model"], tmp_path / "run" / "valid", progress=False)
-    assert figures["auc"] == pytest.approx(found["auc"], abs=1e-4)
+    figures = evaluate_model(found.model, tmp_path / "run" / "valid", progress=False)
+    assert figures["auc"] == pytest.approx(found.auc, abs=1e-4)
 
     asked = []
 
@@ -147,7 +143,7 @@ def test_tables_behind_a_cache(logs: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingStopped):
         job(logs, tmp_path / "part", settings=settings, stop=stop).run()
     resumed = TrainJob.resumed(tmp_path / "part", progress=False).run()
-    assert resumed["steps"] == 200 and resumed["auc"] == pytest.approx(found["auc"], abs=1e-6)
+    assert resumed.steps == 200 and resumed.auc == pytest.approx(found.auc, abs=1e-6)
 
 
 def test_a_finished_run_trains_on_and_ends_within_an_epoch(logs: Path, tmp_path: Path) -> None:
@@ -159,11 +155,11 @@ def test_a_finished_run_trains_on_and_ends_within_an_epoch(logs: Path, tmp_path:
         "autocast": "bfloat16",
     }
     first = job(logs, tmp_path / "run", settings=settings).run()
-    assert first["steps"] == 10 and 0 < first["auc"] < 1 and first["log_loss"] > 0
+    assert first.steps == 10 and 0 < first.auc < 1 and first.log_loss > 0
     longer = TrainJob.resumed(tmp_path / "run", {"max_steps": 60}, progress=False).run()
     assert (
-        longer["steps"] == 60
-        and longer["auc"] == job(logs, tmp_path / "at-once", settings={**settings, "max_steps": 60}).run()["auc"]
+        longer.steps == 60
+        and longer.auc == job(logs, tmp_path / "at-once", settings={**settings, "max_steps": 60}).run().auc
     )
 
 
@@ -175,8 +171,8 @@ def test_list_columns(train: Any, tmp_path: Path) -> None:
         data, tmp_path / "run", workflow=made.workflow, settings={**SETTINGS, **own}, progress=False, valid=data
     )
     found = job.run()
-    assert found["auc"] > 0.9
-    with Predictor(found["model"]) as predictor:
+    assert found.auc > 0.9
+    with Predictor(found.model) as predictor:
         assert predictor.store.pooling == "sqrt_n"
         scores = predictor.predict(made.frame.drop("click"))
         np.testing.assert_array_equal(predictor.predict_features(made.features), scores)
@@ -187,7 +183,7 @@ def test_without_categories_there_is_nothing_to_hold(tmp_path: Path) -> None:
     data = Dataset(frame).with_roles(continuous=["x"], label=["click"])
     settings = {"model": "MLP", "epochs": 20, "batch_size": 50, "device": "cpu", "tables": "fused"}
     found = TrainJob(data, tmp_path / "run", settings=settings, progress=False).run()
-    assert found["auc"] > 0.95 and found["embedding_rows"] == 0
+    assert found.auc > 0.95 and found.embedding_rows == 0
 
 
 # What cannot be is refused before anything is written.

@@ -11,6 +11,18 @@ import pytest
 
 from penstock import Dataset, Workflow, ops
 from penstock.jobs import RunRecorder
+from penstock.jobs.events import (
+    DataOpened,
+    DataPrepared,
+    ModelSaved,
+    RunBegan,
+    RunDone,
+    RunFailed,
+    StageBegan,
+    StageEnded,
+    Trained,
+    TrainingBegan,
+)
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -40,36 +52,33 @@ def train_some(listener: Any, place: Path, name: str = "user", epochs: int = 2, 
     from penstock.train import fit, slots_of
 
     raw = Dataset(some_clicks(name=name))
-    listener(
-        "begin", {"configuration": {"model": "MLP", "staleness": 2, "epochs": epochs, name: name}, "output": place}
-    )
-    listener("stage", {"name": "etl", "state": "begin", "seconds": None})
-    listener("raw", {"dataset": raw, "recipe": None})
+    listener(RunBegan({"model": "MLP", "staleness": 2, "epochs": epochs, name: name}, place))
+    listener(StageBegan("etl"))
+    listener(DataOpened(raw))
     output = ([name, "item"] >> ops.Categorify()) + (["price"] >> ops.FillMissing(0.0) >> ops.Normalize()) + ["click"]
     workflow = Workflow(output)
     made = workflow.fit_transform(raw).to_polars()
     features = Dataset(made, schema=workflow.output_schema.with_roles(label=["click"], continuous=["price"]))
-    listener("workflow", {"workflow": workflow})
-    listener("features", {"dataset": features})
-    listener("stage", {"name": "etl", "state": "end", "seconds": None})
-    listener("stage", {"name": "train", "state": "begin", "seconds": None})
+    listener(DataPrepared(features, workflow))
+    listener(StageEnded("etl"))
+    listener(StageBegan("train"))
     loader, valid = Loader(features, 50, shuffle=True), Loader(features, 500)
     torch.manual_seed(0)
     model = MLP(loader.schema, 4, hidden=(8,))
     with Store(slots_of(loader.schema, 4), Adagrad(lr=0.1)) as store:
         steps = epochs * len(loader)
-        listener("training", {"loader": loader, "valid": valid, "model": model, "store": store, "steps": steps})
+        listener(TrainingBegan(model, loader, valid, store, steps))
         history = fit(
             model, loader, store, epochs=epochs, valid=valid, staleness=2, log_every=5,
             callbacks=[listener.record, *callbacks],
         )  # fmt: skip
-        listener("trained", {"history": history})
-    listener("stage", {"name": "train", "state": "end", "seconds": None})
-    listener("saved", {"model": str(place / "model")})
+        listener(Trained(history))
+    listener(StageEnded("train"))
+    listener(ModelSaved(str(place / "model")))
     last = history.last("valid")
     examples = [{"label": 1, "probability": 0.7}, {"label": 0, "probability": 0.1}]
     figures = {"auc": last["auc"], "log_loss": last["log_loss"], "examples": examples}
-    listener("done", {"figures": figures})
+    listener(RunDone(figures))
     return history
 
 
@@ -88,5 +97,5 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> RunRecorder:
     place = tmp_path_factory.mktemp("hostile")
     recorder = RunRecorder(place, title=HOSTILE)
     train_some(recorder, place, name=HOSTILE, epochs=1)
-    recorder("failed", {"error": HOSTILE})
+    recorder(RunFailed(HOSTILE))
     return recorder

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.core.errors import ParameterError
 from penstock.jobs import RunRecorder
+from penstock.jobs.events import RunBegan, RunDone
 from penstock.report.live import LiveView, PortTakenError
 
 
@@ -35,7 +36,7 @@ def changes(view: LiveView, since: int | str) -> dict:
 @pytest.fixture
 def recorder(tmp_path: Path) -> RunRecorder:
     recorder = RunRecorder(tmp_path, title="A run")
-    recorder("begin", {"configuration": {"epochs": 3}, "output": "run"})
+    recorder(RunBegan({"epochs": 3}, "run"))
     return recorder
 
 
@@ -50,12 +51,12 @@ def test_changes_come_as_the_run_goes_on(recorder: RunRecorder, monkeypatch: pyt
         assert status == 200 and "<h1>A run</h1>" in page and "data-live=" in page and "connect-src 'self'" in page
         first = changes(view, -1)
         assert len(first["sections"]) == 8 and first["state"] == "running"
-        recorder("record", record(50))
-        recorder("record", record(100))
+        recorder.record(record(50))
+        recorder.record(record(100))
         second = changes(view, first["version"])
         assert "training" in second["sections"] and "machine" not in second["sections"]
         assert "step 100" in second["sections"]["training"]
-        recorder("done", {"figures": {"auc": 0.7}})
+        recorder(RunDone({"auc": 0.7}))
         third = changes(view, second["version"])
         assert third["state"] == "done" and third["path"] == str(recorder.path)
         assert changes(view, third["version"])["sections"] == {}
@@ -122,7 +123,7 @@ def test_the_end_waits_for_a_page_that_is_open(recorder: RunRecorder, monkeypatc
             heard.append(changes(view, state["version"])["state"])
 
         reader = threading.Thread(target=read_on)
-        recorder("done", {"figures": {}})
+        recorder(RunDone({}))
         reader.start()
     reader.join()
     assert heard == ["done"]
@@ -130,7 +131,7 @@ def test_the_end_waits_for_a_page_that_is_open(recorder: RunRecorder, monkeypatc
 
 def test_nobody_there_and_the_end_comes_at_once(recorder: RunRecorder) -> None:
     with LiveView(recorder):
-        recorder("done", {"figures": {}})
+        recorder(RunDone({}))
         began = time.monotonic()
     assert time.monotonic() - began < 1.0
 
@@ -141,7 +142,7 @@ def test_rendering_beside_a_run_that_reports_all_the_time(recorder: RunRecorder)
 
         def report() -> None:
             for step in range(50, 100_000, 50):
-                recorder("record", record(step))
+                recorder.record(record(step))
                 if stop.wait(0.001):
                     return
 
@@ -158,5 +159,5 @@ def test_rendering_beside_a_run_that_reports_all_the_time(recorder: RunRecorder)
 
 def test_a_run_writes_its_report_now_and_then(recorder: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.jobs.recorder._WRITE_EVERY", 0.0)
-    recorder("record", record(50))
+    recorder.record(record(50))
     assert json.loads((recorder.directory / "report.json").read_text())["state"] == "running"

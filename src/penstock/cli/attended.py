@@ -18,11 +18,15 @@ class AttendedRun:
     """What surrounds a job on the command line; `hooks` go into the job, `run` runs it and shows what came out."""
 
     def __init__(self, output: str, progress: bool | None, as_json: bool) -> None:
+        from penstock.jobs.events import Listeners
+        from penstock.jobs.progress_lines import ProgressLines
         from penstock.jobs.recorder import RunRecorder
 
         self.output, self.as_json = output, as_json
         self.recorder, self.stop, self._stack = RunRecorder(output), GracefulStop(), ExitStack()
-        self.hooks: dict[str, Any] = {"listener": self._heard, "stop": self.stop, "progress": progress}
+        lines = () if as_json else (ProgressLines(say),)
+        listener = Listeners(self.stop.listen, *lines, self.recorder)
+        self.hooks: dict[str, Any] = {"listener": listener, "stop": self.stop, "progress": progress}
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self.stop)
@@ -49,7 +53,7 @@ class AttendedRun:
         from penstock.report.summary import show_training
 
         try:
-            figures = {**job.run(), "report": str(self.recorder.path)}
+            figures = {**job.run().to_dict(), "report": str(self.recorder.path)}
         except (KeyboardInterrupt, TrainingStopped) as error:
             say(self._how_to_go_on(error))
             raise typer.Exit(self.stop.exit_code) from None
@@ -59,12 +63,6 @@ class AttendedRun:
         screen = console()
         show_training(figures, screen)
         screen.print(f"report: {figures['report']}", highlight=False, markup=False, soft_wrap=True)
-
-    def _heard(self, event: str, payload: dict[str, Any]) -> None:
-        self.stop.listen(event, payload)
-        if not self.as_json:
-            _tell(event, payload)
-        self.recorder(event, payload)
 
     def _how_to_go_on(self, error: BaseException) -> str:
         from penstock.jobs.run_folder import RunFolder
@@ -76,20 +74,3 @@ class AttendedRun:
         kept = f"the checkpoint of step {int(steps[-1].name[5:]):,} is kept" if steps else "there is no checkpoint yet"
         # TrainingStopped says where; a second Ctrl-C says nothing.
         return f"{str(error) or f'stopped; {kept}'}; go on with: penstock train --resume --output {self.output}"
-
-
-def _tell(event: str, payload: dict[str, Any]) -> None:
-    """How far it is, a line each, above the bars and where there are none."""
-    if event == "stage" and (payload["name"], payload["state"]) == ("etl", "begin"):
-        say("making features")
-    elif event == "training":
-        loader, name = payload["loader"], type(payload["model"]).__name__
-        tables, where = payload["store"], ""
-        if hasattr(tables, "weight"):  # a store has none
-            cached = f"with {tables.cache_rows:,} rows cached " if hasattr(tables, "cache_rows") else ""
-            where = f", embeddings in tables {cached}on {tables.weight.device}"
-        steps = f"{payload['steps']:,} steps of {loader.batch_size:,}"
-        say(f"training {name} on {loader.num_rows:,} rows, {steps}{where}")
-    elif event == "record" and payload["kind"] == "valid":
-        auc = f"AUC {payload['auc']:.4f}, " if "auc" in payload else ""
-        say(f"step {payload['step']:,}: {auc}loss {payload['loss']:.4f} on {payload['rows']:,} held-out rows")

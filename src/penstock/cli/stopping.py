@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.cli.app import say
+
+if TYPE_CHECKING:
+    from penstock.jobs.events import Event
 
 
 class GracefulStop:
@@ -23,7 +26,7 @@ class GracefulStop:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # Python takes signals nowhere else
-            self._before = {n: signal.signal(n, self._heard) for n in (signal.SIGINT, signal.SIGTERM)}
+            self._before = {n: signal.signal(n, self._signalled) for n in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -34,19 +37,22 @@ class GracefulStop:
         """Whether training should end."""
         return self.number is not None
 
-    def listen(self, event: str, payload: dict[str, Any]) -> None:
+    def listen(self, event: Event) -> None:
         """A listener of the job."""
-        if event == "stage" and payload["name"] == "train":
-            self._training = payload["state"] == "begin"
-        elif event == "trained":
-            self._training = False
+        from penstock.jobs.events import StageBegan, StageEnded, Trained
+
+        match event:
+            case StageBegan(name="train"):
+                self._training = True
+            case Trained() | StageEnded(name="train"):
+                self._training = False
 
     @property
     def exit_code(self) -> int:
         """What a shell expects of a process that a signal ended."""
         return 128 + (self.number or signal.SIGINT)
 
-    def _heard(self, number: int, _: Any) -> None:
+    def _signalled(self, number: int, _: Any) -> None:
         first, self.number = self.number is None, number
         if first and self._training:
             say("stopping: a checkpoint of this step is written; once more stops at once")

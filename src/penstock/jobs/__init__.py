@@ -1,8 +1,8 @@
 """What a person starts, from end to end: ETL, training, scoring, the demo and the doctor.
 
 >>> __all__
-['EtlJob', 'EtlResult', 'RunFolder', 'RunRecorder', 'TrainJob', 'TrainSettings', 'TrainingStopped', 'evaluate_model',
-'predict_files']
+['EtlJob', 'EtlResult', 'RunFolder', 'RunRecorder', 'TrainJob', 'TrainResult', 'TrainSettings', 'TrainingStopped',
+'evaluate_model', 'predict_files']
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.jobs.run_folder import RunFolder
     from penstock.jobs.scoring import evaluate_model, predict_files
     from penstock.jobs.settings import TrainSettings
-    from penstock.jobs.training import TrainingStopped, TrainJob
+    from penstock.jobs.training import TrainingStopped, TrainJob, TrainResult
 
 __all__ = [
     "EtlJob",
@@ -22,6 +22,7 @@ __all__ = [
     "RunFolder",
     "RunRecorder",
     "TrainJob",
+    "TrainResult",
     "TrainSettings",
     "TrainingStopped",
     "evaluate_model",
@@ -35,6 +36,7 @@ _HOMES = {
     "RunFolder": "run_folder",
     "RunRecorder": "recorder",
     "TrainJob": "training",
+    "TrainResult": "training",
     "TrainSettings": "settings",
     "TrainingStopped": "training",
     "evaluate_model": "scoring",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.markup import escape
 from penstock.core.schema import Role, Schema
 from penstock.data import synthetic
 from penstock.etl import presets
+from penstock.jobs.events import DataPrepared, EventListener, Listeners, StageBegan
 from penstock.jobs.first_run import FIRST_RUN, is_first_run
 from penstock.jobs.recorder import RunRecorder
 from penstock.report.summary import show_training
@@ -55,25 +57,32 @@ def run_demo(
     seconds = {"synth": round(time.perf_counter() - began, 3)}
     recorder = RunRecorder(folder)
 
-    def heard(event: str, payload: dict[str, Any]) -> None:
-        if event == "stage" and payload["state"] == "begin":
-            say(f"[bold]{STAGES[payload['name']]}", highlight=False)
-        elif event == "features":
-            say(f"   {_features(payload['dataset'].schema)}", highlight=False)
-        recorder(event, payload)
-
+    listener = Listeners(_Narrator(say), recorder)
     # A store, on a GPU too: compiling and capturing a step takes longer than the whole demo.
     job = TrainJob(
-        made.path, folder, presets.load("criteo"), overwrite=True, best_auc=made.best_auc, listener=heard,
+        made.path, folder, presets.load("criteo"), overwrite=True, best_auc=made.best_auc, listener=listener,
         progress=progress, settings={"eval_every": max(1, num_rows // 2_500), "tables": "store"},
     )  # fmt: skip
-    found = job.run()
+    found = job.run().to_dict()
     found["seconds"] = {**seconds, **found["seconds"], "total": round(time.perf_counter() - began, 3)}
     if console is not None:
         show_training(found, console)
         for line in NEXT:
             console.print(f"[dim]try[/]  {line.format(folder=escape(str(folder)))}", highlight=False, soft_wrap=True)
     return {**found, "report": str(recorder.path)}
+
+
+class _Narrator(EventListener):
+    """Says what each stage is for."""
+
+    def __init__(self, say: Callable[..., None]) -> None:
+        self._say = say
+
+    def stage_began(self, event: StageBegan) -> None:
+        self._say(f"[bold]{STAGES[event.name]}", highlight=False)
+
+    def data_prepared(self, event: DataPrepared) -> None:
+        self._say(f"   {_features(event.features.schema)}", highlight=False)
 
 
 def _features(schema: Schema) -> str:

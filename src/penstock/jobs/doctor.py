@@ -187,8 +187,8 @@ def _run(test: _SelfTest, place: Path, num_rows: int) -> bool:
     with test.timed("train"):
         settings = {"epochs": 1, "batch_size": 256, "embedding_dim": 8, "device": "cpu"}
         found = TrainJob(place / "features", place / "run", settings=settings, progress=False, num_examples=0).run()
-        _expect(found["embedding_rows"] > 0 and found["auc"] is not None, "training left no embeddings")
-    with test.timed("predict"), Predictor(found["model"]) as predictor:
+        _expect(found.embedding_rows > 0 and found.auc is not None, "training left no embeddings")
+    with test.timed("predict"), Predictor(found.model) as predictor:
         lines = made.path.read_text().splitlines()[:4]
         names = presets.load("criteo")["input"]["names"]
         raw = [_row(line, names) for line in lines]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ from penstock.etl import Workflow
 from penstock.etl.input_section import open_input
 from penstock.jobs import building
 from penstock.jobs.embeddings import check_embeddings
+from penstock.jobs.events import DataOpened, DataPrepared, Listener
 from penstock.jobs.run_folder import RunFolder
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
 
 _FEW_ROWS = 100
-Tell = Callable[..., None]
 
 
 @dataclass
@@ -71,8 +71,8 @@ class RawRows:
         """Take what an earlier run has made; the workflow is written last."""
         self.has_work = not folder.workflow.is_dir()
 
-    def run(self, folder: RunFolder, tell: Tell, progress: bool | None) -> Prepared:
-        tell("raw", dataset=self.data, recipe=dict(self.recipe))
+    def run(self, folder: RunFolder, listener: Listener, progress: bool | None) -> Prepared:
+        listener(DataOpened(self.data))
         train, valid = split(self.data, self.valid, self.settings)
         if self.has_work:
             workflow = Workflow.from_recipe(self.recipe, engine=self.engine)
@@ -83,8 +83,7 @@ class RawRows:
             workflow.save(folder.workflow, overwrite=True)
         else:
             workflow = Workflow.load(folder.workflow, engine=self.engine)
-        tell("workflow", workflow=workflow)
-        tell("features", dataset=Dataset(folder.features))
+        listener(DataPrepared(Dataset(folder.features), workflow))
         held_out = None if valid is None else folder.valid
         return Prepared(folder.features, held_out, workflow, self.label, valid, is_raw=True)
 
@@ -108,7 +107,7 @@ class ReadyFeatures:
         """Take what an earlier run has made; the validation rows are written last."""
         self.has_work = self.has_work and not folder.valid.is_dir()
 
-    def run(self, folder: RunFolder, tell: Tell, progress: bool | None) -> Prepared:
+    def run(self, folder: RunFolder, listener: Listener, progress: bool | None) -> Prepared:
         is_split = self.valid is None and self.settings.valid_share > 0
         if self.has_work:
             train, held_out = split(self.data, None, self.settings)
@@ -117,9 +116,7 @@ class ReadyFeatures:
             write(held_out, folder.valid, None, progress)
         features, valid = (folder.features, folder.valid) if is_split else (self.source, self.valid_source)
         check_rows(features, self.label)
-        if self.workflow is not None:
-            tell("workflow", workflow=self.workflow)
-        tell("features", dataset=as_dataset(features))
+        listener(DataPrepared(as_dataset(features), self.workflow))
         examples = None if valid is None else as_dataset(valid)
         return Prepared(features, valid, self.workflow, self.label, examples, is_raw=False)
 

@@ -6,11 +6,27 @@ import json
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from penstock.jobs.events import (
+    METHODS,
+    DataOpened,
+    DataPrepared,
+    Event,
+    EventListener,
+    ModelSaved,
+    Recorded,
+    RunBegan,
+    RunDone,
+    RunFailed,
+    StageBegan,
+    StageEnded,
+    Trained,
+    TrainingBegan,
+)
 from penstock.jobs.table_figures import hot_ids, store_tables
 from penstock.jobs.workflow_graph import workflow_graph
 from penstock.report.headline import headline, title
@@ -26,8 +42,8 @@ _WRITE_EVERY = 20.0  # seconds between reports on disk while training goes on
 _LOOK_EVERY = 1.0  # seconds between looks at the loader's and the store's counters
 
 
-class RunRecorder:
-    """Listens to a training job (`recorder(event, payload)`) and writes `report.json` and `report.html`.
+class RunRecorder(EventListener):
+    """Listens to a training job (see `penstock.jobs.events`) and writes `report.json` and `report.html`.
 
     Args:
         directory: where the two files go.
@@ -36,13 +52,13 @@ class RunRecorder:
         sample_rows: at most so many rows of a data set are profiled.
 
     What cannot be collected is noted in the report (`problems`) and never stops the run. A training of one's own can be
-    recorded too: `fit(…, callbacks=[recorder.record])` between the events `training` and `trained`.
+    recorded too: `fit(…, callbacks=[recorder.record])` between the events `TrainingBegan` and `Trained`.
 
     >>> import tempfile
     >>> recorder = RunRecorder(tempfile.mkdtemp(), title="A first run")
-    >>> recorder("begin", {"configuration": {"epochs": 1}, "output": "run"})
-    >>> recorder("record", {"kind": "valid", "step": 10, "auc": 0.75, "loss": 0.5})
-    >>> recorder("done", {"figures": {"auc": 0.75}})
+    >>> recorder(RunBegan({"epochs": 1}, "run"))
+    >>> recorder.record({"kind": "valid", "step": 10, "auc": 0.75, "loss": 0.5})
+    >>> recorder(RunDone({"auc": 0.75}))
     >>> sorted(path.name for path in recorder.directory.iterdir())
     ['report.html', 'report.json']
     >>> recorder.report()["state"], recorder.report()["headline"]["auc"]
@@ -64,7 +80,6 @@ class RunRecorder:
         self._written = self._looked = float("-inf")
         self._look_cost = 0.0
         self._objects: dict[str, Any] = {}  # live ones, asked while the run goes on
-        self._workflow: Any = None
         self._earlier: list[dict[str, Any]] = []  # records from before a resumption
         self.version = 0  # changes with every event: what a live page asks for
         self._data: dict[str, Any] = {
@@ -98,16 +113,17 @@ class RunRecorder:
         """Where the report is."""
         return self.directory / "report.html"
 
-    def __call__(self, event: str, payload: Mapping[str, Any]) -> None:
-        handler: Callable[[Mapping[str, Any]], None] | None = getattr(self, f"_on_{event}", None)
+    def __call__(self, event: Event) -> None:
+        """Keep what an event brings, and write both files now and then; what goes wrong becomes a problem noted."""
+        if not isinstance(event, Event):
+            raise TypeError(f"{event!r} is no event of a job")
         with self._lock:
             try:
-                if handler is not None:
-                    handler(payload)
+                super().__call__(event)
             except Exception as error:  # a report must not stop the run that it tells of
-                self._data["problems"].append(f"{event}: {error or type(error).__name__}")
+                self._data["problems"].append(f"{METHODS[type(event)]}: {error or type(error).__name__}")
             self.version += 1
-        if event in ("done", "failed", "trained") or time.perf_counter() - self._written > _WRITE_EVERY:
+        if isinstance(event, RunDone | RunFailed | Trained) or time.perf_counter() - self._written > _WRITE_EVERY:
             try:
                 self.write()
             except Exception as error:
@@ -115,44 +131,42 @@ class RunRecorder:
 
     def record(self, record: Mapping[str, Any]) -> None:
         """A callback of `fit`."""
-        self("record", record)
+        self(Recorded(record))
 
     # What the events bring.
 
-    def _on_begin(self, payload: Mapping[str, Any]) -> None:
-        self._data["configuration"] = plain(payload.get("configuration") or {})
-        self._data["output"] = plain(payload.get("output"))
-        self._data["best_auc"] = payload.get("best_auc") or self._data["best_auc"]
-        if payload.get("resumed"):
+    def run_began(self, event: RunBegan) -> None:
+        self._data["configuration"] = plain(event.configuration)
+        self._data["output"] = plain(event.output)
+        self._data["best_auc"] = event.best_auc or self._data["best_auc"]
+        if event.is_resumed:
             self._earlier = json.loads((self.directory / "report.json").read_text())["records"]
             self._data["records"] = list(self._earlier)
 
-    def _on_stage(self, payload: Mapping[str, Any]) -> None:
-        stages, now = self._data["stages"], time.perf_counter() - self._began
-        if payload["state"] == "begin":
-            stages.append({"name": str(payload["name"]), "begin": round(now, 3), "seconds": None})
-            return
-        for stage in reversed(stages):
-            if stage["name"] == payload["name"] and stage["seconds"] is None:
-                given = payload.get("seconds")
-                stage["seconds"] = round(now - stage["begin"], 3) if given is None else round(float(given), 3)
+    def stage_began(self, event: StageBegan) -> None:
+        now = time.perf_counter() - self._began
+        self._data["stages"].append({"name": event.name, "begin": round(now, 3), "seconds": None})
+
+    def stage_ended(self, event: StageEnded) -> None:
+        now = time.perf_counter() - self._began
+        for stage in reversed(self._data["stages"]):
+            if stage["name"] == event.name and stage["seconds"] is None:
+                stage["seconds"] = round(now - stage["begin"] if event.seconds is None else event.seconds, 3)
                 return
 
-    def _on_raw(self, payload: Mapping[str, Any]) -> None:
-        self._data["raw"] = profile_dataset(payload["dataset"], self._sample_rows)
+    def data_opened(self, event: DataOpened) -> None:
+        self._data["raw"] = profile_dataset(event.raw, self._sample_rows)
 
-    def _on_workflow(self, payload: Mapping[str, Any]) -> None:
-        self._workflow = payload["workflow"]
-        self._data["workflow"] = plain(workflow_graph(self._workflow))
-
-    def _on_features(self, payload: Mapping[str, Any]) -> None:
-        profile = profile_dataset(payload["dataset"], self._sample_rows)
+    def data_prepared(self, event: DataPrepared) -> None:
+        if event.workflow is not None:
+            self._data["workflow"] = plain(workflow_graph(event.workflow))
+        profile = profile_dataset(event.features, self._sample_rows)
         self._data["features"] = profile
-        self._data["hot_ids"] = hot_ids(profile, self._workflow)
+        self._data["hot_ids"] = hot_ids(profile, event.workflow)
 
-    def _on_training(self, payload: Mapping[str, Any]) -> None:
-        loader, model = payload["loader"], payload["model"]
-        self._objects = {"loader": loader, "store": payload.get("store")}
+    def training_began(self, event: TrainingBegan) -> None:
+        loader, model = event.loader, event.model
+        self._objects = {"loader": loader, "store": event.embeddings}
         parameters = sum(p.numel() for p in model.parameters()) if hasattr(model, "parameters") else None
         self._data["training"] = plain(
             {
@@ -161,39 +175,40 @@ class RunRecorder:
                 "rows": getattr(loader, "num_rows", None),
                 "batch_size": getattr(loader, "batch_size", None),
                 "batches": len(loader) if hasattr(loader, "__len__") else None,
-                "valid_rows": getattr(payload.get("valid"), "num_rows", None),
-                "steps": payload.get("steps"),
+                "valid_rows": getattr(event.valid, "num_rows", None),
+                "steps": event.steps,
             }
         )
         self._data["machine"]["gpus"] = gpus()
         self._look()
 
-    def _on_record(self, payload: Mapping[str, Any]) -> None:
+    def recorded(self, event: Recorded) -> None:
+        new = plain(event.record)
         if self._earlier:  # what came behind the checkpoint is done again
-            self._data["records"] = [record for record in self._earlier if record["step"] < payload["step"]]
+            self._data["records"] = [record for record in self._earlier if record["step"] < new["step"]]
             self._earlier = []
-        self._data["records"].append({**plain(payload), "at": round(time.perf_counter() - self._began, 3)})
+        self._data["records"].append({**new, "at": round(time.perf_counter() - self._began, 3)})
         if time.perf_counter() - self._looked > max(_LOOK_EVERY, 50 * self._look_cost):
             self._look()
 
-    def _on_trained(self, payload: Mapping[str, Any]) -> None:
-        history, seen = payload["history"], {(r["kind"], r["step"]) for r in self._data["records"]}
+    def trained(self, event: Trained) -> None:
+        history, seen = event.history, {(r["kind"], r["step"]) for r in self._data["records"]}
         self._data["history"] = plain(history.stats)
         earlier = [plain(r) for r in history.records if (r["kind"], r["step"]) not in seen]
         self._data["records"] = sorted([*earlier, *self._data["records"]], key=lambda record: record["step"])
         self._look()
         self._objects = {}  # a store that is closed must not be asked
 
-    def _on_saved(self, payload: Mapping[str, Any]) -> None:
-        self._data["saved"] = plain(payload["model"])
+    def model_saved(self, event: ModelSaved) -> None:
+        self._data["saved"] = plain(event.path)
 
-    def _on_done(self, payload: Mapping[str, Any]) -> None:
-        self._data["figures"] = plain(payload.get("figures") or {})
+    def run_done(self, event: RunDone) -> None:
+        self._data["figures"] = plain(event.figures)
         self._end("done")
 
-    def _on_failed(self, payload: Mapping[str, Any]) -> None:
-        self._data["error"] = plain(payload.get("error"))
-        self._end("interrupted" if payload.get("interrupted") else "failed")
+    def run_failed(self, event: RunFailed) -> None:
+        self._data["error"] = plain(event.error)
+        self._end("interrupted" if event.is_interrupted else "failed")
 
     def _end(self, state: str) -> None:
         self._data["state"], self._objects = state, {}

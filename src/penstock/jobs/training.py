@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +19,19 @@ from penstock.etl import Workflow
 from penstock.jobs import building
 from penstock.jobs.embeddings import build_embeddings, choose_tables, count_rows
 from penstock.jobs.etl import check_outside
+from penstock.jobs.events import (
+    Event,
+    Listener,
+    ModelSaved,
+    Recorded,
+    RunBegan,
+    RunDone,
+    RunFailed,
+    StageBegan,
+    StageEnded,
+    Trained,
+    TrainingBegan,
+)
 from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures, as_dataset
 from penstock.jobs.run_folder import RunFolder, absolute_paths, are_paths, plain_copy
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
@@ -28,7 +41,6 @@ from penstock.serve.predictor import Predictor
 from penstock.train import Checkpointer, History, TrainContext, evaluate, fit
 from penstock.train.device import DeviceLoop
 
-Listener = Callable[[str, dict[str, Any]], Any]
 STAGES = ("etl", "train", "save", "predict")
 _VALID_BATCH = 8192
 _RECORDS = 60  # points that even a short run's curves should have
@@ -45,9 +57,33 @@ class TrainingStopped(PenstockError):
         return type(self), (self.step, self.steps, self.output)
 
 
+@dataclass(frozen=True)
+class TrainResult:
+    """What a training run has reached.
+
+    `auc` and `log_loss` are those of the held-out rows, None where there are none or only one label; `rows` counts
+    "train" and "valid", `seconds` the stages and their "total"; `examples` are held-out labels and predictions.
+    """
+
+    auc: float | None
+    log_loss: float | None
+    best_auc: float | None
+    rows: dict[str, int | None]
+    steps: int
+    rows_per_second: float | None
+    embedding_rows: int
+    model: str
+    examples: list[dict[str, Any]]
+    seconds: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return asdict(self)
+
+
 @dataclass
 class TrainJob:
-    """Trains a click model and saves it; `run()` returns the figures as plain data.
+    """Trains a click model and saves it.
 
     Args:
         source: raw rows that `recipe` describes, or features that are ready to train on: paths, or a Dataset.
@@ -60,7 +96,7 @@ class TrainJob:
         best_auc: the best that is reachable, where it is known.
         num_examples: held-out rows whose predictions are among the figures.
         progress: draw bars; None draws them on a terminal.
-        listener: called with the name of each event and what belongs to it, as the run goes on.
+        listener: called with each event as the run goes on (see `penstock.jobs.events`).
         callbacks: of `penstock.train.fit`.
         stop: asked at every training record; once it says True, training ends with a checkpoint and
             `TrainingStopped` is raised. `TrainJob.resumed(output)` goes on from there.
@@ -72,7 +108,7 @@ class TrainJob:
     >>> _ = criteo(place / "day.tsv", 2000, cardinalities=50)
     >>> settings = {"model": {"name": "MLP", "hidden": [16]}, "epochs": 1, "batch_size": 256}
     >>> found = TrainJob(place / "day.tsv", place / "run", presets.load("criteo"), settings=settings).run()
-    >>> found["rows"], 0 < found["auc"] < 1, len(found["examples"])
+    >>> found.rows, 0 < found.auc < 1, len(found.examples)
     ({'train': 1800, 'valid': 200}, True, 3)
     """
 
@@ -125,8 +161,16 @@ class TrainJob:
 
     # Running.
 
-    def run(self) -> dict[str, Any]:
-        """Do it all. What cannot work is refused before anything is written."""
+    def run(self) -> TrainResult:
+        """Do it all. What cannot work is refused before anything is written.
+
+        Returns:
+            What the run has reached, and where its model is.
+
+        Raises:
+            TrainingStopped: it was told to stop, and can go on.
+            PenstockError: the data or the settings do not allow it.
+        """
         settings = self._checked()
         device = building.training_device(settings)
         preparation = self._preparation(settings)
@@ -136,16 +180,15 @@ class TrainJob:
             self._folder.write(config)
         else:
             self._folder.begin(config)
-        self._tell("begin", configuration=config, output=str(self.output), best_auc=self.best_auc,
-                   resumed=self.is_resumed)  # fmt: skip
+        self._notify(RunBegan(config, str(self.output), self.best_auc, self.is_resumed))
         try:
-            figures = self._run(settings, preparation, device)
+            result = self._run(settings, preparation, device)
         except BaseException as error:
             stopped = isinstance(error, (KeyboardInterrupt, SystemExit, TrainingStopped))
-            self._tell("failed", error=str(error) or type(error).__name__, interrupted=stopped)
+            self._notify(RunFailed(str(error) or type(error).__name__, stopped))
             raise
-        self._tell("done", figures=figures)
-        return figures
+        self._notify(RunDone(result.to_dict()))
+        return result
 
     def _checked(self) -> TrainSettings:
         assert isinstance(self.settings, TrainSettings)
@@ -164,9 +207,9 @@ class TrainJob:
             raise ParameterError("a workflow goes with features that it has made; raw rows go with a recipe")
         return RawRows(self.source, self.valid, self.recipe, settings)
 
-    def _run(self, settings: TrainSettings, preparation: Any, device: torch.device) -> dict[str, Any]:
+    def _run(self, settings: TrainSettings, preparation: RawRows | ReadyFeatures, device: torch.device) -> TrainResult:
         with self._stage("etl", preparation.has_work):
-            ready = preparation.run(self._folder, self._tell, self.progress)
+            ready = preparation.run(self._folder, self._notify, self.progress)
         loader, valid, settings = self._loaders(settings, ready, device)
         network, store = (
             building.build_model(settings, loader.schema),
@@ -177,7 +220,7 @@ class TrainJob:
                 history, rows_per_second = self._train(settings, loader, valid, network, store, device)
             with self._stage("save"):
                 save_model(self._folder.model, ready.workflow, network, store, overwrite=True)
-            self._tell("saved", model=str(self._folder.model))
+            self._notify(ModelSaved(str(self._folder.model)))
             embedding_rows = count_rows(store)
         finally:
             if isinstance(store, Store):
@@ -185,18 +228,18 @@ class TrainJob:
         with self._stage("predict", bool(self.num_examples and valid)):
             examples = self._examples(ready)
         last = history.last("valid") or {}
-        return {
-            "auc": _finite(last.get("auc")),
-            "log_loss": _finite(last.get("log_loss")),
-            "best_auc": self.best_auc,
-            "rows": {"train": loader.num_rows, "valid": None if valid is None else valid.num_rows},
-            "steps": history.stats["steps"],
-            "rows_per_second": rows_per_second,
-            "embedding_rows": embedding_rows,
-            "model": str(self._folder.model),
-            "examples": examples,
-            "seconds": {**self._seconds, "total": round(sum(self._seconds.values()), 3)},
-        }
+        return TrainResult(
+            auc=_finite(last.get("auc")),
+            log_loss=_finite(last.get("log_loss")),
+            best_auc=self.best_auc,
+            rows={"train": loader.num_rows, "valid": None if valid is None else valid.num_rows},
+            steps=history.stats["steps"],
+            rows_per_second=rows_per_second,
+            embedding_rows=embedding_rows,
+            model=str(self._folder.model),
+            examples=examples,
+            seconds={**self._seconds, "total": round(sum(self._seconds.values()), 3)},
+        )
 
     def _loaders(
         self, settings: TrainSettings, ready: Prepared, device: torch.device
@@ -227,13 +270,13 @@ class TrainJob:
         autocast = getattr(torch, settings.autocast) if settings.autocast else None
         steps = settings.epochs * len(loader)
         steps = steps if settings.max_steps is None else min(steps, settings.max_steps)
-        self._tell("training", loader=loader, valid=valid, model=network, store=store, steps=steps)
+        self._notify(TrainingBegan(network, loader, valid, store, steps))
         saver = Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints)
         records: list[Mapping[str, Any]] = []
 
-        def heard(record: Mapping[str, Any]) -> bool:
+        def keep(record: Mapping[str, Any]) -> bool:
             records.append(record)
-            self._tell("record", **record)
+            self._notify(Recorded(record))
             return self.stop is not None and self.stop()
 
         history = fit(
@@ -242,7 +285,7 @@ class TrainJob:
             log_every=settings.log_every or max(1, min(50, steps // _RECORDS)),
             checkpoint_dir=saver,
             checkpoint_every=settings.checkpoint_every or max(1, len(loader)), max_steps=settings.max_steps,
-            autocast=autocast, device=device, progress=self.progress, callbacks=[heard, *self.callbacks],
+            autocast=autocast, device=device, progress=self.progress, callbacks=[keep, *self.callbacks],
             graph=False if on_gpu and settings.dense_optimizer.get("lr_decay") else None,  # it counts on the host
         )  # fmt: skip
         if self.stop is not None and self.stop() and history.stats["steps"] < steps:
@@ -251,8 +294,8 @@ class TrainJob:
             figures = _evaluated(network, store, valid, device, autocast)  # it ended in the middle of an epoch
             last = {"kind": "valid", "step": history.stats["steps"], **figures}
             history.records.append(last)
-            self._tell("record", **last)
-        self._tell("trained", history=history)
+            self._notify(Recorded(last))
+        self._notify(Trained(history))
         return history, _speed(records)
 
     def _examples(self, ready: Prepared) -> list[dict[str, Any]]:
@@ -267,20 +310,20 @@ class TrainJob:
 
     # Telling.
 
-    def _tell(self, event: str, /, **payload: Any) -> None:
+    def _notify(self, event: Event) -> None:
         if self.listener is not None:
-            self.listener(event, payload)
+            self.listener(event)
 
     @contextmanager
     def _stage(self, name: str, is_there: bool = True) -> Iterator[None]:
         if not is_there:
             yield
             return
-        self._tell("stage", name=name, state="begin", seconds=None)
+        self._notify(StageBegan(name))
         began = time.perf_counter()
         yield
         self._seconds[name] = round(time.perf_counter() - began, 3)
-        self._tell("stage", name=name, state="end", seconds=self._seconds[name])
+        self._notify(StageEnded(name, self._seconds[name]))
 
 
 def _evaluated(network: Any, store: Any, valid: Loader, device: torch.device, autocast: Any) -> dict[str, Any]:

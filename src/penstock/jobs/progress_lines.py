@@ -1,0 +1,39 @@
+"""How far a training job is, a line each, above the bars and where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.jobs.events import EventListener, Recorded, StageBegan, TrainingBegan
+
+
+class ProgressLines(EventListener):
+    """Says in a few lines what a job does.
+
+    Args:
+        say: takes a line, such as `print`.
+
+    >>> ProgressLines(print)(StageBegan("etl"))
+    making features
+    """
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+
+    def stage_began(self, event: StageBegan) -> None:
+        if event.name == "etl":
+            self._say("making features")
+
+    def training_began(self, event: TrainingBegan) -> None:
+        loader, tables, where = event.loader, event.embeddings, ""
+        if hasattr(tables, "weight"):  # a store has none
+            cached = f"with {tables.cache_rows:,} rows cached " if hasattr(tables, "cache_rows") else ""
+            where = f", embeddings in tables {cached}on {tables.weight.device}"
+        steps = f"{event.steps:,} steps of {loader.batch_size:,}"
+        self._say(f"training {type(event.model).__name__} on {loader.num_rows:,} rows, {steps}{where}")
+
+    def recorded(self, event: Recorded) -> None:
+        record = event.record
+        if record["kind"] == "valid":
+            auc = f"AUC {record['auc']:.4f}, " if "auc" in record else ""
+            self._say(f"step {record['step']:,}: {auc}loss {record['loss']:.4f} on {record['rows']:,} held-out rows")
