@@ -88,3 +88,12 @@ def test_settings_of_tests_and_of_make_agree() -> None:
     exported = dict(re.findall(r"^export (\w+)\s*:= (\S+)$", (ROOT / "Makefile").read_text(), re.M))
     set_here = dict(re.findall(r'^    "(\w+)": "(\w+)",', (ROOT / "tests/conftest.py").read_text(), re.M))
     assert set_here == exported
+
+
+def test_the_files_that_contributors_are_sent_to_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = [row for row in text[text.index("## Where a change goes") :].splitlines() if row.startswith("| ")][1:]
+    assert len(rows) == 12
+    for row in rows:
+        for path in re.findall(r"`([\w./-]+(?:\.py|\.toml|/))`", row):
+            assert any((folder / path).exists() for folder in (ROOT, ROOT / "src" / "penstock")), f"{path}: {row}"

@@ -57,7 +57,7 @@ def ray():
     ray.shutdown()
 
 
-@pytest.fixture(params=["process", "ray-1", "ray-3"])
+@pytest.fixture(params=["process", pytest.param("ray-1", marks=pytest.mark.slow), "ray-3"])
 def make(request):
     """Creates a store in one of its homes; all are closed at the end."""
     stores = []
