@@ -13,8 +13,8 @@ import pytest
 
 from penstock import Dataset, Workflow, ops
 from penstock.core.errors import ArtefactError, DataError, ParameterError, SchemaError
+from penstock.core.runtime.threads import available_cores
 from penstock.data.partition import FramePartition
-from penstock.engine.base import available_cores
 from penstock.jobs import TrainJob
 from penstock.jobs.scoring import evaluate_model, predict_files
 from penstock.jobs.scoring_input import open_rows

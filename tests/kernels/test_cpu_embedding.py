@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from penstock.core.runtime.buffers import BufferPool
 from penstock.embedding.batches import IdBatch
-from penstock.embedding.buffers import BufferPool
 from penstock.embedding.numbering import SlotLayout
 from penstock.embedding.slots import EmbeddingConfig, HashStack, SlotConfig
 from penstock.kernels import cpu_embedding_batch as layout

@@ -89,6 +89,10 @@ class GraphError(PenstockError, ValueError):
     """A workflow graph that cannot mean anything: rows that do not line up, a name twice, a cycle."""
 
 
+class ForkError(PenstockError):
+    """Something was asked of a forked process that only its parent's threads could do."""
+
+
 class MissingExtraError(PenstockError, ImportError):
     """An optional dependency is not installed; the message carries the pip command."""
 

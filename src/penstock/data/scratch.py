@@ -8,6 +8,8 @@ import tempfile
 import weakref
 from pathlib import Path
 
+from penstock.core.runtime.forks import Process
+
 
 class Scratch:
     """A folder removed when its last owner is gone. Copies sent to other processes know the path but own nothing.
@@ -26,14 +28,14 @@ class Scratch:
         if parent:
             Path(parent).mkdir(parents=True, exist_ok=True)
         self.path = Path(tempfile.mkdtemp(prefix="penstock-", dir=parent))
-        weakref.finalize(self, _remove, str(self.path), os.getpid())
+        weakref.finalize(self, _remove, str(self.path), Process())
 
     def __reduce__(self) -> tuple:
         return _borrowed, (str(self.path),)
 
 
-def _remove(path: str, owner: int) -> None:
-    if os.getpid() == owner:  # a forked child must not remove what its parent still reads
+def _remove(path: str, owner: Process) -> None:
+    if owner.is_this():  # a forked child must not remove what its parent still reads
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.core.errors import PenstockError
+from penstock.core.runtime.forks import Process
 
 
 class SecondWriterError(PenstockError, RuntimeError):
@@ -34,7 +35,7 @@ class WriteLock:
             os.close(self._file)
             self._take(place)
         os.ftruncate(self._file, 0)
-        os.pwrite(self._file, str(os.getpid()).encode(), 0)
+        os.pwrite(self._file, str(Process().number).encode(), 0)
 
     def _is_current(self) -> bool:
         try:

@@ -9,8 +9,8 @@ import numpy as np
 
 from penstock.core.errors import DataError
 from penstock.core.extras import require
+from penstock.core.runtime.buffers import BufferPool
 from penstock.embedding.batches import IdBatch
-from penstock.embedding.buffers import BufferPool
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels.cpu_intrinsics import address_of

@@ -7,12 +7,12 @@ store is cleared or loaded, or rows are removed. From then on they are `stale`: 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from penstock.core.runtime.threads import thread_pool
 from penstock.embedding.store import Store
 from penstock.embedding.table import Columns
 from penstock.kernels import cpu_embedding_cache as kernel
@@ -122,7 +122,7 @@ class NumberedRows:
         return numbers
 
     def _on_all_tables(self, function: Callable[[int], None]) -> None:
-        with self.store._lock, ThreadPoolExecutor(self.store.tables.workers.num_threads) as pool:
+        with self.store._lock, thread_pool(self.store.tables.workers.num_threads, "store") as pool:
             list(pool.map(function, range(len(self.groups))))
 
     def read(self, keys: np.ndarray, numbers: np.ndarray, columns: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.embedding.buffers import BufferPool
+from penstock.core.runtime.buffers import BufferPool
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.kernels import cpu_embedding_batch as layout
 

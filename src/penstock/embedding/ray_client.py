@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from penstock.core.runtime.buffers import BufferPool
+from penstock.core.runtime.workers import Workers
 from penstock.embedding.batches import IdBatch
-from penstock.embedding.buffers import BufferPool
 from penstock.embedding.numbering import SlotLayout
-from penstock.embedding.workers import Workers
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels import cpu_embedding_remote as remote
 from penstock.kernels.cpu_intrinsics import address_of, kernel_input

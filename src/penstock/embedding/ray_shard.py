@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.runtime.forks import Process
 from penstock.embedding import checkpoint
 from penstock.embedding.rows import write_removed, write_shard
 from penstock.embedding.tables import TableSet
@@ -38,7 +38,7 @@ class Shard:
 
     def ping(self) -> int:
         """The process that runs this shard."""
-        return os.getpid()
+        return Process().number
 
     def lookup(self, counts: np.ndarray, signs: np.ndarray, train: bool) -> Any:
         """Rows of the signs, end to end."""

@@ -20,9 +20,10 @@ from typing import Any
 from penstock.core.errors import OutputExistsError, PenstockError
 from penstock.core.extras import require
 from penstock.core.params import BOOL, Int, Real, check_all
+from penstock.core.runtime.buffers import BufferPool
+from penstock.core.runtime.workers import Workers
 from penstock.embedding import checkpoint
 from penstock.embedding.batches import IdBatch
-from penstock.embedding.buffers import BufferPool
 from penstock.embedding.locks import SecondWriterError
 from penstock.embedding.lookup import Lookup
 from penstock.embedding.numbering import SlotLayout
@@ -32,7 +33,6 @@ from penstock.embedding.ray_client import Numbered
 from penstock.embedding.ray_shard import LOST, Coordinator, Shard
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
 from penstock.embedding.store import Counters, EmbeddingStore, store_parameters, take_work
-from penstock.embedding.workers import Workers
 
 NAMESPACE = "penstock"
 
@@ -107,7 +107,8 @@ class RayStore(EmbeddingStore):
         settings, self._shards = self._ray.get(coordinator.about.remote(), timeout=10 * timeout)
         self.config, self.optimizer = settings["config"], settings["optimizer"]
         self.storage, self.seed = settings["storage"], settings["seed"]
-        self._layout, self._pool, self._workers = SlotLayout(self.config), BufferPool(), Workers()
+        self._layout, self._pool = SlotLayout(self.config), BufferPool(slack=4, keep=64)
+        self._workers = Workers(None, "store")
         self._counters = Counters(self.config.names)
         self._applied = [0] * len(self._shards)  # updates each shard is known to have applied
         self._lock = threading.RLock()

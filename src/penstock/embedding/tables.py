@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.core.errors import PenstockError
-from penstock.embedding.buffers import BufferPool
+from penstock.core.runtime.buffers import BufferPool
+from penstock.core.runtime.workers import Workers
 from penstock.embedding.evicting import make_room
 from penstock.embedding.numbering import SlotLayout, Work, bundles
 from penstock.embedding.optimizers import Optimizer
@@ -19,7 +20,6 @@ from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.table import Table
 from penstock.embedding.team import Team
-from penstock.embedding.workers import Workers
 from penstock.kernels import cpu_embedding as kernel
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels import cpu_embedding_index as index
@@ -88,8 +88,8 @@ class TableSet:
         self.tallies = np.zeros((len(TALLIES), len(self.tables)), np.int64)
         self.removed: list[tuple[int, int, np.ndarray]] = []  # (clock, group, signs), kept while someone watches
         self.watchers: dict[str, int] = {}  # who follows changes (checkpoints, a feed), and from which clock on
-        self.pool = BufferPool()
-        self.workers = Workers(num_threads)
+        self.pool = BufferPool(slack=4, keep=64)
+        self.workers = Workers(num_threads, "store")
         self.team = Team(self.workers.num_threads)
         self._kind = optimizer.formula.number if optimizer else NO_OPTIMIZER
         self._hyper = np.zeros((len(self.tables), formulas.NUM_HYPER), np.float32)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import Any
 
 import numpy as np
 
+from penstock.core.runtime.forks import Process
+from penstock.core.runtime.threads import start_thread
 from penstock.kernels import cpu_team as kernel
 from penstock.kernels.cpu_intrinsics import address_of
 
@@ -45,7 +46,7 @@ class Team:
 
     def _awaiting(self, count: int) -> np.ndarray:
         """The state that `count` helpers, or more, watch or are about to."""
-        if self._helpers is None or self._helpers.process != os.getpid():  # a forked process has none of them
+        if self._helpers is None or not self._helpers.process.is_this():  # a forked process has none of them
             self._helpers = _Helpers()
             weakref.finalize(self, self._helpers.stop).atexit = False  # asleep, they never meet a dying interpreter
         self._helpers.start(count)
@@ -62,18 +63,16 @@ class _Helpers:
     """Threads of one process; apart from the team, so that one that is forgotten can stop them."""
 
     def __init__(self) -> None:
-        self.process, self.state = os.getpid(), kernel.new_state()
+        self.process, self.state = Process(), kernel.new_state()
         self._threads: list[threading.Thread] = []
 
     def start(self, count: int) -> None:
         while len(self._threads) < count:
-            thread = threading.Thread(target=kernel.serve, args=(self.state,), name="penstock-team", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            self._threads.append(start_thread("team", kernel.serve, self.state))
 
     def stop(self) -> None:
         """Let them return, and wait for nothing: the collector may call this anywhere."""
-        if self.process == os.getpid():  # in a forked process the mutex may be locked for ever
+        if self.process.is_this():  # in a forked process the mutex may be locked for ever
             kernel.stop(self.state)
 
     def end(self) -> None:

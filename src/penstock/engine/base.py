@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.errors import ParameterError
+from penstock.core.runtime.threads import available_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -88,14 +88,6 @@ def _from_name(name: str) -> Engine:
     raise ParameterError(
         f"unknown engine {name!r}; known: local, local:N, dask, tcp://… (Dask), ray, ray://…, ray:HOST:PORT"
     )
-
-
-def available_cores() -> int:
-    """The cores this process may use, which containers and schedulers often limit."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS and Windows
-        return os.cpu_count() or 1
 
 
 def in_order(

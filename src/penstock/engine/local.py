@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from typing import Any
 
+from penstock.core.runtime.threads import thread_pool
 from penstock.engine.base import in_order
 
 
@@ -31,7 +32,7 @@ class LocalEngine:
                     on_done(index)
                 yield result
             return
-        pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="penstock")
+        pool = thread_pool(self.num_workers, "engine")
 
         def end(_: list) -> None:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -66,7 +67,7 @@ class LocalEngine:
         num_threads = max(1, min(self.num_workers, len(items)))
         if num_threads == 1:
             return work()
-        with ThreadPoolExecutor(num_threads, thread_name_prefix="penstock") as pool:
+        with thread_pool(num_threads, "engine") as pool:
             futures = [pool.submit(work) for _ in range(num_threads)]
             try:
                 for future in as_completed(futures):

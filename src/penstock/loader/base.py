@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,11 +10,14 @@ from typing import Any
 from penstock.core.batch import Batch, BlockSpec
 from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.params import BOOL, NONE, Int, OneOf, check_all
+from penstock.core.runtime.buffers import BufferPool
+from penstock.core.runtime.forks import Process
+from penstock.core.runtime.threads import available_cores, thread_count
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
 from penstock.data.partition import FramePartition, Partition, unselected
 from penstock.loader import settings
-from penstock.loader.blocks import BufferPool, Layout
+from penstock.loader.blocks import Layout
 from penstock.loader.cache import Cache, DiskCache
 from penstock.loader.columns import ColumnSource
 from penstock.loader.plan import LAST_BATCH, EpochPlan, LastBatch, units_of
@@ -257,7 +259,7 @@ class BaseLoader:
         return self._running().source.stats
 
     def _running(self) -> Runtime:
-        if self._runtime is None or self._runtime.pid != os.getpid():
+        if self._runtime is None or not self._runtime.process.is_this():
             self._runtime = self._make_runtime()
         return self._runtime
 
@@ -278,7 +280,7 @@ class Runtime:
     """Buffers, cache and counters of a loader, made when first needed in each process."""
 
     def __init__(self, loader: BaseLoader, pool: BufferPool | None = None) -> None:
-        self.pid = os.getpid()
+        self.process = Process()
         self.pool = pool or BufferPool()
         caches: dict[str | None, Callable[[], Cache | None]] = {None: lambda: None, "memory": Cache, "disk": DiskCache}
         partitions = loader._partitions()
@@ -286,8 +288,8 @@ class Runtime:
             partitions, loader._row_counts(), loader._read_schema, loader._dtypes, loader._fill, caches[loader.cache]()
         )
         # Beside a GPU two cores stay free: for the thread that feeds it, and for the one that stages chunks.
-        spare = 2 if getattr(loader, "_staged", False) and (os.cpu_count() or 1) > 4 else 0
-        self.threads = loader.threads or max(1, min(16, (os.cpu_count() or 1) - spare))
+        spare = 2 if getattr(loader, "_staged", False) and available_cores() > 4 else 0
+        self.threads = thread_count(loader.threads, most=16, spare=spare)
 
     def pipeline(
         self,

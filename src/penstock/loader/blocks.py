@@ -1,83 +1,19 @@
-"""The memory that batches are cut from: column-major blocks, in buffers that are used again.
-
-New memory costs a page fault per 4 KiB, which halves the speed of everything here, so buffers go back to a pool. A
-buffer is free when nobody refers to it any more: arrays that a consumer keeps hold on to theirs, and are never changed.
-"""
+"""The memory that batches are cut from: column-major blocks, in buffers that are used again."""
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from penstock.core.batch import Batch, BlockSpec, ListSpec, Ragged
+from penstock.core.runtime.buffers import ALIGNMENT, BufferPool
 from penstock.core.schema import Role, Schema
-
-ALIGNMENT = 64
-_probe = [np.empty(1, np.uint8)]
-_FREE = sys.getrefcount(_probe[0])  # of an item of a list that nothing else refers to; Python versions may differ
 
 
 def round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
-
-
-def host_buffer(size: int) -> np.ndarray:
-    """Plain memory; NumPy asks for huge pages by itself."""
-    return np.empty(size, np.uint8)
-
-
-class BufferPool:
-    """Byte buffers, handed out when free.
-
-    >>> pool = BufferPool()
-    >>> first = pool.acquire(1000)
-    >>> second = pool.acquire(1000)
-    >>> address = first.ctypes.data
-    >>> del first
-    >>> pool.acquire(900).ctypes.data == address
-    True
-    """
-
-    def __init__(self, allocate: Callable[[int], np.ndarray] = host_buffer) -> None:
-        self._allocate = allocate
-        self._buffers: list[np.ndarray] = []
-        self._lock = threading.Lock()
-
-    def acquire(self, size: int) -> np.ndarray:
-        """At least `size` bytes at a multiple of `ALIGNMENT`; they return to the pool when the last view is gone."""
-        with self._lock:
-            best = -1
-            for i in range(len(self._buffers)):
-                # Twice as large at most: a small need must not hold a large buffer.
-                fits = size <= self._buffers[i].size - ALIGNMENT <= 2 * size + (1 << 16)
-                if fits and sys.getrefcount(self._buffers[i]) == _FREE:
-                    best = i if best < 0 or self._buffers[i].size < self._buffers[best].size else best
-            if best < 0:
-                self._drop_unused()
-                self._buffers.append(self._allocate(round_up(size, 4096) + ALIGNMENT))
-            buffer = self._buffers[best]
-        skip = -buffer.ctypes.data % ALIGNMENT
-        return buffer[skip : skip + size]
-
-    def _drop_unused(self) -> None:
-        """Free buffers of other sizes go back to the system before a new one is made, so that they do not pile up."""
-        kept, spare = [], 4
-        for i in range(len(self._buffers) - 1, -1, -1):
-            free = sys.getrefcount(self._buffers[i]) == _FREE
-            if not free or spare > 0:
-                kept.append(self._buffers[i])
-                spare -= free
-        self._buffers = kept[::-1]
-
-    @property
-    def num_bytes(self) -> int:
-        """What the pool holds, free or in use."""
-        with self._lock:
-            return sum(b.size for b in self._buffers)
 
 
 @dataclass(frozen=True)

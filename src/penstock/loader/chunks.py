@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from penstock.core.batch import BlockSpec, ListSpec, Ragged
+from penstock.core.runtime.buffers import BufferPool
 from penstock.kernels.cpu_gather import (
     LIST_SLACK,
     copy_column,
@@ -20,7 +21,7 @@ from penstock.kernels.cpu_gather import (
     gather_lists,
     list_offsets,
 )
-from penstock.loader.blocks import BufferPool, Segment, Slab
+from penstock.loader.blocks import Segment, Slab
 from penstock.loader.columns import ColumnSource
 from penstock.loader.parquet import Workspace
 from penstock.loader.plan import Chunk, EpochPlan

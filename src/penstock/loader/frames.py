@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,20 +13,10 @@ import pyarrow.parquet as pq
 from penstock.core.batch import Ragged
 from penstock.core.dtypes import split_list
 from penstock.core.errors import DataError
+from penstock.core.runtime.forks import polars_is_lost
 from penstock.data.files import is_remote
 from penstock.data.formats.parquet import ParquetPartition
 from penstock.data.partition import FramePartition, Partition, cast_frame
-
-_forked = False
-
-
-def _after_fork() -> None:
-    global _forked
-    _forked = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(frozen=True)
@@ -43,7 +32,7 @@ class Fill:
 
 def read_frame(partition: Partition, columns: Sequence[str]) -> pl.DataFrame:
     """The partition's rows. In a forked process polars has lost its threads and would wait for them for ever."""
-    if _forked and isinstance(partition, ParquetPartition) and not is_remote(partition.path):
+    if polars_is_lost() and isinstance(partition, ParquetPartition) and not is_remote(partition.path):
         with pq.ParquetFile(partition.path) as file:
             table = file.read_row_groups(list(partition.row_groups), columns=list(columns), use_threads=False)
         frame = pl.DataFrame([pl.Series(n, table.column(n).combine_chunks()) for n in columns])

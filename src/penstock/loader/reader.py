@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import PenstockError
-from penstock.loader.blocks import BufferPool, Layout, Slab
+from penstock.core.runtime.buffers import BufferPool
+from penstock.core.runtime.forks import Process
+from penstock.core.runtime.threads import new_thread
+from penstock.loader.blocks import Layout, Slab
 from penstock.loader.chunks import ChunkJob, Task
 from penstock.loader.columns import ColumnSource
 from penstock.loader.parquet import Workspace
@@ -89,18 +91,15 @@ class Pipeline:
         self._error: tuple[int, BaseException] | None = None
         self._stopped = False
         self._condition = threading.Condition()
-        self._pid = os.getpid()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"penstock-loader-{number}", daemon=True)
-            for number in range(threads)
-        ]
+        self._process = Process()
+        self._threads = [new_thread(f"loader-{number}", self._run) for number in range(threads)]
         _running.add(self)
         for thread in self._threads:
             thread.start()
 
     def take(self) -> list[Slab] | None:
         """The slabs that the next chunk completes, once they are filled; None at the end."""
-        if os.getpid() != self._pid:
+        if not self._process.is_this():
             raise PenstockError("this iterator was begun in another process, before a fork; begin a new one here")
         index = self._to_take
         with self._condition:
@@ -120,7 +119,7 @@ class Pipeline:
 
     def close(self) -> None:
         """End the threads and let go of everything; safe to call twice, from any thread, and after a fork."""
-        if os.getpid() != self._pid:
+        if not self._process.is_this():
             return
         with self._condition:
             self._stopped = True

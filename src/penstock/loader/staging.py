@@ -9,7 +9,6 @@ being given out again while the consumer's kernels still read it.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ import numpy as np
 from penstock.core.batch import Batch, BlockSpec, ListSpec, Ragged
 from penstock.core.dtypes import narrowest_int
 from penstock.core.extras import require
+from penstock.core.runtime.threads import start_thread
 from penstock.loader.blocks import Layout, Slab
 from penstock.loader.plan import EpochPlan
 from penstock.loader.reader import Pipeline
@@ -107,8 +107,7 @@ class Stager:
         self._queue: queue.Queue[DeviceChunk | BaseException | None] = queue.Queue(QUEUED)
         self._stopped = False
         self._tail: tuple[list[Any], dict[str, Ragged]] | None = None
-        self._thread = threading.Thread(target=self._run, name="penstock-stager", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("stager", self._run)
 
     def take(self) -> DeviceChunk | None:
         item = self._queue.get()

@@ -11,9 +11,9 @@ import numpy as np
 from penstock.core.batch import Batch, Ragged
 from penstock.core.errors import ParameterError
 from penstock.core.extras import require
+from penstock.core.runtime.buffers import BufferPool
 from penstock.core.schema import Role
 from penstock.loader.base import BaseLoader, Runtime, labels_of
-from penstock.loader.blocks import BufferPool
 from penstock.loader.loader import packed, padded
 from penstock.loader.plan import EpochPlan, LastBatch
 from penstock.loader.sampling import WeightedSampling

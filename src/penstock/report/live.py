@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from penstock.core.errors import PenstockError
 from penstock.core.params import STR, Int, check_all
+from penstock.core.runtime.threads import start_thread
 from penstock.report.html import render, render_parts
 from penstock.report.markup import Markup
 
@@ -91,7 +92,7 @@ class LiveView:
                 "choose another port, or 0 for any that is free"
             ) from error
         self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.1,), name="penstock-live", daemon=True).start()
+        start_thread("live", self._server.serve_forever, 0.1)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from penstock.core.runtime.threads import available_cores
+
 _PACKAGES = (
     "penstock", "numpy", "polars", "pyarrow", "numba", "torch", "triton", "keras", "tensorflow", "jax", "ray", "dask",
 )  # fmt: skip
@@ -21,7 +23,7 @@ def machine_facts() -> dict[str, Any]:
     True
     """
     return {
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": available_cores(),
         "processor": _processor(),
         "memory_bytes": _memory(),
         "python": platform.python_version(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import PenstockError
+from penstock.core.runtime.threads import new_thread
 from penstock.serve.checking import RowError
 
 Rows = list[dict[str, Any]]
@@ -88,7 +88,7 @@ class Batcher:
         self._patience = 0.0  # until when it is worth waiting for them
         self._timer: asyncio.TimerHandle | None = None
         self._work: queue.SimpleQueue[list[_Request] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="penstock-predict", daemon=True)
+        self._thread = new_thread("predict", self._run)
         self._idle = asyncio.Event()
 
     # On the event loop.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.core.errors import PenstockError
+from penstock.core.runtime.threads import new_thread
 from penstock.serve.predictor import Predictor
 
 log = logging.getLogger("penstock.serve")
@@ -28,7 +29,7 @@ class Follower:
         self.error: str | None = None
         self.applied_at: float | None = None  # seconds since the epoch
         self._followed, self._stop = followed, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="penstock-feed", daemon=True)
+        self._thread = new_thread("feed", self._run)
 
     def start(self) -> None:
         """Apply what is there already, then go on in the background."""

@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.core.errors import PenstockError
+from penstock.core.runtime.threads import new_thread
 from penstock.train.timing import Timings
 
 _TICK = 0.5  # seconds between looks at whether the thread is still alive
@@ -70,7 +71,7 @@ class Pipeline:
         self._error: BaseException | None = None
         self._iterator: Any = None
         self.waited = 0.0  # seconds that the loop waited for a batch
-        self._thread = threading.Thread(target=self._run, name="penstock-train", daemon=True)
+        self._thread = new_thread("train", self._run)
 
     # What the training loop calls.
 

@@ -15,6 +15,7 @@ import torch
 
 from penstock.core import artefact
 from penstock.core.errors import ArtefactError, ParameterError
+from penstock.core.runtime.threads import new_thread
 from penstock.train.state import read_state, write_state
 
 KIND, VERSION = "torch-state", 1
@@ -95,7 +96,7 @@ class Background:
             except Exception as error:
                 self._error = error
 
-        self._thread = threading.Thread(target=guarded, name="penstock-checkpoint")
+        self._thread = new_thread("checkpoint", guarded, keeps_process_alive=True)
         self._thread.start()
         if blocking:
             self.wait()

@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from penstock.core.runtime.threads import new_thread
+
 INTERRUPTED, TERMINATED = 130, 143
 LOADER, TRAINER = "data-loader", "nn-worker"
 _GLANCE = 0.05  # seconds between looks at the processes
@@ -35,7 +37,7 @@ class Process:
             errors="replace",
             start_new_session=True,  # so that all it starts can be ended with it
         )
-        self._pump = threading.Thread(target=self._print_lines, name=f"penstock-{self.name}", daemon=True)
+        self._pump = new_thread(self.name, self._print_lines)
         self._pump.start()
 
     def _print_lines(self) -> None:

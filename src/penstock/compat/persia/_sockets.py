@@ -9,7 +9,6 @@ wants no more says DONE, or FAILED and a reason. Whoever vanishes without a word
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
 import threading
@@ -21,6 +20,8 @@ from penstock.compat.persia._message import from_bytes
 from penstock.compat.persia._stream import Stream, StreamError, TrainerLostError
 from penstock.compat.persia.logger import get_default_logger
 from penstock.core.errors import DataError, PenstockError
+from penstock.core.runtime.forks import Process
+from penstock.core.runtime.threads import start_thread
 
 PROTOCOL = 1
 HELLO, WELCOME, REFUSED, BATCH, TAKEN, END, FAILED, DONE = b"HWRBTEFD"
@@ -74,7 +75,7 @@ def _read(connection: socket.socket, size: int) -> bytearray:
 
 
 def _introduction(**about: Any) -> bytes:
-    return json.dumps({"protocol": PROTOCOL, "pid": os.getpid(), **about}).encode()
+    return json.dumps({"protocol": PROTOCOL, "pid": Process().number, **about}).encode()
 
 
 class Server:
@@ -92,7 +93,7 @@ class Server:
                 f"the trainer cannot listen on {address[0]}:{address[1]}: {error.strerror}; choose another port"
             ) from error
         self.address: Address = self._socket.getsockname()[:2]
-        threading.Thread(target=self._accept, name="penstock-accept", daemon=True).start()
+        start_thread("accept", self._accept)
 
     def _accept(self) -> None:
         while not self._closing:
@@ -100,7 +101,7 @@ class Server:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(connection,), name="penstock-receive", daemon=True).start()
+            start_thread("receive", self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
         number = None

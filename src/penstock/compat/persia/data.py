@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from penstock.compat.persia.embedding.data import message_of
 from penstock.compat.persia.logger import get_default_logger
 from penstock.compat.persia.prelude import PersiaBatchDataChannel
 from penstock.core.params import BOOL, NONE, Instance, Int, check_all
+from penstock.core.runtime.threads import start_thread
 
 __all__ = ["DataLoader", "IterableDataset", "IterableDatasetBase", "StreamingDataset"]
 
@@ -151,7 +151,7 @@ class ThreadSource(StreamSource):
         self._stream, self._error = Stream(capacity), None  # type: tuple[Stream, BaseException | None]
         self._stream.open(0, "the data set")
         super().__init__(self._stream.reader(), math.inf, lambda: True)
-        threading.Thread(target=self._fill, args=(batches,), name="penstock-dataset", daemon=True).start()
+        start_thread("dataset", self._fill, batches)
 
     def _fill(self, batches: Iterable[Any]) -> None:
         try:

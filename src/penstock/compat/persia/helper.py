@@ -10,6 +10,7 @@ from penstock.compat.persia import _config, env
 from penstock.compat.persia._service import EMBEDDING_CONFIG, GLOBAL_CONFIG, service
 from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.params import CALLABLE, NONE, Int, check_all
+from penstock.core.runtime.threads import new_thread
 
 __all__ = ["PersiaServiceCtx", "ensure_persia_service"]
 
@@ -90,7 +91,7 @@ class PersiaServiceCtx:
                 if replica is not None:
                     service().stream.fail(replica, name, f"{type(error).__name__}: {error}")
 
-        thread = threading.Thread(target=run, name=f"penstock-{name.replace(' ', '-')}", daemon=True)
+        thread = new_thread(name.replace(" ", "-"), run)
         thread.start()
         return thread
 

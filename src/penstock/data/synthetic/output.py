@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 from penstock.core import artefact, params
 from penstock.core.errors import ArtefactError, OutputExistsError, PenstockError
 from penstock.core.progress import Bar, bar
+from penstock.core.runtime.threads import ThreadPool, thread_count, thread_pool
 from penstock.core.schema import Schema
 
 ROWS_PER_CHUNK = 65_536
@@ -102,10 +102,10 @@ class Job:
 
     def _run(self, produce: Callable[[int, int], tuple[Any, int]], schema: Schema, arrow: pa.Schema | None) -> dict:
         positives = 0
-        num_threads = self.num_threads or min(4, os.cpu_count() or 1)
+        num_threads = thread_count(self.num_threads, most=4)
         with self._staging() as folder, bar("writing rows", total=self.num_rows, show=self.progress) as drawn:
             names = self._file_names()
-            with ThreadPoolExecutor(num_threads) as pool:
+            with thread_pool(num_threads, "synthetic") as pool:
                 for number, name in enumerate(names):
                     results = _ordered(pool, num_threads + 1, produce, self._chunks(number))
                     positives += _write_file(folder / name, results, arrow, drawn)
@@ -166,7 +166,7 @@ def _write_file(path: Path, results: Iterator[tuple[int, tuple[Any, int]]], arro
 
 
 def _ordered(
-    pool: ThreadPoolExecutor,
+    pool: ThreadPool,
     most: int,
     produce: Callable[[int, int], tuple[Any, int]],
     chunks: Iterator[tuple[int, int]],

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from penstock.core.runtime.threads import ThreadPool, thread_pool
 from penstock.embedding.cached.row_cache import NoRoomError
 from penstock.embedding.fused.ids import Ids
 
@@ -69,7 +70,7 @@ class InFlight:
         self._open: weakref.WeakSet[Batch] = weakref.WeakSet()
         self._numbers = 0
         self._last: Future | None = None
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: ThreadPool | None = None
         self._stream: Any = None
 
     def _next(self) -> int:
@@ -159,7 +160,7 @@ class InFlight:
             self._run(group, oldest, begun)
             return
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "penstock-cache")
+            self._thread = thread_pool(1, "cache")
         self._last = self._thread.submit(self._run, group, oldest, begun)
 
     def _run(self, group: Group, oldest: int, begun: Any) -> None:

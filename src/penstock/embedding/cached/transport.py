@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from penstock.core.runtime.threads import thread_pool
 from penstock.embedding.numbered import NumberedRows
 from penstock.kernels.reference_cache import UNSEEN, stored
 
@@ -60,7 +61,7 @@ class Transport:
         self._staging: dict[str, Tensor] = {}
         self._turn = 0
         self._writing: Future | None = None
-        self._thread = ThreadPoolExecutor(1, "penstock-cache-write")
+        self._thread = thread_pool(1, "cache-write")
 
     def run(self, exchange: Exchange, columns: Mapping[str, Tensor]) -> tuple[Tensor, int]:
         """Begin an exchange, in the order of the current stream: the numbers of the rows that come, and the new ids."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from penstock.core.runtime.threads import LastingPool
 from penstock.kernels.optimizer_formulas import FUSED, Rule
 from penstock.kernels.reference_fused import POOLINGS
 
@@ -20,9 +19,8 @@ _NO_FLOATS, _NO_INTS, _NO_ROWS = np.empty(0, np.float32), np.empty(0, np.int64),
 
 
 @cache
-def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """One for each process, since a forked one has none of the other's threads."""
-    return ThreadPoolExecutor(threads, "penstock-fused")
+def _pool(num_threads: int) -> LastingPool:
+    return LastingPool(num_threads, "fused")
 
 
 def _split(work: Callable[[int, int], Any], count: int) -> list[Any]:
@@ -31,7 +29,7 @@ def _split(work: Callable[[int, int], Any], count: int) -> list[Any]:
     if threads <= 1:
         return [work(0, count)]
     cuts = [count * i // threads for i in range(threads + 1)]
-    return list(_pool(threads, os.getpid()).map(work, cuts[:-1], cuts[1:]))
+    return _pool(threads).map(work, cuts[:-1], cuts[1:])
 
 
 def _array(tensor: Tensor) -> np.ndarray:

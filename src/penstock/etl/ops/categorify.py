@@ -15,11 +15,11 @@ from penstock.core.artefact import replacing
 from penstock.core.dtypes import INTEGERS, canonical, to_numpy
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColumn, Satisfies
+from penstock.core.runtime.threads import available_cores
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.files import parse_bytes
 from penstock.data.keys import key_kind
 from penstock.data.lists import flatten
-from penstock.engine.base import available_cores
 from penstock.engine.local import LocalEngine
 from penstock.etl.operator import BulkFunction, Cells, Columns, FittedOperator, Invertible, Lists, Numbers, RowFunction
 from penstock.etl.vocabulary import CODE, COUNT, VALUE, ValueCounts, Vocabulary

@@ -7,7 +7,6 @@ import errno
 import ipaddress
 import socket
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Self
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
 from penstock.core.params import STR, Int, Real, check_all
+from penstock.core.runtime.threads import new_thread
 from penstock.serve.devices import named_device
 from penstock.serve.http.requests import Limits
 from penstock.serve.model import model_in
@@ -93,7 +93,7 @@ class HttpServer:
             timeout_graceful_shutdown=GRACE_SECONDS, lifespan="on", ws="none", server_header=False,
         )  # fmt: skip
         self._server = _Server(config)
-        self._thread = threading.Thread(target=self._serve, name="penstock-serve", daemon=True)
+        self._thread = new_thread("serve", self._serve)
         if not _is_loopback(host):
             warnings.warn(
                 f"listening on {host}, not only on this machine: whoever reaches port {self.port} can ask for "

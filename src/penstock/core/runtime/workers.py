@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+
+from penstock.core.runtime.threads import LastingPool, thread_count
 
 _SMALL = 4096  # positions below which waking other threads costs more than it saves
 
@@ -14,26 +14,20 @@ _SMALL = 4096  # positions below which waking other threads costs more than it s
 class Workers:
     """The calling thread and `num_threads - 1` helpers. Kernels release the GIL and draw from `counter`.
 
-    >>> workers, seen = Workers(2), []
+    >>> workers, seen = Workers(2, "example"), []
     >>> workers.run(lambda: seen.append(1), tasks=2, positions=10_000)
     >>> len(seen)
     2
     >>> workers.close()
     """
 
-    def __init__(self, num_threads: int | None = None) -> None:
-        self.num_threads = num_threads or _available()
+    def __init__(self, num_threads: int | None, name: str) -> None:
+        self.num_threads = thread_count(num_threads)
         self.counter = np.zeros(8, np.int64)  # a cache line of its own
-        self._start()
-
-    def _start(self) -> None:
-        self._process = os.getpid()
-        self._pool = ThreadPoolExecutor(self.num_threads - 1, "penstock-store") if self.num_threads > 1 else None
+        self._pool = LastingPool(self.num_threads - 1, name) if self.num_threads > 1 else None
 
     def run(self, function: Callable[[], None], tasks: int, positions: int) -> None:
         """Run `function` on as many threads as there are tasks; errors of any are raised here."""
-        if self._process != os.getpid():  # a forked process has none of the threads
-            self._start()
         self.counter[0] = 0
         helpers = min(self.num_threads, tasks) - 1 if positions >= _SMALL else 0
         futures = [self._pool.submit(function) for _ in range(helpers)] if self._pool else []
@@ -45,9 +39,5 @@ class Workers:
 
     def close(self) -> None:
         """Stop the threads."""
-        if self._pool and self._process == os.getpid():
-            self._pool.shutdown(wait=True)
-
-
-def _available() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if self._pool:
+            self._pool.close()

@@ -1,0 +1,91 @@
+"""Memory that is used again: fresh pages cost a fault per 4 KiB, more than most of what is done with them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+ALIGNMENT = 64  # bytes; one cache line, and what TensorFlow and Arrow ask for
+_PAGE, _SMALL = 4096, 1 << 16
+_probe = [np.empty(1, np.uint8)]
+_FREE = sys.getrefcount(_probe[0])  # of an item of a list that nothing else refers to; Python versions may differ
+
+
+def host_buffer(size: int) -> np.ndarray:
+    """Plain memory; NumPy asks for huge pages by itself."""
+    return np.empty(size, np.uint8)
+
+
+class BufferPool:
+    """Hands out memory, and hands it out again once nothing refers to it any more.
+
+    Every view of an array (and every tensor made from one) keeps the memory behind it alive, so the count of references
+    to that memory tells whether it is free: what a consumer keeps is never changed.
+
+    Args:
+        allocate: makes a buffer of some bytes, pinned ones for a device.
+        slack: a buffer is handed out for a need up to this many times smaller: small needs must not hold large ones.
+        keep: free buffers that stay allocated when a new one has to be made.
+
+    >>> pool = BufferPool()
+    >>> first = pool.take((4, 2), np.float32)
+    >>> place = first.ctypes.data
+    >>> pool.take((4, 2), np.float32).ctypes.data == place  # `first` is still in use
+    False
+    >>> del first
+    >>> pool.take((3, 2), np.float32).ctypes.data == place
+    True
+    """
+
+    def __init__(self, allocate: Callable[[int], np.ndarray] = host_buffer, *, slack: int = 2, keep: int = 4) -> None:
+        self._allocate, self._slack, self._keep = allocate, slack, keep
+        self._buffers: list[np.ndarray] = []
+        self._lock = threading.Lock()
+
+    def acquire(self, size: int) -> np.ndarray:
+        """`size` bytes at a multiple of `ALIGNMENT`; they return to the pool when the last view is gone."""
+        with self._lock:
+            best = self._smallest_free(size)
+            if best < 0:
+                self._drop_unused()
+                self._buffers.append(self._allocate(-(-size // _PAGE) * _PAGE + ALIGNMENT))
+            buffer = self._buffers[best]
+        skip = -buffer.__array_interface__["data"][0] % ALIGNMENT
+        return buffer[skip : skip + size]
+
+    def take(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """An uninitialised C-ordered array at a multiple of `ALIGNMENT`."""
+        dtype = np.dtype(dtype)
+        size = dtype.itemsize
+        for extent in shape:
+            size *= int(extent)
+        return self.acquire(size).view(dtype).reshape(shape)
+
+    def _smallest_free(self, size: int) -> int:
+        """The place of the smallest free buffer with room for `size` bytes; -1 for none, the place of a new one."""
+        best, most = -1, self._slack * size + _SMALL
+        for i in range(len(self._buffers)):
+            fits = size <= self._buffers[i].size - ALIGNMENT <= most
+            if fits and sys.getrefcount(self._buffers[i]) == _FREE:
+                best = i if best < 0 or self._buffers[i].size < self._buffers[best].size else best
+        return best
+
+    def _drop_unused(self) -> None:
+        """Free buffers of other sizes go back to the system before a new one is made, so that they do not pile up."""
+        kept, spare = [], self._keep
+        for i in range(len(self._buffers) - 1, -1, -1):
+            free = sys.getrefcount(self._buffers[i]) == _FREE
+            if not free or spare > 0:
+                kept.append(self._buffers[i])
+                spare -= free
+        self._buffers = kept[::-1]
+
+    @property
+    def num_bytes(self) -> int:
+        """What the pool holds, free or in use."""
+        with self._lock:
+            return sum(b.size for b in self._buffers)

@@ -1,0 +1,44 @@
+"""Threads, pools and fork hooks are made in `core/runtime` and nowhere else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+ROOT = Path(penstock.__file__).parent
+MODULES = [p for p in sorted(ROOT.rglob("*.py")) if "core/runtime/" not in p.as_posix()]
+# What makes a thread, asks which process this is, hooks into forks, or counts cores.
+OWNED = {
+    "Thread", "Timer", "ThreadPoolExecutor", "ThreadPool", "register_at_fork", "getpid", "fork", "cpu_count",
+    "sched_getaffinity", "process_cpu_count", "start_new_thread",
+}  # fmt: skip
+MODULES_OF = ("threading", "_thread", "os", "multiprocessing", "concurrent.futures", "multiprocessing.pool")
+
+
+def uses(source: str) -> Iterator[tuple[int, str]]:
+    """`(line, name)` of every use of an owned name of the standard library; `threading.Thread` as a type is none."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES_OF:
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name in OWNED)
+        elif isinstance(node, ast.Call):
+            module, _, name = ast.unparse(node.func).rpartition(".")
+            if module in MODULES_OF and name in OWNED:
+                yield node.lineno, name
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_only_the_runtime_makes_threads(path: Path) -> None:
+    found = list(uses(path.read_text()))
+    assert not found, f"{path.relative_to(ROOT)}: {found}; use penstock.core.runtime"
+
+
+def test_the_check_sees_what_it_should() -> None:
+    source = "import os\nfrom concurrent.futures import ThreadPoolExecutor\nthreading.Thread()\nos.getpid()\n"
+    assert [name for _, name in uses(source)] == ["ThreadPoolExecutor", "Thread", "getpid"]
+    assert not list(uses("import threading\nx: threading.Thread\nclass Thread: ...\nThread()"))
