@@ -42,7 +42,7 @@ def main(num_rows: int = 50_000) -> None:
     place = Path(tempfile.mkdtemp(prefix="penstock-example-"))
     criteo(place / "day.tsv", num_rows, cardinalities=5_000)
     found = TrainJob(place / "day.tsv", place / "run", presets.load("criteo"), settings={"epochs": 1}).run()
-    print(f"trained: AUC {found['auc']:.4f}")
+    print(f"trained: AUC {found.auc:.4f}")
 
     rows = raw_rows(place / "day.tsv", 1_000)
     with HttpServer(place / "run", port=0) as server:

@@ -88,9 +88,10 @@ def training_device(settings: TrainSettings) -> torch.device:
 
 
 def check(settings: TrainSettings, schema: Schema, workflow: Workflow | None, is_fitted: bool = True) -> None:
-    """Build everything once and throw it away: what cannot be trained or served is refused before the work."""
-    model = build_model(settings, schema)
-    build_dense_optimizer(settings, model)
+    """Refuse what cannot be trained or served, before the work: everything is laid out, without a weight."""
+    with torch.device("meta"):
+        model = build_model(settings, schema)
+        build_dense_optimizer(settings, model)
     check_embeddings(settings, schema, is_fitted)
     if workflow is not None:
         serving_workflow(workflow, model)

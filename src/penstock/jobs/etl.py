@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from penstock.core.artefact import check_free, staged
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines
-from penstock.data.dataset import DEFAULT_PART_SIZE
+from penstock.data.dataset import DEFAULT_PART_SIZE, Dataset
 from penstock.data.files import is_remote, local_path
 from penstock.data.finding import find
+from penstock.data.writer import WriteReport
 from penstock.etl.input_section import open_input
 from penstock.etl.workflow import Workflow
 from penstock.jobs.workflow_profile import profile_schema
@@ -31,7 +32,12 @@ class EtlResult:
     num_files: int
     seconds: float
     bad_lines: BadLines
-    schema: Schema
+    fitted: Workflow = field(repr=False, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        """Of the features."""
+        return self.fitted.output_schema
 
     @property
     def rows_per_second(self) -> float:
@@ -57,8 +63,10 @@ class EtlResult:
 class EtlJob:
     """Fits `recipe` on `inputs`, or takes the fitted workflow at `apply`, and writes the transformed rows to `output`.
 
-    The fitted workflow goes to `workflow`, beside the output by default (`OUTPUT-workflow`). Both appear together when
-    everything is written: a run that fails or is stopped leaves neither.
+    `inputs` are paths, or a data set that is open already. The fitted workflow goes to `workflow`, beside the output by
+    default (`OUTPUT-workflow`). `held_out` are rows that nothing is fitted on; they are transformed too and go to
+    `held_out_output`. All of it appears together when everything is written, the workflow last: a run that fails or is
+    stopped leaves none of it.
 
     >>> import tempfile
     >>> from penstock.data.synthetic import criteo
@@ -70,7 +78,7 @@ class EtlJob:
     (1000, <Role.CATEGORICAL: 'categorical'>, 'features-workflow')
     """
 
-    inputs: Sequence[str]
+    inputs: Sequence[str] | Dataset
     output: str
     recipe: Mapping[str, Any] | None = None
     apply: str | None = None
@@ -84,23 +92,25 @@ class EtlJob:
     num_files: int | None = None
     overwrite: bool = False
     show_progress: bool | None = None
+    held_out: Dataset | None = None
+    held_out_output: str | None = None
 
     def run(self) -> EtlResult:
-        """Do it all; nothing is read before the output is known to be free."""
-        if self.recipe is None and self.apply is None:
-            raise ParameterError("an ETL job needs a recipe to fit, or a fitted workflow to apply")
+        """Do it all; nothing is read before the output is known to be free.
+
+        Returns:
+            What was written, and the fitted workflow.
+
+        Raises:
+            ParameterError: the settings contradict one another, or an input lies inside the output.
+            OutputExistsError: something is in the way.
+        """
         place = self._workflow_place()
-        for target in (self.output, place):  # refuse before any work what would be refused at the end
-            if target is not None and not is_remote(target):
-                check_free(Path(local_path(target)), self.overwrite)
-        if not is_remote(self.output):
-            check_outside(self.inputs, local_path(self.output))
+        self._check(place)
         started = time.perf_counter()
         fitted = None if self.apply is None else Workflow.load(self.apply, engine=self.engine)
         workflow = fitted or Workflow.from_recipe(self.recipe or {}, engine=self.engine)
-        data = open_input(
-            list(self.inputs), (self.recipe or {}).get("input"), part_size=self.part_size, on_error=self.on_error
-        )
+        data = self._opened()
         with ExitStack() as stack:
             if fitted is None:
                 rows = workflow.fit_transform(data, show_progress=self.show_progress)
@@ -110,15 +120,37 @@ class EtlJob:
                 # Saved beside its place first; renamed into it when the block ends, after the data.
                 folder = stack.enter_context(staged(place, self.overwrite))
                 workflow.save(folder)
-            written = rows.to_parquet(
-                self.output, shuffle=self.shuffle, seed=self.seed, row_group_size=self.row_group_size,
-                num_files=self.num_files, overwrite=self.overwrite, engine=self.engine,
-                show_progress=self.show_progress,
-            )  # fmt: skip
+            if self.held_out is not None and self.held_out_output is not None:
+                folder = stack.enter_context(staged(self.held_out_output, self.overwrite))
+                self._write(workflow.transform(self.held_out), folder)
+            written = self._write(rows, self.output)
         bad = max(workflow.bad_lines, written.bad_lines, key=lambda found: found.count)
         seconds = time.perf_counter() - started
-        schema = workflow.output_schema
-        return EtlResult(self.output, place, written.num_rows, len(written.files), seconds, bad, schema)
+        return EtlResult(self.output, place, written.num_rows, len(written.files), seconds, bad, workflow)
+
+    def _check(self, workflow: str | None) -> None:
+        """Refuse before any work what would be refused at the end."""
+        if self.recipe is None and self.apply is None:
+            raise ParameterError("an ETL job needs a recipe to fit, or a fitted workflow to apply")
+        if (self.held_out is None) != (self.held_out_output is None):
+            raise ParameterError("held_out and held_out_output go together: rows to hold out, and where they go")
+        for target in (self.output, self.held_out_output, workflow):
+            if target is not None and not is_remote(target):
+                check_free(Path(local_path(target)), self.overwrite)
+        if not is_remote(self.output) and not isinstance(self.inputs, Dataset):
+            check_outside(self.inputs, local_path(self.output))
+
+    def _opened(self) -> Dataset:
+        if isinstance(self.inputs, Dataset):
+            return self.inputs
+        section = (self.recipe or {}).get("input")
+        return open_input(list(self.inputs), section, part_size=self.part_size, on_error=self.on_error)
+
+    def _write(self, rows: Dataset, place: str | Path) -> WriteReport:
+        return rows.to_parquet(
+            place, shuffle=self.shuffle, seed=self.seed, row_group_size=self.row_group_size, num_files=self.num_files,
+            overwrite=self.overwrite, engine=self.engine, show_progress=self.show_progress,
+        )  # fmt: skip
 
     def _workflow_place(self) -> str | None:
         if self.apply is not None:

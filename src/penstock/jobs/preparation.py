@@ -16,6 +16,7 @@ from penstock.etl import Workflow
 from penstock.etl.input_section import open_input
 from penstock.jobs import building
 from penstock.jobs.embeddings import check_embeddings
+from penstock.jobs.etl import EtlJob
 from penstock.jobs.events import DataOpened, DataPrepared, Listener
 from penstock.jobs.run_folder import RunFolder
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
@@ -75,14 +76,15 @@ class RawRows:
         listener(DataOpened(self.data))
         train, valid = split(self.data, self.valid, self.settings)
         if self.has_work:
-            workflow = Workflow.from_recipe(self.recipe, engine=self.engine)
-            write(workflow.fit_transform(train, show_progress=progress), folder.features, self.engine, progress)
-            if valid is not None:
-                write(workflow.transform(valid), folder.valid, self.engine, progress)
-            check_rows(folder.features, self.label)
-            workflow.save(folder.workflow, overwrite=True)
+            held_out_output = None if valid is None else str(folder.valid)
+            job = EtlJob(
+                train, str(folder.features), recipe=self.recipe, workflow=str(folder.workflow), engine=self.engine,
+                overwrite=True, show_progress=progress, held_out=valid, held_out_output=held_out_output,
+            )  # fmt: skip
+            workflow = job.run().fitted
         else:
             workflow = Workflow.load(folder.workflow, engine=self.engine)
+        check_rows(folder.features, self.label)
         listener(DataPrepared(Dataset(folder.features), workflow))
         held_out = None if valid is None else folder.valid
         return Prepared(folder.features, held_out, workflow, self.label, valid, is_raw=True)
@@ -111,9 +113,9 @@ class ReadyFeatures:
         is_split = self.valid is None and self.settings.valid_share > 0
         if self.has_work:
             train, held_out = split(self.data, None, self.settings)
-            write(train, folder.features, None, progress)
             assert held_out is not None
-            write(held_out, folder.valid, None, progress)
+            for rows, place in ((train, folder.features), (held_out, folder.valid)):
+                rows.to_parquet(place, overwrite=True, show_progress=progress)
         features, valid = (folder.features, folder.valid) if is_split else (self.source, self.valid_source)
         check_rows(features, self.label)
         listener(DataPrepared(as_dataset(features), self.workflow))
@@ -127,10 +129,6 @@ def split(data: Dataset, valid: Dataset | None, settings: TrainSettings) -> tupl
         return data, valid
     train, held_out = data.split([1 - settings.valid_share, settings.valid_share], seed=settings.seed)
     return train, held_out
-
-
-def write(rows: Dataset, place: Path, engine: Any, progress: bool | None) -> None:
-    rows.to_parquet(place, overwrite=True, engine=engine, show_progress=progress)
 
 
 def check_rows(features: Any, label: str) -> None:

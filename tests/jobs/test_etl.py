@@ -1,0 +1,77 @@
+"""An ETL job writes features, held-out rows and workflow together, or nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from penstock import Dataset, Workflow
+from penstock.core.errors import DataError, OutputExistsError, ParameterError
+from penstock.data.partition import FramePartition
+from penstock.jobs import EtlJob
+
+RECIPE = {
+    "recipe": 1,
+    "nodes": {"cats": {"columns": ["user"], "ops": ["Categorify"]}, "label": {"columns": ["click"]}},
+    "output": ["cats", "label"],
+}
+ROWS = pl.DataFrame({"user": ["a", "b", "a", "c"], "click": [0, 1, 1, 0]})
+
+
+class Broken(FramePartition):
+    """Rows on a disk that fails."""
+
+    def read(self, columns=None) -> pl.DataFrame:
+        raise DataError("the disk is gone")
+
+
+def broken() -> Dataset:
+    return Dataset.from_partitions([Broken(ROWS)], Dataset(ROWS).schema)
+
+
+def job(place: Path, **more) -> EtlJob:
+    return EtlJob(Dataset(ROWS), str(place / "features"), recipe=RECIPE, show_progress=False, **more)
+
+
+def test_held_out_rows_go_through_the_workflow_and_teach_it_nothing(tmp_path: Path) -> None:
+    held_out = Dataset({"user": ["c", "unseen"], "click": [1, 0]})
+    result = job(tmp_path, held_out=held_out, held_out_output=str(tmp_path / "valid")).run()
+    alone = job(tmp_path / "alone").run()
+    assert result.num_rows == 4 and result.schema == alone.schema
+    assert Dataset(tmp_path / "features").to_polars().equals(Dataset(tmp_path / "alone" / "features").to_polars())
+    expected = Workflow.load(str(result.workflow)).transform(held_out).to_polars()
+    assert Dataset(tmp_path / "valid").to_polars().equals(expected)
+    assert result.fitted.output_schema == Workflow.load(str(result.workflow)).output_schema
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the disk is gone"):
+        job(tmp_path, held_out=broken(), held_out_output=str(tmp_path / "valid")).run()
+    with pytest.raises(DataError, match="the disk is gone"):
+        EtlJob(broken(), str(tmp_path / "features"), recipe=RECIPE, show_progress=False).run()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_keeps_what_was_there(tmp_path: Path) -> None:
+    job(tmp_path, held_out=Dataset(ROWS), held_out_output=str(tmp_path / "valid")).run()
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(DataError, match="the disk is gone"):
+        job(tmp_path, held_out=broken(), held_out_output=str(tmp_path / "valid"), overwrite=True).run()
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_what_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="go together"):
+        job(tmp_path, held_out=Dataset(ROWS)).run()
+    (tmp_path / "valid").mkdir()
+    (tmp_path / "valid" / "notes.txt").write_text("mine")
+    with pytest.raises(OutputExistsError, match="valid exists already"):
+        job(tmp_path, held_out=broken(), held_out_output=str(tmp_path / "valid")).run()
+
+
+def test_the_result_is_plain_data_too(tmp_path: Path) -> None:
+    found = job(tmp_path).run().to_dict()
+    assert (found["rows"], found["bad_lines"], found["first_bad_line"]) == (4, 0, None)
+    assert [column["name"] for column in found["columns"]] == ["user", "click"]
