@@ -381,7 +381,7 @@ def test_a_broken_sample_costs_its_own_rows_and_one_dense_step() -> None:
 
 def test_settings_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(slots_of(SCHEMA, 4), SGD())
-    with pytest.raises(ParameterError, match="holds FusedEmbeddings of its own"):
+    with pytest.raises(ParameterError, match="holds embeddings of its own"):
         quick(Clicks(), loader(), store)
     with pytest.raises(ParameterError, match=r"fit\.compile is for embeddings on the device"):
         quick(MLP(SCHEMA, 4), loader(layout="dict"), store, compile=True)

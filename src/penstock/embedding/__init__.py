@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.embedding.optimizers import FTRL, SGD, Adagrad, Adam, LazyAdam, Optimizer, RowWiseAdam
     from penstock.embedding.parameter_tables import EmbeddingTables
     from penstock.embedding.policies import Admission, Eviction, MemoryBudgetError
+    from penstock.embedding.protocol import Embeddings
     from penstock.embedding.ray_store import RayStore, ShardRestartedWarning, StoreTimeoutError
     from penstock.embedding.schedules import CosineDecay, ExponentialDecay, Warmup
     from penstock.embedding.slots import EmbeddingConfig, HashStack, Init, SlotConfig
@@ -36,6 +37,7 @@ __all__ = [  # noqa: RUF022
     "EmbeddingConfig",
     "EmbeddingStore",
     "EmbeddingTables",
+    "Embeddings",
     "Eviction",
     "ExponentialDecay",
     "FTRL",
@@ -79,6 +81,7 @@ _WHERE = {
     "Eviction": "policies",
     "MemoryBudgetError": "policies",
     "SecondWriterError": "locks",
+    "Embeddings": "protocol",
     "Lookup": "lookup",
     "EmbeddingStore": "store",
     "Store": "store",

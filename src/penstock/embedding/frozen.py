@@ -10,11 +10,40 @@ from torch import Tensor
 
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
-from penstock.embedding.fused.embeddings import FusedEmbeddings
 from penstock.embedding.fused.ids import Ids
+from penstock.embedding.fused.row_home import RowHome
+from penstock.embedding.fused.table_lookup import TableLookup
+from penstock.embedding.fused.table_module import TableModule
 
 
-class FrozenEmbeddings(FusedEmbeddings):
+class RowsAndZeros(RowHome):
+    """Every row on the device and one more, of zeros, to which ids outside their table go."""
+
+    joint = True
+
+    def rows_on_device(self, total: int) -> int:
+        return total + 1
+
+    def locate(self, tables: TableModule, ids: Ids, given: Any, training: bool) -> tuple[Ids, Any]:
+        places, singles, lists = tables.table_places(ids.bags), ids.singles, ids.lists
+        rows, width = singles.shape
+        nothing = len(tables.weight) - 1
+        singles = _rows_of(singles, places[:width], nothing)
+        if lists is not None and rows:
+            values, offsets, weights = lists
+            counts = offsets[::rows].diff()  # of each list column
+            own = places[width:].repeat_interleave(counts, 0, output_size=len(values))
+            lists = _rows_of(values, own, nothing), offsets, weights
+        return ids._replace(singles=singles, lists=lists), None
+
+
+def _rows_of(ids: Tensor, places: Tensor, nothing: int) -> Tensor:
+    """Rows of the weight; `nothing` for ids that have none."""
+    ids = ids.long()
+    return torch.where((ids < 0) | (ids >= places[:, 1]), nothing, ids + places[:, 0])
+
+
+class FrozenEmbeddings(TableModule):
     """`FusedEmbeddings` without optimizer state, which nothing trains: what a saved model predicts with.
 
     An id outside its table is one that training has not seen: its embedding is zeros, as it is in a store. The other
@@ -25,6 +54,7 @@ class FrozenEmbeddings(FusedEmbeddings):
         dim, pooling, dtype: as `FusedEmbeddings` has them.
 
     >>> from penstock import ColumnSchema
+    >>> from penstock.embedding import FusedEmbeddings
     >>> trained = FusedEmbeddings(Schema([ColumnSchema("user", "int64", role="categorical", cardinality=5)]), dim=2)
     >>> description, weights = FrozenEmbeddings.of(trained, trained.schema)
     >>> frozen = FrozenEmbeddings(trained.schema, **description["arguments"])
@@ -35,17 +65,19 @@ class FrozenEmbeddings(FusedEmbeddings):
     [[[0.0, 0.0]]]
     """
 
+    updates_in_backward = False
+
     def __init__(
         self, tables: Schema, dim: int = 16, *, pooling: str = "sum", dtype: str | torch.dtype = "float32"
     ) -> None:
-        super().__init__(tables, dim, pooling=pooling, dtype=dtype, optimizer="sgd", scale=0.0)
+        super().__init__(tables, dim, RowsAndZeros(), pooling=pooling, dtype=dtype, optimizer="sgd", scale=0.0)
         for name in ("steps", "rates"):  # of training
             self.register_buffer(name, getattr(self, name), persistent=False)
         self.weight.zero_()
         self.eval()
 
     @staticmethod
-    def of(tables: FusedEmbeddings, schema: Schema) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def of(tables: TableModule, schema: Schema) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `from_config` builds frozen tables from, and their weights in host memory.
 
         `schema` names the columns of the tables, in their order.
@@ -61,35 +93,21 @@ class FrozenEmbeddings(FusedEmbeddings):
         description = {"class": "FrozenEmbeddings", "schema": sized.to_dict(), "arguments": arguments}
         return description, {"weight": tables.state_dict()["weight"].detach().cpu().contiguous()}
 
+    @property
+    def capturable(self) -> bool:
+        """Nothing here is trained, in a graph or out of one."""
+        return False
+
     def forward(self, ids: Any, dense: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None) -> Tensor:
-        """See `FusedEmbeddings.forward`."""
+        """See `FusedEmbeddings.forward`. Nothing here is compiled: services should start fast."""
         with torch.no_grad():
-            return super().forward(ids, dense, sample_weights)
+            return self.embedded(ids, dense, sample_weights)
 
-    def look_up(self, ids: Ids, dense: Tensor | None, training: bool) -> tuple[Tensor, Any]:
-        places, singles, lists = self._table_places(ids.bags), ids.singles, ids.lists
-        rows, width = singles.shape
-        singles = self._rows_of(singles, places[:width])
-        if lists is not None and rows:
-            values, offsets, weights = lists
-            counts = offsets[::rows].diff()  # of each list column
-            own = places[width:].repeat_interleave(counts, 0, output_size=len(values))
-            lists = self._rows_of(values, own), offsets, weights
-        return super().look_up(ids._replace(singles=singles, lists=lists), dense, training=False)
-
-    def _rows_of(self, ids: Tensor, places: Tensor) -> Tensor:
-        """Rows of the weight; its last one for ids that have none."""
-        ids, nothing = ids.long(), len(self.weight) - 1
-        return torch.where((ids < 0) | (ids >= places[:, 1]), nothing, ids + places[:, 0])
-
-    def _keep_from_compiler(self) -> None:
-        pass  # nothing here is compiled, and services should start fast
-
-    def _rows_on_device(self) -> int:
-        return super()._rows_on_device() + 1  # the last is zeros
-
-    def _places(self, bags: tuple[int, ...]) -> Tensor:
-        return self._joint_places(bags)
+    def lookup(self, batch: Mapping[str, Any], train: bool = False) -> TableLookup:
+        """Embeddings by column."""
+        if train:
+            raise ParameterError("FrozenEmbeddings are not trained; look up with train=False")
+        return super().lookup(batch, train=False)
 
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

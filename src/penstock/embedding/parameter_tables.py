@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
 from penstock.core.params import BOOL, OneOf, Real, check_all
 from penstock.core.schema import Role, Schema
+from penstock.embedding.fused.table_lookup import TableLookup
+from penstock.embedding.module_files import load_module, save_module
 from penstock.embedding.slots import DIM
 
 POOLINGS = ("sum", "mean", "sqrt_n")
@@ -28,6 +31,8 @@ class EmbeddingTables(nn.Module):
     >>> EmbeddingTables(schema, dim=4)({"user": torch.tensor([3, 9])}).shape
     torch.Size([2, 1, 4])
     """
+
+    on_host = updates_in_backward = capturable = False
 
     def __init__(
         self, schema: Schema, dim: int = 16, *, pooling: str = "sum", sparse: bool = False, scale: float = 0.01
@@ -51,6 +56,11 @@ class EmbeddingTables(nn.Module):
         starts = torch.tensor([0, *self.sizes], dtype=torch.int64).cumsum(0)
         self.register_buffer("starts", starts, persistent=False)
 
+    @property
+    def dims(self) -> dict[str, int]:
+        """The width of each column's embeddings."""
+        return dict.fromkeys(self.names, self.dim)
+
     def config(self) -> dict[str, Any]:
         """Plain data from which `penstock.nn.from_config` builds the same tables, without their weights."""
         return {"class": "EmbeddingTables", "schema": self.schema.to_dict(), "arguments": self._arguments}
@@ -63,6 +73,34 @@ class EmbeddingTables(nn.Module):
             rows = [self._rows(i, features[name]) for i, name in enumerate(self.names)]
             return nn.functional.embedding(torch.stack(rows, 1), self.weight, sparse=self.sparse)
         return torch.stack([self._column(i, features[name]) for i, name in enumerate(self.names)], 1)
+
+    # The protocol `Embeddings`, by hand.
+
+    def lookup(self, batch: Mapping[str, Any], train: bool = True) -> TableLookup:
+        """Embeddings by column; those of a training look-up are part of torch's graph."""
+        with torch.set_grad_enabled(train):
+            found = self(batch).flatten(1)
+        return TableLookup(self.names, found, None, found if train else None)
+
+    def update(self, lookup: TableLookup, gradients: Mapping[str, Any], scale: float = 1.0) -> None:
+        """Add to the gradient of the weight, divided by `scale`: a torch optimizer steps it."""
+        gradient, found = lookup.gradient(gradients), lookup.take()
+        found.backward(gradient / scale)
+
+    def save(self, path: str | Path, overwrite: bool = False, base: str | Path | None = None) -> None:
+        """Write the weights as a folder; always whole, whatever `base` is."""
+        save_module(self, path, overwrite)
+
+    def load(self, path: str | Path) -> None:
+        """Replace the weights by what `save` wrote."""
+        load_module(self, path)
+
+    def stats(self) -> dict[str, Any]:
+        """Plain figures: rows, and bytes of the weights."""
+        return {"rows": sum(self.sizes), "bytes": self.weight.numel() * self.weight.element_size()}
+
+    def close(self) -> None:
+        """Nothing is held open."""
 
     def _rows(self, number: int, ids: Any) -> Tensor:
         """Row numbers in the joint table, on its device; an id beyond its table must not read from the next one."""

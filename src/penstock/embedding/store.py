@@ -28,10 +28,22 @@ _POSITIVE = Satisfies(lambda v: isinstance(v, (int, float)) and 0 < v < float("i
 
 
 class EmbeddingStore(ABC):
-    """What every store does; the training context and the models know no more than this."""
+    """What every store does: the protocol `Embeddings` for rows on the host, and `clear`."""
 
     config: EmbeddingConfig
     optimizer: Optimizer | None
+    on_host = True
+    updates_in_backward = capturable = False
+
+    @property
+    def names(self) -> list[str]:
+        """The slots, in order."""
+        return self.config.names
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """The width of each slot's embeddings."""
+        return {slot.name: slot.dim for slot in self.config}
 
     @abstractmethod
     def lookup(self, batch: Mapping[str, Any], train: bool = True) -> Lookup:

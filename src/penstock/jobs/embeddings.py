@@ -54,8 +54,6 @@ def build_embeddings(settings: TrainSettings, schema: Schema, device: torch.devi
 
 def count_rows(store: Any) -> int:
     """Rows that a store or tables hold."""
-    if isinstance(store, FusedEmbeddings):
-        return sum(store.sizes.values())
     return 0 if store is None else store.stats()["rows"]
 
 

@@ -31,6 +31,7 @@ class TrainBatch:
     masks: dict[str, Tensor] = field(default_factory=dict)
     position: Any = None  # the loader's state after this batch
     lookup: Any = None
+    dims: dict[str, int] = field(default_factory=dict)  # of the columns in the packed leaf, in order
     leaves: dict[str, Tensor] = field(default_factory=dict)  # what collects gradients: "" is the packed leaf
 
 

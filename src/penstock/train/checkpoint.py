@@ -8,6 +8,7 @@ side is written last and names the store's by its checksum: whatever moment a pr
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from penstock.core import artefact
 from penstock.core.errors import ArtefactError, ParameterError
 from penstock.core.params import Int, check_all
 from penstock.embedding.locks import write_lock
-from penstock.embedding.store import EmbeddingStore
+from penstock.embedding.protocol import is_on_host
 from penstock.train import distributed
 from penstock.train.state import random_state, read_state, set_random_state, write_state
 
@@ -94,18 +95,18 @@ class Checkpointer:
             self._prune()
 
     def _save_store(self, ctx: Training) -> dict[str, str] | None:
-        if not isinstance(ctx.store, EmbeddingStore):
+        if not is_on_host(ctx.embeddings):
             return None
         place = self._place("store", ctx.steps)
         whole = self._base is None or self._since_full + 1 >= self.full_every or self._base == place
         if self.full_every == 1 or whole:
-            ctx.store.save(place, overwrite=True)
+            ctx.embeddings.save(place, overwrite=True)
             self._since_full = 0
         else:
-            ctx.store.save(place, overwrite=True, base=self._base)
+            ctx.embeddings.save(place, overwrite=True, base=self._base)
             self._since_full += 1
         self._base = place
-        return {"path": place.name, "manifest": artefact.checksum(place / artefact.MANIFEST)}
+        return {"path": place.name, "manifest": _checksum(place)}
 
     def _prune(self) -> None:
         """Delete what is older than the last `keep`, but not the stores that later ones build on."""
@@ -117,7 +118,7 @@ class Checkpointer:
             needed |= _chain(self._place("store", step))
         for path in self.directory.glob("store-*"):
             if path.name not in needed:
-                shutil.rmtree(path, ignore_errors=True)
+                path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
         for path in self.directory.glob(".*.partial"):  # of a process that was killed while it wrote
             shutil.rmtree(path, ignore_errors=True)
 
@@ -146,18 +147,17 @@ class Checkpointer:
         return about["extra"]
 
     def _load_store(self, ctx: Training, named: Mapping[str, str] | None, place: Path) -> None:
-        if not isinstance(ctx.store, EmbeddingStore):
+        if not is_on_host(ctx.embeddings):
             return
         if named is None:
             raise ArtefactError(f"{place} was saved without a store, and this training has one")
         store = place.parent / named["path"]
-        manifest = store / artefact.MANIFEST
-        if not manifest.is_file():
+        if not store.exists():
             raise ArtefactError(f"{place} belongs to the store checkpoint {store}, which is not there; copy it along")
-        if artefact.checksum(manifest) != named["manifest"]:
+        if _checksum(store) != named["manifest"]:
             raise ArtefactError(f"{store} is not the store checkpoint that {place} was saved with")
         if distributed.rank() == 0:
-            ctx.store.load(store)
+            ctx.embeddings.load(store)
         distributed.barrier()
         self._base, self._since_full = store, len(_chain(store)) - 1
 
@@ -226,8 +226,19 @@ def _read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
+def _checksum(saved: Path) -> str:
+    """That of an artefact's manifest; of whatever else embeddings of one's own have written, that of its files."""
+    if (saved / artefact.MANIFEST).is_file():
+        return artefact.checksum(saved / artefact.MANIFEST)
+    files = [saved] if saved.is_file() else sorted(path for path in saved.rglob("*") if path.is_file())
+    parts = [f"{path.relative_to(saved.parent)} {artefact.checksum(path)}" for path in files]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
 def _chain(store: Path) -> set[str]:
     """The names of a store checkpoint and those it builds on."""
+    if not (store / "store.json").is_file():
+        return {store.name} if store.exists() else set()
     names: set[str] = set()
     while (store / "store.json").is_file() and store.name not in names:
         names.add(store.name)

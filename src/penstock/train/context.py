@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from penstock.core.errors import PenstockError
 from penstock.core.params import CALLABLE, NONE, Instance, Int, Real, Satisfies, check_all
-from penstock.embedding.fused.embeddings import FusedEmbeddings
-from penstock.embedding.store import EmbeddingStore
+from penstock.embedding.protocol import Embeddings, is_on_host, updates_in_backward
 from penstock.train import distributed
 from penstock.train.batch import TrainBatch
 from penstock.train.feeder import Feeder, Source, check_columns
@@ -23,7 +22,7 @@ from penstock.train.transfer import Transfer
 
 
 class TrainContext:
-    """Trains `model` and the embeddings in `store` together.
+    """Trains `model` and its `embeddings` together.
 
     Look-ups of coming batches and updates of past ones run on a thread beside the dense step. At most `staleness`
     batches are in flight: with 1 every look-up sees all updates before it (exact, the same bits on every run); with k
@@ -32,8 +31,8 @@ class TrainContext:
 
     Args:
         model: called as `model(dense, embeddings)`; those of `penstock.nn`, or any module with that signature.
-        store: of `penstock.embedding`; or an `nn.Module` that makes embeddings from ids on the device
-            (`EmbeddingTables`), whose parameters the dense optimizer steps; or None without categories.
+        embeddings: any `penstock.embedding.Embeddings`: a store, tables on the device, your own; or an `nn.Module` that
+            makes embeddings from ids, whose parameters the dense optimizer steps; or None without categories.
         dense_optimizer: a torch optimizer; None where nothing is trained.
         staleness: most batches in flight.
         loss_fn: what `ctx.loss(output, labels)` computes; binary cross-entropy of logits by default.
@@ -64,7 +63,7 @@ class TrainContext:
     def __init__(
         self,
         model: nn.Module,
-        store: Source,
+        embeddings: Source,
         dense_optimizer: torch.optim.Optimizer | None,
         *,
         staleness: int = 1,
@@ -76,10 +75,12 @@ class TrainContext:
         exit_timeout: float = 60.0,
     ) -> None:
         optimizers = NONE | Instance(torch.optim.Optimizer, "a torch optimizer")
-        stores = NONE | Instance((EmbeddingStore, nn.Module), "an embedding store, or a module that makes embeddings")
+        homes = NONE | Instance(
+            (Embeddings, nn.Module), "embeddings (penstock.embedding.Embeddings), or a module that makes them"
+        )
         constraints = {
             "model": Instance(nn.Module, "a torch module"),
-            "store": stores,
+            "embeddings": homes,
             "dense_optimizer": optimizers,
             "staleness": Int(min=1),
             "loss_fn": NONE | CALLABLE,
@@ -89,20 +90,20 @@ class TrainContext:
         }
         check_all(locals(), constraints, "TrainContext")
         self.device = torch.device(device) if device is not None else _device_of(model)
-        self.store, self.dense_optimizer, self.staleness = store, dense_optimizer, staleness
+        self.embeddings, self.dense_optimizer, self.staleness = embeddings, dense_optimizer, staleness
         self.loss = loss_fn or nn.functional.binary_cross_entropy_with_logits
         self.grad_scaler, self.autocast, self.scheduler = grad_scaler, autocast, scheduler
         self.exit_timeout = exit_timeout
-        self.tables = store.to(self.device) if isinstance(store, nn.Module) else None
+        self.tables: Any = None if embeddings is None or is_on_host(embeddings) else embeddings.to(self.device)
         self.module = model.to(self.device)
         self.world = distributed.world_size()
         self.model = distributed.wrapped(self.module, self.device)
         self.module = getattr(self.model, "module", self.model) if self.world > 1 else self.module
         self._network_tables = None if self.tables is None else distributed.wrapped(self.tables, self.device)
-        check_columns(self.module, store)
+        check_columns(self.module, embeddings)
         self._transfer = Transfer(self.device)
         self.timings = Timings()
-        self._feeder = Feeder(self.module, store, self._transfer, staleness, self.timings)
+        self._feeder = Feeder(self.module, embeddings, self._transfer, staleness, self.timings)
         self._pipeline: Pipeline | None = None
         self._evaluations: set[Pipeline] = set()
         self._late_error: Exception | None = None
@@ -211,12 +212,12 @@ class TrainContext:
         if batch is None:
             raise PenstockError("backward needs a forward pass first: output, labels = ctx.forward(batch)")
         scaler = self.grad_scaler
-        if isinstance(self.tables, FusedEmbeddings):  # its backward pass is its update
+        if updates_in_backward(self.tables):  # its backward pass is its update
             self.tables.loss_scale = 1.0 if scaler is None else scaler.scale(torch.ones((), device=self.device))
         with self.timings.timed("backward"):
             (loss if scaler is None else scaler.scale(loss)).backward()
         scale = 1.0 if scaler is None else float(scaler.get_scale())
-        gradients, dropped = embedding_gradients(batch.leaves, self._feeder.dims), []
+        gradients, dropped = embedding_gradients(batch.leaves, batch.dims), []
         # A scaler needs the answer now, and a GPU finds it fast. Else the store will find out: it reads them anyway.
         look_now = batch.lookup is not None and (scaler is not None or self.device.type != "cpu")
         if look_now:
@@ -235,17 +236,18 @@ class TrainContext:
         self, batch: TrainBatch, gradients: dict[str, Tensor], scale: float, outcome: Outcome, wait: bool
     ) -> None:
         """Order the update; what it drops is counted, and told to `outcome`."""
-        lookup, ready, transfer, store = batch.lookup, self._transfer.mark(), self._transfer, self.store
+        lookup, ready, transfer = batch.lookup, self._transfer.mark(), self._transfer
+        home: Any = self.embeddings
         batch.lookup, batch.embeddings, batch.leaves = None, None, {}
         pipeline, share = self._pipeline, scale * self.world  # divided by the workers, as the model's gradients are
-        assert pipeline is not None and isinstance(store, EmbeddingStore)
+        assert pipeline is not None
 
         def update() -> None:
-            before = dropped_counts(store)
+            before = dropped_counts(home)
             arrived = transfer.to_host(gradients, ready)
             with self.timings.timed("update"):
-                store.update(lookup, arrived, scale=share)
-            dropped = [name for name, count in dropped_counts(store).items() if count > before.get(name, 0)]
+                home.update(lookup, arrived, scale=share)
+            dropped = [name for name, count in dropped_counts(home).items() if count > before.get(name, 0)]
             for name in dropped:
                 self.dropped_gradients[name] = self.dropped_gradients.get(name, 0) + 1
             outcome._dropped = dropped

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from penstock.core.errors import ParameterError
 from penstock.core.params import NONE, Satisfies, check_all
 from penstock.embedding.cached.in_flight import prefetched
-from penstock.embedding.fused.embeddings import FusedEmbeddings
+from penstock.embedding.protocol import updates_in_backward
 from penstock.metrics import Meter
 from penstock.nn.base import Model
 from penstock.train import distributed
@@ -26,14 +26,14 @@ _WAYS = ("fused", "capturable", "foreach")  # of an optimizer to step: this mach
 
 
 def trains_on_device(model: Any, store: Any) -> bool:
-    """Whether the embeddings are `FusedEmbeddings`: in the model, or given beside it."""
-    holds = isinstance(model, nn.Module) and any(isinstance(m, FusedEmbeddings) for m in model.modules())
+    """Whether the backward pass is the embeddings' update: of those in the model, or of those given beside it."""
+    holds = isinstance(model, nn.Module) and any(updates_in_backward(m) for m in model.modules())
     if holds and store is not None:
         raise ParameterError(
-            "the model holds FusedEmbeddings of its own, which train themselves, and fit was given a store as well; "
+            "the model holds embeddings of its own, which train themselves, and fit was given a store as well; "
             "leave the store out, or take the tables out of the model"
         )
-    return holds or isinstance(store, FusedEmbeddings)
+    return holds or updates_in_backward(store)
 
 
 class DeviceLoop:
@@ -42,12 +42,12 @@ class DeviceLoop:
     The names that a checkpoint reads (`module`, `tables`, `steps`, …) are those of `TrainContext`.
     """
 
-    store = None
+    embeddings = None  # on the host there are none
 
     def __init__(
         self,
         model: nn.Module,
-        tables: FusedEmbeddings | None,
+        tables: Any,
         optimizer: torch.optim.Optimizer | None,
         *,
         scheduler: Any = None,
@@ -227,7 +227,7 @@ class DeviceLoop:
         return DeviceReader(schema, self.device, names, continuous)
 
 
-def _check(model: nn.Module, tables: FusedEmbeddings | None, device: Any) -> None:
+def _check(model: nn.Module, tables: Any, device: Any) -> None:
     if distributed.active():
         raise ParameterError(
             "FusedEmbeddings belong to one process: under torch.distributed each worker would train tables of its own. "

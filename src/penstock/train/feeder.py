@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from penstock.core.errors import ParameterError, suggest
 from penstock.core.schema import Role, Schema
+from penstock.embedding.protocol import Embeddings, is_on_host
 from penstock.embedding.slots import Init, SlotConfig
-from penstock.embedding.store import EmbeddingStore
-from penstock.train.batch import TrainBatch, to_device, training_batch
+from penstock.train.batch import TrainBatch, as_tensor, to_device, training_batch
 from penstock.train.pipeline import Pipeline
 from penstock.train.timing import Timings
 from penstock.train.transfer import Transfer
 
-Source = EmbeddingStore | nn.Module | None
+Source = Embeddings | nn.Module | None
 
 
 def slots_of(schema: Schema, dim: int, pooling: str = "mean", init: Init | None = None) -> list[SlotConfig]:
@@ -37,16 +36,15 @@ class Feeder:
     """Makes the pipelines of a training context."""
 
     def __init__(
-        self, model: nn.Module, store: Source, transfer: Transfer, staleness: int, timings: Timings | None = None
+        self, model: nn.Module, embeddings: Source, transfer: Transfer, staleness: int, timings: Timings | None = None
     ) -> None:
         self.timings = timings or Timings()
-        self.model, self.store, self.transfer, self.staleness = model, store, transfer, staleness
-        slots = store.config if isinstance(store, EmbeddingStore) else ()
-        # The pooled slots and their widths, in the order in which they lie side by side.
-        self.dims: dict[str, int] = {slot.name: slot.dim for slot in slots if slot.length is None}
-        # Whether the model can read the packed embeddings as they lie: all slots pooled, as wide, in the model's order.
-        same = len(set(self.dims.values())) == 1 and getattr(model, "categorical", None) == list(self.dims)
-        self._stacked = same and all(slot.length is None for slot in slots)
+        self.model, self.transfer, self.staleness = model, transfer, staleness
+        self.embeddings: Any = embeddings
+        self._on_host = is_on_host(embeddings)
+        self.dims: dict[str, int] = dict(embeddings.dims) if self._on_host else {}  # type: ignore[union-attr]
+        # Whether the model can read packed embeddings as they lie: all as wide, in the model's order.
+        self._same = len(set(self.dims.values())) == 1 and getattr(model, "categorical", None) == list(self.dims)
 
     def pipeline(self, loader: Any, training: bool) -> Pipeline:
         """A pipeline over the loader's batches."""
@@ -55,16 +53,15 @@ class Feeder:
         if schema is None:
             raise ParameterError("neither the model nor the loader has a schema that says which columns are numbers")
         continuous = schema.select(roles="continuous").names
-        store = self.store
-        slots = store.config.names if isinstance(store, EmbeddingStore) else schema.select(roles="categorical").names
+        columns_of_ids = list(self.dims) if self._on_host else schema.select(roles="categorical").names
         position = getattr(loader, "state_dict", None) if training else None
 
         def prepare(raw: Any) -> TrainBatch:
             with self.timings.timed("prepare" if training else None):
-                batch = training_batch(raw, columns, continuous, slots)
+                batch = training_batch(raw, columns, continuous, columns_of_ids)
                 batch.position = position() if position is not None else None
                 batch.dense, batch.labels = self.transfer.to_device(batch.dense), self.transfer.to_device(batch.labels)
-                if isinstance(store, nn.Module):
+                if not self._on_host:
                     batch.ids = to_device(batch.ids, self.transfer.device)
             return self.look_up(batch, training)
 
@@ -74,25 +71,30 @@ class Feeder:
 
     def look_up(self, batch: TrainBatch, training: bool) -> TrainBatch:
         """Fill in the embeddings: one packed leaf where the model can read it as it lies, else one view a slot."""
-        if not isinstance(self.store, EmbeddingStore):
+        if not self._on_host:
             return batch
         with self.timings.timed("lookup" if training else None):
-            found = self.store.lookup(batch.ids, train=training)
-        packed, move = torch.from_numpy(found.packed), self.transfer.to_device
+            found = self.embeddings.lookup(batch.ids, train=training)
         batch.lookup = found if training else None
-        if self._stacked:
-            leaf = move(packed.view(len(packed), len(self.dims), -1)).requires_grad_(training)
-            batch.leaves, batch.embeddings = {"": leaf}, leaf
-            return batch
-        leaf = move(packed).requires_grad_(training)
-        # split, not slices: its backward pass joins the parts once instead of adding one full-width array a slot
-        views = leaf.split(list(self.dims.values()), 1) if self.dims else ()
-        batch.leaves, batch.embeddings = {"": leaf} if self.dims else {}, dict(zip(self.dims, views, strict=True))
-        for name in found.masks:
-            own = move(torch.from_numpy(found[name])).requires_grad_(training)
-            batch.leaves[name] = batch.embeddings[name] = own
-        batch.masks = move({name: torch.from_numpy(mask) for name, mask in found.masks.items()})
+        masks, packed = getattr(found, "masks", {}), getattr(found, "packed", None)
+        batch.dims = {} if packed is None else {name: dim for name, dim in self.dims.items() if name not in masks}
+        batch.leaves, batch.embeddings = {}, {}
+        if batch.dims:
+            leaf = self._leaf(packed, training)
+            batch.leaves[""] = leaf
+            if self._same and not masks:
+                batch.embeddings = leaf.view(len(leaf), len(self.dims), -1)
+                return batch
+            # split, not slices: its backward pass joins the parts once instead of adding one full-width array a slot
+            batch.embeddings = dict(zip(batch.dims, leaf.split(list(batch.dims.values()), 1), strict=True))
+        for name in self.dims:
+            if name not in batch.dims:
+                batch.leaves[name] = batch.embeddings[name] = self._leaf(found[name], training)
+        batch.masks = self.transfer.to_device({name: as_tensor(mask) for name, mask in masks.items()})
         return batch
+
+    def _leaf(self, values: Any, training: bool) -> Tensor:
+        return self.transfer.to_device(as_tensor(values)).requires_grad_(training)
 
     def arrived(self, batch: TrainBatch) -> None:
         """The loop takes a batch over."""
@@ -100,22 +102,21 @@ class Feeder:
             self.transfer.used_here(tensor)
 
 
-def check_columns(model: nn.Module, store: Source) -> None:
+def check_columns(model: nn.Module, embeddings: Source) -> None:
     """Every category the model reads must have embeddings, of the width it expects."""
-    wanted = getattr(model, "categorical", None)
-    if wanted is None or isinstance(store, nn.Module):
+    wanted, dim = getattr(model, "categorical", None), getattr(model, "embedding_dim", None)
+    if wanted is None:
         return
-    if store is None:
+    if embeddings is None:
         if wanted:
             raise ParameterError(f"the model reads embeddings of {wanted[0]!r}, so it needs a store")
         return
-    known: Mapping[str, Any] = {slot.name: slot for slot in store.config}
+    if not is_on_host(embeddings):
+        return
+    known: Mapping[str, int] = embeddings.dims  # type: ignore[assignment]
     for name in wanted:
         if name not in known:
             hint = suggest(name, known, "slots")
             raise ParameterError(f"the model reads embeddings of {name!r}, and the store has no such slot{hint}")
-        if known[name].dim != model.embedding_dim:
-            raise ParameterError(
-                f"slot {name!r} has dim={known[name].dim}, the model embedding_dim={model.embedding_dim}; "
-                "they must agree"
-            )
+        if known[name] != dim:
+            raise ParameterError(f"slot {name!r} has dim={known[name]}, the model embedding_dim={dim}; they must agree")

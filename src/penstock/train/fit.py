@@ -41,7 +41,7 @@ _CONSTRAINTS = {
 def fit(
     model: nn.Module,
     loader: Any,
-    store: Source = None,
+    embeddings: Source = None,
     *,
     dense_optimizer: torch.optim.Optimizer | None = None,
     epochs: int = 1,
@@ -67,12 +67,12 @@ def fit(
 
     Where the embeddings live decides how. In a store (`penstock.embedding`): the model is `model(dense, embeddings)`,
     and look-ups and updates run beside it, as in `TrainContext`. In `FusedEmbeddings` (or `CachedEmbeddings`), given in
-    the place of the store or held by a model `model(ids, numbers)`: everything stays on the model's device. There the
+    their place or held by a model `model(ids, numbers)`: everything stays on the model's device. There the
     step is compiled and captured as a CUDA graph where shapes allow, figures are added up on the device, and the host
     waits for it only to make a record.
 
     Args:
-        model, store, staleness, loss_fn, grad_scaler, autocast, scheduler, device: see `TrainContext`. `staleness` is
+        model, embeddings, staleness, loss_fn, grad_scaler, autocast, scheduler, device: see `TrainContext`. `staleness` is
             the store's; fused tables are always exact.
         loader: training batches; one of `penstock.loader` for checkpoints.
         dense_optimizer: Adam with a rate of 0.001 by default.
@@ -112,12 +112,12 @@ def fit(
         "loss_fn": loss_fn, "grad_scaler": grad_scaler, "autocast": autocast, "scheduler": scheduler, "device": device,
     }  # fmt: skip
     loop: HybridLoop | DeviceLoop
-    if trains_on_device(model, store):
-        tables: Any = store
+    if trains_on_device(model, embeddings):
+        tables: Any = embeddings
         loop = DeviceLoop(model, tables, dense_optimizer, compile=compile, graph=graph, **settings)
     else:
         _refuse(compile=compile, graph=graph)
-        loop = HybridLoop(TrainContext(model, store, _optimizer(model, store, dense_optimizer), staleness=staleness,
+        loop = HybridLoop(TrainContext(model, embeddings, _optimizer(model, embeddings, dense_optimizer), staleness=staleness,
                                        **settings))  # fmt: skip
     run = _Run(loop, loader, valid, saver, epochs, eval_every, checkpoint_every, log_every, max_steps, callbacks)
     with loop:
@@ -131,11 +131,13 @@ def fit(
     return run.history
 
 
-def _optimizer(model: nn.Module, store: Source, given: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
+def _optimizer(
+    model: nn.Module, embeddings: Source, given: torch.optim.Optimizer | None
+) -> torch.optim.Optimizer | None:
     """The dense optimizer, Adam where none was given; None where there is nothing for it to train."""
     if given is not None:
         return given
-    modules = [m for m in (model, store) if isinstance(m, nn.Module)]
+    modules = [m for m in (model, embeddings) if isinstance(m, nn.Module)]
     parameters = [p for m in modules for p in m.parameters() if p.requires_grad]
     return torch.optim.Adam(parameters, lr=1e-3) if parameters else None
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from penstock.core.errors import ParameterError
 from penstock.core.params import BOOL, CALLABLE, NONE, Instance, check_all
-from penstock.embedding.fused.embeddings import FusedEmbeddings
+from penstock.embedding.protocol import updates_in_backward
 from penstock.metrics import Meter
 from penstock.train.batch import copied, floats, tensors_of
 from penstock.train.gradients import dense_finite
@@ -50,6 +50,7 @@ class DeviceStep:
     gradients are not finite is skipped and counted, if the optimizer can do that without asking the host: on the CPU,
     and on a GPU with `fused=True`.
 
+    >>> from penstock.embedding import FusedEmbeddings
     >>> tables = FusedEmbeddings([5, 3], 4)
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(8, 1), nn.Flatten(0))
     >>> class Clicks(nn.Module):
@@ -82,7 +83,7 @@ class DeviceStep:
         held = (t for module in modules for t in (*module.parameters(), *module.buffers()))
         self.device = next((t.device for t in held), torch.device("cpu"))
         on_gpu = self.device.type == "cuda"
-        self.fused = [m for module in modules for m in module.modules() if isinstance(m, FusedEmbeddings)]
+        self.fused = [m for module in modules for m in module.modules() if updates_in_backward(m)]
         for one in self.fused:
             one.loss_scale = 1.0  # an earlier training may have had a scaler
         self.optimizer = optimizer or _adam(modules, on_gpu)

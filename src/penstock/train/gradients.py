@@ -59,7 +59,7 @@ class Outcome:
 def dropped_counts(store: Any) -> dict[str, int]:
     """How many gradients a store has dropped so far, by slot; remote shards are not asked where it can be avoided."""
     counters = getattr(store, "_counters", None)
-    return dict((counters.to_dict() if counters is not None else store.stats())["dropped_gradients"])
+    return dict((counters.to_dict() if counters is not None else store.stats()).get("dropped_gradients", {}))
 
 
 def embedding_gradients(leaves: Mapping[str, Tensor], dims: Mapping[str, int]) -> dict[str, Tensor]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from penstock.core.errors import ParameterError, suggest
-from penstock.embedding.fused.embeddings import FusedEmbeddings
+from penstock.embedding.fused.table_module import TableModule
 from penstock.embedding.slots import EmbeddingConfig, Init, SlotConfig
 from penstock.embedding.store import Store
 
 
-def new_store(tables: FusedEmbeddings, scale: float) -> Store:
+def new_store(tables: TableModule, scale: float) -> Store:
     """An empty store whose rows are those of the tables; `torch.manual_seed` decides how they start."""
     init = Init("uniform", -scale, scale) if scale else Init("zeros")
     slots = [SlotConfig(name, tables.dim, init=init) for name in tables.names]
@@ -18,7 +18,7 @@ def new_store(tables: FusedEmbeddings, scale: float) -> Store:
     return Store(config, tables.optimizer, storage=_storage(tables), seed=int(torch.randint(2**62, ())))
 
 
-def check_store(store: Store, tables: FusedEmbeddings) -> None:
+def check_store(store: Store, tables: TableModule) -> None:
     """Raise `ParameterError` unless the store's rows can be those of the tables."""
     layout = None if store.optimizer is None else store.optimizer.layout()
     if layout != tables.optimizer.layout():
@@ -46,5 +46,5 @@ def check_store(store: Store, tables: FusedEmbeddings) -> None:
         groups.add(slot.group)
 
 
-def _storage(tables: FusedEmbeddings) -> str:
+def _storage(tables: TableModule) -> str:
     return str(tables.weight.dtype).removeprefix("torch.")

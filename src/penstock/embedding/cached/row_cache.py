@@ -37,6 +37,7 @@ class RowCache(nn.Module):
     key_of: Tensor
     row_of: Tensor
     used: Tensor
+    absent: Tensor
 
     def __init__(self, total: int, capacity: int, device: Any) -> None:
         super().__init__()
@@ -47,6 +48,8 @@ class RowCache(nn.Module):
                  "row_of": (capacity, torch.int32), "used": (capacity, torch.int32)}  # fmt: skip
         for name, (size, kind) in kinds.items():
             self.register_buffer(name, torch.full((size,), UNSEEN, dtype=kind, device=device), persistent=False)
+        # The code of an id that was looked up and had no slot: of a captured step that was not announced.
+        self.register_buffer("absent", torch.zeros(1, dtype=torch.int64, device=device), persistent=False)
         self.clear()
 
     def clear(self, known: np.ndarray | None = None) -> None:
@@ -76,11 +79,11 @@ class RowCache(nn.Module):
         kernels.read(places, ids.singles, None if ids.lists is None else ids.lists[:2], self.total, out)
         return out
 
-    def slots(self, kernels: Any, places: Tensor, ids: Ids, errors: Tensor, absent: Tensor) -> Ids:
+    def slots(self, kernels: Any, places: Tensor, ids: Ids, errors: Tensor) -> Ids:
         """The ids as slots. Runs on the caller's stream and waits for nothing, so it can be captured."""
         out = torch.empty(ids.num_occurrences, dtype=torch.int32, device=self.used.device)
         lists = None if ids.lists is None else ids.lists[:2]
-        kernels.read(places, ids.singles, lists, self.total, out, (self.slot_of, self.capacity, errors, absent))
+        kernels.read(places, ids.singles, lists, self.total, out, (self.slot_of, self.capacity, errors, self.absent))
         (rows, singles), count = ids.singles.shape, ids.singles.numel()
         packed = None if ids.lists is None else (out[count:].long(), *ids.lists[1:])
         return Ids(out[:count].view(singles, rows).t(), packed, ids.bags)

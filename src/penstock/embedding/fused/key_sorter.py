@@ -1,0 +1,49 @@
+"""A batch's keys sorted beside the dense model's work: nothing needs their order before the backward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class KeySorter:
+    """Room for keys, and their order; on a GPU both belong to a stream of their own.
+
+    The memory is the side stream's own, free as soon as the sort is done. It is handed out again only to a later batch,
+    whose sort waits for all that the main stream has done by then, and the main stream has waited for this one
+    (`wait`).
+    """
+
+    def __init__(self) -> None:
+        self._side: Any = None
+        self._sorting = False  # whether it may still be at it
+
+    def empty(self, count: int, kind: torch.dtype, device: torch.device) -> Tensor:
+        """Room for a batch's keys."""
+        if device.type != "cuda":
+            return torch.empty(count, dtype=kind, device=device)
+        main = torch.cuda.current_stream(device)
+        if self._side is None:
+            self._side = torch.cuda.Stream(device)
+        if self._sorting:  # a look-up that had no backward pass: its keys may still be read
+            main.wait_stream(self._side)
+        self._side.wait_stream(main)  # part of a capture, if there is one, before it allocates
+        with torch.cuda.stream(self._side):
+            return torch.empty(count, dtype=kind, device=device)
+
+    def sorted(self, kernels: Any, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """The keys in order, and where each came from."""
+        if keys.device.type != "cuda":
+            return kernels.sort(keys)
+        self._side.wait_stream(torch.cuda.current_stream(keys.device))
+        self._sorting = True
+        with torch.cuda.stream(self._side):
+            return kernels.sort(keys)
+
+    def wait(self, device: torch.device) -> None:
+        """Let the current stream wait for the last sort."""
+        if self._side is not None and device.type == "cuda":  # it may have moved since
+            torch.cuda.current_stream(device).wait_stream(self._side)
+            self._sorting = False

@@ -1,0 +1,110 @@
+"""What training and serving know of embeddings, wherever their rows live: the protocol `Embeddings`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    Vectors = np.ndarray | Tensor
+
+
+@runtime_checkable
+class Embeddings(Protocol):
+    """Embeddings of a batch's ids, and their training.
+
+    A home of rows is one of two kinds, and `on_host` tells which. One on the host (`Store`, `RayStore`) is asked by
+    `lookup` ahead of the model's step and given the gradients by `update` behind it. One on the device
+    (`FusedEmbeddings`, `CachedEmbeddings`, `EmbeddingTables`, `FrozenEmbeddings`) is a torch module besides: the step
+    calls it with the ids, its state is in `state_dict()`, and its rows train in the model's backward pass, by itself
+    (`updates_in_backward`) or by the dense optimizer. `lookup` and `update` are the same two moves by hand.
+
+    A class of your own that has these members trains through `penstock.train.fit`; it need not inherit anything.
+
+    >>> from penstock.embedding import SGD, SlotConfig, Store
+    >>> store = Store([SlotConfig("user", dim=4)], SGD(lr=0.1))
+    >>> isinstance(store, Embeddings), store.on_host, store.dims
+    (True, True, {'user': 4})
+    """
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that have embeddings, in order."""
+        ...
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """The width of each column's embeddings."""
+        ...
+
+    @property
+    def on_host(self) -> bool:
+        """Whether rows are looked up and updated by the host, beside the model's step."""
+        ...
+
+    @property
+    def updates_in_backward(self) -> bool:
+        """Whether the backward pass through its embeddings is the update of its rows."""
+        ...
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a training step can run inside a captured CUDA graph."""
+        ...
+
+    def lookup(self, batch: Mapping[str, Any], train: bool = True) -> Mapping[str, Vectors]:
+        """Embeddings of a batch, `(B, dim)` by column.
+
+        Args:
+            batch: ids by column: `(B,)`, padded `(B, n)`, or ragged `(values, offsets)`.
+            train: whether `update` will follow; if not, nothing may change.
+
+        Returns:
+            A mapping. It may carry `packed`, all columns side by side in one array, and `masks` of columns that are
+            sequences `(B, length, dim)`.
+        """
+        ...
+
+    def update(self, lookup: Any, gradients: Mapping[str, Any], scale: float = 1.0) -> None:
+        """Apply the gradients of a training look-up.
+
+        Args:
+            lookup: what `lookup(batch, train=True)` returned.
+            gradients: by column, of the embeddings' shape; a column that is left out is not trained.
+            scale: what the loss was multiplied by.
+        """
+        ...
+
+    def save(self, path: str | Path, overwrite: bool = False, base: str | Path | None = None) -> None:
+        """Write everything, optimizer state as well, to `path`; with `base`, the last one, changes may do."""
+        ...
+
+    def load(self, path: str | Path) -> None:
+        """Replace everything by what `save` wrote."""
+        ...
+
+    def stats(self) -> dict[str, Any]:
+        """Plain figures; `rows` at least."""
+        ...
+
+    def close(self) -> None:
+        """Release threads, actors and the like."""
+        ...
+
+
+def is_on_host(embeddings: Any) -> bool:
+    """Whether look-ups run beside the step; a plain module that makes embeddings from ids runs inside it.
+
+    >>> is_on_host(None)
+    False
+    """
+    return bool(getattr(embeddings, "on_host", False))
+
+
+def updates_in_backward(module: Any) -> bool:
+    """Whether a module is embeddings whose backward pass is their update."""
+    return bool(getattr(module, "updates_in_backward", False))
