@@ -39,7 +39,7 @@ def trained(kind: type[FusedEmbeddings] = FusedEmbeddings, **settings: Any) -> F
 
 
 def frozen(tables: FusedEmbeddings) -> FrozenEmbeddings:
-    description, weights = FrozenEmbeddings.of(tables, SCHEMA)
+    description, weights = tables.for_serving(SCHEMA)
     made = from_config(description)
     made.load_state_dict(weights)
     return made
@@ -102,8 +102,8 @@ def test_tables_without_names_go_by_their_order() -> None:
 def test_what_does_not_fit() -> None:
     for tables in (FusedEmbeddings([5, 5], 4), FusedEmbeddings({"a": 1, "b": 2, "c": 3}, 4)):
         with pytest.raises(ParameterError, match="the model reads embeddings of"):
-            FrozenEmbeddings.of(tables, SCHEMA)
-    description, weights = FrozenEmbeddings.of(trained(), SCHEMA)
+            tables.for_serving(SCHEMA)
+    description, weights = trained().for_serving(SCHEMA)
     with pytest.raises(RuntimeError, match="size mismatch for weight"):
         from_config(description).load_state_dict({"weight": weights["weight"][:-1]})
     with pytest.raises(ArtefactError, match="has no argument 'optimizer'"):

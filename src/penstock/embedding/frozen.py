@@ -56,7 +56,7 @@ class FrozenEmbeddings(TableModule):
     >>> from penstock import ColumnSchema
     >>> from penstock.embedding import FusedEmbeddings
     >>> trained = FusedEmbeddings(Schema([ColumnSchema("user", "int64", role="categorical", cardinality=5)]), dim=2)
-    >>> description, weights = FrozenEmbeddings.of(trained, trained.schema)
+    >>> description, weights = trained.for_serving(trained.schema)
     >>> frozen = FrozenEmbeddings(trained.schema, **description["arguments"])
     >>> _ = frozen.load_state_dict(weights)
     >>> torch.equal(frozen(torch.tensor([[4]])), trained(torch.tensor([[4]])))
@@ -76,22 +76,10 @@ class FrozenEmbeddings(TableModule):
         self.weight.zero_()
         self.eval()
 
-    @staticmethod
-    def of(tables: TableModule, schema: Schema) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """What `from_config` builds frozen tables from, and their weights in host memory.
-
-        `schema` names the columns of the tables, in their order.
-        """
-        names, sizes = schema.names, tables.sizes.values()
-        if len(names) != len(sizes) or (tables.named and names != tables.names):
-            raise ParameterError(
-                f"the model reads embeddings of {names}, and the tables are {tables.names}; they must agree, in order"
-            )
-        sized = Schema([schema[name].with_(cardinality=size) for name, size in zip(names, sizes, strict=True)])
-        dtype = str(tables.weight.dtype).removeprefix("torch.")
-        arguments = {"dim": tables.dim, "pooling": tables.pooling, "dtype": dtype}
-        description = {"class": "FrozenEmbeddings", "schema": sized.to_dict(), "arguments": arguments}
-        return description, {"weight": tables.state_dict()["weight"].detach().cpu().contiguous()}
+    @property
+    def known_ids(self) -> dict[str, int]:
+        """By table, the ids from 0 up that have a row; others are zeros."""
+        return dict(self.sizes)
 
     @property
     def capturable(self) -> bool:

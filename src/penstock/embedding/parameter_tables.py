@@ -74,6 +74,10 @@ class EmbeddingTables(nn.Module):
             return nn.functional.embedding(torch.stack(rows, 1), self.weight, sparse=self.sparse)
         return torch.stack([self._column(i, features[name]) for i, name in enumerate(self.names)], 1)
 
+    def for_serving(self, schema: Schema) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What `from_config` builds tables to predict with from, and their weights in host memory."""
+        return self.config(), {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+
     # The protocol `Embeddings`, by hand.
 
     def lookup(self, batch: Mapping[str, Any], train: bool = True) -> TableLookup:

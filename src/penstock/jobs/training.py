@@ -14,7 +14,7 @@ import torch
 
 from penstock.core.errors import ParameterError, PenstockError
 from penstock.data import Dataset
-from penstock.embedding import FusedEmbeddings, Store
+from penstock.embedding.protocol import is_on_host, updates_in_backward
 from penstock.etl import Workflow
 from penstock.jobs import building
 from penstock.jobs.embeddings import build_embeddings, choose_tables, count_rows
@@ -223,7 +223,7 @@ class TrainJob:
             self._notify(ModelSaved(str(self._folder.model)))
             embedding_rows = count_rows(store)
         finally:
-            if isinstance(store, Store):
+            if is_on_host(store):
                 store.close()
         with self._stage("predict", bool(self.num_examples and valid)):
             examples = self._examples(ready)
@@ -265,7 +265,7 @@ class TrainJob:
         self, settings: TrainSettings, loader: Loader, valid: Loader | None, network: Any, store: Any, device: Any
     ) -> tuple[History, float | None]:
         network.to(device)  # before its optimizer: some make their state at once
-        on_gpu = isinstance(store, FusedEmbeddings) and device.type == "cuda"
+        on_gpu = updates_in_backward(store) and device.type == "cuda"
         optimizer, scheduler = building.build_dense_optimizer(settings, network, for_graph=on_gpu)
         autocast = getattr(torch, settings.autocast) if settings.autocast else None
         steps = settings.epochs * len(loader)
@@ -327,7 +327,7 @@ class TrainJob:
 
 
 def _evaluated(network: Any, store: Any, valid: Loader, device: torch.device, autocast: Any) -> dict[str, Any]:
-    if isinstance(store, FusedEmbeddings):
+    if updates_in_backward(store):
         return DeviceLoop(network, store, None, device=device, autocast=autocast).evaluate(valid)
     with TrainContext(network, store, None, device=device, autocast=autocast) as ctx:
         return evaluate(ctx, valid)

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from penstock.core import artefact
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError, SchemaError
 from penstock.core.schema import Role
-from penstock.embedding import EmbeddingTables, FrozenEmbeddings, FusedEmbeddings
+from penstock.embedding import EmbeddingTables, FusedEmbeddings
 from penstock.embedding.locks import write_lock
+from penstock.embedding.protocol import is_on_host
 from penstock.embedding.store import EmbeddingStore, Store
 from penstock.etl import Workflow
 from penstock.nn import Model, from_config
@@ -63,7 +64,7 @@ def save_model(
     place.mkdir(parents=True, exist_ok=True)
     with write_lock(place / "model"):
         name = None
-        if isinstance(store, EmbeddingStore):
+        if is_on_host(store):
             name = f"store-{uuid.uuid4().hex[:8]}"
             store.save(place / name)
         try:
@@ -79,11 +80,17 @@ def save_model(
 
 def _tables(model: Model, store: Any) -> tuple[dict[str, Any], Weights] | None:
     """The description and the weights of embeddings that are a module's."""
-    if isinstance(store, FusedEmbeddings):
-        if store.dim != model.embedding_dim:
-            raise ParameterError(f"the tables have dim={store.dim}, the model embedding_dim={model.embedding_dim}")
-        return FrozenEmbeddings.of(store, model.schema.select(roles=Role.CATEGORICAL))
-    return (store.config(), _weights(store)) if isinstance(store, EmbeddingTables) else None
+    if store is None or is_on_host(store):
+        return None
+    if not hasattr(store, "for_serving"):
+        raise ParameterError(
+            f"a saved model holds a store or tables of penstock.embedding (they have for_serving), got {type(store)}"
+        )
+    if strange := [name for name, dim in store.dims.items() if dim != model.embedding_dim]:
+        raise ParameterError(
+            f"the tables have dim={store.dims[strange[0]]}, the model embedding_dim={model.embedding_dim}"
+        )
+    return store.for_serving(model.schema.select(roles=Role.CATEGORICAL))
 
 
 def _weights(module: nn.Module) -> Weights:

@@ -19,9 +19,8 @@ from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import ColumnSchema
 from penstock.data import Dataset
 from penstock.data.frames import to_polars
-from penstock.embedding import FrozenEmbeddings
 from penstock.embedding.feed import FeedReader
-from penstock.embedding.store import Store
+from penstock.embedding.protocol import is_on_host
 from penstock.etl.operator import Numbers
 from penstock.nn import Model
 from penstock.serve.model import load_model
@@ -50,7 +49,7 @@ class Predictor:
     >>> import tempfile
     >>> import penstock as ps
     >>> from penstock import ops
-    >>> from penstock.embedding import SGD
+    >>> from penstock.embedding import SGD, Store
     >>> from penstock.nn import MLP
     >>> from penstock.serve import save_model
     >>> from penstock.train import slots_of
@@ -84,11 +83,11 @@ class Predictor:
         self.store = saved.store.to(self.device) if isinstance(saved.store, nn.Module) else saved.store
         self._feed: FeedReader | None = None
         if feed is not None:
-            if not isinstance(self.store, Store):
+            if not is_on_host(self.store):
                 raise DataError(f"{directory} has no embedding store, so there is nothing that a feed could update")
             self._feed = FeedReader(feed, self.store)
         self.fingerprint = artefact.checksum(self.directory / "model" / artefact.MANIFEST)[:16]
-        sizes = self.store.sizes if isinstance(self.store, FrozenEmbeddings) else None
+        sizes = getattr(self.store, "known_ids", None)  # of tables whose other ids are zeros
         self.unknown = UnknownCategories(self.workflow, self.model, sizes)
         self._poll_seconds, self._polled = poll_seconds, -float("inf")
 
@@ -216,7 +215,7 @@ class Predictor:
             return torch.sigmoid(logits).float().cpu().numpy()
 
     def _embeddings(self, ids: Mapping[str, Any]) -> Any:
-        if not isinstance(self.store, Store):
+        if not is_on_host(self.store):
             self.unknown.count(ids, None)
             return {} if self.store is None else self.store({name: _tensors(value) for name, value in ids.items()})
         found = self.store.lookup(ids, train=False)
@@ -228,7 +227,7 @@ class Predictor:
 
     def close(self) -> None:
         """Release the store's threads."""
-        if isinstance(self.store, Store):
+        if self.store is not None:
             self.store.close()
 
     def __enter__(self) -> Self:

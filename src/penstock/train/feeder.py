@@ -79,12 +79,12 @@ class Feeder:
         masks, packed = getattr(found, "masks", {}), getattr(found, "packed", None)
         batch.dims = {} if packed is None else {name: dim for name, dim in self.dims.items() if name not in masks}
         batch.leaves, batch.embeddings = {}, {}
+        if batch.dims and self._same and not masks:
+            stacked = as_tensor(packed).view(len(packed), len(self.dims), -1)
+            batch.leaves[""] = batch.embeddings = self._leaf(stacked, training)
+            return batch
         if batch.dims:
-            leaf = self._leaf(packed, training)
-            batch.leaves[""] = leaf
-            if self._same and not masks:
-                batch.embeddings = leaf.view(len(leaf), len(self.dims), -1)
-                return batch
+            leaf = batch.leaves[""] = self._leaf(packed, training)
             # split, not slices: its backward pass joins the parts once instead of adding one full-width array a slot
             batch.embeddings = dict(zip(batch.dims, leaf.split(list(batch.dims.values()), 1), strict=True))
         for name in self.dims:

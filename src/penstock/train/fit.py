@@ -72,8 +72,8 @@ def fit(
     waits for it only to make a record.
 
     Args:
-        model, embeddings, staleness, loss_fn, grad_scaler, autocast, scheduler, device: see `TrainContext`. `staleness` is
-            the store's; fused tables are always exact.
+        model, embeddings, staleness, loss_fn, grad_scaler, autocast, scheduler, device: see `TrainContext`. `staleness`
+            is the store's; fused tables are always exact.
         loader: training batches; one of `penstock.loader` for checkpoints.
         dense_optimizer: Adam with a rate of 0.001 by default.
         valid: a loader to evaluate on, every `eval_every` steps and after each epoch.
@@ -117,8 +117,8 @@ def fit(
         loop = DeviceLoop(model, tables, dense_optimizer, compile=compile, graph=graph, **settings)
     else:
         _refuse(compile=compile, graph=graph)
-        loop = HybridLoop(TrainContext(model, embeddings, _optimizer(model, embeddings, dense_optimizer), staleness=staleness,
-                                       **settings))  # fmt: skip
+        optimizer = dense_optimizer or _adam(model, embeddings)
+        loop = HybridLoop(TrainContext(model, embeddings, optimizer, staleness=staleness, **settings))
     run = _Run(loop, loader, valid, saver, epochs, eval_every, checkpoint_every, log_every, max_steps, callbacks)
     with loop:
         run.begin(resume)
@@ -131,12 +131,8 @@ def fit(
     return run.history
 
 
-def _optimizer(
-    model: nn.Module, embeddings: Source, given: torch.optim.Optimizer | None
-) -> torch.optim.Optimizer | None:
-    """The dense optimizer, Adam where none was given; None where there is nothing for it to train."""
-    if given is not None:
-        return given
+def _adam(model: nn.Module, embeddings: Source) -> torch.optim.Optimizer | None:
+    """The dense optimizer where none was given; None where there is nothing for it to train."""
     modules = [m for m in (model, embeddings) if isinstance(m, nn.Module)]
     parameters = [p for m in modules for p in m.parameters() if p.requires_grad]
     return torch.optim.Adam(parameters, lr=1e-3) if parameters else None

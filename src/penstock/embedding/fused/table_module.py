@@ -225,6 +225,26 @@ class TableModule(nn.Module):
             self.skipped,
         )  # fmt: skip
 
+    def for_serving(self, schema: Schema) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What `from_config` builds `FrozenEmbeddings` from, and their weights in host memory.
+
+        Args:
+            schema: names the columns of the tables, in their order.
+
+        Raises:
+            ParameterError: the columns are not those of the tables.
+        """
+        names, sizes = schema.names, self.sizes.values()
+        if len(names) != len(sizes) or (self.named and names != self.names):
+            raise ParameterError(
+                f"the model reads embeddings of {names}, and the tables are {self.names}; they must agree, in order"
+            )
+        sized = Schema([schema[name].with_(cardinality=size) for name, size in zip(names, sizes, strict=True)])
+        dtype = str(self.weight.dtype).removeprefix("torch.")
+        arguments = {"dim": self.dim, "pooling": self.pooling, "dtype": dtype}
+        description = {"class": "FrozenEmbeddings", "schema": sized.to_dict(), "arguments": arguments}
+        return description, {"weight": self.state_dict()["weight"].detach().cpu().contiguous()}
+
     # The protocol `Embeddings`, by hand.
 
     def lookup(self, batch: Mapping[str, Any], train: bool = True) -> TableLookup:
