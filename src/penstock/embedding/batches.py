@@ -60,7 +60,7 @@ class IdBatch:
             signed.append(values.dtype.kind == "i")
             lines.append(
                 (
-                    values.__array_interface__["data"][0],
+                    address_of(values),
                     values.itemsize.bit_length() - 1,
                     len(values),
                     0 if offsets is None else address_of(offsets),
@@ -96,7 +96,7 @@ _NATIVE = {np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)}
 
 def _split(slot: SlotConfig, value: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Ids and, for lists, int64 offsets, both contiguous."""
-    if type(value) is np.ndarray and value.ndim == 1 and value.dtype in _NATIVE and value.flags.c_contiguous:
+    if type(value) is np.ndarray and value.ndim == 1 and value.dtype in _NATIVE and value.flags.carray:
         return value, None
     offsets = None
     if isinstance(value, tuple) and len(value) == 2:
@@ -116,7 +116,7 @@ def _split(slot: SlotConfig, value: Any) -> tuple[np.ndarray, np.ndarray | None]
         values = values.reshape(-1)
     elif values.ndim != 1:
         raise DataError(f"slot {slot.name!r}: ids must have shape (B,) or (B, n), got {values.shape}")
-    values = values if values.flags.c_contiguous and values.flags.aligned else np.ascontiguousarray(values)
+    values = np.require(values, requirements=["C", "A"])
     if values.dtype.byteorder == ">":
         values = values.astype(values.dtype.newbyteorder("="))
     if slot.length is not None and offsets is not None:

@@ -7,6 +7,7 @@ touched since, and the signs removed; loading follows the chain. Any number of s
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from penstock.core import artefact
 from penstock.core.errors import ArtefactError, OutputExistsError, PenstockError
 from penstock.embedding.locks import write_lock
 from penstock.embedding.optimizers import Optimizer, optimizer_from_dict
+from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.rows import Keep, copy_weights, read_shard, write_removed, write_shard
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.tables import TableSet
@@ -61,10 +63,27 @@ class Description:
         return optimizer_from_dict(self.data["optimizer"]) if self.data["optimizer"] else None
 
     def settings(self) -> dict[str, Any]:
-        return {"storage": self.data["storage"], "seed": self.data["seed"]}
+        """What a store is made with besides its slots and optimizer; checkpoints of old say nothing of policies."""
+        admission, eviction = self.data.get("admission"), self.data.get("eviction")
+        try:
+            return {
+                "storage": self.data["storage"],
+                "seed": self.data["seed"],
+                "admission": Admission(**admission) if admission else None,
+                "eviction": Eviction(**eviction) if eviction else None,
+            }
+        except TypeError as error:
+            raise ArtefactError(f"{self.path / 'store.json'} has policies that cannot be read: {error}") from error
 
 
-def describe(config: EmbeddingConfig, optimizer: Optimizer | None, storage: str, seed: int) -> dict[str, Any]:
+def describe(
+    config: EmbeddingConfig,
+    optimizer: Optimizer | None,
+    storage: str,
+    seed: int,
+    admission: Admission | None = None,
+    eviction: Eviction | None = None,
+) -> dict[str, Any]:
     """What a store is, as plain data."""
     return {
         "config": config.to_dict(),
@@ -72,6 +91,8 @@ def describe(config: EmbeddingConfig, optimizer: Optimizer | None, storage: str,
         "layout": optimizer.layout() if optimizer else None,
         "storage": storage,
         "seed": seed,
+        "admission": dataclasses.asdict(admission) if admission else None,
+        "eviction": dataclasses.asdict(eviction) if eviction else None,
     }
 
 
@@ -115,7 +136,7 @@ def save_store(store: Store, path: str | Path, overwrite: bool, base: str | Path
         write_shard(tables, shard, since)
         write_removed(removed, shard)
         description = {
-            **describe(store.config, store.optimizer, store.storage, store.seed),
+            **describe(store.config, store.optimizer, store.storage, store.seed, tables.admission, tables.eviction),
             "base": None if base is None else base_entry(path, base),
             "shards": [progress(tables)],
         }

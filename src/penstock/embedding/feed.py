@@ -59,6 +59,7 @@ class FeedWriter:
         self._lock = WriteLock(self.directory / "packets")
         existing = packet_numbers(self.directory)
         self._number, self._since_whole = (existing[-1] if existing else 0), -1
+        self._steps = store.tables.steps  # of each table when all its rows were last brought forward
 
     def publish(self) -> Path:
         """Write the next packet; its path."""
@@ -67,10 +68,9 @@ class FeedWriter:
         with self.store._lock:
             tables = self.store.tables
             since, removed = (-1, []) if whole or WATCHER not in tables.watchers else tables.changes(WATCHER)
-            for group in range(len(tables.tables)):
-                tables.bring_forward(group)
+            moved = [tables.bring_forward(group, step) for group, step in enumerate(self._steps)]
             with artefact.writing(place, KIND, VERSION) as folder:
-                write_shard(tables, folder / "rows", since, with_state=False)
+                write_shard(tables, folder / "rows", since, with_state=False, moved=moved)
                 write_removed(removed, folder / "rows")
                 about = {
                     "number": self._number + 1,
@@ -81,6 +81,7 @@ class FeedWriter:
                 }
                 (folder / "packet.json").write_text(json.dumps(about))
             tables.watch(WATCHER)
+            self._steps = tables.steps
         self._number += 1
         self._since_whole = 0 if since < 0 else self._since_whole + 1
         if since < 0:

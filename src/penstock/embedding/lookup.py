@@ -13,7 +13,7 @@ from penstock.core.runtime.buffers import BufferPool
 from penstock.embedding.batches import IdBatch
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.kernels import cpu_embedding_batch as layout
-from penstock.kernels.cpu_intrinsics import address_of
+from penstock.kernels.cpu_intrinsics import address_of, rows_input
 
 _STREAM_ABOVE = 1 << 22  # bytes of output from which writing past the cache is faster, for what it leaves in it
 
@@ -109,12 +109,9 @@ class Lookup(Mapping[str, np.ndarray]):
                     f"slot {slot.name!r}: its gradient must have the shape of its embeddings, "
                     f"{self._arrays[slot.name].shape}, got {array.shape}"
                 )
-            inner = array.shape[1:]
-            if array.size and array.strides[1:] != np.empty(inner, np.float32).strides:
-                array = np.ascontiguousarray(array)
+            array, address, stride = rows_input(array, np.float32)
             kept.append(array)
-            inputs[i, layout.GRADIENT] = address_of(array)
-            inputs[i, layout.GRADIENT_STRIDE] = max(array.strides[0], 0) if array.size else 0
+            inputs[i, layout.GRADIENT], inputs[i, layout.GRADIENT_STRIDE] = address, stride
         return kept
 
     def _place_packed(self, inputs: np.ndarray, gradient: Any) -> list[np.ndarray]:
@@ -122,12 +119,12 @@ class Lookup(Mapping[str, np.ndarray]):
         if array.shape != self.packed.shape:
             raise DataError(f"a packed gradient must have the shape {self.packed.shape}, got {array.shape}")
         if array.size:
-            array = array if array.strides[1] == 4 and array.strides[0] > 0 else np.ascontiguousarray(array)
+            array, address, stride = rows_input(array, np.float32)
             # The gradient of a slot lies where its embeddings do.
-            at = (inputs[:, layout.OUTPUT] - np.uint64(address_of(self.packed))) + np.uint64(address_of(array))
+            at = (inputs[:, layout.OUTPUT] - np.uint64(address_of(self.packed))) + np.uint64(address)
             raw = inputs[:, layout.MASK_OUT] > 0
             inputs[:, layout.GRADIENT] = np.where(raw, np.uint64(0), at)
-            inputs[:, layout.GRADIENT_STRIDE] = array.strides[0]
+            inputs[:, layout.GRADIENT_STRIDE] = stride
         return [array]
 
 

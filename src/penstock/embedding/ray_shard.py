@@ -16,6 +16,7 @@ from penstock.embedding.tables import TableSet
 from penstock.kernels.cpu_embedding_remote import owned
 from penstock.kernels.cpu_intrinsics import kernel_input
 
+_SAVING = "checkpoint under way"
 LOST = "lost"  # the answer of a shard that was started (again) and has not been told what to hold
 
 
@@ -64,6 +65,7 @@ class Shard:
         if self._lost:
             return LOST
         since, removed = self.tables.changes(checkpoint.WATCHER) if incremental else (-1, [])
+        self.tables.watch(_SAVING)  # what changes while other shards still write belongs to the next checkpoint
         place = Path(folder) / "rows" / f"shard-{self.number:05d}"
         write_shard(self.tables, place, since)
         write_removed(removed, place)
@@ -71,7 +73,7 @@ class Shard:
 
     def saved(self) -> Any:
         """The checkpoint is complete: what changes from now on belongs to the next one."""
-        return LOST if self._lost else self.tables.watch(checkpoint.WATCHER)
+        return LOST if self._lost else self.tables.watch(checkpoint.WATCHER, instead_of=_SAVING)
 
     def restore(self, path: str | None) -> int:
         """Load this shard's part of a checkpoint (or begin empty); the updates it had seen then."""

@@ -107,6 +107,7 @@ class RayStore(EmbeddingStore):
         settings, self._shards = self._ray.get(coordinator.about.remote(), timeout=10 * timeout)
         self.config, self.optimizer = settings["config"], settings["optimizer"]
         self.storage, self.seed = settings["storage"], settings["seed"]
+        self.admission, self.eviction = settings["admission"], _whole(settings["eviction"], len(self._shards))
         self._layout, self._pool = SlotLayout(self.config), BufferPool(slack=4, keep=64)
         self._workers = Workers(None, "store")
         self._counters = Counters(self.config.names)
@@ -166,7 +167,9 @@ class RayStore(EmbeddingStore):
         with checkpoint.writing_checkpoint(place, overwrite) as folder:
             progress = self._all("save", [(str(folder), base is not None)] * self.num_shards, patience=10.0)
             description = {
-                **checkpoint.describe(self.config, self.optimizer, self.storage, self.seed),
+                **checkpoint.describe(
+                    self.config, self.optimizer, self.storage, self.seed, self.admission, self.eviction
+                ),
                 "base": None if base is None else checkpoint.base_entry(place, base),
                 "shards": progress,
             }
@@ -307,6 +310,15 @@ def _share(eviction: Eviction | None, num_shards: int) -> Eviction | None:
     rows = None if eviction.max_rows is None else max(1, eviction.max_rows // num_shards)
     size = None if eviction.max_bytes is None else max(1, eviction.max_bytes // num_shards)
     return replace(eviction, max_rows=rows, max_bytes=size)
+
+
+def _whole(share: Eviction | None, num_shards: int) -> Eviction | None:
+    """The whole store's budget, of which every shard has a part."""
+    if share is None:
+        return None
+    rows = None if share.max_rows is None else share.max_rows * num_shards
+    size = None if share.max_bytes is None else share.max_bytes * num_shards
+    return replace(share, max_rows=rows, max_bytes=size)
 
 
 def _create_coordinator(ray: Any, name: str, settings: dict[str, Any], num_shards: int) -> Any:

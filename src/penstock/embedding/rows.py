@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core.errors import ArtefactError
-from penstock.embedding.table import Columns, Table
+from penstock.embedding.table import SEGMENTS_AT_ONCE, Columns, Table
 from penstock.embedding.tables import TableSet
 
 Keep = Callable[[np.ndarray], np.ndarray]
-_SEGMENTS_AT_ONCE = 16  # about half a million entries: what is held in memory while writing
 _ROWS_AT_ONCE = 1 << 18
 _ROWS_UNDER_LOCK = 1 << 14  # a few milliseconds: what a look-up may have to wait
 
 
-def write_shard(tables: TableSet, folder: Path, since: int = -1, with_state: bool = True) -> None:
-    """Write the rows touched after step `since`, and the ids that wait for admission, into `folder`."""
+def write_shard(
+    tables: TableSet, folder: Path, since: int = -1, with_state: bool = True, moved: Sequence[np.ndarray] | None = None
+) -> None:
+    """Write the rows touched after step `since`, and the ids that wait for admission, into `folder`.
+
+    `moved` lists further rows by table, in ascending order of their signs.
+    """
     folder.mkdir(parents=True)
     for number, table in enumerate(tables.tables):
         with pq.ParquetWriter(folder / f"{number:05d}.parquet", _schema(table, with_state), compression="zstd") as out:
-            for first in range(0, table.num_segments(), _SEGMENTS_AT_ONCE):
-                columns = table.read(first, first + _SEGMENTS_AT_ONCE, since)
+            for first in range(0, table.num_segments(), SEGMENTS_AT_ONCE):
+                columns = table.read(first, first + SEGMENTS_AT_ONCE, since, *(moved[number],) if moved else ())
                 if len(columns):
                     out.write_table(_to_arrow(table, columns, with_state))
         if with_state and table.pending:
@@ -161,8 +165,8 @@ def copy_weights(source: TableSet, target: TableSet) -> None:
     """Fill a shard without optimizer state from one that has it, each row brought to the current step first."""
     for number, table in enumerate(source.tables):
         source.bring_forward(number)
-        for first in range(0, table.num_segments(), _SEGMENTS_AT_ONCE):
-            columns = table.read(first, first + _SEGMENTS_AT_ONCE)
+        for first in range(0, table.num_segments(), SEGMENTS_AT_ONCE):
+            columns = table.read(first, first + SEGMENTS_AT_ONCE)
             bare = target.tables[number].empty_columns(len(columns))
             bare.signs, bare.stamps, bare.weights = columns.signs, columns.stamps, columns.weights
             target.tables[number].write(bare)

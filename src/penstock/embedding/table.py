@@ -28,6 +28,7 @@ _FIRST_SEGMENT = 64
 _HUGE = 1 << 22
 _SPLITS_AT_ONCE = 64  # segments; some 20 ms
 _NOTHING = np.empty(0, np.uint64)
+SEGMENTS_AT_ONCE = 16  # about half a million entries: what is held in memory while rows are read in bulk
 
 
 @dataclass(frozen=True)
@@ -340,22 +341,28 @@ class Table:
     def num_segments(self) -> int:
         return len(self._segments)
 
-    def read(self, first: int, last: int, since: int = -1) -> Columns:
-        """The rows of segments `first` to `last` that were touched after step `since`."""
-        segments = self._segments[first:last]
-        most = int(_counts(segments).sum())
-        signs, values = np.empty(most, np.uint64), np.empty(most, np.uint64)
-        found = upkeep.list_entries(self.header, segments, since, False, signs, values)
-        columns = self.empty_columns(found)
-        columns.signs[:], columns.stamps[:] = signs[:found], values[:found] >> np.uint64(32)
-        upkeep.read_rows(self.header, values[:found], *columns.addresses())
+    def read(self, first: int, last: int, since: int = -1, moved: np.ndarray = _NOTHING) -> Columns:
+        """The rows of segments `first` to `last` that were touched after step `since`, or are listed in `moved`."""
+        signs, values = self.entries(first, last - first)
+        stamps = values >> np.uint64(32)
+        if since >= 0:
+            chosen = stamps > since
+            if len(moved):
+                places = np.minimum(np.searchsorted(moved, signs), len(moved) - 1)
+                chosen |= moved[places] == signs
+            signs, values, stamps = signs[chosen], values[chosen], stamps[chosen]
+        columns = self.empty_columns(len(signs))
+        columns.signs[:], columns.stamps[:] = signs, stamps
+        upkeep.read_rows(self.header, values, *columns.addresses())
         return columns
 
-    def entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Signs, and rows with stamps, of everything in the table."""
-        signs, values = np.empty(self.rows, np.uint64), np.empty(self.rows, np.uint64)
-        upkeep.list_entries(self.header, self._segments, -1, False, signs, values)
-        return signs, values
+    def entries(self, first: int = 0, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Signs, and rows with stamps, of everything in `count` segments from `first` on."""
+        segments = self._segments[first : None if count is None else first + count]
+        most = int(_counts(segments).sum())
+        signs, values = np.empty(most, np.uint64), np.empty(most, np.uint64)
+        found = upkeep.list_entries(self.header, segments, -1, False, signs, values)
+        return signs[:found], values[:found]
 
     def read_pending(self) -> tuple[np.ndarray, np.ndarray]:
         """Signs that wait for admission, and how often each was seen."""

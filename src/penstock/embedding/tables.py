@@ -18,7 +18,7 @@ from penstock.embedding.numbering import SlotLayout, Work, bundles
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.slots import EmbeddingConfig
-from penstock.embedding.table import Table
+from penstock.embedding.table import SEGMENTS_AT_ONCE, Table
 from penstock.embedding.team import Team
 from penstock.kernels import cpu_embedding as kernel
 from penstock.kernels import cpu_embedding_batch as layout
@@ -254,13 +254,24 @@ class TableSet:
                 self._remember(int(group), int(before[group]) + 1)
             self.headers[group, index.STEP] += np.uint64(1)
 
-    def bring_forward(self, group: int) -> None:
-        """Bring every row of a table to the current step: a no-op but for optimizers that replay missed steps."""
+    def bring_forward(self, group: int, since_step: int = 0) -> np.ndarray:
+        """Bring every row of a table to the current step, for optimizers that replay missed steps.
+
+        Returns:
+            The signs of the rows whose weights are others than when all were brought to `since_step`, in ascending
+            order: such rows have moved without being touched.
+        """
+        moved = [np.empty(0, np.uint64)]
         if self.keeps_history:
-            scratch = self.pool.take((self._widest,), np.float32)
-            kernel.bring_forward(
-                self.headers[group], self._hyper[group], *self.tables[group].entries(), np.uint64(address_of(scratch))
-            )
+            table, scratch = self.tables[group], self.pool.take((self._widest,), np.float32)
+            for first in range(0, table.num_segments(), SEGMENTS_AT_ONCE):
+                before, entries = table.read(first, first + SEGMENTS_AT_ONCE), table.entries(first, SEGMENTS_AT_ONCE)
+                kernel.bring_forward(self.headers[group], self._hyper[group], *entries, np.uint64(address_of(scratch)))
+                after = table.read(first, first + SEGMENTS_AT_ONCE)
+                bits = f"u{before.weights.itemsize}"
+                changed = (before.weights.view(bits) != after.weights.view(bits)).any(axis=1)
+                moved.append(before.signs[changed | (before.scalars.view(np.uint32) > since_step)])
+        return np.sort(np.concatenate(moved))
 
     # By distinct signs, for the clients of a shard
 
@@ -326,12 +337,12 @@ class TableSet:
 
     # Following changes
 
-    def watch(self, name: str) -> None:
-        """Begin, or begin again, to follow what changes from here on.
+    def watch(self, name: str, instead_of: str | None = None) -> None:
+        """Begin, or begin again, to follow what changes from here on, or from where `instead_of` began to.
 
         Rows touched in this very step count as changed again later: an update for them may still be under way.
         """
-        self.watchers[name] = self.clock
+        self.watchers[name] = self.clock if instead_of is None else self.watchers.pop(instead_of)
         oldest = min(self.watchers.values())
         self.removed = [entry for entry in self.removed if entry[0] >= oldest]
 
@@ -346,7 +357,8 @@ class TableSet:
 
     def _touch_again(self, work: Work) -> None:
         """Stamp rows updated long after their look-up, for watchers that have looked in between."""
-        if any(work.clock < seen for seen in self.watchers.values()):
+        # Before anyone watched, rows were not stamped: a look-up of the very step at which a watch began counts too.
+        if any(work.clock <= seen for seen in self.watchers.values()):
             for table, info in zip(self.tables, work.groups, strict=True):
                 start = info[layout.START]
                 table.touch(work.signs[start : start + info[layout.UNIQUE]], self.clock)

@@ -20,7 +20,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from penstock.kernels.cpu_intrinsics import KERNEL, address_of, kernel_input, load8, load32, load64
+from penstock.kernels.cpu_intrinsics import KERNEL, address_of, kernel_input, kernel_output, load8, load32, load64
 
 U64 = np.uint64
 GOLDEN = U64(0x9E3779B97F4A7C15)
@@ -112,9 +112,12 @@ def _combine_into(left: np.ndarray, right: np.ndarray) -> None:
 
 
 def bytes_column(keys: Any) -> BytesColumn:
-    """`(data, offsets)` as contiguous uint8 and int64 arrays."""
+    """`(data, offsets)` as contiguous uint8 and int64 arrays, the offsets inside the data."""
     data, offsets = keys
-    return kernel_input(data, np.uint8), kernel_input(offsets, np.int64)
+    data, offsets = kernel_input(data, np.uint8), kernel_input(offsets, np.int64)
+    if len(offsets) == 0 or offsets[0] < 0 or offsets[-1] > len(data):
+        raise ValueError(f"byte strings need offsets from 0 to {len(data)}, got {offsets[:1]} to {offsets[-1:]}")
+    return data, offsets
 
 
 def as_uint64(keys: np.ndarray) -> np.ndarray:
@@ -129,11 +132,13 @@ def hash64(keys: np.ndarray | BytesColumn, out: np.ndarray | None = None) -> np.
     """The stable hash of every key: an integer array, or `(data, offsets)` of byte strings."""
     if isinstance(keys, tuple):
         data, offsets = bytes_column(keys)
-        out = np.empty(len(offsets) - 1, np.uint64) if out is None else out
+        out = (
+            np.empty(len(offsets) - 1, np.uint64) if out is None else kernel_output(out, np.uint64, (len(offsets) - 1,))
+        )
         _hash_bytes(address_of(data), offsets, out)
         return out
     integers = as_uint64(keys)
-    out = np.empty(len(integers), np.uint64) if out is None else out
+    out = np.empty(len(integers), np.uint64) if out is None else kernel_output(out, np.uint64, integers.shape)
     _hash_integers(integers, out)
     return out
 
@@ -158,5 +163,7 @@ def combine_hashes(*hashes: np.ndarray) -> np.ndarray:
     """
     combined = np.array(hashes[0], np.uint64, copy=True)
     for column in hashes[1:]:
+        if np.shape(column) != combined.shape:
+            raise ValueError(f"hashes of {np.shape(column)} and {combined.shape} rows cannot be combined")
         _combine_into(combined, kernel_input(column, np.uint64))
     return combined

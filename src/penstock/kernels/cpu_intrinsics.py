@@ -176,8 +176,49 @@ def aligned_empty(count: int, dtype: Any) -> np.ndarray:
 
 
 def address_of(array: np.ndarray) -> int:
-    """Where the array's memory starts, for kernels that take addresses."""
+    """Where the array's memory starts, for kernels that take addresses and read or write on from there.
+
+    An array whose items do not follow each other in memory is refused: a kernel would read what lies beside it.
+
+    >>> address_of(np.arange(3)[::-1])
+    Traceback (most recent call last):
+    ...
+    ValueError: a kernel needs memory without gaps, got strides (-8,) for shape (3,) of int64
+    """
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        raise ValueError(
+            f"a kernel needs memory without gaps, got strides {array.strides} for shape {array.shape} of {array.dtype}"
+        )
     return array.__array_interface__["data"][0]
+
+
+def rows_input(array: Any, dtype: Any) -> tuple[np.ndarray, int, int]:
+    """`(array, address, stride)` of rows whose items lie side by side; a copy where they do not.
+
+    Kernels go from row to row by adding the stride, which is a multiple of the item's size and never negative: rows
+    may be spaced out, or be one row again and again, but not run backwards.
+
+    >>> array, _, stride = rows_input(np.ones((4, 6), np.float32)[::2, :3], np.float32)
+    >>> array.flags.owndata, stride
+    (False, 48)
+    >>> rows_input(np.ones((4, 3), np.float32)[::-1], np.float32)[2]
+    12
+    """
+    array = np.asarray(array, dtype)
+    inner = array[:1].strides[1:] == np.empty((1, *array.shape[1:]), array.dtype).strides[1:]
+    if array.size and not (inner and array.strides[0] >= 0 and array.flags.aligned):
+        array = np.require(array, requirements=["C", "A"])
+    return array, array.__array_interface__["data"][0], array.strides[0] if array.size else 0
+
+
+def kernel_output(array: np.ndarray, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """`array`, if a kernel may write `shape` items of `dtype` to it."""
+    if array.dtype != dtype or array.shape != shape or not array.flags.carray:
+        raise ValueError(
+            f"a kernel writes {shape} items of {np.dtype(dtype)} here, got {array.shape} of {array.dtype}, strides "
+            f"{array.strides}, {'writable' if array.flags.writeable else 'read-only'}"
+        )
+    return array
 
 
 @numba.njit(**KERNEL)
