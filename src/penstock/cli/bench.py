@@ -1,12 +1,16 @@
-"""Benchmarks on the command line."""
+"""Benchmarks on the command line: a thin call of the runner in a clone's `benchmarks/`."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli.app import Progress, app, console
+from penstock.cli.app import Progress, app
+from penstock.core.errors import DataError
 
 
 @app.command()
@@ -25,19 +29,14 @@ def bench(
     progress: Progress = None,
 ) -> None:
     """Measure every claim beside every peer that is installed: one table, one page, one chart."""
-    from penstock.report import bench as work
-    from penstock.report.machine import describe_machine
-
-    found = work.run_suite(folder, scripts or (), full=full, progress=progress)
-    if json:
-        from json import dumps
-
-        for claim in found["claims"]:
-            print(dumps(claim))
-    else:
-        work.show(found, console())
-    if write or (write is None and not scripts):
-        for path in work.write(found, docs, describe_machine()):
-            typer.echo(f"wrote {path}", err=True)
-    if found["failed"]:
-        raise typer.Exit(1)
+    runner = Path(folder) / "run.py"
+    if not runner.is_file():
+        raise DataError(
+            f"{runner} is not there: the benchmark scripts come with the source code; run this in a clone, or name its "
+            "benchmarks folder with --folder"
+        )
+    flags = {"full": full or None, "json": json or None, "write": write, "progress": progress}
+    given = [f"--{name}" if on else f"--no-{name}" for name, on in flags.items() if on is not None]
+    command = [sys.executable, str(runner), *(scripts or ()), "--folder", folder, "--docs", docs, *given]
+    if status := subprocess.run(command, check=False).returncode:
+        raise typer.Exit(status)

@@ -1,8 +1,10 @@
-"""`penstock bench`: real scripts run, failures are named, the page keeps what people wrote."""
+"""The benchmark runner: real scripts run, failures are named, the page keeps what people wrote."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,10 +13,13 @@ from typer.testing import CliRunner
 
 from penstock.cli import app
 from penstock.core.errors import DataError, ParameterError
-from penstock.report import bench
-from penstock.report.bench_chart import ratio_chart
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))  # as for a script that runs there
+
+import run as bench  # noqa: E402
+from ratio_chart import ratio_chart  # noqa: E402
+
 GOOD = 'import sys\nprint("noise")\nprint(\'{"claim": "a/%s", "unit": "rows/s", "penstock": 2e6, "peers": ' \
        '{"slow": 1e6, "gone": null}, "ratios": {"slow": 2.0, "gone": null}}\' % len(sys.argv))\n'  # fmt: skip
 
@@ -49,14 +54,21 @@ def test_the_page_keeps_what_people_wrote(clone: Path) -> None:
     assert drawn.tag.endswith("svg")
 
 
-def test_the_command(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(clone: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(clone)
     result = CliRunner().invoke(app, ["bench", "good", "--json"])
-    assert result.exit_code == 0 and json.loads(result.stdout)["penstock"] == 2e6
+    assert result.exit_code == 1
+    assert "run.py is not there: the benchmark scripts come with the source code; run this in a clone" in result.stderr
+    for script in ("run.py", "ratio_chart.py"):
+        shutil.copy(ROOT / "benchmarks" / script, clone / "benchmarks")
+    assert CliRunner().invoke(app, ["bench", "good", "--json"]).exit_code == 0
+    assert json.loads(capfd.readouterr().out)["penstock"] == 2e6
     assert "old" in (clone / "docs" / "benchmarks.md").read_text()  # a part is not written unless asked
-    result = CliRunner().invoke(app, ["bench"])
-    assert result.exit_code == 1 and "bad.py failed: the peer is on fire" in result.stdout
+    assert CliRunner().invoke(app, ["bench"]).exit_code == 1
+    assert "bad.py failed: the peer is on fire" in capfd.readouterr().out
     assert "on fire" in (clone / "docs" / "benchmarks.md").read_text()
+    assert CliRunner().invoke(app, ["bench", "loader", "--no-write"]).exit_code == 1
+    assert "error: there is no benchmark 'loader'" in capfd.readouterr().err
 
 
 def test_what_is_missing_is_named(clone: Path) -> None:
@@ -70,7 +82,7 @@ def test_what_is_missing_is_named(clone: Path) -> None:
 
 
 def test_every_script_is_in_the_suite() -> None:
-    helpers = {"harness.py", "criteo_model.py", "criteo_chart.py"}
+    helpers = {"harness.py", "criteo_model.py", "criteo_chart.py", "ratio_chart.py", "run.py"}
     scripts = {path.name for path in (ROOT / "benchmarks").glob("*.py")} - helpers
     assert set(bench.read_suite(ROOT / "benchmarks")) == scripts
 

@@ -1,10 +1,11 @@
-"""`penstock bench`: the scripts of `benchmarks/`, run one after another, as one table, one page and one chart.
+"""The scripts of this folder, run one after another, as one table, one page and one chart: what `penstock bench` calls.
 
 Each script ends with one JSON line a claim; that line is all that is read here.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -14,14 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ratio_chart import ratio_chart
 from rich.console import Console
 from rich.table import Table
 
 from penstock.core import artefact
-from penstock.core.errors import DataError, ParameterError
+from penstock.core.errors import DataError, ParameterError, PenstockError
 from penstock.core.progress import bar
 from penstock.core.yaml_files import read_yaml
-from penstock.report.bench_chart import ratio_chart
+from penstock.report.machine import describe_machine
 from penstock.report.terminal import plain_table
 
 SUITE = "suite.yaml"
@@ -37,10 +39,7 @@ def read_suite(folder: str | Path) -> dict[str, list[str]]:
     """The scripts of a benchmark folder and their arguments for a small run."""
     path = Path(folder) / SUITE
     if not path.is_file():
-        raise DataError(
-            f"{path} is not there: the benchmark scripts come with the source code; run this in a clone, or name its "
-            "benchmarks folder with --folder"
-        )
+        raise DataError(f"{path} is not there; name the benchmarks folder of a clone with --folder")
     suite = read_yaml(path)
     for script in suite:
         if not (path.parent / script).is_file():
@@ -180,3 +179,36 @@ def _markdown(found: Mapping[str, Any], machine: str) -> Iterator[str]:
         yield f"| `{name}` | {ours} | {peer and f'`{peer}`'} | {theirs} | {times} |"
     for script, reason in found["failed"].items():
         yield f"\n`{script}` failed: {reason}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, show and write; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help="such as loader or etl; all by default")
+    parser.add_argument("--full", action="store_true", help="at the sizes of the quoted figures")
+    parser.add_argument("--folder", default=Path(__file__).parent, help="where the benchmark scripts are")
+    parser.add_argument("--docs", default="docs", help="the folder whose benchmarks.md and chart are written")
+    parser.add_argument(
+        "--write", action=argparse.BooleanOptionalAction, help="write the page and the chart; when all scripts run"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON line a claim instead of a table")
+    parser.add_argument("--progress", action=argparse.BooleanOptionalAction, help="draw a progress bar")
+    asked = parser.parse_args(arguments)
+    try:
+        found = run_suite(asked.folder, asked.scripts, full=asked.full, progress=asked.progress)
+        if asked.json:
+            for claim in found["claims"]:
+                print(json.dumps(claim))
+        else:
+            show(found, Console() if sys.stdout.isatty() else Console(width=160))
+        if asked.write or (asked.write is None and not asked.scripts):
+            for path in write(found, asked.docs, describe_machine()):
+                print(f"wrote {path}", file=sys.stderr)
+    except PenstockError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 1 if found["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
