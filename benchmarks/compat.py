@@ -24,7 +24,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
-from penstock.loader.keras_sequence import KerasSequenceLoader  # before TensorFlow, so that torch can be used beside it
+from penstock.loader.keras import Loader as KerasLoader  # before TensorFlow, so that torch can be used beside it
 
 # isort: split
 from harness import Claim, best_of, report
@@ -49,6 +49,7 @@ def pairs(path: str, batch: int) -> dict[str, Pair]:
         "categorical": sorted(CATEGORICAL), "continuous": sorted(CONTINUOUS), "labels": ["label"], "shuffle": True,
         "parts_per_chunk": 1,
     }  # fmt: skip
+    named = {"categorical": CATEGORICAL, "continuous": CONTINUOUS, "labels": ["label"]}
     columns = {"label_names": ["label"], "cat_names": CATEGORICAL, "cont_names": CONTINUOUS, "shuffle": True}
     data = NativeDataset(path)  # partitions of the same size on both sides
     roles = data.schema.with_roles(categorical=CATEGORICAL, continuous=CONTINUOUS, label=["label"])
@@ -77,7 +78,7 @@ def pairs(path: str, batch: int) -> dict[str, Pair]:
         ),
         "keras": (
             lambda: old_keras.KerasSequenceLoader(Dataset(path), batch, **columns),
-            lambda: KerasSequenceLoader(data, batch, **columns),
+            lambda: KerasLoader(data, batch, shuffle=True, **named),
         ),
     }
 

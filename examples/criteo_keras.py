@@ -9,10 +9,9 @@ import tempfile
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# How much GPU memory TensorFlow may take: a fraction of what is free, or megabytes. Before its first operation.
-os.environ.setdefault("TF_MEMORY_ALLOCATION", "0.5")
 
-from penstock.loader.keras_sequence import KerasSequenceLoader, KerasSequenceValidater
+from penstock.loader.keras import Loader
+from penstock.loader.tensorflow_memory import limit_memory
 
 # isort: split
 import keras
@@ -47,6 +46,7 @@ def notebook_model(schema: ps.Schema) -> keras.Model:
 
 
 def main(source: str | None = None, num_rows: int = 300_000, batch_size: int = 4096, epochs: int = 2) -> None:
+    limit_memory(0.5)  # of the GPU's free memory, before TensorFlow's first operation
     keras.utils.set_random_seed(1)
     place = Path(tempfile.mkdtemp(prefix="penstock-keras-"))
     if source is None:
@@ -55,15 +55,15 @@ def main(source: str | None = None, num_rows: int = 300_000, batch_size: int = 4
         source = str(made.path)
     features(place, source)
 
-    columns = {"label_names": ["label"], "cat_names": CATEGORICAL, "cont_names": CONTINUOUS}
-    train = KerasSequenceLoader(str(place / "train" / "*.parquet"), batch_size, shuffle=True, **columns)
-    valid = KerasSequenceLoader(str(place / "valid" / "*.parquet"), batch_size, shuffle=False, **columns)
+    columns = {"labels": ["label"], "categorical": CATEGORICAL, "continuous": CONTINUOUS}
+    train = Loader(str(place / "train" / "*.parquet"), batch_size, shuffle=True, **columns)
+    valid = Loader(str(place / "valid" / "*.parquet"), batch_size, **columns)
 
     schema = train.schema
     models = {"notebook": notebook_model(schema), "DLRM": dlrm(schema), "wide and deep": wide_and_deep(schema)}
     for name, model in models.items():
         model.compile(keras.optimizers.Adam(0.005), "binary_crossentropy", metrics=[keras.metrics.AUC(name="auc")])
-        model.fit(train, epochs=epochs, callbacks=[KerasSequenceValidater(valid)], verbose=2)
+        model.fit(train, epochs=epochs, validation_data=valid, verbose=2)
         history = model.history.history
         print(f"{name}: validation AUC {history['val_auc'][-1]:.4f}, loss {history['val_loss'][-1]:.4f}")
 

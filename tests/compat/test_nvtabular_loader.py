@@ -316,7 +316,7 @@ class TestKeras:
         outer = layers.XDeepFmOuterProduct(6)
         got = outer([left, right]).numpy()
         expected = np.einsum("bhd,bmd,khm->bkd", left.numpy(), right.numpy(), outer.kernel.numpy())
-        np.testing.assert_allclose(got, expected, rtol=1e-5)
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
         assert layers.DotProductInteraction()(left).shape == (2, 3)
         again = layers.SparseEmbeddingLookup.from_config(layer.get_config())
         assert (again.vocab_size, again.dimension) == (10, 4)

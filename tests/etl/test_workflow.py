@@ -317,10 +317,12 @@ class TestGlobalOperators:
 class _Scaled(ops.Normalize):
     """The same operator under another argument."""
 
-    saved_as = ops.Normalize
-
     def __init__(self, precise: bool = False) -> None:
         super().__init__("float64" if precise else "float32")
+
+    @classmethod
+    def recipe_class(cls) -> type:
+        return ops.Normalize
 
 
 def test_an_operator_under_other_arguments_is_saved_as_its_parent(frame, tmp_path):

@@ -77,7 +77,7 @@ def test_visible_devices_are_the_driver_s(monkeypatch):
 
 def test_importing_the_loader_follows_the_variable():
     """On real TensorFlow, in a process of its own: a bad value stops the import."""
-    script = "from penstock.loader.keras_sequence import KerasSequenceLoader"
+    script = "from penstock.compat.nvtabular.loader.tensorflow import KerasSequenceLoader"
     settings = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_MEMORY_ALLOCATION": "most"}
     pytest.importorskip("tensorflow")
     done = subprocess.run(

@@ -80,7 +80,6 @@ class Operator:
     fit_only_dependencies: ClassVar[bool] = False  # only fitting reads them: a serving workflow does without
     puts_values_in: ClassVar[bool] = False  # values of its own, whose dtype need not be the column's
     bulk_takes_lists: ClassVar[bool] = False  # `bulk_function` also understands list columns
-    saved_as: ClassVar[type[Operator] | None] = None  # for a subclass that is its parent under other arguments
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -127,16 +126,25 @@ class Operator:
         """`row_function` for a few rows at once, exact to the bit; None falls back to the row function or a frame."""
         return None
 
+    @classmethod
+    def recipe_class(cls) -> type[Operator]:
+        """The class that a recipe names, with the arguments of its constructor: this one.
+
+        Override it in a class that is one of its parents under other arguments; what it writes is then read as that
+        parent, which must understand the learned state too.
+        """
+        return cls
+
     # What every operator has.
 
     def params(self) -> dict[str, Any]:
         """The constructor's arguments as given."""
-        return {name: getattr(self, name) for name in parameter_names(self.saved_as or type(self))}
+        return {name: getattr(self, name) for name in parameter_names(self.recipe_class())}
 
     def recipe_params(self) -> dict[str, Any]:
         """The arguments that differ from their defaults, as plain data for a recipe."""
         out = {}
-        for name, parameter in _parameters(self.saved_as or type(self)).items():
+        for name, parameter in _parameters(self.recipe_class()).items():
             value = getattr(self, name)
             default = parameter.default
             if default is inspect.Parameter.empty or type(value) is not type(default) or value != default:
@@ -162,7 +170,7 @@ class Operator:
 
     def __repr__(self) -> str:
         shown = {}
-        for name, parameter in _parameters(self.saved_as or type(self)).items():
+        for name, parameter in _parameters(self.recipe_class()).items():
             value = getattr(self, name, None)
             if parameter.default is inspect.Parameter.empty or value is not parameter.default:
                 shown[name] = value

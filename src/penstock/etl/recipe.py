@@ -198,7 +198,7 @@ def _operator(item: Any, node: str) -> Operator:
 
 def operator_name(op: Operator) -> str:
     """`Categorify` for our own, `package.module:Class` for a user's."""
-    cls = op.saved_as or type(op)
+    cls = op.recipe_class()
     from penstock.etl import ops
 
     if getattr(ops, cls.__name__, None) is cls:

@@ -35,7 +35,6 @@ class BaseLoader:
 
     _list_choices: tuple[str, ...] = ("ragged",)
     _substitutes: Mapping[str, str] = {}  # stored dtypes that the framework does not take, and what it gets instead
-    _seed_fn: Callable[[], int] | None = None  # gives the seed of each epoch, where an adapter takes one
     _constraints = {
         "batch_size": Int(min=1),
         "shuffle": BOOL,
@@ -111,6 +110,10 @@ class BaseLoader:
         """Batches `[start, stop)` before they are converted: a generator that ends its threads when it is closed."""
         return _batches(runtime.pipeline(plan, self._layout, self.sampling, start, stop), plan, start, stop)
 
+    def _epoch_seed(self, epoch: int) -> int:
+        """The seed of an epoch's order, asked for once when the epoch is planned; must be the same on every rank."""
+        return self.seed
+
     def _make_runtime(self) -> Runtime:
         return Runtime(self)
 
@@ -120,8 +123,7 @@ class BaseLoader:
         """The order of an epoch (the present one by default)."""
         epoch = self.epoch if epoch is None else epoch
         if epoch not in self._plans:
-            if self._seed_fn is not None:
-                self.seed = int(self._seed_fn())
+            self.seed = self._epoch_seed(epoch)
             rows = self._row_counts()
             divisible = [isinstance(p, FramePartition) for p in self._partitions()]
             self._plans = {

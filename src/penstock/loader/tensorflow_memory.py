@@ -122,7 +122,7 @@ def _set_limit(tf: Any, gpu: Any, limit: int, wanted: str | float) -> None:
 
 
 def limit_memory_from_environment() -> None:
-    """What importing `KerasSequenceLoader` does: follow the variable, or warn that it comes too late."""
+    """Follow the variable, or warn that it comes too late."""
     try:
         limit_memory()
     except ParameterError:

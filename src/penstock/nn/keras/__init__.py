@@ -1,6 +1,6 @@
 """Keras layers and models over penstock's columns."""
 
-from penstock.loader.keras_columns import FeatureColumn
+from penstock.nn.keras.columns import FeatureColumn
 from penstock.nn.keras.layers import DenseFeatures, DotProductInteraction, LinearFeatures
 from penstock.nn.keras.models import dlrm, inputs_of, wide_and_deep
 

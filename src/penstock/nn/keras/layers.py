@@ -8,10 +8,10 @@ from typing import Any
 
 from penstock.core.errors import ParameterError
 from penstock.core.params import BOOL, Int, OneOf, check
-from penstock.loader.keras_columns import FeatureColumn
-from penstock.loader.keras_columns import feature_columns as as_feature_columns
 from penstock.loader.keras_import import import_keras
 from penstock.nn.keras import lookup
+from penstock.nn.keras.columns import FeatureColumn
+from penstock.nn.keras.columns import feature_columns as as_feature_columns
 
 keras = import_keras()
 ops = keras.ops

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
-from penstock.loader.keras_columns import FeatureColumn
 from penstock.loader.keras_import import import_keras
+from penstock.nn.keras.columns import FeatureColumn
 
 keras = import_keras()
 ops = keras.ops

@@ -36,6 +36,10 @@ class KeepsFunction:
 
     f: Any
 
+    @classmethod
+    def recipe_class(cls) -> type:
+        return cls  # the function is one of pandas, which the native operator would give polars
+
     def recipe_params(self) -> dict[str, Any]:
         kept = copy.copy(self)
         kept.f = nameable(self.f, unsaved)

@@ -116,7 +116,16 @@ def _workflow(transforms: Any, data: native_data.Dataset) -> native_etl.Workflow
     return workflow.fit_schema(data.schema)
 
 
-class LoaderBase:
+class SeededEpochs:
+    """Mixin over one of Penstock's loaders: `seed_fn` gives the seed of each epoch, where there is one."""
+
+    _seed_fn: Callable[[], int] | None = None
+
+    def _epoch_seed(self, epoch: int) -> int:
+        return super()._epoch_seed(epoch) if self._seed_fn is None else int(self._seed_fn())  # type: ignore[misc]
+
+
+class LoaderBase(SeededEpochs):
     """Mixin over one of Penstock's loaders; `num_rows_processed` counts rows.
 
     >>> LoaderBase._cursor is None

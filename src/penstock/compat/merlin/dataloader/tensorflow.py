@@ -10,10 +10,9 @@ import numpy as np
 from penstock.compat.merlin.dataloader.loader_base import LoaderBase, columns_of
 from penstock.core.batch import Batch, Ragged
 from penstock.loader import keras as native
-from penstock.loader.keras_sequence import KerasSequenceValidater
 from penstock.loader.settings import Pad
 
-__all__ = ["KerasSequenceValidater", "Loader"]
+__all__ = ["Loader"]
 
 
 class Loader(LoaderBase, native.Loader):

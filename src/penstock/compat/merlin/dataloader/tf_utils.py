@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.loader.keras_columns import feature_columns as as_feature_columns
 from penstock.loader.tensorflow_memory import limit_memory
+from penstock.nn.keras.columns import feature_columns as as_feature_columns
 
 __all__ = ["configure_tensorflow", "get_dataset_schema_from_feature_columns"]
 
@@ -25,7 +25,7 @@ def configure_tensorflow(memory_allocation: Any = None, device: Any = None) -> A
 def get_dataset_schema_from_feature_columns(feature_columns: Any) -> tuple[list[str], list[str]]:
     """The names of the columns of ids and of numbers that `tf.feature_column` descriptors read.
 
-    >>> from penstock.loader.keras_columns import FeatureColumn
+    >>> from penstock.nn.keras.columns import FeatureColumn
     >>> columns = [FeatureColumn("user", "embedding", 9, 4), FeatureColumn("age", "numeric")]
     >>> get_dataset_schema_from_feature_columns(columns)
     (['user'], ['age'])

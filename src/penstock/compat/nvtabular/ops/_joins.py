@@ -19,8 +19,6 @@ class JoinExternal(Placed, native.JoinExternal):
     [2.0]
     """
 
-    saved_as = native.JoinExternal
-
     def __init__(
         self,
         df_ext: Any,
@@ -49,8 +47,6 @@ class JoinGroupby(Placed, native.JoinGroupby):
     ['mean']
     """
 
-    saved_as = native.JoinGroupby
-
     def __init__(
         self,
         cont_cols: Any = None,
@@ -76,8 +72,6 @@ class TargetEncoding(Placed, native.TargetEncoding):
     >>> TargetEncoding("click", kfold=5).kfold
     5
     """
-
-    saved_as = native.TargetEncoding
 
     def __init__(
         self,
@@ -114,8 +108,6 @@ class DifferenceLag(Placed, native.DifferenceLag):
     >>> Workflow(["time"] >> DifferenceLag("user")).transform(frame)["time_difference_lag_1"].tolist()
     [nan, 3.0]
     """
-
-    saved_as = native.DifferenceLag
 
     def __init__(self, partition_cols: Any, shift: Any = 1) -> None:
         super().__init__(names_of(partition_cols, "DifferenceLag.partition_cols"), shift)

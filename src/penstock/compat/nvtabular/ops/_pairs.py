@@ -19,8 +19,6 @@ class ColumnSimilarity(Placed, native.ColumnSimilarity):
     [1.0, 0.0]
     """
 
-    saved_as = native.ColumnSimilarity
-
     def __init__(
         self, left_features: Any, right_features: Any = None, metric: str = "tfidf", on_device: bool = True
     ) -> None:
@@ -33,8 +31,6 @@ class HashedCross(Placed, native.HashedCross):
     >>> HashedCross({("a", "b"): 10}).num_buckets
     {'a_X_b': 10}
     """
-
-    saved_as = native.HashedCross
 
     def __init__(self, num_buckets: int | Mapping[Any, int]) -> None:
         if isinstance(num_buckets, Mapping):

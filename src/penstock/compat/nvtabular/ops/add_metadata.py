@@ -21,8 +21,6 @@ class AddMetadata(Placed, native.AddMetadata):
     (['clicks'], <Role.LABEL: 'label'>)
     """
 
-    saved_as = native.AddMetadata
-
     def __init__(self, tags: Any = None, properties: Mapping[str, Any] | None = None) -> None:
         given = listed(tags)
         plain = [text_of(tag) for tag in given if role_of([tag]) is None]

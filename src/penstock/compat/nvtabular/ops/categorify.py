@@ -42,8 +42,6 @@ class Categorify(Placed, native.Categorify):
     [1, 2, 1, 0]
     """
 
-    saved_as = native.Categorify
-
     def __init__(
         self,
         freq_threshold: int | Mapping[str, int] | None = 0,

@@ -17,7 +17,7 @@ from penstock.etl.operator import ROW_NUMBER, Columns
 __all__ = ["Filter"]
 
 
-class Filter(Placed, KeepsFunction, native.Filter):
+class Filter(KeepsFunction, Placed, native.Filter):
     """`f(frame)` on pandas gives a mask, or the frame with fewer rows (under their old index).
 
     >>> import pandas as pd

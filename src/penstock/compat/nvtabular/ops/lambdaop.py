@@ -22,7 +22,7 @@ from penstock.etl.ops.custom import _takes_two
 __all__ = ["LambdaOp"]
 
 
-class LambdaOp(Placed, KeepsFunction, Observed, native.LambdaOp):
+class LambdaOp(KeepsFunction, Placed, Observed, native.LambdaOp):
     """`f(series)` or `f(series, frame)` on pandas, a partition at a time.
 
     The dtype of the result is seen on the first rows when it is not given. A function that is importable by name is

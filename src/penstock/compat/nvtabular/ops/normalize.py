@@ -20,8 +20,6 @@ class Normalize(Placed, native.Normalize):
     [-1.0, 0.0, 1.0]
     """
 
-    saved_as = native.Normalize
-
     def __init__(self, out_dtype: Any = None) -> None:
         super().__init__(_dtype(out_dtype))
 
@@ -34,8 +32,6 @@ class NormalizeMinMax(Placed, native.NormalizeMinMax):
     >>> Workflow(["x"] >> NormalizeMinMax()).fit_transform(pd.DataFrame({"x": [1.0, 2.0, 3.0]}))["x"].tolist()
     [0.0, 0.5, 1.0]
     """
-
-    saved_as = native.NormalizeMinMax
 
     def __init__(self, out_dtype: Any = None) -> None:
         super().__init__(_dtype(out_dtype))

@@ -19,10 +19,14 @@ SAME_ARGUMENTS = (
 
 
 class Placed:
-    """Mixin: `columns >> op` gives a node that knows selectors and pandas functions."""
+    """Mixin: `columns >> op` gives a node that knows selectors and pandas functions; recipes name the native class."""
 
     def __rrshift__(self, left: Any) -> Node:
         return as_node(left) >> self
+
+    @classmethod
+    def recipe_class(cls) -> type[Operator]:
+        return next(own for own in cls.__mro__ if own.__module__.startswith(native.__name__))
 
 
 def names_of(columns: Any, what: str) -> Any:
@@ -52,11 +56,8 @@ def placed(name: str) -> type[Operator]:
     Clip(min_value=0)
     """
     own = getattr(native, name)
-    return type(
-        name,
-        (Placed, own),
-        {"__module__": __name__, "__doc__": (own.__doc__ or name).split(">>>")[0].rstrip(), "saved_as": own},
-    )
+    says = (own.__doc__ or name).split(">>>")[0].rstrip()
+    return type(name, (Placed, own), {"__module__": __name__, "__doc__": says})
 
 
 globals().update({name: placed(name) for name in SAME_ARGUMENTS})
