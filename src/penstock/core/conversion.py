@@ -33,10 +33,10 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.conversion_rules import BadValue, Policy, converted, reason_against, widens
-from penstock.core.dtypes import NUMERIC, canonical, split_list, to_numpy, to_polars
+from penstock.core.dtypes import INTEGERS, NUMERIC, canonical, split_list, to_numpy, to_polars
 from penstock.core.errors import ConversionError
 
-__all__ = ["HEXADECIMAL", "NO_HEXADECIMAL", "Policy", "convert", "is_missing", "parse_hexadecimal"]
+__all__ = ["HEXADECIMAL", "NO_HEXADECIMAL", "Policy", "convert", "held", "is_missing", "parse_hexadecimal"]
 
 Values = TypeVar("Values")
 HEXADECIMAL = re.compile("[0-9A-Fa-f]{1,16}")
@@ -95,6 +95,33 @@ def parse_hexadecimal(values: pl.Series, dtype: str, *, column: str, where: str 
     return _series(wide, canonical(dtype), column, where, "exact")
 
 
+def held(values: pl.Series, dtype: str) -> tuple[pl.Series, pl.Series | None]:
+    """The values that `dtype` holds, null for the others, and which those are (None: there are none).
+
+    For looking values up: what the dtype does not hold is certainly not there.
+
+    >>> done, lost = held(pl.Series([1.0, 1.9, None]), "int64")
+    >>> done.to_list(), lost.to_list()
+    ([1, None, None], [False, True, False])
+    """
+    wanted = to_polars(dtype)
+    if values.dtype == wanted or _is_lossless(values.dtype, wanted):
+        return values.cast(wanted), None
+    if values.dtype.is_float():
+        values = values.fill_nan(None)
+    done = (
+        values.cast(wanted, strict=False)
+        if wanted != pl.String
+        else values.clear().cast(wanted).extend_constant(None, len(values))
+    )
+    back = done.cast(values.dtype, strict=False) if values.dtype != pl.String or wanted.is_integer() else values
+    kept = done.is_not_null() & back.eq_missing(values)
+    lost = values.is_not_null() & ~kept
+    if not lost.any():
+        return done, None
+    return done.set(lost, None), lost
+
+
 # Arrays.
 
 
@@ -137,7 +164,9 @@ def _series(series: pl.Series, dtype: str, column: str, where: str | None, polic
         series = series.fill_nan(None)
         if series.null_count() == len(series):
             return series.cast(wanted)
-    if inner.is_decimal() or inner in (pl.Int128,):
+    if inner == pl.Int128 and _fits(series, dtype):
+        return series.cast(wanted)
+    if inner.is_decimal() or inner == pl.Int128:
         return _value_by_value(series, wanted, dtype, column, where, policy)
     if (inner.is_numeric() or inner == pl.Boolean) and dtype in NUMERIC:
         return _numbers(series, dtype, column, where, policy)
@@ -146,6 +175,14 @@ def _series(series: pl.Series, dtype: str, column: str, where: str | None, polic
         row = int(series.is_not_null().arg_max() or 0)
         raise _refused(series[row], dtype, reason, column, row, where)
     return _parsed(series, wanted, dtype, column, where)
+
+
+def _fits(series: pl.Series, dtype: str) -> bool:
+    """Whether all integers lie in an integer dtype's range."""
+    if dtype not in INTEGERS or series.null_count() == len(series):
+        return False
+    limits = np.iinfo(dtype)
+    return int(limits.min) <= cast(int, series.min()) and cast(int, series.max()) <= int(limits.max)
 
 
 def _is_lossless(source: pl.DataType, wanted: pl.DataType) -> bool:

@@ -8,6 +8,7 @@ UInt16
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -120,3 +121,22 @@ def narrowest_int(cardinality: int) -> str:
         if cardinality - 1 <= np.iinfo(name).max:
             return name
     return "int64"
+
+
+def common(names: Iterable[str]) -> str | None:
+    """The narrowest dtype in which values of all these dtypes can stand side by side; None where there is none.
+
+    >>> common(["int32", "uint32"]), common(["int8", "float32"]), common(["int64", "string"])
+    ('int64', 'float32', None)
+    """
+    wanted = {canonical(name) for name in names} - {"null"}
+    if len(wanted) <= 1:
+        return next(iter(wanted), "null")
+    if not wanted <= set(NUMERIC):
+        return None
+    if wanted <= {*INTEGERS, "bool"}:
+        low = min(np.iinfo(n).min for n in wanted if n != "bool")
+        high = max(np.iinfo(n).max for n in wanted if n != "bool")
+        return next((n for n in INTEGERS if np.iinfo(n).min <= low and high <= np.iinfo(n).max), None)
+    narrow = all(n in ("float32", "bool") or (n in INTEGERS and np.iinfo(n).bits <= 16) for n in wanted)
+    return "float32" if narrow else "float64"

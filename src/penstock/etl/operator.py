@@ -114,6 +114,10 @@ class Operator:
         """Further inputs: column names of the raw data, or nodes."""
         return ()
 
+    def origins(self, columns: Columns) -> dict[str, str]:
+        """`{output: input}` for outputs that hold one input's values, some of them perhaps filled, cut or coded."""
+        return {}
+
     def exchange_keys(self, columns: Columns) -> tuple[str, ...] | None:
         """Columns whose equal values must meet in one partition before `transform`; None for row-wise work."""
         return None
@@ -227,10 +231,16 @@ class FittedOperator(Operator):
             raise NotFittedError(f"{self!r} is not fitted; call workflow.fit(data) first")
 
 
+def same_names(columns: Columns) -> dict[str, str]:
+    """`origins` of an operator whose outputs are named as its inputs."""
+    return {name: name for name in columns.names}
+
+
 class Invertible:
     """Mixin for operators whose output columns can be turned back."""
 
     def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        """The inputs behind some of the output columns, under the outputs' names; lists come as their elements."""
         raise TypeError(f"{type(self).__name__} does not define inverse")
 
 

@@ -7,17 +7,41 @@ hash buckets, so that finishing needs one bucket at a time in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from penstock.core.errors import ArtefactError
+from penstock.core.conversion import held
+from penstock.core.dtypes import canonical
+from penstock.core.errors import ArtefactError, DataError
 from penstock.data.keys import from_keys, stable_hashes, to_keys
 from penstock.data.scratch import Scratch
 
 VALUE, COUNT, CODE = "value", "count", "code"
+
+
+@dataclass(frozen=True)
+class Codes:
+    """How one vocabulary's codes are laid out: null, out of vocabulary (one or more), then the vocabulary.
+
+    `later` lists `(place, code)`: from that place on, values have the codes from that code on.
+    """
+
+    null: int
+    oov: int
+    num_buckets: int
+    later: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def first(self) -> int:
+        return self.oov + self.num_buckets
+
+    def shifted(self, by: int, later: tuple[tuple[int, int], ...] = ()) -> Codes:
+        return Codes(self.null + by, self.oov + by, self.num_buckets, later)
 
 
 class ValueCounts:
@@ -61,6 +85,10 @@ class ValueCounts:
 
     def merge(self, other: ValueCounts) -> ValueCounts:
         """Both counts as one; the larger table takes the smaller."""
+        if self.dtype != other.dtype:
+            raise DataError(
+                f"values were counted as {self.dtype} and come as {other.dtype} now; fit the workflow again"
+            )
         self._load_saved()
         other._load_saved()
         large, small = (self, other) if self.num_held >= other.num_held else (other, self)
@@ -136,6 +164,15 @@ class ValueCounts:
             for frame in (self._known, pl.read_parquet(path)):
                 self.add_counts(frame[VALUE], frame[COUNT].to_numpy())
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ValueCounts:
+        """A copy to add to; what has been spilled is shared, and goes with the last of the copies."""
+        copied = ValueCounts(self.dtype, self.memory_limit, self.num_buckets)
+        copied.__dict__.update(self.__dict__, _runs=list(self._runs), _scratch=list(self._scratch), _counter=None)
+        if self._counter is not None:
+            keys, counts = self._counter.items()
+            copied._table(self._counter.kind).add(keys, None, counts)
+        return copied
+
     # Other processes get the counts, not the table: it is rebuilt, and its arrays are writable, over there.
 
     def __getstate__(self) -> dict[str, Any]:
@@ -164,7 +201,11 @@ class Vocabulary:
         self.values = values
         self.counts = np.zeros(len(values), np.int64) if counts is None else np.asarray(counts, np.int64)
         self._lookup: Any = None
-        self._first = 0
+        self._layout: Codes | None = None
+        dtype = values.dtype
+        self._is_text = dtype == pl.String
+        limits = np.iinfo(str(dtype).lower()) if dtype.is_integer() else None
+        self._low, self._high = (int(limits.min), int(limits.max)) if limits is not None else (0, -1)
 
     @classmethod
     def chosen(
@@ -192,44 +233,60 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.values)
 
-    def lookup(self, first: int) -> Any:
-        """The table from values to `first` + place, built when it is first needed."""
-        if self._lookup is None or self._first != first:
+    def codes(self, layout: Codes) -> np.ndarray:
+        """The code of each value, in the order of the values."""
+        codes = np.arange(layout.first, layout.first + len(self.values))
+        for place, code in layout.later:  # values that came when other codes had been given already
+            codes[place:] = np.arange(code, code + len(self.values) - place)
+        return codes
+
+    def lookup(self, layout: Codes) -> Any:
+        """The table from values to codes, built when it is first needed."""
+        if self._lookup is None or self._layout != layout:
             from penstock.kernels.cpu_vocab import Lookup
 
             keys = to_keys(self.values)
-            codes = np.arange(first, first + len(self.values))
-            self._lookup, self._first = Lookup(keys.kind, keys.values, codes), first
+            self._lookup, self._layout = Lookup(keys.kind, keys.values, self.codes(layout)), layout
         return self._lookup
 
-    def encode(
-        self, series: pl.Series, first: int, null_code: int, oov_code: int, num_buckets: int, dtype: np.dtype
-    ) -> np.ndarray:
-        """Codes of a column: `first` + place in the vocabulary."""
+    def encode(self, series: pl.Series, layout: Codes, dtype: np.dtype) -> np.ndarray:
+        """The codes of a column. Values that the vocabulary's dtype does not hold are out of the vocabulary."""
+        lost: pl.Series | None = None
+        given = series
         if series.dtype != self.values.dtype:
-            series = series.cast(self.values.dtype)
+            series, lost = held(series, canonical(self.values.dtype))
         keys = to_keys(series)
-        return self.lookup(first).encode(keys.values, keys.valid, null_code, oov_code, num_buckets, dtype=dtype)
+        null, oov, buckets = layout.null, layout.oov, layout.num_buckets
+        codes: np.ndarray = self.lookup(layout).encode(keys.values, keys.valid, null, oov, buckets, dtype=dtype)
+        if lost is not None:
+            outside = lost.to_numpy()
+            wide = given.cast(pl.Int64) if given.dtype.is_integer() and given.dtype != pl.UInt64 else given
+            codes[outside] = oov + (stable_hashes(wide)[outside] % np.uint64(buckets)).astype(np.int64)
+        return codes
 
-    def code_of(self, value: Any, first: int, null_code: int, oov_code: int, num_buckets: int) -> int:
+    def code_of(self, value: Any, layout: Codes) -> int:
         """The code of one value."""
         if value is None:
-            return null_code
-        if isinstance(value, str):
-            return self.lookup(first).get(value.encode(), oov_code, num_buckets)
-        if type(value) is int and self.values.dtype.is_integer():
-            return self.lookup(first).get(value, oov_code, num_buckets)
-        series = pl.Series([value], dtype=self.values.dtype)
-        return int(self.encode(series, first, null_code, oov_code, num_buckets, np.dtype(np.int64))[0])
+            return layout.null
+        if type(value) is str and self._is_text:
+            return self.lookup(layout).get(value.encode(), layout.oov, layout.num_buckets)
+        if type(value) is int and self._low <= value <= self._high:
+            return self.lookup(layout).get(value, layout.oov, layout.num_buckets)
+        return int(self.encode(pl.Series([value]), layout, np.dtype(np.int64))[0])
 
-    def decode(self, codes: np.ndarray, first: int) -> pl.Series:
+    def decode(self, codes: np.ndarray, layout: Codes) -> pl.Series:
         """The values behind codes; reserved codes become null."""
-        places = codes.astype(np.int64) - first
-        inside = (places >= 0) & (places < len(self.values))
-        taken = self.values.gather(pl.Series(np.where(inside, places, 0))) if len(self.values) else None
+        codes, size = codes.astype(np.int64), len(self.values)
+        places = np.full(len(codes), -1)
+        runs = [(0, layout.first), *layout.later, (size, 0)]
+        for (place, code), (end, _) in pairwise(runs):
+            inside = (codes >= code) & (codes < code + end - place)
+            places[inside] = codes[inside] - code + place
+        known = places >= 0
+        taken = self.values.gather(pl.Series(np.where(known, places, 0))) if size else None
         if taken is None:
             return pl.Series([None] * len(codes), dtype=self.values.dtype)
-        return taken.zip_with(pl.Series(inside), pl.Series([None], dtype=taken.dtype).new_from_index(0, len(taken)))
+        return taken.zip_with(pl.Series(known), pl.Series([None], dtype=taken.dtype).new_from_index(0, len(taken)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lookup": None}  # the table holds addresses; it is rebuilt where it is needed

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ from penstock.engine import resolve
 from penstock.etl import execute, recipe
 from penstock.etl.bulk import BulkPlan
 from penstock.etl.graph import Node, ancestors, as_node, rebuilt
-from penstock.etl.operator import Cells, Invertible
+from penstock.etl.inverse import inverted
+from penstock.etl.operator import Cells
 from penstock.etl.plan import Plan
 from penstock.etl.rows import RowPlan
 
@@ -58,8 +61,9 @@ class Workflow:
 
     def fit(self, data: Any, *, show_progress: bool | None = None) -> Workflow:
         """Learn from `data` (a Dataset, or anything a Dataset takes), forgetting what was learned before."""
-        self.clear_stats()
-        return self._fit(data, False, show_progress)
+        with self._unchanged_on_failure():
+            self.clear_stats()
+            return self._fit(data, False, show_progress)
 
     def update(self, data: Any, *, show_progress: bool | None = None) -> Workflow:
         """Learn from more data: statistics as if fitted on all of it; codes already given stay, new ones are added.
@@ -69,7 +73,31 @@ class Workflow:
         """
         if self._plan is None:
             return self.fit(data, show_progress=show_progress)
-        return self._fit(data, True, show_progress)
+        with self._unchanged_on_failure(copy_states=True):
+            return self._fit(data, True, show_progress)
+
+    @contextlib.contextmanager
+    def _unchanged_on_failure(self, copy_states: bool = False) -> Iterator[None]:
+        """All or nothing: what was learned before stays whole when fitting fails midway.
+
+        Updating adds to states in place, so those are copied first; fitting begins with new ones.
+        """
+        fitted = [node.fitted_op for node in ancestors([self.output]) if node.fitted_op is not None]
+        before = [(op, dict(op.__dict__)) for op in fitted]
+        if copy_states:
+            for op, attributes in before:
+                attributes["state_"] = copy.deepcopy(op.state_)
+        plans = self._plan, self._row_plan, self._bulk_plan
+        try:
+            yield
+        except BaseException:
+            for op, attributes in before:
+                op.__dict__.clear()
+                op.__dict__.update(attributes)
+            self._plan, self._row_plan, self._bulk_plan = plans
+            if self._plan is not None:
+                self._plan.refresh()
+            raise
 
     def _fit(self, data: Any, update: bool, show_progress: bool | None) -> Workflow:
         dataset = _dataset(data)
@@ -148,22 +176,20 @@ class Workflow:
     def inverse_transform(self, frame: Any, columns: Sequence[str] | None = None) -> Any:
         """Values from codes and scaled numbers: undoes Categorify, Normalize, NormalizeMinMax and LogOp.
 
-        Operators that lose information (FillMissing, Clip) are passed over. `columns` limits it to some columns.
+        Each column goes back the way it came, through `Rename` too, until an operator that made something else of
+        it. Operators that lose information (FillMissing, Clip) are passed over. `columns` limits it to some columns;
+        columns that are no outputs stay as they are.
         """
         plan = self._fitted_plan()
         original = frame
         frame = to_polars(frame)
-        wanted = list(columns) if columns is not None else frame.columns
-        for name in wanted:
-            if name not in frame.columns:
-                raise ParameterError(f"column {name!r} is not in the frame{suggest(name, frame.columns, 'columns')}")
-        for i in reversed(range(len(plan.nodes))):
-            op, own = plan.nodes[i].op, plan.columns[i]
-            if isinstance(op, Invertible):
-                names = [n for n in plan.schemas[i].names if n in wanted]
-                if names:
-                    frame = frame.with_columns(op.inverse(frame.select(names), own))
-        return like(frame, original)
+        outputs = plan.schemas[plan.output]
+        for name in columns or ():
+            for known, what in ((frame.columns, "in the frame"), (outputs.names, "an output of the workflow")):
+                if name not in known:
+                    raise ParameterError(f"column {name!r} is not {what}{suggest(name, known, 'columns')}")
+        wanted = [n for n in (frame.columns if columns is None else columns) if n in outputs]
+        return like(frame.with_columns(inverted(plan, frame[name]) for name in wanted), original)
 
     # Schemas.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ import numpy as np
 import polars as pl
 
 from penstock.core.artefact import replacing
-from penstock.core.dtypes import INTEGERS, canonical, to_numpy
-from penstock.core.errors import DataError, ParameterError
+from penstock.core.conversion import convert
+from penstock.core.dtypes import INTEGERS, canonical, common, split_list, to_numpy
+from penstock.core.errors import DataError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColumn, Satisfies
 from penstock.core.runtime.threads import available_cores
 from penstock.core.schema import ColumnSchema, Role, Schema
@@ -21,28 +21,22 @@ from penstock.data.files import parse_bytes
 from penstock.data.keys import key_kind
 from penstock.data.lists import flatten
 from penstock.engine.local import LocalEngine
-from penstock.etl.operator import BulkFunction, Cells, Columns, FittedOperator, Invertible, Lists, Numbers, RowFunction
-from penstock.etl.vocabulary import CODE, COUNT, VALUE, ValueCounts, Vocabulary
+from penstock.etl.operator import (
+    BulkFunction,
+    Cells,
+    Columns,
+    FittedOperator,
+    Invertible,
+    Lists,
+    Numbers,
+    RowFunction,
+    plain,
+)
+from penstock.etl.vocabulary import CODE, COUNT, VALUE, Codes, ValueCounts, Vocabulary
 
 _WORTH_THREADS = 50_000  # values to move that take longer than it takes to start threads
 
 INTEGER_DTYPE = Satisfies(lambda d: canonical(d) in INTEGERS, "an integer dtype")
-
-
-@dataclass(frozen=True)
-class Codes:
-    """How one vocabulary's codes are laid out: null, out of vocabulary (one or more), then the vocabulary."""
-
-    null: int
-    oov: int
-    num_buckets: int
-
-    @property
-    def first(self) -> int:
-        return self.oov + self.num_buckets
-
-    def shifted(self, by: int) -> Codes:
-        return Codes(self.null + by, self.oov + by, self.num_buckets)
 
 
 class Categorify(FittedOperator, Invertible):
@@ -135,7 +129,7 @@ class Categorify(FittedOperator, Invertible):
     def recipe_params(self) -> dict[str, Any]:
         params = super().recipe_params() if self.vocabs is None else _without_vocabs(self).recipe_params()
         if self.vocabs is not None:
-            params["vocabs"] = {n: str(v) if isinstance(v, Path) else _listed(v) for n, v in self.vocabs.items()}
+            params["vocabs"] = {n: _plain_values(v, n) for n, v in self.vocabs.items()}
         if self.out_path is not None:
             params["out_path"] = str(self.out_path)
         return params
@@ -163,7 +157,25 @@ class Categorify(FittedOperator, Invertible):
             return Codes(self.start_index, self.start_index, buckets)
         return Codes(1, 2, buckets)
 
+    def layout(self, vocabulary: str) -> Codes:
+        """The codes of a fitted vocabulary as `transform` gives them."""
+        return self.codes(vocabulary).shifted(self.shifts_[vocabulary], self.later_.get(vocabulary, ()))
+
+    def _dtypes(self, columns: Columns, schema: Mapping[str, str]) -> dict[str, str]:
+        """The dtype of each vocabulary that columns share: one that holds the values of all."""
+        out = {}
+        for group in columns.groups:
+            if len(group) > 1 and self.encode_type == "joint":
+                found = {name: schema[name] for name in group}
+                dtype = common(found.values())
+                if dtype is None:
+                    shown = ", ".join(f"{name!r} is {dtype}" for name, dtype in found.items())
+                    raise SchemaError(f"Categorify: columns of one vocabulary must be of one kind, but {shown}")
+                out[self.vocabulary_name(group)] = dtype
+        return out
+
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        self._dtypes(columns, {name: inputs[name].dtype for name in columns.names})
         out = []
         for output, vocabulary, names in self._outputs(columns):
             like = inputs[names[0]]
@@ -189,16 +201,19 @@ class Categorify(FittedOperator, Invertible):
         self, state: dict[str, ValueCounts] | None, frame: pl.DataFrame, columns: Columns
     ) -> dict[str, ValueCounts]:
         state = {} if state is None else state
+        shared = self._dtypes(columns, {name: _element(frame.schema[name]) for name in columns.names})
         for _, vocabulary, names in self._outputs(columns):
             if self.vocabs is not None and vocabulary in self.vocabs:
                 continue
             values = self._values(frame, names)
+            if vocabulary in shared:
+                values = convert(values, shared[vocabulary], column=names[0])
             if vocabulary not in state:
                 limit = self.cardinality_memory_limit
                 state[vocabulary] = ValueCounts(
                     values.dtype, None if limit is None else parse_bytes(limit), _of(self.split_out, vocabulary, 1)
                 )
-            state[vocabulary].add(values.cast(state[vocabulary].dtype))
+            state[vocabulary].add(values)
         return state
 
     def merge(self, left: dict[str, ValueCounts], right: dict[str, ValueCounts]) -> dict[str, ValueCounts]:
@@ -231,9 +246,10 @@ class Categorify(FittedOperator, Invertible):
             most = size - self._reserved(name) if size else None
             threshold = _of(self.freq_threshold, name, 0)
             vocabularies[name] = Vocabulary.chosen(state[name], threshold, most, known.get(name))
-            self._check_size(name, len(vocabularies[name]))
+        later = self._later(known, vocabularies) if self.single_table and known else {}
+        self._check_sizes(vocabularies)
         self.state_ = state
-        self.vocabularies_ = vocabularies
+        self.vocabularies_, self.later_ = vocabularies, later
         self._set_shifts(columns)
         if self.out_path is not None:
             self.write_categories(Path(self.out_path) / "categories")
@@ -241,21 +257,42 @@ class Categorify(FittedOperator, Invertible):
     def _reserved(self, vocabulary: str) -> int:
         return self.codes(vocabulary).first
 
-    def _check_size(self, name: str, size: int) -> None:
-        limit = np.iinfo(to_numpy(canonical(self.dtype))).max
-        if size + self._reserved(name) - 1 > limit:
-            raise DataError(
-                f"column {name!r} has {size:,} categories, more than {canonical(self.dtype)} can hold; "
-                f"pass dtype='int64', a freq_threshold, or hash it (ops.HashBucket)"
-            )
+    def _later(
+        self, known: Mapping[str, Vocabulary], vocabularies: Mapping[str, Vocabulary]
+    ) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Where the values that an update brought go in a table that all columns share: to its end."""
+        later, total = dict(self.later_), self.total_
+        for name, vocabulary in vocabularies.items():
+            before = len(known[name])
+            if len(vocabulary) > before:
+                later[name] = (*later.get(name, ()), (before, total))
+                total += len(vocabulary) - before
+        return later
+
+    def _check_sizes(self, vocabularies: Mapping[str, Vocabulary]) -> None:
+        """Refuse codes that the dtype does not hold."""
+        limit, total = np.iinfo(to_numpy(canonical(self.dtype))).max, 0
+        for name, vocabulary in vocabularies.items():
+            size = self._reserved(name) + len(vocabulary)
+            total = total + size if self.single_table else size
+            if total - 1 > limit:
+                raise DataError(
+                    f"column {name!r} has {len(vocabulary):,} categories, more than {canonical(self.dtype)} can hold"
+                    f"{' with those of the other columns of the single table' * self.single_table}; "
+                    f"pass dtype='int64', a freq_threshold, or hash it (ops.HashBucket)"
+                )
 
     def _set_shifts(self, columns: Columns) -> None:
         self.shifts_: dict[str, int] = dict.fromkeys(self.vocabularies_, 0)
         self.total_ = 0
-        for name in self.vocabularies_:
+        for name, vocabulary in self.vocabularies_.items():
             if self.single_table:
                 self.shifts_[name] = self.total_
-            self.total_ += self._reserved(name) + len(self.vocabularies_[name])
+            later = self.later_.get(name, ())
+            self.total_ += self._reserved(name) + (later[0][0] if later else len(vocabulary))
+        for name, vocabulary in self.vocabularies_.items():
+            if later := self.later_.get(name, ()):
+                self.total_ += len(vocabulary) - later[0][0]
 
     def _cardinality(self, vocabulary: str) -> int:
         if self.single_table:
@@ -268,16 +305,16 @@ class Categorify(FittedOperator, Invertible):
         dtype = to_numpy(canonical(self.dtype))
         out = []
         for output, name, names in self._outputs(columns):
-            codes = self.codes(name).shifted(self.shifts_[name])
+            codes = self.layout(name)
             series = frame[names[0]]
             vocabulary = self.vocabularies_[name]
             if len(names) == 1 and isinstance(series.dtype, (pl.List, pl.Array)):
                 values, lists = flatten(series)
-                encoded = vocabulary.encode(values, codes.first, codes.null, codes.oov, codes.num_buckets, dtype)
+                encoded = vocabulary.encode(values, codes, dtype)
                 out.append(lists.rebuild(pl.Series(encoded)).fill_null([]).alias(output))
                 continue
             values = self._values(frame, names)
-            encoded = vocabulary.encode(values, codes.first, codes.null, codes.oov, codes.num_buckets, dtype)
+            encoded = vocabulary.encode(values, codes, dtype)
             out.append(pl.Series(output, encoded))
         return pl.DataFrame(out)
 
@@ -286,18 +323,16 @@ class Categorify(FittedOperator, Invertible):
             return None
         steps = []
         for output, name, (column,) in self._outputs(columns):
-            codes = self.codes(name).shifted(self.shifts_[name])
-            layout = (codes.first, codes.null, codes.oov, codes.num_buckets)
-            steps.append((output, column, self.vocabularies_[name].code_of, layout))
+            steps.append((output, column, self.vocabularies_[name].code_of, self.layout(name)))
 
         def run(values: dict[str, Any]) -> dict[str, Any]:
             out: dict[str, Any] = {}
             for output, column, code_of, layout in steps:
                 value = values[column]
                 if isinstance(value, (list, tuple, np.ndarray)):
-                    out[output] = [code_of(v, *layout) for v in value]
+                    out[output] = [code_of(v, layout) for v in value]
                 else:
-                    out[output] = code_of(value, *layout)
+                    out[output] = code_of(value, layout)
             return out
 
         return run
@@ -308,7 +343,7 @@ class Categorify(FittedOperator, Invertible):
         dtype = to_numpy(canonical(self.dtype))
         steps = {}
         for output, name, (column,) in self._outputs(columns):
-            steps[output] = (column, self.vocabularies_[name], self.codes(name).shifted(self.shifts_[name]))
+            steps[output] = (column, self.vocabularies_[name], self.layout(name))
         quick_dtypes = [(output, column, _quick_dtype(known)) for output, (column, known, _) in steps.items()]
         together: dict[tuple[str, ...], Any] = {}  # the same columns are numbers in every batch
 
@@ -327,19 +362,16 @@ class Categorify(FittedOperator, Invertible):
 
         return run
 
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return {output: names[0] for output, _, names in self._outputs(columns) if len(names) == 1}
+
     def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         out = []
         for output, name, _ in self._outputs(columns):
             if output not in frame.columns:
                 continue
-            first = self.codes(name).shifted(self.shifts_[name]).first
-            series, vocabulary = frame[output], self.vocabularies_[name]
-            if isinstance(series.dtype, pl.List):
-                values, lists = flatten(series)
-                out.append(lists.rebuild(vocabulary.decode(values.to_numpy(), first)).alias(output))
-            else:
-                decoded = vocabulary.decode(series.to_numpy(), first).alias(output)
-                out.append(decoded)
+            codes = convert(frame[output].fill_null(0), "int64", column=output)  # 0 stands for no value
+            out.append(self.vocabularies_[name].decode(codes.to_numpy(), self.layout(name)).alias(output))
         return pl.DataFrame(out)
 
     # Saving.
@@ -349,6 +381,8 @@ class Categorify(FittedOperator, Invertible):
         for number, (name, vocabulary) in enumerate(self.vocabularies_.items()):
             counts = self.state_.get(name)
             meta[name] = {"file": number}
+            if name in self.later_:
+                meta[name]["later"] = self.later_[name]
             if counts is not None:
                 meta[name] |= {"num_rows": counts.num_rows, "num_null": counts.num_null}
                 _write_rare(counts, vocabulary, folder / f"rare.{number}.parquet")
@@ -357,8 +391,10 @@ class Categorify(FittedOperator, Invertible):
 
     def load_state(self, folder: Path, columns: Columns) -> None:
         meta = json.loads((folder / "vocabularies.json").read_text())
-        self.state_, self.vocabularies_ = {}, {}
+        self.state_, self.vocabularies_, self.later_ = {}, {}, {}
         for name, entry in meta.items():
+            if "later" in entry:
+                self.later_[name] = tuple((place, code) for place, code in entry["later"])
             frame = pl.read_parquet(folder / f"unique.{entry['file']}.parquet")
             self.vocabularies_[name] = Vocabulary(frame[VALUE], frame[COUNT].to_numpy())
             if "num_rows" in entry:
@@ -431,8 +467,11 @@ def _given(source: Any, name: str) -> Vocabulary:
         column = next((c for c in (VALUE, name) if c in frame.columns), frame.columns[0])
         values = frame[column]
     else:
-        values = source if isinstance(source, pl.Series) else pl.Series(name, _listed(source))
-    values = values.drop_nulls()
+        try:
+            values = source if isinstance(source, pl.Series) else pl.Series(name, _listed(source))
+        except (TypeError, pl.exceptions.PolarsError) as error:
+            raise ParameterError(f"Categorify.vocabs[{name!r}] must hold values of one kind: {error}") from error
+    values = values.drop_nans().drop_nulls() if values.dtype.is_float() else values.drop_nulls()
     if values.n_unique() != len(values):
         raise ParameterError(f"Categorify.vocabs[{name!r}] holds a value twice")
     return Vocabulary(values.alias(VALUE))
@@ -440,6 +479,16 @@ def _given(source: Any, name: str) -> Vocabulary:
 
 def _listed(values: Any) -> list:
     return values.to_list() if hasattr(values, "to_list") else list(values)
+
+
+def _plain_values(values: Any, name: str) -> Any:
+    """A vocabulary as a recipe can hold it."""
+    if isinstance(values, (str, Path)):
+        return str(values)
+    try:
+        return plain(_listed(values), f"Categorify.vocabs[{name!r}]")
+    except ParameterError as error:
+        raise ParameterError(f"{error}; write the values as parquet and pass its path") from None
 
 
 def _without_vocabs(op: Categorify) -> Categorify:
@@ -469,7 +518,7 @@ def _side_by_side(steps: list[tuple[str, Vocabulary, Codes]]) -> Any:
     from penstock.kernels.cpu_vocab import Lookups32
 
     layouts = [(codes.null, codes.oov, codes.num_buckets) for _, _, codes in steps]
-    return Lookups32([vocabulary.lookup(codes.first) for _, vocabulary, codes in steps], layouts)
+    return Lookups32([vocabulary.lookup(codes) for _, vocabulary, codes in steps], layouts)
 
 
 def _keys32(cells: list[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -482,8 +531,14 @@ def _keys32(cells: list[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 def _encoded(cell: Any, vocabulary: Vocabulary, codes: Codes, dtype: np.dtype) -> Numbers | list[Any]:
     """A column that is no 32-bit key, or has lists."""
-    layout = (codes.first, codes.null, codes.oov, codes.num_buckets)
     if isinstance(cell, Lists):
-        return [[] if value is None else [vocabulary.code_of(v, *layout) for v in value] for value in cell]
-    values = cell.to_list() if isinstance(cell, Numbers) else cell
-    return Numbers(vocabulary.encode(pl.Series(values, dtype=vocabulary.values.dtype), *layout, dtype), None)
+        return [[] if value is None else [vocabulary.code_of(v, codes) for v in value] for value in cell]
+    series = pl.Series(cell.values) if isinstance(cell, Numbers) else pl.Series(cell)
+    if isinstance(cell, Numbers) and cell.valid is not None:
+        series = series.set(pl.Series(~cell.valid), None)
+    return Numbers(vocabulary.encode(series, codes, dtype), None)
+
+
+def _element(dtype: pl.DataType) -> str:
+    """The canonical dtype of a column's values, those in lists too."""
+    return canonical(split_list(dtype)[0])

@@ -16,7 +16,7 @@ from penstock.core.dtypes import FLOATS, INTEGERS, canonical, to_polars
 from penstock.core.errors import ColumnNotFoundError, ConversionError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, PerColumn, Real, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
-from penstock.etl.operator import BulkFunction, Columns, FittedOperator, Invertible, RowFunction
+from penstock.etl.operator import BulkFunction, Columns, FittedOperator, Invertible, RowFunction, same_names
 from penstock.etl.ops.elementwise import Block, Elementwise, as_continuous, from_values, numeric, require_numbers
 from penstock.etl.raw_values import policy_of
 
@@ -77,6 +77,9 @@ class _Filler(Elementwise):
         return filled + Schema(
             ColumnSchema(f"{n}_filled", "int8", Role.CATEGORICAL, nullable=False, cardinality=2) for n in columns.names
         )
+
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
 
     def apply_one(self, value: Any, name: str) -> Any:
         return self.fill_value(name) if value != value else value
@@ -205,6 +208,9 @@ class Clip(Elementwise):
     def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
         return np.clip(values, *self._bounds(values.dtype.name, names[0])), valid
 
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
+
     def _bounds(self, dtype: str, name: str) -> tuple[Any, Any]:
         """The bounds in the column's dtype. An integer column stays integer: they move inwards to the next integers."""
         if dtype == "null":
@@ -269,6 +275,9 @@ class LogOp(Elementwise, Invertible):
 
     def output_column(self, column: ColumnSchema) -> ColumnSchema:
         return as_continuous(require_numbers(column, "LogOp"))
+
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
 
     def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return frame.select(pl.all().cast(pl.Float64).exp() - 1.0)
@@ -337,6 +346,9 @@ class _Scale(Elementwise, FittedOperator, Invertible):
 
     def output_column(self, column: ColumnSchema) -> ColumnSchema:
         return as_continuous(require_numbers(column, type(self).__name__), canonical(self.out_dtype))
+
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
 
     def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return frame.select(pl.col(n).cast(pl.Float64) * self.scales_[n] + self.offsets_[n] for n in frame.columns)

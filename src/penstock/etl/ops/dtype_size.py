@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.core.dtypes import FLOATS, INTEGERS, canonical, to_polars
-from penstock.core.errors import DataError
+from penstock.core.conversion import convert
+from penstock.core.dtypes import FLOATS, INTEGERS, canonical
+from penstock.core.errors import ConversionError, DataError
 from penstock.core.params import Int, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.lists import flatten
-from penstock.etl.operator import Columns, FittedOperator, Operator, per_column
+from penstock.etl.operator import Columns, FittedOperator, Operator, per_column, same_names
+from penstock.etl.raw_values import policy_of
 
 _CANDIDATES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
@@ -69,14 +71,20 @@ class ReduceDtypeSize(FittedOperator):
             is_list = isinstance(series.dtype, (pl.List, pl.Array))
             inner = series.dtype.inner if is_list else series.dtype  # type: ignore[attr-defined]
             wanted = self._dtype(name, canonical(inner))
+            if canonical(inner) == wanted:
+                out.append(series)
+                continue
             try:
-                out.append(series.cast(to_polars(wanted, is_list), strict=True))
-            except pl.exceptions.PolarsError as error:
-                raise DataError(
-                    f"column {name!r} was reduced to {wanted} by the values seen in fitting and now holds others "
-                    f"({error}); update the workflow with this data first"
-                ) from error
+                out.append(convert(series, wanted, column=name, policy=policy_of(wanted)))
+            except ConversionError as error:
+                advice = (
+                    "pass float_dtype='float64'" if wanted in FLOATS else "update the workflow with this data first"
+                )
+                raise DataError(f"ReduceDtypeSize: {error}; {advice}") from error
         return pl.DataFrame(out)
+
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         return per_column(inputs, columns, lambda c: c.with_(dtype=self._dtype(c.name, c.dtype)))
@@ -101,6 +109,9 @@ class DropLowCardinality(Operator):
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return frame.select(columns.names)  # the plan keeps what the schema declares
+
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         return Schema(inputs[n] for n in columns.names if not self._is_low(inputs[n]))

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from penstock.core.conversion import convert
 from penstock.core.dtypes import NUMERIC
 from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, STR, ListOf, OneOf, PerColumn
@@ -120,6 +121,9 @@ class Groupby(Operator):
             )
             .sort(self.keys)
         )
+        # 64-bit integers add up in 128 bits; a sum that is no int64 is refused.
+        wide = [name for name in grouped.columns if grouped.schema[name] == pl.Int128]
+        grouped = grouped.with_columns(convert(grouped[name], "int64", column=name, where="Groupby") for name in wide)
         return grouped.hstack(self._moments(frame, exact))
 
     def _moments(self, frame: pl.DataFrame, plan: list[tuple[str, str, str]]) -> list[pl.Series]:
@@ -154,15 +158,19 @@ def _aggregation(column: str, dtype: pl.DataType, agg: str) -> pl.Expr:
     if agg == "last":
         return values.last()
     if agg == "count":
-        return values.count().cast(pl.Int32)
+        return (values.drop_nans() if dtype.is_float() else values).count().cast(pl.Int32)
     if agg == "sum":
-        return values.cast(pl.Int64).sum()
+        return values.cast(_sum_dtype(dtype)).sum()
     present = values.drop_nans().drop_nulls() if dtype.is_float() else values.drop_nulls()
     if agg == "nunique":
         return present.n_unique().cast(pl.Int32)
     if agg == "median":
         return present.median().cast(pl.Float32 if dtype == pl.Float32 else pl.Float64)
     return present.min() if agg == "min" else present.max()
+
+
+def _sum_dtype(dtype: pl.DataType) -> pl.DataType:
+    return pl.Int128() if dtype in (pl.Int64, pl.UInt64) else pl.Int64()
 
 
 def _column(column: ColumnSchema, name: str, agg: str) -> ColumnSchema:

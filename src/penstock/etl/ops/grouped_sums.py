@@ -56,12 +56,21 @@ class GroupedSums:
         return self._frames[0]
 
     def _merged(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        if len(frames) > 1 and any(frame.columns != frames[0].columns for frame in frames):
+            frames = _aligned(frames)
         whole = frames[0] if len(frames) == 1 else pl.concat(frames)
         return whole.group_by(self.keys).agg(
             pl.col(n).min() if n.startswith("min:") else pl.col(n).max() if n.startswith("max:") else pl.col(n).sum()
             for n in whole.columns
             if n not in self.keys
         )
+
+
+def _aligned(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Totals with the same columns: infinities are counted only where there are some."""
+    names = list(dict.fromkeys(n for frame in frames for n in frame.columns))
+    zero = pl.lit(0, dtype=pl.Int64)
+    return [f.with_columns(zero.alias(n) for n in names if n not in f.columns).select(names) for f in frames]
 
 
 def key_frame(frame: pl.DataFrame, names: Sequence[str], what: str) -> pl.DataFrame:
@@ -78,23 +87,27 @@ def key_frame(frame: pl.DataFrame, names: Sequence[str], what: str) -> pl.DataFr
 
 
 def numbers(series: pl.Series, what: str) -> np.ndarray:
-    """A column as float64; null, NaN and infinities, which cannot be added up, as NaN."""
+    """A column as float64, null as NaN."""
     if series.dtype == pl.Boolean:
         series = series.cast(pl.UInt8)
     if not (series.dtype.is_numeric() or series.dtype == pl.Null):
         raise SchemaError(f"{what} needs numbers; column {series.name!r} is {series.dtype}")
     values = series.cast(pl.Float64).fill_null(np.nan).to_numpy(writable=True)
-    values[~np.isfinite(values)] = np.nan
-    if len(values) and np.nanmax(np.abs(values), initial=0.0) > LARGEST:
+    finite = np.abs(values[np.isfinite(values)])
+    if finite.max(initial=0.0) > LARGEST:
         raise DataError(f"{what}: column {series.name!r} holds values beyond {LARGEST:.0e}; clip them first (ops.Clip)")
     return values
 
 
 def totals(name: str, values: np.ndarray, squares: bool = False, sums: bool = True) -> dict[str, pl.Series]:
     """What each row adds to `count:`, `sum<i>:` and `square<i>:` of its key."""
-    present = ~np.isnan(values)
-    values = np.where(present, values, 0.0)
-    out = {f"count:{name}": pl.Series(present.astype(np.int64))}
+    out = {f"count:{name}": pl.Series((~np.isnan(values)).astype(np.int64))}
+    finite = np.isfinite(values)
+    if sums or squares:
+        for sign, infinity in (("+", np.inf), ("-", -np.inf)):
+            if (infinite := values == infinity).any():
+                out[f"infinite{sign}:{name}"] = pl.Series(infinite.astype(np.int64))
+    values = np.where(finite, values, 0.0)
     if sums:
         for i, limb in enumerate(_limbs([values], SUM_LIMBS)):
             out[f"sum{i}:{name}"] = limb
@@ -122,8 +135,25 @@ def _limbs(terms: list[np.ndarray], exponents: Sequence[int]) -> list[pl.Series]
     return out
 
 
+def _infinities(frame: pl.DataFrame, name: str) -> np.ndarray | None:
+    """What infinities make of each key's sum: ±inf, NaN where both are there, 0 where none is."""
+    found = [
+        frame[n].to_numpy() > 0 if n in frame.columns else None for n in (f"infinite+:{name}", f"infinite-:{name}")
+    ]
+    if all(f is None for f in found):
+        return None
+    positive, negative = (np.zeros(frame.height, np.bool_) if f is None else f for f in found)
+    return np.where(positive & negative, np.nan, np.where(positive, np.inf, np.where(negative, -np.inf, 0.0)))
+
+
+def total_of(frame: pl.DataFrame, name: str) -> np.ndarray:
+    """Each key's sum as float64, infinities included."""
+    total, infinite = sum_of(frame, name)[0], _infinities(frame, name)
+    return total if infinite is None else np.where(infinite == 0, total, infinite)
+
+
 def sum_of(frame: pl.DataFrame, name: str) -> Pair:
-    """Each key's sum."""
+    """Each key's sum of finite values."""
     return _from_limbs([frame[f"sum{i}:{name}"] for i in range(len(SUM_LIMBS))], SUM_LIMBS)
 
 
@@ -131,7 +161,8 @@ def mean_of(frame: pl.DataFrame, name: str) -> np.ndarray:
     """Each key's mean; NaN where nothing was counted."""
     count = frame[f"count:{name}"].to_numpy().astype(np.float64)
     high, low = _divided(sum_of(frame, name), np.where(count > 0, count, np.nan))
-    return high + low
+    infinite = _infinities(frame, name)
+    return high + low if infinite is None else np.where(infinite == 0, high + low, infinite)
 
 
 def variance_of(frame: pl.DataFrame, name: str) -> np.ndarray:
@@ -142,7 +173,9 @@ def variance_of(frame: pl.DataFrame, name: str) -> np.ndarray:
     total = sum_of(frame, name)
     expected = _divided(_product(total, total), usable)
     high, low = _plus(squares, (-expected[0], -expected[1]))
-    return np.maximum((high + low) / (usable - 1.0), 0.0)
+    variance = np.maximum((high + low) / (usable - 1.0), 0.0)
+    infinite = _infinities(frame, name)  # the spread around an infinity is not defined
+    return variance if infinite is None else np.where(infinite == 0, variance, np.nan)
 
 
 def _from_limbs(limbs: Sequence[pl.Series], exponents: Sequence[int]) -> Pair:

@@ -9,12 +9,15 @@ from typing import Any
 
 import polars as pl
 
+from penstock.core.conversion import held
+from penstock.core.dtypes import FLOATS, INTEGERS, canonical, common
 from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, STR, ListOf, OneOf
 from penstock.core.schema import Schema
 from penstock.data.dataset import Dataset
 from penstock.data.frames import to_polars
-from penstock.etl.operator import ROW_NUMBER, Columns, Operator
+from penstock.data.keys import one_zero
+from penstock.etl.operator import ROW_NUMBER, Columns, Operator, same_names
 
 _NAMES = STR | ListOf(STR)
 
@@ -100,12 +103,10 @@ class JoinExternal(Operator):
         names = [*columns.names, ROW_NUMBER] if ROW_NUMBER in frame.columns else list(columns.names)
         left = frame.select(names).with_columns(pl.col(k).alias(f"on:{i}") for i, k in enumerate(keys))
         right = self.table.rename({k: f"on:{i}" for i, k in enumerate(self._keys_ext)})
-        # Keys meet in a dtype that holds both sides: int32 ids find int64 ones.
-        for i in range(len(keys)):
+        for i, key in enumerate(keys):
             name = f"on:{i}"
-            if left.schema[name] != right.schema[name]:
-                common = pl.concat([left.select(name).clear(), right.select(name).clear()], how="vertical_relaxed")
-                left, right = left.cast({name: common.schema[name]}), right.cast({name: common.schema[name]})
+            sides = _as_keys(left[name], right[name], key)
+            left, right = left.with_columns(sides[0]), right.with_columns(sides[1])
         on = [f"on:{i}" for i in range(len(keys))]
         joined = left.join(right, on=on, how=self.how, maintain_order="left_right")  # type: ignore[arg-type]
         return joined.drop(on)
@@ -121,6 +122,9 @@ class JoinExternal(Operator):
                     f"JoinExternal: column {column.name!r} is in the data and in df_ext; choose others with columns_ext"
                 )
         return inputs.select(columns.names) + added
+
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
 
     def frames(self) -> dict[str, pl.DataFrame]:
         return {} if self._is_path else {"df_ext": self.table}
@@ -146,6 +150,25 @@ class JoinExternal(Operator):
         """Other processes read a path themselves; a frame travels once."""
         gone = "_table" if isinstance(self.df_ext, (str, Path)) else ""
         return {k: v for k, v in self.__dict__.items() if k != gone}
+
+
+def _as_keys(left: pl.Series, right: pl.Series, key: str) -> tuple[pl.Series, pl.Series]:
+    """Both sides' keys as they meet: NaN is missing, -0.0 is 0.0, int32 ids find int64 ones, and 1.0 finds 1.
+
+    A value that the other side's dtype does not hold meets nothing, like a missing one.
+    """
+    left, right = (one_zero(s.fill_nan(None)) if s.dtype.is_float() else s for s in (left, right))
+    if left.dtype == right.dtype:
+        return left, right
+    both = {canonical(left.dtype), canonical(right.dtype)}
+    whole = [dtype for dtype in both if dtype in INTEGERS]
+    dtype = common(both) if len(whole) != 1 or not both & set(FLOATS) else whole[0]
+    if dtype is None and len(whole) == 2:
+        dtype = "int64"  # of uint64, only what int64 holds as well can meet it
+    if dtype is None and not all(d.startswith(("date", "datetime")) for d in both):
+        raise SchemaError(f"JoinExternal: column {key!r} is {left.dtype}, its counterpart in df_ext {right.dtype}")
+    dtype = dtype or "datetime[us]"
+    return held(left, dtype)[0], held(right, dtype)[0]
 
 
 def _listed(names: Any) -> list[str]:

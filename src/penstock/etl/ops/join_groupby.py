@@ -14,7 +14,7 @@ from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.params import NONE, STR, ListOf, OneOf
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.operator import Columns, FittedOperator
-from penstock.etl.ops.grouped_sums import GroupedSums, key_frame, mean_of, numbers, sum_of, totals, variance_of
+from penstock.etl.ops.grouped_sums import GroupedSums, key_frame, mean_of, numbers, total_of, totals, variance_of
 
 STATISTICS = ("count", "sum", "mean", "std", "var", "min", "max")
 ROWS = "count:"  # rows of a key, whatever stands in the other columns
@@ -164,7 +164,7 @@ class JoinGroupby(FittedOperator):
 def statistic_of(sums: pl.DataFrame, statistic: str, cont: str) -> np.ndarray:
     """One statistic of each key, as float64; NaN where it is not defined."""
     if statistic == "sum":
-        return sum_of(sums, cont)[0]
+        return total_of(sums, cont)
     if statistic == "mean":
         return mean_of(sums, cont)
     if statistic in ("min", "max"):

@@ -84,6 +84,7 @@ def _difference(name: str, dtype: Any, shift: int, keys: list[str]) -> pl.Expr:
     if dtype.is_temporal():
         values = values.to_physical()
     if not dtype.is_float():
-        values = values.cast(pl.Int128 if dtype == pl.UInt64 else pl.Int64)
+        wide = dtype.is_temporal() or dtype in (pl.Int64, pl.UInt64)  # differences of 64 bits need 65
+        values = values.cast(pl.Int128 if wide else pl.Int64)
     difference = values - values.shift(shift).over(keys)
     return difference.cast(pl.Float32 if dtype == pl.Float32 else pl.Float64)

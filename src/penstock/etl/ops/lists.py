@@ -11,7 +11,7 @@ from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, Int, Real
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.data.lists import Lists, flatten
-from penstock.etl.operator import Columns, FittedOperator, Operator, per_column
+from penstock.etl.operator import Columns, FittedOperator, Operator, per_column, same_names
 
 
 class ListSlice(Operator):
@@ -89,6 +89,9 @@ class ListSlice(Operator):
         padded = pl.concat([values, filler]).gather(places)
         return Lists(lists.name, np.arange(len(sizes) + 1) * width, None).rebuild(padded)
 
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
+
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         return per_column(inputs, columns, self._column)
 
@@ -133,6 +136,9 @@ class ValueCount(FittedOperator):
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return frame.select(columns.names)
+
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
 
     def row_function(self, columns: Columns) -> Any:
         names = columns.names

@@ -9,7 +9,7 @@ import polars as pl
 
 from penstock.core.params import NONE, STR, Instance, ListOf, OneOf
 from penstock.core.schema import ColumnSchema, Role, Schema
-from penstock.etl.operator import BulkFunction, Columns, Operator, RowFunction, per_column
+from penstock.etl.operator import BulkFunction, Columns, Operator, RowFunction, per_column, same_names
 
 _TAGS = STR | ListOf(STR)
 _PROPERTIES = Instance(Mapping, "a mapping")
@@ -31,6 +31,9 @@ class _Annotate(Operator):
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return frame.select(columns.names)
+
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
 
     def row_function(self, columns: Columns) -> RowFunction:
         names = columns.names

@@ -49,6 +49,9 @@ class Rename(Operator):
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return frame.select(pl.col(old).alias(new) for old, new in self._names(columns).items())
 
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return {new: old for old, new in self._names(columns).items()}
+
     def row_function(self, columns: Columns) -> RowFunction:
         pairs = list(self._names(columns).items())
         return lambda values: {new: values[old] for old, new in pairs}

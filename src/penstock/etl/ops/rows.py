@@ -10,7 +10,7 @@ import polars as pl
 from penstock.core.errors import DataError
 from penstock.core.params import CALLABLE, Instance
 from penstock.core.schema import Schema
-from penstock.etl.operator import ROW_NUMBER, Columns, Operator
+from penstock.etl.operator import ROW_NUMBER, Columns, Operator, same_names
 from penstock.etl.references import (
     expression_from_recipe,
     expression_to_recipe,
@@ -56,6 +56,9 @@ class Filter(Operator):
             raise DataError(f"Filter's function dropped the columns {missing}; filter rows only, or give a mask")
         return kept
 
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
+
     def recipe_params(self) -> dict[str, Any]:
         return {"f": expression_to_recipe(self.f) if isinstance(self.f, pl.Expr) else reference_to(self.f)}
 
@@ -87,6 +90,9 @@ class Dropna(Operator):
         floats = [n for n in columns.names if frame.schema[n].is_float()]
         present = [pl.col(n).is_not_null() for n in columns.names] + [pl.col(n).is_not_nan() for n in floats]
         return frame.filter(pl.all_horizontal(present))
+
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         return Schema(inputs[n].with_(nullable=False) for n in columns.names)

@@ -10,7 +10,7 @@ import polars as pl
 
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.data.lists import flatten
-from penstock.etl.operator import Columns, FittedOperator, RowFunction, per_column
+from penstock.etl.operator import Columns, FittedOperator, RowFunction, per_column, same_names
 from penstock.etl.ops.elementwise import numeric
 from penstock.etl.vocabulary import COUNT, VALUE, ValueCounts
 
@@ -63,6 +63,9 @@ class DataStats(FittedOperator):
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return frame.select(columns.names)
+
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
 
     def row_function(self, columns: Columns) -> RowFunction:
         names = columns.names

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from penstock.core.dtypes import FLOATS, canonical
-from penstock.core.errors import ParameterError, SchemaError
+from penstock.core.errors import DataError, ParameterError, SchemaError
 from penstock.core.params import NONE, STR, Int, ListOf, PerColumn, Real, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator
@@ -123,7 +123,7 @@ class TargetEncoding(FittedOperator):
     def accumulate(self, state: list[GroupedSums] | None, frame: pl.DataFrame, columns: Columns) -> list[GroupedSums]:
         values: dict[str, pl.Series] = {}
         for target in self.targets:
-            values |= totals(target, numbers(frame[target], "TargetEncoding"))
+            values |= totals(target, _finite(numbers(frame[target], "TargetEncoding"), target))
         added = pl.DataFrame({FOLD: self._folds(frame), **values})
         state = [GroupedSums([*_keys(g), FOLD]) for g in columns.groups] if state is None else state
         for sums, group in zip(state, columns.groups, strict=True):
@@ -217,6 +217,14 @@ class TargetEncoding(FittedOperator):
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_held_out"}
+
+
+def _finite(values: np.ndarray, target: str) -> np.ndarray:
+    infinite = np.isinf(values)
+    if infinite.any():
+        row = int(infinite.argmax())
+        raise DataError(f"TargetEncoding: target {target!r} is {values[row]} in row {row}; clip it first (ops.Clip)")
+    return values
 
 
 def _keys(group: tuple[str, ...]) -> list[str]:

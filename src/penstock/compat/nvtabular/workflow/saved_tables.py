@@ -58,7 +58,7 @@ def categorify(saved: Saved) -> Restored:
             dtypes[member] = spelled(frame[member].dtype if combined else values.dtype)
 
     def finish(fitted: Any, columns: Columns) -> None:
-        fitted.vocabularies_ = vocabularies
+        fitted.vocabularies_, fitted.later_ = vocabularies, {}
         fitted.state_ = {name: _counts(v) for name, v in vocabularies.items()}
         fitted._set_shifts(columns)
         for name in vocabularies:
