@@ -1,4 +1,4 @@
-"""Print the test files that concern what changed since main, for `make check`."""
+"""Print the tests that concern what changed since main, for `make check`."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ def files_for(changed: Iterable[str], tests: dict[str, str]) -> list[str]:
         ...     "tests/etl/test_flow.py": "from penstock.data.split import split",
         ...     "tests/nn/test_cross.py": "",
         ... }
-        >>> for path in files_for(["src/penstock/data/split.py", "README.md"], tests):
+        >>> for path in files_for(["src/penstock/data/split.py", "CONTRIBUTING.md"], tests):
         ...     print(path)
         src/penstock/data/split.py
         tests/data/test_split.py
         tests/etl/test_flow.py
-        tests/test_docs.py
+        tests/test_docs.py::test_commands_run[CONTRIBUTING.md]
+        tests/test_docs.py::test_links_lead_somewhere[CONTRIBUTING.md]
         tests/test_imports.py
         tests/test_public_api.py
     """
@@ -57,8 +58,8 @@ def files_for(changed: Iterable[str], tests: dict[str, str]) -> list[str]:
             chosen.add(path)
         elif path.startswith("src/penstock/") and path.endswith(".py"):
             chosen.update([path, *_about(path, tests)])
-        elif path.endswith(".md"):
-            chosen.add("tests/test_docs.py")
+        elif re.fullmatch(r"(README|CONTRIBUTING|docs/[\w-]+)\.md", path):
+            chosen.update(_of_page(path))
         elif Path(path).name == "conftest.py" and path != "tests/conftest.py":
             chosen.update(test for test in tests if test.startswith(f"{Path(path).parent}/"))
     return sorted(chosen)
@@ -74,10 +75,18 @@ def _about(path: str, tests: dict[str, str]) -> set[str]:
     return named | (direct if len(direct) <= MOST else set())
 
 
+def _of_page(path: str) -> set[str]:
+    """The tests of one page: its links, and its blocks of code where it has some."""
+    text = (ROOT / path).read_text()
+    tried = {"python": "test_python_blocks_run", "console": "test_commands_run"}
+    names = ["test_links_lead_somewhere", *(test for block, test in tried.items() if f"\n```{block}\n" in text)]
+    return {f"tests/test_docs.py::{name}[{Path(path).name}]" for name in names}
+
+
 def main() -> None:
     """Print the paths, one a line, of those that exist."""
     tests = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
-    print("\n".join(path for path in files_for(changed_files(), tests) if (ROOT / path).exists()))
+    print("\n".join(path for path in files_for(changed_files(), tests) if (ROOT / path.split("::")[0]).exists()))
 
 
 if __name__ == "__main__":
