@@ -24,7 +24,14 @@ from penstock.data.finding import find, infer_format
 from penstock.data.formats import OpenOptions, format_named
 from penstock.data.formats.hive import hive_dtypes
 from penstock.data.frames import open_frame
-from penstock.data.partition import FramePartition, MappedPartition, Partition, SelectedPartition, SlicedPartition
+from penstock.data.partition import (
+    FramePartition,
+    MappedPartition,
+    Partition,
+    SelectedPartition,
+    SlicedPartition,
+    end_to_end,
+)
 from penstock.engine import Engine, resolve
 
 if TYPE_CHECKING:
@@ -129,7 +136,7 @@ class Dataset:
         """Everything in memory."""
         wanted = list(columns or self._schema.names)
         frames = resolve().map(partial(tasks.read, columns=wanted), self._parts)
-        return pl.concat(frames)
+        return end_to_end(frames)
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         return self.to_polars(columns).to_pandas()
@@ -145,7 +152,7 @@ class Dataset:
             missing -= frames[-1].height
             if missing <= 0:
                 break
-        return pl.concat(frames)
+        return end_to_end(frames)
 
     def __repr__(self) -> str:
         return f"Dataset({self.num_partitions} partitions, {len(self._schema)} columns)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import polars.selectors as selectors
 from penstock.core.conversion import convert
 from penstock.core.dtypes import canonical, split_list
 from penstock.core.errors import ColumnNotFoundError, ConversionError
+from penstock.core.runtime.forks import require_polars
 
 
 class Partition:
@@ -110,6 +111,7 @@ class MappedPartition(WrappedPartition):
     keeps_rows: bool = True
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        require_polars("a transform or filter of rows")
         frame = self.function(self.source.read(self.inputs))
         return frame if columns is None else select(frame, columns, self.path or "the transformed data")
 
@@ -160,7 +162,16 @@ class SlicedPartition(Partition):
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         frames = [source.read(columns) for source in self.sources]
-        return pl.concat(frames).slice(self.offset, self.num_rows)
+        return end_to_end(frames).slice(self.offset, self.num_rows)
+
+
+def end_to_end(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of frames one after another."""
+    first, *others = frames
+    if not others:
+        return first
+    require_polars("putting partitions end to end")
+    return pl.concat([first, *others])
 
 
 def cast_frame(
@@ -204,8 +215,8 @@ def named(columns: Sequence[str]) -> Any:
 
 def select(frame: pl.DataFrame, columns: Sequence[str], where: str) -> pl.DataFrame:
     """Some columns of a frame; one that is not there is an error that names `where`."""
-    try:
-        return frame.select(named(columns))
-    except pl.exceptions.ColumnNotFoundError:
-        missing = next(c for c in columns if c not in frame.columns)
-        raise ColumnNotFoundError(missing, frame.columns, where) from None
+    known = set(frame.columns)
+    for name in columns:
+        if name not in known:
+            raise ColumnNotFoundError(name, frame.columns, where)
+    return pl.DataFrame([frame.get_column(name) for name in columns])  # no query, and so none of polars' threads

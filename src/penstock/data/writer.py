@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from penstock.core.artefact import SCHEMA_FILE, staged
 from penstock.core.errors import ColumnNotFoundError, OutputExistsError, PenstockError
+from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines, collecting
 from penstock.data.files import filesystem, is_remote, local_path
@@ -62,6 +63,7 @@ def write_parquet(
     storage_options: dict[str, Any] | None = None,
 ) -> WriteReport:
     """Write partitions as parquet files plus the schema; `num_files=None` keeps about one file a worker and run."""
+    require_polars("writing parquet")
     for name in options.partition_by:
         if name not in schema:
             raise ColumnNotFoundError(name, schema.names, "the output (named in partition_by)")

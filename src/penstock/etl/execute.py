@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from penstock.core import progress
+from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines, collecting
 from penstock.data.dataset import Dataset
@@ -47,6 +48,7 @@ class ComputedPartition(WrappedPartition):
     keeps_rows: bool
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        require_polars("a workflow's transform")
         frame = self.compute(self.source)
         return frame if columns is None else frame.select(columns)
 

@@ -13,6 +13,7 @@ import polars as pl
 
 from penstock.core.artefact import replacing, verified, writing
 from penstock.core.errors import ArtefactError, ColumnNotFoundError, GraphError, NotFittedError, ParameterError, suggest
+from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.core.yaml_files import write_yaml
 from penstock.data.bad_lines import BadLines
@@ -100,6 +101,7 @@ class Workflow:
             raise
 
     def _fit(self, data: Any, update: bool, show_progress: bool | None) -> Workflow:
+        require_polars("Workflow.fit")
         dataset = _dataset(data)
         schema = self._plan.input_schema if update and self._plan is not None else dataset.schema
         plan = Plan(self.output, schema)
@@ -141,6 +143,7 @@ class Workflow:
         plan = self._fitted_plan()
         if isinstance(data, Dataset):
             return execute.transform(plan, data, resolve(self.engine), training, self.output_schema)
+        require_polars("Workflow.transform of a frame")
         frame = to_polars(data)
         for name in plan.inputs:
             if name not in frame.columns:

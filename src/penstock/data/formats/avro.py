@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from penstock.core.errors import DataError
+from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, OpenOptions, agree
@@ -45,6 +46,7 @@ class AvroPartition(Partition):
     storage_options: dict[str, Any] | None = field(default=None, compare=False)
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        require_polars(f"reading {self.path}")
         try:
             if is_remote(self.path):
                 with filesystem(self.path, self.storage_options).open(self.path, "rb") as file:

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, OpenOptions, agree, polars_schema
@@ -66,6 +67,7 @@ class IpcPartition(Partition):
     storage_options: dict[str, Any] | None = field(default=None, compare=False)
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        require_polars(f"reading {self.path}")
         try:
             with open_ipc(self.path, self.storage_options) as source, pa.ipc.open_file(source) as reader:
                 batches = [reader.get_batch(i) for i in self.batches]

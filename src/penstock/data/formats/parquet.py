@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core.errors import ColumnNotFoundError, DataError, PenstockError
+from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions, agree, polars_schema
@@ -62,6 +63,7 @@ class ParquetPartition(Partition):
     constants: dict[str, str] = field(default_factory=dict, compare=False)  # values as Hive folders spell them
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        require_polars(f"reading {self.path}")
         try:
             frame = self._decode([c for c in columns if c not in self.constants] if columns is not None else None)
         except PenstockError:

@@ -11,6 +11,7 @@ import polars as pl
 
 from penstock.core import dtypes as dt
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
+from penstock.core.runtime.forks import require_polars
 from penstock.data.formats.base import OpenOptions
 from penstock.data.formats.text_bytes import file_size, read_bytes
 
@@ -67,6 +68,7 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
     given = {n: d if isinstance(d, str) and d in dt.HEX else dt.canonical(d) for n, d in (dtypes or {}).items()}
     if names is not None and all(n in given for n in names):
         return TextLayout(tuple(names), given, separator, has_header, quote, on_error)
+    require_polars(f"finding out how {path} is laid out")
     head = read_bytes(path, 0, min(file_size(path, storage_options), _INFER_BYTES), storage_options).tobytes()
     if len(head) == _INFER_BYTES:  # do not judge by half a line
         head = head[: head.rfind(b"\n") + 1]

@@ -12,6 +12,7 @@ import polars as pl
 
 from penstock.core import dtypes as dt
 from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.core.runtime.forks import require_polars
 from penstock.data import bad_lines
 from penstock.data.formats.text_bytes import read_bytes
 from penstock.data.formats.text_layout import TextLayout
@@ -44,6 +45,7 @@ class TextPartition(Partition):
         return self.end - self.start
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        require_polars(f"reading {self.path}")
         for name in columns or ():
             if name not in self.layout.dtypes:
                 raise ColumnNotFoundError(name, self.layout.names, self.path)
