@@ -53,7 +53,7 @@ pytest: $(DEV_DONE)
 changed: $(DEV_DONE)
 	@$(PYTEST) --maxfail 5 $(SPREAD) $$($(BIN)/python scripts/changed_tests.py)
 
-# Slower than `make test`, and so apart from it. The floor is in pyproject.toml.
+# Slower than `make test`, and so apart from it.
 coverage: $(DEV_DONE)
 	$(PYTEST) $(SPREAD) --cov --cov-report=term:skip-covered --cov-report=xml
 
