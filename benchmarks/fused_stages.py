@@ -83,24 +83,19 @@ class Stages:
 def tune(torch, stages: Stages) -> None:
     """Times for other block shapes than the kernels' own."""
     kernels = stages.kernels
+    own = kernels.tiles_for
+
+    def with_tiles(**changes: int) -> None:
+        kernels.tiles_for = lambda width, num: own(width, num)._replace(**changes)
+
     for rows in (32, 64, 128, 256):
-        kernels.LOOK_UP_ROWS = rows
+        with_tiles(look_up=rows)
         print(f"look-up, {rows} rows a program: {milliseconds(torch, stages.look_up):.3f} ms")
-    for chunk, warps in ((32, 1), (32, 2), (64, 1), (64, 2), (64, 4), (128, 2), (128, 4), (128, 8)):
-        kernels.CHUNK, kernels.CHUNK_WARPS = chunk, warps
+    for chunk, group, warps in itertools.product((16, 32, 64), (8, 16, 32), (1, 2, 4)):
+        with_tiles(chunk=chunk, group=group, group_warps=warps)
         whole = milliseconds(torch, stages.update)
-        wide, stages.gradient = stages.gradient, stages.gradient.float()
-        exact = milliseconds(torch, stages.update, 10)
-        stages.gradient = wide
-        print(f"update, chunks of {chunk}, {warps} warps: {whole:.3f} ms, float32 gradients {exact:.3f} ms", flush=True)
-    kernels.CHUNK, kernels.CHUNK_WARPS = 64, 4
-    for chunks, warps, tile in itertools.product((1, 2, 4, 8), (1, 2, 4), (32, 128)):
-        kernels.FINISH_CHUNKS, kernels.FINISH_WARPS, kernels.PARTIAL_TILE = chunks, warps, tile
-        whole = milliseconds(torch, stages.update)
-        print(
-            f"update, {chunks} chunks a finishing program, {warps} warps, tiles of {tile}: {whole:.3f} ms", flush=True
-        )
-    kernels.FINISH_CHUNKS, kernels.FINISH_WARPS, kernels.PARTIAL_TILE = 8, 1, 128
+        print(f"update, chunks of {chunk}, groups of {group} with {warps} warps: {whole:.3f} ms", flush=True)
+    kernels.tiles_for = own
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         stages.look_up()
         stages.sort()

@@ -1,17 +1,13 @@
-"""Fused embeddings on a GPU: every table looked up by one kernel, every touched row updated in place by two.
+"""Fused embeddings on a GPU: every table looked up by one kernel, every touched row updated in place.
 
 The words (feature, occurrence, key) are those of `reference_fused`; an occurrence's *key* is its row of the weight.
-The look-up writes the keys on its way. The update sorts them, cuts the sorted sequence into chunks of fixed length and
-lets one program reduce one chunk: occurrences of a row lie side by side, so the sums of all rows of a chunk are one
-product with the matrix `key_i = key_j`. A row that lies inside its chunk is updated at once. What a row has in several
-chunks (an id that is in every sample) is left as one partial sum a chunk, and a second kernel adds those up. Nothing
-here depends on the order in which programs run, and nothing waits for the host.
+The look-up writes the keys on its way; the update sorts them and goes through them in order
+(`gpu_embedding_update`). Nothing here depends on the order in which programs run, and nothing waits for the host.
 """
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,20 +19,51 @@ require_triton()
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from penstock.kernels.gpu_embedding_optim import apply  # noqa: E402
+from penstock.kernels.gpu_embedding_update import (  # noqa: E402
+    finish_rows,
+    locate,
+    reduce_partials,
+    reduce_rows,
+    reduce_tiles,
+)
 from penstock.kernels.optimizer_formulas import FUSED, Rule  # noqa: E402
-from penstock.kernels.reference_fused import FEATURE_FIELDS, HUGE, LIMIT, POOLINGS  # noqa: E402
+from penstock.kernels.reference_fused import FEATURE_FIELDS, POOLINGS  # noqa: E402
 
 _FIELDS = tl.constexpr(FEATURE_FIELDS)
 _MEAN, _SQRT_N = tl.constexpr(POOLINGS["mean"]), tl.constexpr(POOLINGS["sqrt_n"])
-_LIMIT, _HUGE = tl.constexpr(LIMIT), tl.constexpr(HUGE)
 _ID_MASK = tl.constexpr((1 << 40) - 1)
 
-# The interpreter, which runs the kernels without a GPU, multiplies no bfloat16 matrices.
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+_LOCATE_TILE, _FINISH_CHUNKS, _FINISH_WARPS = 1024, 8, 4
 
-LOOK_UP_ROWS, BAG_TILE = 256, 16
-CHUNK, CHUNK_WARPS, PARTIAL_TILE, FINISH_CHUNKS, FINISH_WARPS = 64, 4, 128, 8, 1
+
+class Tiles(NamedTuple):
+    """How the work is cut for rows of one width; measured on an H200 (`benchmarks/gpu_tables.py` repeats it).
+
+    A program looks up `look_up` samples of a feature at once, and `bag` values of a list. The update goes through
+    `chunk` occurrences a program: as one tile where rows are short, row by row where one row fills a warp (`by_row`).
+    What a row has in several chunks is added up over `group` chunks a program, then over `finish` groups at a time.
+    """
+
+    look_up: int
+    bag: int
+    by_row: bool
+    chunk: int
+    group: int
+    group_warps: int
+    finish: int
+
+
+def tiles_for(width: int, num: int) -> Tiles:
+    """The tiles for rows of `width` (a power of two from 16 on) and `num` occurrences.
+
+    >>> tiles_for(16, 1_000_000).chunk, tiles_for(128, 1_000_000).look_up
+    (32, 64)
+    """
+    look_up, finish = max(16, min(256, 8192 // width)), max(8, 4096 // width)
+    if width < 64:
+        return Tiles(look_up, 16, False, 512 // width, 16, 2, finish)
+    # Longer chunks leave fewer partial sums; there must be enough of them for every multiprocessor.
+    return Tiles(look_up, 8, True, 64 if num >= 1 << 22 else 32, 4 if width < 512 else 2, 1, finish)
 
 
 @triton.jit
@@ -79,7 +106,7 @@ def _look_up_bags(
     values, offsets, sample_weights, features, weight, out, keys, sources, scales, errors, num_rows, singles,
     single_occurrences, num_values, out_stride, missing,
     WIDTH: tl.constexpr, DIM: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, WEIGHTED: tl.constexpr,
-    POOLING: tl.constexpr,
+    SCALES: tl.constexpr, POOLING: tl.constexpr,
 ):  # fmt: skip
     """out[b, place(f)] = factor(length) · Σ weight[start(f) + value] · sample_weight; one program a bag."""
     row = tl.program_id(0)
@@ -118,119 +145,14 @@ def _look_up_bags(
             key = tl.where(known, start + identity, missing)
             tl.store(keys + single_occurrences + k, key.to(keys.dtype.element_ty), mask=inside)
             tl.store(sources + k, (feature * num_rows + row + tl.zeros_like(k)).to(tl.int32), mask=inside)
-            tl.store(scales + k, scale * factor, mask=inside)
+            if SCALES:
+                tl.store(scales + k, scale * factor, mask=inside)
     target = out + row.to(tl.int64) * out_stride + place * WIDTH + column
     tl.store(target, (total * factor).to(out.dtype.element_ty), mask=real)
 
 
-@triton.jit
-def _sum_equal(key, gradient, EXACT: tl.constexpr, NARROW: tl.constexpr):
-    """For every occurrence of a chunk the sum of the gradients of its row, on the tensor cores.
-
-    The matrix holds zeros and ones, and sums are in float32. A bfloat16 gradient is exact as it is. Tensor cores read
-    eleven bits of a float32's mantissa, so it is cut into its upper eleven bits and the rest.
-    """
-    same = key[:, None] == key[None, :]
-    if EXACT:
-        ones = same.to(tl.float32)
-        upper = (gradient.to(tl.uint32, bitcast=True) & 0xFFFFE000).to(tl.float32, bitcast=True)
-        total = tl.dot(ones, upper, input_precision="tf32") + tl.dot(ones, gradient - upper, input_precision="tf32")
-    elif NARROW:
-        total = tl.dot(same.to(tl.bfloat16), gradient)
-    else:
-        total = tl.dot(same.to(tl.float32), gradient.to(tl.float32), input_precision="tf32")
-    return total
-
-
-@triton.jit
-def _reduce_chunks(
-    keys, order, sources, scales, gradient, features, weight, first, second, partial, rates, steps,
-    unscale, skipped, num, single_occurrences, num_rows, gradient_stride, missing, eps, beta1, beta2, decay, bound,
-    KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, BAGS: tl.constexpr,
-    EXACT: tl.constexpr, NARROW: tl.constexpr,
-):  # fmt: skip
-    """Rows inside the chunk: updated. Rows that reach over an end of it: their sum here goes to `partial`.
-
-    A chunk has two places in `partial`: one for the row of its first occurrence, one for that of its last.
-    """
-    chunk = tl.program_id(0)
-    begin = chunk * SIZE
-    lane = tl.arange(0, SIZE)
-    i = begin + lane
-    inside = i < num
-    key = tl.load(keys + i, mask=inside, other=missing)
-    following = tl.load(keys + i + 1, mask=i + 1 < num, other=-1)
-    first_key = tl.load(keys + begin)
-    preceding = tl.where(begin > 0, tl.load(keys + tl.maximum(begin - 1, 0)), -1)
-    occurrence = tl.load(order + i, mask=inside, other=0).to(tl.int32)
-    sample = occurrence
-    if BAGS:
-        value = tl.maximum(occurrence - single_occurrences, 0)
-        of_bag = inside & (occurrence >= single_occurrences)
-        sample = tl.where(of_bag, tl.load(sources + value, mask=of_bag, other=0), occurrence)
-    feature = sample // num_rows
-    row = (sample - feature * num_rows).to(tl.int64)
-    place = tl.load(features + feature * _FIELDS + 2, mask=inside, other=0)
-    column = tl.arange(0, DIM)
-    used = inside & (key < missing)
-    g = tl.load(
-        gradient + (row * gradient_stride + place * WIDTH)[:, None] + column[None, :],
-        mask=used[:, None] & (column < WIDTH)[None, :],
-        other=0.0,
-    )
-    if EXACT:
-        g = g.to(tl.float32)
-    if BAGS:
-        g = g * tl.where(of_bag, tl.load(scales + value, mask=of_bag, other=1.0), 1.0)[:, None]
-    # What is not finite must not reach the product: there zero times infinity is NaN, in every row of the chunk.
-    total = _sum_equal(key, tl.where(tl.abs(g) < _LIMIT, g, tl.full(g.shape, _HUGE, g.dtype)), EXACT, NARROW)
-    last = used & ((key != following) | (lane == SIZE - 1))
-    partly = (((key == first_key) & (key == preceding)) | (key == following)) & (lane >= 0)
-    apply(
-        key.to(tl.int64), last & (partly == 0), total, weight, first, second, rates, steps, unscale, skipped, eps,
-        beta1, beta2, decay, bound, KIND, WIDTH, DIM,
-    )  # fmt: skip
-    slot = chunk * 2 + (key != first_key).to(tl.int32)
-    left = ((last & partly) != 0)[:, None] & (column >= 0)[None, :]
-    tl.store(partial + slot[:, None] * DIM + column[None, :], total, mask=left)
-
-
-@triton.jit
-def _finish_rows(
-    keys, partial, weight, first, second, rates, steps, unscale, skipped, num, missing, eps, beta1, beta2, decay, bound,
-    KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr,
-    CHUNKS: tl.constexpr,
-):  # fmt: skip
-    """The rows that begin in these chunks and reach over their ends: partial sums added up, and the update.
-
-    Most chunks have none, and a program that finds nothing costs its start: so one looks after several.
-    """
-    for chunk in range(tl.program_id(0) * CHUNKS, tl.program_id(0) * CHUNKS + CHUNKS):
-        begin = chunk * SIZE
-        end = begin + SIZE
-        if end < num:
-            first_key, key = tl.load(keys + begin), tl.load(keys + end - 1)
-            preceding = tl.where(begin > 0, tl.load(keys + tl.maximum(begin - 1, 0)), -1)
-            if (key == tl.load(keys + end)) & (key != preceding) & (key < missing):
-                column = tl.arange(0, DIM)
-                slot = chunk * 2 + (key != first_key).to(tl.int32)
-                total = tl.load(partial + slot * DIM + column)
-                chunks = chunk + 1 + tl.arange(0, TILE)
-                same = tl.load(keys + chunks * SIZE, mask=chunks * SIZE < num, other=-1) == key
-                while tl.max(same.to(tl.int32), 0) > 0:
-                    at = partial + (chunks * 2)[:, None] * DIM + column[None, :]
-                    total += tl.sum(tl.load(at, mask=same[:, None], other=0.0), 0)
-                    chunks += TILE
-                    same = tl.load(keys + chunks * SIZE, mask=chunks * SIZE < num, other=-1) == key
-                row = tl.zeros((1,), tl.int64) + key
-                apply(
-                    row, row >= 0, total[None, :], weight, first, second, rates, steps, unscale, skipped, eps, beta1,
-                    beta2, decay, bound, KIND, WIDTH, DIM,
-                )  # fmt: skip
-
-
 def padded_dim(dim: int) -> int:
-    """Tiles are powers of two, and a matrix product needs sixteen columns."""
+    """Tiles are powers of two; sixteen columns at least, so that loads are wide."""
     return max(16, triton.next_power_of_2(dim))
 
 
@@ -252,17 +174,19 @@ def look_up(
     dim = weight.shape[1]
     keys, sources, scales = occurrences if occurrences is not None else (errors, errors, errors)
     sizes: dict[str, Any] = {"WIDTH": dim, "DIM": padded_dim(dim), "KEYS": occurrences is not None}
+    tiles = tiles_for(sizes["DIM"], 0)
     if rows and singles:
-        _look_up_single[(triton.cdiv(rows, LOOK_UP_ROWS), singles)](
+        _look_up_single[(triton.cdiv(rows, tiles.look_up), singles)](
             ids, features, weight, out, keys, errors, rows, ids.stride(0), ids.stride(1), out.stride(0),
-            weight.shape[0], ROWS=LOOK_UP_ROWS, **sizes,
+            weight.shape[0], ROWS=tiles.look_up, **sizes,
         )  # fmt: skip
     if rows and bags is not None:
         values, offsets, sample_weights = bags
         _look_up_bags[(rows, (len(offsets) - 1) // rows)](
             values, offsets, scales if sample_weights is None else sample_weights, features, weight, out, keys, sources,
             scales, errors, rows, singles, singles * rows, len(values), out.stride(0), weight.shape[0],
-            TILE=BAG_TILE, WEIGHTED=sample_weights is not None, POOLING=POOLINGS[pooling], num_warps=1, **sizes,
+            TILE=tiles.bag, WEIGHTED=sample_weights is not None, SCALES=len(scales) > 0,
+            POOLING=POOLINGS[pooling], num_warps=1, **sizes,
         )  # fmt: skip
 
 
@@ -288,9 +212,9 @@ def update(
 ) -> None:
     """Apply the optimizer to every row that the batch touched.
 
-    `in_order` is what `sort` gave, `bags` `(sources, scales)`, `gradient` that of `look_up`'s output, `rates` the rate
-    and `reference_fused.rates_at`, on the device. Gradients are multiplied by `unscale`; rows whose gradient is not
-    finite are left alone and counted in `skipped`.
+    `in_order` is what `sort` gave, `bags` `(sources, scales)` (no scales where all are one), `gradient` that of
+    `look_up`'s output, `rates` the rate and `reference_fused.rates_at`, on the device. Gradients are multiplied by
+    `unscale`; rows whose gradient is not finite are left alone and counted in `skipped`.
     """
     keys, order = in_order
     num, rows, dim = len(keys), len(gradient), weight.shape[1]
@@ -298,21 +222,34 @@ def update(
         return
     if gradient.stride(1) != 1:
         gradient = gradient.contiguous()
-    width = padded_dim(dim)
-    chunks = triton.cdiv(num, CHUNK)
-    partial = torch.empty((2 * chunks, width), dtype=torch.float32, device=weight.device)
-    first, second = (rates if state is None else state for state in states)
+    width, device = padded_dim(dim), weight.device
+    tiles = tiles_for(width, num)
     sources, scales = bags if bags is not None else (order, rates)
-    constants = (rule.eps, rule.beta1, rule.beta2, rule.decay, rule.bound)
-    _reduce_chunks[(chunks,)](
-        keys, order, sources, scales, gradient, features, weight, first, second, partial, rates, steps,
-        unscale, skipped, num, singles * rows, rows, gradient.stride(0), weight.shape[0], *constants,
-        KIND=FUSED[rule.kind], WIDTH=dim, DIM=width, SIZE=CHUNK, BAGS=bags is not None,
-        EXACT=bags is not None or gradient.dtype != torch.bfloat16, NARROW=not INTERPRETED,
-        num_warps=CHUNK_WARPS,
+    scaled = bags is not None and len(scales) > 0
+    samples = torch.empty((2, num), dtype=torch.int32, device=device)
+    in_scale = torch.empty(num, dtype=torch.float32, device=device) if scaled else rates
+    locate[(triton.cdiv(num, _LOCATE_TILE),)](
+        keys, order, features, sources, scales, samples[0], samples[1], in_scale, num, singles * rows, rows,
+        weight.shape[0], BAGS=bags is not None, SCALED=scaled, TILE=_LOCATE_TILE,
     )  # fmt: skip
-    _finish_rows[(triton.cdiv(chunks, FINISH_CHUNKS),)](
-        keys, partial, weight, first, second, rates, steps, unscale, skipped, num, weight.shape[0], *constants,
-        KIND=FUSED[rule.kind], WIDTH=dim, DIM=width, SIZE=CHUNK, TILE=PARTIAL_TILE, CHUNKS=FINISH_CHUNKS,
-        num_warps=FINISH_WARPS,
+    chunks = triton.cdiv(num, tiles.chunk)
+    groups = triton.cdiv(chunks, tiles.group)
+    partial = torch.empty((2 * (chunks + groups), width), dtype=torch.float32, device=device)
+    of_chunks, of_groups = partial[: 2 * chunks], partial[2 * chunks :]
+    first, second = (rates if state is None else state for state in states)
+    table = (weight, first, second)
+    rest = (rates, steps, unscale, skipped, num, weight.shape[0], rule.eps, rule.beta1, rule.beta2, rule.decay,
+            rule.bound)  # fmt: skip
+    sizes = {"KIND": FUSED[rule.kind], "WIDTH": dim, "DIM": width}
+    (reduce_rows if tiles.by_row else reduce_tiles)[(chunks,)](
+        keys, samples[0], samples[1], in_scale, gradient, *table, of_chunks, gradient.stride(0), *rest,
+        SIZE=tiles.chunk, SCALED=scaled, num_warps=1, **sizes,
+    )  # fmt: skip
+    reduce_partials[(groups,)](
+        keys, of_chunks, *table, of_groups, *rest, SIZE=tiles.chunk, GROUP=tiles.group, num_warps=tiles.group_warps,
+        **sizes,
+    )  # fmt: skip
+    finish_rows[(triton.cdiv(groups, _FINISH_CHUNKS),)](
+        keys, of_groups, *table, *rest, SIZE=tiles.chunk * tiles.group, TILE=tiles.finish, CHUNKS=_FINISH_CHUNKS,
+        num_warps=_FINISH_WARPS, **sizes,
     )  # fmt: skip

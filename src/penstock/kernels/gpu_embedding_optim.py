@@ -13,7 +13,7 @@ from penstock.kernels.optimizer_formulas import FUSED  # noqa: E402
 from penstock.kernels.reference_fused import LIMIT  # noqa: E402
 
 _SGD, _ADAGRAD, _ADAGRAD_ROW = (tl.constexpr(FUSED[k]) for k in ("sgd", "adagrad", "adagrad_row"))
-_LAZY_ADAM = tl.constexpr(FUSED["lazy_adam"])
+_LAZY_ADAM, _ROW_ADAM = (tl.constexpr(FUSED[k]) for k in ("lazy_adam", "row_adam"))
 _LIMIT = tl.constexpr(LIMIT)
 
 
@@ -37,13 +37,33 @@ def _to_bfloat(value, random):
 
 
 @triton.jit
-def apply(
-    row, chosen, gradient, weight, first, second, rates, steps, unscale, skipped, eps, beta1, beta2, decay, bound,
-    KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr,
+def fetch(row, chosen, weight, first, second, KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
+    """The chosen rows and their state, for `step`: apart, so that gradients can be added up while they come."""
+    column = tl.arange(0, DIM)
+    mask = chosen[:, None] & (column < WIDTH)[None, :]
+    at = row[:, None] * WIDTH + column[None, :]
+    w = tl.load(weight + at, mask=mask, other=0.0).to(tl.float32)
+    m, v = w, w
+    if KIND == _ADAGRAD_ROW:
+        m = tl.load(first + row, mask=chosen, other=1.0)
+    elif KIND != _SGD:
+        m = tl.load(first + at, mask=mask, other=1.0)
+    if KIND == _LAZY_ADAM:
+        v = tl.load(second + at, mask=mask, other=1.0)
+    elif KIND == _ROW_ADAM:
+        v = tl.load(second + row, mask=chosen, other=1.0)
+    return w, m, v
+
+
+@triton.jit
+def step(
+    row, chosen, gradient, w, m, v, weight, first, second, rates, steps, unscale, skipped, eps, beta1, beta2, decay,
+    bound, KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
     """One step of the optimizer (`reference_fused.apply`) on the chosen rows; `gradient` is (rows, DIM).
 
-    A row whose gradient is not finite stays as it is, and is counted in `skipped`.
+    `w`, `m` and `v` are what `fetch` gave. A row whose gradient is not finite stays as it is, and is counted in
+    `skipped`.
     """
     broken = tl.max(tl.abs(gradient), 1) >= _LIMIT
     tl.atomic_add(skipped + tl.zeros_like(row), 1, mask=chosen & broken)
@@ -51,36 +71,31 @@ def apply(
     column = tl.arange(0, DIM)
     mask = chosen[:, None] & (column < WIDTH)[None, :]
     at = row[:, None] * WIDTH + column[None, :]
-    w = tl.load(weight + at, mask=mask, other=0.0).to(tl.float32)
     g = tl.where(mask, gradient * tl.load(unscale) + decay * w, 0.0)
     rate = tl.load(rates)
     # Where a tile has fewer elements than the program has threads, several warps hold (and load) the same element, and
-    # one stores it: all must have loaded before. The barriers see to that.
+    # one stores it: all must have loaded before.
+    tl.debug_barrier()
     if KIND == _SGD:
         w -= rate * g
     elif KIND == _ADAGRAD:
-        total = tl.load(first + at, mask=mask, other=1.0) + g * g
-        tl.debug_barrier()
-        tl.store(first + at, total, mask=mask)
-        w -= rate * g / (tl.sqrt(total) + eps)
+        m += g * g
+        tl.store(first + at, m, mask=mask)
+        w -= rate * g / (tl.sqrt(m) + eps)
     elif KIND == _ADAGRAD_ROW:
-        total = tl.load(first + row, mask=chosen, other=1.0) + tl.sum(g * g, 1) / WIDTH
-        tl.debug_barrier()
-        tl.store(first + row, total, mask=chosen)
-        w -= (rate / (tl.sqrt(total) + eps))[:, None] * g
+        m += tl.sum(g * g, 1) / WIDTH
+        tl.store(first + row, m, mask=chosen)
+        w -= (rate / (tl.sqrt(m) + eps))[:, None] * g
     else:
         rate = tl.load(rates + 1)
         correction = tl.load(rates + 2)
-        m = tl.load(first + at, mask=mask, other=0.0)
         m += (g - m) * (1.0 - beta1)
         if KIND == _LAZY_ADAM:
-            v = beta2 * tl.load(second + at, mask=mask, other=1.0) + (1.0 - beta2) * g * g
-            tl.debug_barrier()
+            v = beta2 * v + (1.0 - beta2) * g * g
             tl.store(second + at, v, mask=mask)
             w -= rate * m / (tl.sqrt(v) * correction + eps)
         else:
-            v = beta2 * tl.load(second + row, mask=chosen, other=1.0) + (1.0 - beta2) * tl.sum(g * g, 1) / WIDTH
-            tl.debug_barrier()
+            v = beta2 * v + (1.0 - beta2) * tl.sum(g * g, 1) / WIDTH
             tl.store(second + row, v, mask=chosen)
             w -= (rate / (tl.sqrt(v) * correction + eps))[:, None] * m
         tl.store(first + at, m, mask=mask)
@@ -88,5 +103,4 @@ def apply(
         w = tl.minimum(tl.maximum(w, -bound), bound)
     if weight.dtype.element_ty == tl.bfloat16:
         w = _to_bfloat(w, _noise(row[:, None], column[None, :], tl.load(steps)))
-    tl.debug_barrier()
     tl.store(weight + at, w.to(weight.dtype.element_ty), mask=mask)
