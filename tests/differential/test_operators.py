@@ -157,7 +157,7 @@ def budget(examples: int) -> Any:
     )
 
 
-SMALL, LARGE = 12, 600
+SMALL, LARGE = 12, 150
 
 
 @pytest.mark.parametrize("name", OPERATORS)

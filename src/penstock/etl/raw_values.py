@@ -42,6 +42,15 @@ def policy_of(dtype: str) -> Policy:
     return "round" if dtype in FLOATS else "exact"
 
 
+def held_value(value: Any, dtype: str, column: str, where: str | None = None) -> Any:
+    """A value that an operator puts into a column: integers as they are, floats as near as the dtype has them."""
+    policy: Policy = "exact" if isinstance(value, int) else policy_of(dtype)
+    held = convert(value, dtype, column=column, where=where, policy=policy)
+    if held is None:
+        raise ConversionError(value, dtype, "it means missing", column, where=where)
+    return held
+
+
 def converted_column(series: pl.Series, column: ColumnSchema) -> pl.Series:
     """A frame's column in the dtype that the workflow was fitted on."""
     if series.dtype == column.polars_dtype:

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.conversion import convert
 from penstock.core.dtypes import INTEGERS
-from penstock.core.errors import ConversionError
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl.operator import Operator
-from penstock.etl.raw_values import policy_of
+from penstock.etl.raw_values import held_value
 
 Settle = Callable[[Any], Any]
 
@@ -55,8 +53,4 @@ def _settler(column: ColumnSchema, is_foreign: bool) -> Settle | None:
 
 
 def _held(value: Any, column: ColumnSchema) -> Any:
-    """A value as the column's dtype has it; what means missing elsewhere cannot be filled in."""
-    done = convert(value, column.dtype, column=column.name, policy=policy_of(column.dtype))
-    if done is None:
-        raise ConversionError(value, column.dtype, "it means missing", column.name)
-    return done
+    return held_value(value, column.dtype, column.name)

@@ -18,7 +18,7 @@ from penstock.core.params import BOOL, NONE, PerColumn, Real, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.operator import BulkFunction, Columns, FittedOperator, Invertible, RowFunction, same_names
 from penstock.etl.ops.elementwise import Block, Elementwise, as_continuous, from_values, numeric, require_numbers
-from penstock.etl.raw_values import policy_of
+from penstock.etl.raw_values import held_value
 
 FLOAT_DTYPE = Satisfies(lambda d: canonical(d) in FLOATS, "float32 or float64")
 
@@ -51,11 +51,7 @@ class _Filler(Elementwise):
 
     def _held(self, name: str, dtype: str) -> Any:
         """The fill value as the column's dtype has it."""
-        value = self.fill_value(name)
-        held = convert(value, dtype, column=name, where=type(self).__name__, policy=policy_of(dtype))
-        if held is None:
-            raise ConversionError(value, dtype, "it means missing", name, where=type(self).__name__)
-        return held
+        return held_value(self.fill_value(name), dtype, name, type(self).__name__)
 
     def filled_dtype(self, dtype: str) -> str:
         """The dtype of the result; a column of which nothing is known but that it is empty is one of numbers."""
