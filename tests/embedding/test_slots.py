@@ -19,9 +19,10 @@ def test_signs_carry_the_group_in_their_top_bits():
 
 def test_groups_that_would_wrap_around_are_refused():
     slots = [SlotConfig(f"c{i}", 4) for i in range(256)]
-    EmbeddingConfig(slots[:255])
+    EmbeddingConfig(slots[:255], prefix_bits=8)
+    EmbeddingConfig(slots)
     with pytest.raises(ParameterError, match=r"256 groups do not fit in prefix_bits=8 .*use prefix_bits=9"):
-        EmbeddingConfig(slots)
+        EmbeddingConfig(slots, prefix_bits=8)
     EmbeddingConfig(slots, prefix_bits=9)
 
 
@@ -36,7 +37,7 @@ def test_groups_that_would_wrap_around_are_refused():
         (lambda: Init("normal", 0, -1), "standard deviation"),
         (lambda: EmbeddingConfig([]), "at least one slot"),
         (lambda: EmbeddingConfig([SlotConfig("a", 4), SlotConfig("b", 8, group="a")]), "'a' and 'b' share group 'a'"),
-        (lambda: EmbeddingConfig([SlotConfig("a", 4)], prefix_bits=0), "prefix_bits"),
+        (lambda: EmbeddingConfig([SlotConfig("a", 4)], prefix_bits=33), "prefix_bits"),
     ],
 )
 def test_bad_configurations_are_refused_by_name(make, message):

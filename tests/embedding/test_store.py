@@ -15,6 +15,7 @@ from penstock.core.schema import Role
 from penstock.embedding.optimizers import FTRL, SGD, Adagrad, Adam, LazyAdam, RowWiseAdam
 from penstock.embedding.slots import EmbeddingConfig, HashStack, Init, SlotConfig
 from penstock.embedding.store import Store
+from penstock.embedding.table import stable_number
 from penstock.kernels import reference_embedding as oracle
 
 OPTIMIZERS = [
@@ -74,10 +75,11 @@ class OracleStore:
             yield [oracle.signs_of(int(i), prefix, modulus, rounds, size) for i in ids]
 
     def row(self, slot, sign):
-        if sign not in self.rows:
-            init = slot.init
-            self.rows[sign] = oracle.initial_row(sign, slot.dim, init.kind, init.a, init.b, self.seed)
-        return self.rows[sign]
+        key = slot.group, sign
+        if key not in self.rows:
+            init, seed = slot.init, self.seed if self.config.prefix_bits else self.seed + stable_number(slot.group)
+            self.rows[key] = oracle.initial_row(sign, slot.dim, init.kind, init.a, init.b, seed)
+        return self.rows[key]
 
     def lookup(self, batch):
         out = {}
@@ -105,11 +107,12 @@ class OracleStore:
         for group in {self.config[name].group for name in gradients}:
             self.steps[group] += 1
             for sign, gradient in sums.get(group, {}).items():
-                self.rows[sign] = oracle.step(
+                key = group, sign
+                self.rows[key] = oracle.step(
                     self.optimizer.formula.name,
-                    self.rows[sign],
+                    self.rows[key],
                     gradient,
-                    self.state.setdefault(sign, {}),
+                    self.state.setdefault(key, {}),
                     self.steps[group],
                     settings,
                 )
@@ -119,9 +122,9 @@ def gradients_for(rng, found):
     return {name: rng.normal(size=array.shape).astype(np.float32) for name, array in found.items()}
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=repr)
-def test_store_follows_the_oracle(optimizer):
-    rng, config = np.random.default_rng(1), EmbeddingConfig(SLOTS)
+@pytest.mark.parametrize(("optimizer", "prefix_bits"), [*((o, 0) for o in OPTIMIZERS), (OPTIMIZERS[0], 8)])
+def test_store_follows_the_oracle(optimizer, prefix_bits):
+    rng, config = np.random.default_rng(1), EmbeddingConfig(SLOTS, prefix_bits)
     reference = OracleStore(config, optimizer, seed=3)
     with Store(config, optimizer, seed=3, num_threads=2) as store:
         for _ in range(5):

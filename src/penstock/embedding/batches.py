@@ -14,6 +14,7 @@ from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels.cpu_intrinsics import address_of
 
 Parallel = Callable[[Callable[[], None], int, int], None]  # runs a function on several threads at once
+_LARGEST = np.uint64(2**64 - 1)
 _SCAN_TOGETHER = 150_000  # ids from which more than one thread pays
 
 
@@ -81,6 +82,17 @@ class IdBatch:
             scan()
         if negative.any():
             self._refuse_negative(int(negative.argmax()))
+        for slot in np.flatnonzero(self.inputs[:, layout.TOP] == _LARGEST):
+            self._refuse_largest(int(slot))
+
+    def _refuse_largest(self, slot: int) -> None:
+        """2^64 - 1 has no sign: an index needs one number that no id has."""
+        found = self.arrays[slot][0] == _LARGEST
+        if found.any() and not self.config.prefix_bits and not self.config.slots[slot].hash_stack:
+            raise DataError(
+                f"slot {self.config.names[slot]!r}: ids go from 0 to 2^64 - 2, got {_LARGEST} at position "
+                f"{int(found.argmax())}; give that one another id"
+            )
 
     def _refuse_negative(self, bad: int) -> None:
         values = self.arrays[bad][0]

@@ -165,7 +165,7 @@ def restore(tables: TableSet, chain: list[Description], keep: Keep | None, numbe
         return
     for link in chain:
         for folder in sorted((link.path / "rows").iterdir()):
-            read_shard(tables, folder, keep, with_state=tables.optimizer is not None)
+            read_shard(tables, folder, keep, with_state=tables.optimizer is not None, written_by=link.config())
     shards = chain[-1].data["shards"]
     # Written by as many shards as now: each takes its own clock; else the furthest of all.
     state = shards[number] if len(shards) > number and keep is not None else max(shards, key=lambda s: s["clock"])
@@ -205,6 +205,8 @@ def check_fits(
 ) -> None:
     """Refuse a checkpoint of other slots, another optimizer or another precision, saying which."""
     theirs, path = saved.config(), saved.path
+    if theirs.prefix_bits and not config.prefix_bits:  # signs with a prefix can be read without it, not the other way
+        theirs = EmbeddingConfig(theirs.slots)
     if theirs != config:
         mine = {slot.name: slot for slot in config}
         for slot in theirs:

@@ -115,7 +115,7 @@ class NumberedRows:
         def list_rows(number: int) -> None:
             signs, values = tables.tables[self.groups[number]].entries()
             keys = (signs - self._prefixes[number]).astype(np.int64) + self.starts[number]
-            inside = keys < self.starts[number + 1]
+            inside = (keys >= self.starts[number]) & (keys < self.starts[number + 1])  # ids beyond 2^63 are negative
             numbers[keys[inside]] = (values[inside] & _LOW32).astype(np.int32)
 
         self._on_all_tables(list_rows)
@@ -146,7 +146,7 @@ class NumberedRows:
                 self._read_initial(number, low, min(low + _BLOCK, end), columns)
             signs, values = table.entries()
             keys = (signs - self._prefixes[number]).astype(np.int64) + start
-            chosen = np.flatnonzero(keys < end)
+            chosen = np.flatnonzero((keys >= start) & (keys < end))
             chosen = chosen[np.argsort(keys[chosen])]
             for low in range(0, len(chosen), _BLOCK):
                 part = chosen[low : low + _BLOCK]

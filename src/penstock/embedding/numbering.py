@@ -49,7 +49,7 @@ class SlotLayout:
                 stack.rounds if stack else 0,
                 stack.size if stack else 0,
                 0 if signs_given else config.prefix(slot.group),
-                0 if signs_given else config.modulus,
+                0 if signs_given or not config.prefix_bits else config.modulus,
             )
         self.turns = np.maximum(self.slots[:, layout.ROUNDS].astype(np.int64), 1)
         self.members = np.array([names.index(s.name) for g in config.groups for s in config.members(g)], np.int64)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core.errors import ArtefactError
+from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.table import SEGMENTS_AT_ONCE, Columns, Table
 from penstock.embedding.tables import TableSet
 
@@ -52,22 +53,27 @@ def read_shard(
     keep: Keep | None = None,
     with_state: bool = True,
     lock: AbstractContextManager[Any] | None = None,
+    written_by: EmbeddingConfig | None = None,
 ) -> None:
     """Apply what `write_shard` and `write_removed` wrote; `keep` says which signs belong to this shard.
+
+    `written_by` is the configuration of the store that wrote, where its signs may have other prefixes.
 
     With `lock`, tables in use are changed a few rows at a time, under the lock, which is free in between.
     """
     size, lock = (_ROWS_AT_ONCE, nullcontext()) if lock is None else (_ROWS_UNDER_LOCK, lock)
     for number, table in enumerate(tables.tables):
+        shift = _shift(tables, table.name, written_by)
         removed = folder / f"{number:05d}.removed.parquet"
         if removed.exists():
-            signs = pq.read_table(removed)["sign"].to_numpy()
+            signs = pq.read_table(removed)["sign"].to_numpy() + shift
             with lock:
                 table.drop(signs)
         path = folder / f"{number:05d}.parquet"
         try:
             for batch in _batches(path, size):
                 columns = _from_arrow(table, batch, with_state, path)
+                columns.signs += shift
                 columns = columns if keep is None else _chosen(columns, keep(columns.signs))
                 with lock:
                     table.write(columns)
@@ -75,13 +81,19 @@ def read_shard(
             raise ArtefactError(f"{path} cannot be read as the rows of table {table.name!r}: {error}") from error
         waiting = folder / f"{number:05d}.waiting.parquet"
         if with_state and waiting.exists() and table.admission.min_count > 1:
-            _read_waiting(table, waiting, keep)
+            _read_waiting(table, waiting, keep, shift)
 
 
-def _read_waiting(table: Table, path: Path, keep: Keep | None) -> None:
+def _shift(tables: TableSet, group: str, written_by: EmbeddingConfig | None) -> np.uint64:
+    """What takes the signs of a group as they were written to its signs here, modulo 2^64."""
+    before = tables.config if written_by is None else written_by
+    return np.uint64((tables.config.prefix(group) - before.prefix(group)) % 2**64)
+
+
+def _read_waiting(table: Table, path: Path, keep: Keep | None, shift: np.uint64) -> None:
     data = pq.read_table(path)
     columns = table.empty_columns(len(data))
-    columns.signs[:], columns.stamps[:] = data["sign"].to_numpy(), data["seen"].to_numpy()
+    columns.signs[:], columns.stamps[:] = data["sign"].to_numpy() + shift, data["seen"].to_numpy()
     table.write(columns if keep is None else _chosen(columns, keep(columns.signs)), pending=True)
 
 

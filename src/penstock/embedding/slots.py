@@ -103,10 +103,14 @@ class SlotConfig:
 
 
 class EmbeddingConfig:
-    """All slots of a store, and how many bits of a sign name the group.
+    """All slots of a store.
 
-    A sign is `(number of the group + 1)` in the top `prefix_bits` bits and the id modulo `2^(64 - prefix_bits) - 1`
-    below. More groups than the bits can name are refused rather than wrapped around.
+    Ids are any integers from 0 to 2^64 - 2; every group has a table of its own, so the same id in two groups is two
+    rows. A row is kept under its *sign*, the id plus one.
+
+    With `prefix_bits`, as PERSIA has them, a sign names its group too: `(number of the group + 1)` in the top bits, and
+    below it the id modulo `2^(64 - prefix_bits) - 1`, so ids that large fold. More groups than the bits can name are
+    refused rather than wrapped around.
 
     >>> config = EmbeddingConfig([SlotConfig("user", 16), SlotConfig("item", 8), SlotConfig("seen", 8, group="item")])
     >>> config.groups
@@ -119,10 +123,10 @@ class EmbeddingConfig:
     penstock.core.errors.ParameterError: slot 'ad' is configured twice
     """
 
-    def __init__(self, slots: Iterable[SlotConfig], prefix_bits: int = 8) -> None:
+    def __init__(self, slots: Iterable[SlotConfig], prefix_bits: int = 0) -> None:
         self.slots = tuple(slots)
         self.prefix_bits = prefix_bits
-        check_all({"prefix_bits": prefix_bits}, {"prefix_bits": Int(1, 32)}, "EmbeddingConfig")
+        check_all({"prefix_bits": prefix_bits}, {"prefix_bits": Int(0, 32)}, "EmbeddingConfig")
         self._by_name: dict[str, SlotConfig] = {}
         self._groups: dict[str, list[SlotConfig]] = {}
         for slot in self.slots:
@@ -136,7 +140,7 @@ class EmbeddingConfig:
 
     def _check_groups(self) -> None:
         most = 2**self.prefix_bits - 1
-        if len(self._groups) > most:
+        if self.prefix_bits and len(self._groups) > most:
             need = len(self._groups).bit_length()
             raise ParameterError(
                 f"{len(self._groups)} groups do not fit in prefix_bits={self.prefix_bits} (at most {most}); "
@@ -168,19 +172,22 @@ class EmbeddingConfig:
 
     @property
     def modulus(self) -> int:
-        return 2 ** (64 - self.prefix_bits) - 1
+        """What ids are folded by; 2^64 where all their bits count."""
+        return 2 ** (64 - self.prefix_bits) - 1 if self.prefix_bits else 2**64
 
     def prefix(self, group: str) -> int:
-        """What a group adds to the ids: its number plus one, in the top bits."""
-        return (self.groups.index(group) + 1) << (64 - self.prefix_bits)
+        """What a group adds to its ids: its number plus one in the top bits, or just 1, as no sign is 0."""
+        return (self.groups.index(group) + 1) << (64 - self.prefix_bits) if self.prefix_bits else 1
 
     def sign(self, slot: str, identity: int) -> int:
         """The sign of an id of a slot without a hash stack.
 
         >>> hex(EmbeddingConfig([SlotConfig("user", 4)]).sign("user", 255))
+        '0x100'
+        >>> hex(EmbeddingConfig([SlotConfig("user", 4)], prefix_bits=8).sign("user", 255))
         '0x1000000000000ff'
         """
-        return self.prefix(self[slot].group) | identity % self.modulus
+        return self.prefix(self[slot].group) + identity % self.modulus
 
     def __getitem__(self, name: str) -> SlotConfig:
         if name not in self._by_name:

@@ -8,6 +8,7 @@ copied to grow except one segment of the index at a time.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -392,6 +393,11 @@ class Table:
             )
             if status:
                 self.grow(status, len(columns) - start)
+
+
+def stable_number(group: str) -> int:
+    """A number of a group's own: where signs do not name their group, rows of two must not begin alike."""
+    return int.from_bytes(hashlib.sha256(group.encode()).digest()[:8], "little")
 
 
 def _segment_bytes(entries: int) -> int:

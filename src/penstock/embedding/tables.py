@@ -18,7 +18,7 @@ from penstock.embedding.numbering import SlotLayout, Work, bundles
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.slots import EmbeddingConfig
-from penstock.embedding.table import SEGMENTS_AT_ONCE, Table
+from penstock.embedding.table import SEGMENTS_AT_ONCE, Table, stable_number
 from penstock.embedding.team import Team
 from penstock.kernels import cpu_embedding as kernel
 from penstock.kernels import cpu_embedding_batch as layout
@@ -80,7 +80,7 @@ class TableSet:
                     storage,
                     self.admission,
                     eviction,
-                    seed,
+                    seed if config.prefix_bits else seed + stable_number(group),
                 )
             )
         self.clock = 0  # training look-ups so far; what rows are stamped with

@@ -146,7 +146,10 @@ def lookup_groups(
     train: bool,
     again: bool,
 ) -> None:
-    """Draw groups from `counter` until none is left: number, resolve, pool. `again` goes on after a table has grown."""
+    """Draw groups from `counter` until none is left: number the signs, resolve them, pool their rows.
+
+    `again` goes on after a table has grown.
+    """
     inverse_at, places_at = np.uint64(inverse.ctypes.data), np.uint64(places.ctypes.data)
     wide_at = np.uint64(wide.ctypes.data)  # a row of zeros, a scratch row, then the widened rows
     row_bytes = np.uint64(wide.shape[1]) << np.uint64(2)

@@ -101,13 +101,16 @@ def scan_ids(counter: np.ndarray, inputs: np.ndarray, signed: np.ndarray, negati
 
 @numba.njit(**INLINED)
 def sign_of(identity: Any, slot: np.ndarray, turn: Any) -> Any:
-    """The sign of an id: its group's prefix above, the id (or its hash of this turn) below."""
+    """The sign of an id: its group's prefix and the id (or its hash of this turn), which share no bits.
+
+    Where a group has no prefix bits, PREFIX is 1 and MODULUS 0: all 64 bits are the id's, and no sign is 0.
+    """
     if slot[ROUNDS] > 0:
         hashed = mix(identity + np.uint64(turn + 1) * _GOLDEN)
-        return slot[PREFIX] | (multiply_high(hashed, slot[SIZE]) + np.uint64(turn) * slot[SIZE])
+        return slot[PREFIX] + (multiply_high(hashed, slot[SIZE]) + np.uint64(turn) * slot[SIZE])
     if slot[MODULUS] > 0 and identity >= slot[MODULUS]:
         identity %= slot[MODULUS]
-    return slot[PREFIX] | identity
+    return slot[PREFIX] + identity
 
 
 @numba.njit(**KERNEL)
@@ -122,7 +125,7 @@ def _number_direct(row: np.ndarray, slot: np.ndarray, local: Any, inverse: Any, 
         if number == NO_ROW:
             number = np.uint32(unique)
             store_u32(place, number)
-            store_u64(signs + (np.uint64(unique) << np.uint64(3)), prefix | identity)
+            store_u64(signs + (np.uint64(unique) << np.uint64(3)), prefix + identity)
             unique += 1
         store_u32(inverse + (np.uint64(i) << four), number)
     return unique

@@ -41,9 +41,9 @@ def initial_row(sign: int, dim: int, kind: str, a: float, b: float, seed: int = 
 def signs_of(identity: int, prefix: int, modulus: int, rounds: int = 0, size: int = 0) -> list[int]:
     """The signs of an id: one, or one for each round of a hash stack."""
     if not rounds:
-        return [prefix | identity % modulus]
+        return [prefix + identity % modulus]
     hashes = (mix(identity + (turn + 1) * _GOLDEN & _MASK) for turn in range(rounds))
-    return [prefix | ((hashed * size >> 64) + turn * size) for turn, hashed in enumerate(hashes)]
+    return [prefix + ((hashed * size >> 64) + turn * size) for turn, hashed in enumerate(hashes)]
 
 
 def pool(rows: list[np.ndarray], pooling: str, dim: int, length: int = 0) -> np.ndarray:
