@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.core.errors import ParameterError
+from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.yaml_files import read_yaml
 from penstock.embedding import Adagrad, LazyAdam
 from penstock.embedding.schedules import Warmup
-from penstock.jobs.settings import TrainSettings, split_config
+from penstock.jobs.settings import SHORTHANDS, TrainSettings, command_line_options, described, split_config
 
 
 def test_later_layers_win_and_sections_are_merged() -> None:
@@ -103,3 +103,60 @@ def test_files(tmp_path: Path) -> None:
             read_yaml(file)
     with pytest.raises(ParameterError, match="does not exist"):
         read_yaml(tmp_path / "nope.yaml")
+
+
+def test_every_setting_that_is_no_section_is_an_option() -> None:
+    sections = {"dense_optimizer", "embedding_optimizer", "store", "slots", "loader", "etl"}
+    assert set(command_line_options()) == {*described(), *SHORTHANDS} - sections
+    options = command_line_options()
+    assert (options["batch_size"].default, options["learning_rate"].default) == ("1024", "0.002")
+    for name, option in options.items():
+        assert option.help and option.default, name
+        for choice in option.choices:  # whatever the command line offers, the settings take
+            TrainSettings.resolve({name: choice})
+
+
+OWN_MODEL = """
+from penstock.nn import MLP
+
+
+class Tower(MLP):
+    pass
+
+
+class NoModel:
+    pass
+
+
+class DLRM(MLP):
+    pass
+"""
+
+
+def test_a_model_of_ones_own_is_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock import ColumnSchema, Schema
+    from penstock.jobs.building import build_model
+    from penstock.nn import MODELS, from_config
+
+    (tmp_path / "own_models_of_a_test.py").write_text(OWN_MODEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(MODELS, "_registered", {})
+    schema = Schema([ColumnSchema("price", "float32", role="continuous")])
+
+    def built(name: str) -> object:
+        return build_model(TrainSettings.resolve({"model": {"name": name, "hidden": [4]}}), schema)
+
+    model = built("own_models_of_a_test:Tower")
+    assert type(model).__name__ == "Tower"
+    assert type(from_config(model.config())) is type(model)  # known from now on
+    for name, said in (
+        ("own_models_of_a_test:NoModel", "not a subclass of penstock.nn.Model"),
+        ("own_models_of_a_test:DLRM", "another model called DLRM"),
+        ("own_models_of_a_test:Missing", "cannot find"),
+        ("no_such_module:Tower", "cannot find"),
+    ):
+        with pytest.raises(ParameterError, match=said):
+            built(name)
+    monkeypatch.setattr(MODELS, "_registered", {})
+    with pytest.raises(PenstockError, match="unknown model 'Tower'"):  # a description never imports anything
+        from_config(model.config())

@@ -38,9 +38,9 @@ class TestModel:
 
 
 def test_the_command_line_offers_every_model() -> None:
-    from penstock.cli.model import ModelName
+    from penstock.jobs.settings import command_line_options
 
-    assert [str(name) for name in ModelName] == list(MODELS)  # type: ignore[attr-defined]
+    assert command_line_options()["model"].choices == tuple(MODELS)
 
 
 def test_an_unknown_name_is_refused_with_those_there_are() -> None:

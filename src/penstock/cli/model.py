@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,29 +9,10 @@ import typer
 from penstock.cli.app import Json, Preset, Progress, Recipe, app, console, print_json, recipe_of
 from penstock.cli.attended import AttendedRun
 from penstock.cli.data import OnError
-from penstock.nn.registry import MODELS
+from penstock.cli.setting_options import with_setting_options
 
 if TYPE_CHECKING:
     from penstock.jobs import TrainJob
-
-
-if TYPE_CHECKING:
-    ModelName = str
-else:
-    ModelName = StrEnum("ModelName", {name: name for name in MODELS})
-
-
-class Tables(StrEnum):
-    auto = "auto"
-    store = "store"
-    fused = "fused"
-    cached = "cached"
-
-
-class Precision(StrEnum):
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-
 
 ModelDir = Annotated[str, typer.Argument(metavar="MODEL_DIR", help="A saved model: OUTPUT/model of a training run.")]
 Rows = Annotated[list[str], typer.Argument(metavar="DATA", help="Raw rows or features: files, globs, folders.")]
@@ -48,16 +28,12 @@ Device = Annotated[str | None, typer.Option(help="Where the model runs: cpu, cud
 Bad = Annotated[OnError, typer.Option("--on-error", help="What a malformed text line does.")]
 
 
-def _training(*names: str, help: str, default: str) -> Any:
-    """An option that fills in a setting: left out, the file or the default says."""
-    return typer.Option(*names, help=help, show_default=default, rich_help_panel="Training")
-
-
 def _watching(*names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel="Watching", **more)
 
 
 @app.command()
+@with_setting_options
 def train(
     output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder of the run.")],
     data: Annotated[
@@ -77,42 +53,9 @@ def train(
         str | None,
         typer.Option(metavar="DIR", help="The workflow that made the features.", show_default="DATA-workflow"),
     ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Where the ETL runs: local, tcp://… (Dask), ray.", show_default="local")
-    ] = None,
-    on_error: Annotated[
-        OnError | None, typer.Option(help="What a malformed text line does.", show_default="raise")
-    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR; DATA is not needed.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in DIR.")] = False,
-    model: Annotated[ModelName | None, _training(help="What is trained.", default="DLRM")] = None,
-    epochs: Annotated[int | None, _training(help="Passes over the rows.", default="3")] = None,
-    batch_size: Annotated[int | None, _training(help="Rows of a step.", default="1024")] = None,
-    embedding_dim: Annotated[int | None, _training(help="Width of an embedding.", default="16")] = None,
-    learning_rate: Annotated[
-        float | None, _training("--learning-rate", "--lr", help="Of the dense model.", default="0.002")
-    ] = None,
-    embedding_learning_rate: Annotated[
-        float | None,
-        _training("--embedding-learning-rate", "--embedding-lr", help="Of the embeddings.", default="0.05"),
-    ] = None,
-    staleness: Annotated[int | None, _training(help="Most batches in flight; 1 is exact.", default="4")] = None,
-    valid_share: Annotated[float | None, _training(help="Of DATA, held out; 0 is none.", default="0.1")] = None,
-    seed: Annotated[int | None, _training(help="Of the split, the weights and the order.", default="0")] = None,
-    max_steps: Annotated[int | None, _training(help="Stop after so many steps.", default="none")] = None,
-    eval_every: Annotated[int | None, _training(help="Steps between evaluations.", default="once an epoch")] = None,
-    checkpoint_every: Annotated[
-        int | None, _training(help="Steps between checkpoints.", default="once an epoch")
-    ] = None,
-    device: Annotated[str | None, _training(help="cpu, cuda, cuda:1.", default="the GPU where there is one")] = None,
-    tables: Annotated[
-        Tables | None,
-        _training(
-            help="Embeddings in a store; fused: in tables on the device; cached: those behind a cache there.",
-            default="auto: fused on a GPU",
-        ),
-    ] = None,
-    autocast: Annotated[Precision | None, _training(help="Of the model's arithmetic.", default="float32")] = None,
+    settings: dict[str, Any] | None = None,
     watch: Annotated[bool, _watching("--watch", help="Serve the report on this machine while it grows.")] = False,
     port: Annotated[int, _watching(min=0, max=65535, help="Of --watch; 0 takes a free one.")] = 0,
     tensorboard: Annotated[
@@ -122,14 +65,7 @@ def train(
     progress: Progress = None,
 ) -> None:
     """Train a click model on raw rows or features; DIR gets the model, its report and everything in between."""
-    settings = _given(
-        model=None if model is None else str(model), epochs=epochs, batch_size=batch_size, staleness=staleness,
-        embedding_dim=embedding_dim, valid_share=valid_share, seed=seed, max_steps=max_steps, eval_every=eval_every,
-        checkpoint_every=checkpoint_every, device=device, learning_rate=learning_rate,
-        embedding_learning_rate=embedding_learning_rate, engine=engine,
-        on_error=None if on_error is None else str(on_error), tables=None if tables is None else str(tables),
-        autocast=None if autocast is None else str(autocast),
-    )  # fmt: skip
+    settings = settings or {}
     about = _given(data=data, valid=valid, workflow=workflow, recipe=recipe, preset=preset)
     if resume and (about or config or overwrite):
         raise typer.BadParameter("--resume goes on with the data and the configuration of the run; leave others out")

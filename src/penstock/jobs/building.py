@@ -13,6 +13,7 @@ from penstock.core.errors import ParameterError, SchemaError, suggest
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
 from penstock.etl import Workflow
+from penstock.etl.references import resolve_reference
 from penstock.jobs.embeddings import check_embeddings
 from penstock.jobs.settings import DENSE_OPTIMIZERS, TrainSettings, rate
 from penstock.nn import Model
@@ -33,14 +34,38 @@ def build_model(settings: TrainSettings, schema: Schema) -> Model:
     """The model over a schema, with weights drawn from the seed."""
     arguments = dict(settings.model)
     name = arguments.pop("name")
-    known = [n for n in constructor_names(MODELS[name]) if n != "embedding_dim"]
+    model = model_class(name)
+    known = [n for n in constructor_names(model) if n != "embedding_dim"]
     for key in arguments:
         if key == "embedding_dim":
             raise ParameterError("embedding_dim is a key of its own, not one of model")
         if key not in known:
             raise ParameterError(f"{name} has no argument {key!r}{suggest(str(key), known, 'arguments')}")
     torch.manual_seed(settings.seed)
-    return MODELS[name](schema, settings.embedding_dim, **arguments)
+    return model(schema, settings.embedding_dim, **arguments)
+
+
+def model_class(name: str) -> type[Model]:
+    """The model of that name: one of `penstock.nn.MODELS`, or a class of one's own as `package.module:Class`.
+
+    Args:
+        name: as settings and the command line give it. An artefact never names a class to import: what it was made by
+            must be registered before it is loaded.
+
+    Returns:
+        The class; one of one's own is registered from now on, so that what is saved of it can be read.
+
+    Raises:
+        ParameterError: there is no such class, or it is no model.
+    """
+    if ":" not in name:
+        return MODELS[name]
+    found = resolve_reference(name)
+    if not (isinstance(found, type) and issubclass(found, Model)):
+        raise ParameterError(f"model.name is {name!r}, which is not a subclass of penstock.nn.Model")
+    if MODELS.get(found.__name__, found) is not found:
+        raise ParameterError(f"model.name is {name!r}, and there is another model called {found.__name__}; rename it")
+    return MODELS.register(found)
 
 
 def build_dense_optimizer(

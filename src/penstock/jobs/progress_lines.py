@@ -27,7 +27,7 @@ class ProgressLines(EventListener):
     def training_began(self, event: TrainingBegan) -> None:
         loader, tables, where = event.loader, event.embeddings, ""
         if hasattr(tables, "weight"):  # a store has none
-            cached = f"with {tables.cache_rows:,} rows cached " if hasattr(tables, "cache_rows") else ""
+            cached = f"with {len(tables.weight):,} rows cached " if "resident" in tables.stats() else ""
             where = f", embeddings in tables {cached}on {tables.weight.device}"
         steps = f"{event.steps:,} steps of {loader.batch_size:,}"
         self._say(f"training {type(event.model).__name__} on {loader.num_rows:,} rows, {steps}{where}")

@@ -27,34 +27,46 @@ DENSE_OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")
 
 _SECTION = Instance(Mapping, "a mapping")
 _EVERY = NONE | Int(min=1)
-_CONSTRAINTS: dict[str, Constraint] = {
-    "model": _SECTION,
-    "embedding_dim": Int(1, 65536),
-    "epochs": Int(min=1),
-    "batch_size": Int(min=1),
-    "staleness": Int(min=1),
-    "valid_share": Real(min=0, max=0.9),
-    "seed": Int(min=0),
-    "eval_every": _EVERY,
-    "checkpoint_every": _EVERY,
-    "keep_checkpoints": Int(min=1),
-    "log_every": _EVERY,
-    "max_steps": _EVERY,
-    "autocast": OneOf((None, "bfloat16", "float16")),
-    "device": NONE | Instance(str, "the name of a torch device such as 'cpu' or 'cuda:0'"),
-    "tables": OneOf(TABLES),
-    "dense_optimizer": _SECTION,
-    "embedding_optimizer": _SECTION,
-    "store": _SECTION,
-    "slots": _SECTION,
-    "loader": _SECTION,
-    "etl": _SECTION,
-}
+_ON_ERROR = ("raise", "skip", "null")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What there is to know of one setting: its check, and its option on the command line.
+
+    Args:
+        constraint: what the value must be.
+        help: of the option; a setting without has none.
+        kind: of the value that is given on the command line.
+        default: what the default is called, where the value does not say it.
+        choices: the values there are; with `is_open`, a reference `package.module:Class` besides.
+        flags: other names of the option.
+        is_changeable: whether a resumed run may change it; not where the state it goes on from depends on it.
+    """
+
+    constraint: Constraint = _SECTION
+    help: str = ""
+    kind: type = int
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    is_open: bool = False
+    flags: tuple[str, ...] = ()
+    is_changeable: bool = False
+
+
+def _setting(value: Any, constraint: Constraint = _SECTION, /, **about: Any) -> Any:
+    """A field of `TrainSettings` with its default and all that is known of it; a section is copied for each."""
+    metadata = {"setting": Setting(constraint, **about)}
+    if isinstance(value, dict):
+        return field(default_factory=lambda: dict(value), metadata=metadata)
+    return field(default=value, metadata=metadata)
+
+
 # The keys of the sections whose values are plain, and what they must be where they are given.
 _ANY = Satisfies(lambda _: True, "anything")  # checked by what is built from it
 _PLAIN: dict[str, dict[str, Constraint]] = {
     "loader": {"cache": OneOf((None, "memory", "disk")), "chunk_rows": _EVERY, "threads": _EVERY},
-    "etl": {"engine": _ANY, "part_size": _ANY, "on_error": OneOf((None, "raise", "skip", "null"))},
+    "etl": {"engine": _ANY, "part_size": _ANY, "on_error": OneOf((None, *_ON_ERROR))},
     "store": {
         **dict.fromkeys(("storage", "num_threads", "init", "pooling", "admission", "eviction"), _ANY),
         "cache_rows": _EVERY,
@@ -68,13 +80,15 @@ SHORTHANDS = {
     "engine": ("etl", "engine"),
     "on_error": ("etl", "on_error"),
 }
+_SHORTHAND_OPTIONS = {
+    "learning_rate": Setting(help="Of the dense model.", kind=float, flags=("--lr",)),
+    "embedding_learning_rate": Setting(help="Of the embeddings.", kind=float, flags=("--embedding-lr",)),
+    "engine": Setting(help="Where the ETL runs: local, tcp://… (Dask), ray.", kind=str, default="local"),
+    "on_error": Setting(help="What a malformed text line does.", kind=str, default="raise", choices=_ON_ERROR),
+}
 # What a file of settings may also say: where the rows are and how they become features.
 DATA_KEYS = ("data", "valid", "recipe", "preset", "workflow")
 MARK = "penstock_run"  # the key that marks the file in a run's folder
-# What a run that is resumed may change: nothing that the state it goes on from depends on.
-CHANGEABLE = (
-    "epochs", "max_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "log_every", "device", "staleness",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,33 +114,49 @@ class TrainSettings:
     penstock.core.errors.ParameterError: unknown key 'epoch'; did you mean 'epochs'? keys: model, embedding_dim, ...
     """
 
-    model: Mapping[str, Any] = field(default_factory=lambda: {"name": "DLRM"})
-    embedding_dim: int = 16
-    epochs: int = 3
-    batch_size: int = 1024
-    staleness: int = 4
-    valid_share: float = 0.1
-    seed: int = 0
-    eval_every: int | None = None
-    checkpoint_every: int | None = None
-    keep_checkpoints: int = 2
-    log_every: int | None = None
-    max_steps: int | None = None
-    autocast: str | None = None
-    device: str | None = None
-    tables: str = "auto"
-    dense_optimizer: Mapping[str, Any] = field(default_factory=lambda: {"name": "Adam", "lr": 2e-3})
-    embedding_optimizer: Mapping[str, Any] = field(
-        default_factory=lambda: {"name": "Adagrad", "lr": 0.05, "initial_accumulator": 1e-5}
+    model: Mapping[str, Any] = _setting(
+        {"name": "DLRM"}, help="What is trained.", kind=str, default="DLRM", choices=tuple(MODELS), is_open=True
     )
-    store: Mapping[str, Any] = field(default_factory=dict)
-    slots: Mapping[str, Any] = field(default_factory=dict)
-    loader: Mapping[str, Any] = field(default_factory=dict)
-    etl: Mapping[str, Any] = field(default_factory=dict)
+    embedding_dim: int = _setting(16, Int(1, 65536), help="Width of an embedding.")
+    epochs: int = _setting(3, Int(min=1), help="Passes over the rows.", is_changeable=True)
+    batch_size: int = _setting(1024, Int(min=1), help="Rows of a step.")
+    staleness: int = _setting(4, Int(min=1), help="Most batches in flight; 1 is exact.", is_changeable=True)
+    valid_share: float = _setting(0.1, Real(min=0, max=0.9), help="Of DATA, held out; 0 is none.", kind=float)
+    seed: int = _setting(0, Int(min=0), help="Of the split, the weights and the order.")
+    eval_every: int | None = _setting(
+        None, _EVERY, help="Steps between evaluations.", default="once an epoch", is_changeable=True
+    )
+    checkpoint_every: int | None = _setting(
+        None, _EVERY, help="Steps between checkpoints.", default="once an epoch", is_changeable=True
+    )
+    keep_checkpoints: int = _setting(2, Int(min=1), help="Checkpoints that stay.", is_changeable=True)
+    log_every: int | None = _setting(
+        None, _EVERY, help="Steps between records.", default="50, fewer in a short run", is_changeable=True
+    )
+    max_steps: int | None = _setting(None, _EVERY, help="Stop after so many steps.", default="none", is_changeable=True)
+    autocast: str | None = _setting(
+        None, OneOf((None, "bfloat16", "float16")), help="Of the model's arithmetic.", kind=str, default="float32",
+        choices=("bfloat16", "float16"),
+    )  # fmt: skip
+    device: str | None = _setting(
+        None, NONE | Instance(str, "the name of a torch device such as 'cpu' or 'cuda:0'"), kind=str,
+        help="cpu, cuda, cuda:1.", default="the GPU where there is one", is_changeable=True,
+    )  # fmt: skip
+    tables: str = _setting(
+        "auto", OneOf(TABLES), kind=str, default="auto: fused on a GPU", choices=TABLES,
+        help="Embeddings in a store; fused: in tables on the device; cached: those behind a cache there.",
+    )  # fmt: skip
+    dense_optimizer: Mapping[str, Any] = _setting({"name": "Adam", "lr": 2e-3})
+    embedding_optimizer: Mapping[str, Any] = _setting({"name": "Adagrad", "lr": 0.05, "initial_accumulator": 1e-5})
+    store: Mapping[str, Any] = _setting({})
+    slots: Mapping[str, Any] = _setting({})
+    loader: Mapping[str, Any] = _setting({})
+    etl: Mapping[str, Any] = _setting({})
 
     def __post_init__(self) -> None:
-        check_all(vars(self), _CONSTRAINTS)
-        _one_of("model.name", self.model.get("name"), tuple(MODELS))
+        check_all(vars(self), {name: setting.constraint for name, setting in described().items()})
+        if ":" not in str(self.model.get("name")):  # a class of one's own is found when it is built
+            _one_of("model.name", self.model.get("name"), tuple(MODELS))
         _one_of("dense_optimizer.name", self.dense_optimizer.get("name"), DENSE_OPTIMIZERS)
         for section, known in _PLAIN.items():
             given = getattr(self, section)
@@ -157,11 +187,12 @@ class TrainSettings:
     def changed(self, changes: Mapping[str, Any]) -> TrainSettings:
         """These settings with some changed, as a resumed run may."""
         new = TrainSettings.resolve(self.to_dict(), changes)
+        changeable = [name for name, setting in described().items() if setting.is_changeable]
         for name, (was, now) in {k: (getattr(self, k), getattr(new, k)) for k in self.to_dict()}.items():
-            if was != now and name not in CHANGEABLE:
+            if was != now and name not in changeable:
                 raise ParameterError(
                     f"{name} was {was!r} when this run began and cannot become {now!r} now; "
-                    f"a resumed run may change {', '.join(CHANGEABLE)}"
+                    f"a resumed run may change {', '.join(changeable)}"
                 )
         return new
 
@@ -203,6 +234,27 @@ class TrainSettings:
         pooling = self.store.get("pooling") or "mean"
         _one_of("store.pooling", pooling, tuple(p for p in POOLINGS if p != "raw"))
         return pooling
+
+
+def described() -> dict[str, Setting]:
+    """What there is to know of every setting, by its name."""
+    return {f.name: f.metadata["setting"] for f in dataclasses.fields(TrainSettings)}
+
+
+def command_line_options() -> dict[str, Setting]:
+    """The settings that are options of `penstock train`, shorthands included, each with its default in words.
+
+    >>> command_line_options()["epochs"].default, command_line_options()["learning_rate"].flags
+    ('3', ('--lr',))
+    """
+    plain = TrainSettings()
+    defaults = {name: getattr(plain, name) for name in described()}
+    defaults |= {name: defaults[section].get(key) for name, (section, key) in SHORTHANDS.items()}
+    return {
+        name: dataclasses.replace(setting, default=setting.default or str(defaults[name]))
+        for name, setting in {**described(), **_SHORTHAND_OPTIONS}.items()
+        if setting.help
+    }
 
 
 def split_config(path: str | Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
