@@ -152,7 +152,7 @@ def test_the_rewrite_line_by_line() -> None:
          "import penstock as ps\nprint(f'é {ps.Dataset} {ps.Workflow!r:>3}')\n"),
         ("from nvtabular import Dataset\r\nDataset(p)\r\n", "from penstock import Dataset\r\nDataset(p)\r\n"),
         ("from persia.embedding.optim import Adagrad\nAdagrad(0.1, initial_accumulator_value=1)\n",
-         'from penstock.embedding import Adagrad\nAdagrad(0.1, initial_accumulator=1, form="persia")\n'),
+         "from penstock.embedding import DecayedAdagrad\nDecayedAdagrad(0.1, initial_accumulator=1)\n"),
     ],
 )  # fmt: skip
 def test_forms_of_imports_and_calls(before: str, expected: str) -> None:

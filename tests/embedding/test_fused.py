@@ -13,7 +13,7 @@ from torch import nn
 
 from penstock import ColumnSchema, Schema
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, SchemaError
-from penstock.embedding import SGD, Adagrad, Adam, FusedEmbeddings
+from penstock.embedding import SGD, Adam, DecayedAdagrad, FusedEmbeddings
 from penstock.loader.torch import Loader
 from penstock.nn import MLP
 from penstock.train import fit
@@ -196,7 +196,7 @@ def test_bad_input() -> None:
         fused(torch.zeros((2, 2), dtype=torch.int64))
     with pytest.raises(ParameterError, match="rowwise_adagrad"):
         FusedEmbeddings(SIZES, 4, optimizer="rowwise_adagrat")
-    for wrong in (Adam(), SGD(momentum=0.9), Adagrad(form="persia")):
+    for wrong in (Adam(), SGD(momentum=0.9), DecayedAdagrad()):
         with pytest.raises(ParameterError, match="take SGD, Adagrad, LazyAdam, RowWiseAdam in their plain form"):
             FusedEmbeddings(SIZES, 4, optimizer=wrong)
     with pytest.raises(ParameterError, match="one of float32, bfloat16"):

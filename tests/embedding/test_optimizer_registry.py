@@ -108,5 +108,7 @@ class TestOneOfYourOwn:
 
 
 def test_an_unknown_one_in_a_checkpoint_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ArtefactError, match="optimizers: SGD, Adagrad, Adam, LazyAdam, RowWiseAdam, FTRL"):
+    with pytest.raises(
+        ArtefactError, match="optimizers: SGD, Adagrad, DecayedAdagrad, Adam, LazyAdam, RowWiseAdam, FTRL"
+    ):
         optimizer_from_dict({"name": "Lion", "lr": 0.1})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.core.errors import ArtefactError, ParameterError
-from penstock.embedding.optimizers import FTRL, SGD, Adagrad, Adam, LazyAdam, optimizer_from_dict
+from penstock.embedding.optimizers import FTRL, SGD, Adagrad, Adam, DecayedAdagrad, LazyAdam, optimizer_from_dict
 from penstock.embedding.schedules import CosineDecay, ExponentialDecay, Warmup
 from penstock.embedding.slots import SlotConfig
 from penstock.embedding.store import Store
@@ -46,11 +46,20 @@ def test_what_cannot_be_rebuilt_says_so():
         optimizer_from_dict({"name": "Lion"})
 
 
+def test_adagrad_of_checkpoints_that_name_a_form():
+    old = {"name": "Adagrad", "lr": 0.1, "eps": 1e-3, "form": "persia", "g_square_momentum": 0.9}
+    assert optimizer_from_dict(old) == DecayedAdagrad(lr=0.1, eps=1e-3, decay=0.9)
+    usual = optimizer_from_dict({**old, "form": "usual", "g_square_momentum": 1.0})
+    assert (type(usual), usual) == (Adagrad, Adagrad(lr=0.1, eps=1e-3))
+    again = optimizer_from_dict(DecayedAdagrad(decay=0.5).to_dict())
+    assert again == DecayedAdagrad(decay=0.5)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: SGD(momentum=1.0), r"SGD.momentum must be a number in \[0, 1\)"),
-        (lambda: Adagrad(form="other"), "Adagrad.form must be 'usual' or 'persia'"),
+        (lambda: DecayedAdagrad(decay=2), "DecayedAdagrad.decay must be"),
         (lambda: Adam(beta2=1), "Adam.beta2"),
         (lambda: FTRL(lr=0), "FTRL.lr"),
         (lambda: SGD(weight_bound=0), "SGD.weight_bound"),

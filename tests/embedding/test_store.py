@@ -12,7 +12,7 @@ import torch
 from penstock.core.batch import Batch, BlockSpec, Ragged
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, PenstockError
 from penstock.core.schema import Role
-from penstock.embedding.optimizers import FTRL, SGD, Adagrad, Adam, LazyAdam, RowWiseAdam
+from penstock.embedding.optimizers import FTRL, SGD, Adagrad, Adam, DecayedAdagrad, LazyAdam, RowWiseAdam
 from penstock.embedding.slots import EmbeddingConfig, HashStack, Init, SlotConfig
 from penstock.embedding.store import Store
 from penstock.embedding.table import stable_number
@@ -26,8 +26,8 @@ OPTIMIZERS = [
     Adagrad(lr=0.1),
     Adagrad(lr=0.1, weight_decay=0.1, initial_accumulator=0.1, eps=1e-3),
     Adagrad(lr=0.1, row_wise=True),
-    Adagrad(lr=0.1, form="persia", initial_accumulator=0.01, g_square_momentum=0.9),
-    Adagrad(lr=0.1, form="persia", row_wise=True, initial_accumulator=0.01),
+    DecayedAdagrad(lr=0.1, initial_accumulator=0.01, decay=0.9),
+    DecayedAdagrad(lr=0.1, row_wise=True, initial_accumulator=0.01),
     LazyAdam(lr=0.05),
     RowWiseAdam(lr=0.05, weight_decay=0.01),
     FTRL(lr=0.5, l1=0.02, l2=0.1),

@@ -198,7 +198,7 @@ def test_without_categories_there_is_nothing_to_hold(tmp_path: Path) -> None:
         ({"store": {"cache_rows": 5}}, r"store\.cache_rows goes with tables: cached"),
         ({"embedding_optimizer": {"name": "FTRL"}}, "embedding_optimizer is .*FTRL.* take SGD without momentum"),
         ({"embedding_optimizer": {"name": "SGD", "momentum": 0.9}}, "SGD without momentum.*tables: store"),
-        ({"embedding_optimizer": {"form": "persia"}}, "Adagrad of the usual form"),
+        ({"embedding_optimizer": {"name": "DecayedAdagrad"}}, "momentum, Adagrad, LazyAdam"),
         ({"store": {"eviction": {"policy": "lru", "max_rows": 10}}}, r"store\.eviction is set.*--tables store"),
         ({"store": {"admission": {"min_count": 2}}}, r"store\.admission is set"),
         ({"store": {"storage": "float16"}}, "'float16', and tables on the device are float32 or bfloat16"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.embedding.fused.embeddings import FusedEmbeddings
     from penstock.embedding.locks import SecondWriterError
     from penstock.embedding.lookup import Lookup
-    from penstock.embedding.optimizers import FTRL, SGD, Adagrad, Adam, LazyAdam, Optimizer, RowWiseAdam
+    from penstock.embedding.optimizers import FTRL, SGD, Adagrad, Adam, DecayedAdagrad, LazyAdam, Optimizer, RowWiseAdam
     from penstock.embedding.parameter_tables import EmbeddingTables
     from penstock.embedding.policies import Admission, Eviction, MemoryBudgetError
     from penstock.embedding.protocol import Embeddings
@@ -34,6 +34,7 @@ __all__ = [  # noqa: RUF022
     "Admission",
     "CachedEmbeddings",
     "CosineDecay",
+    "DecayedAdagrad",
     "EmbeddingConfig",
     "EmbeddingStore",
     "EmbeddingTables",
@@ -69,6 +70,7 @@ _WHERE = {
     "EmbeddingConfig": "slots",
     "SGD": "optimizers",
     "Adagrad": "optimizers",
+    "DecayedAdagrad": "optimizers",
     "Adam": "optimizers",
     "LazyAdam": "optimizers",
     "RowWiseAdam": "optimizers",

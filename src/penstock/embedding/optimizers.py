@@ -113,8 +113,6 @@ class SGD(Optimizer):
 class Adagrad(Optimizer):
     """`s += g²; w -= lr g / (√s + eps)`; `row_wise` keeps one s a row, fed with the mean of g².
 
-    `form="persia"` divides by `√(s + eps)` with s before this gradient, then sets `s = s · g_square_momentum + g²`.
-
     >>> Adagrad(row_wise=True).formula.state
     ('number',)
     >>> Adagrad(lr=-1)
@@ -126,28 +124,52 @@ class Adagrad(Optimizer):
     initial_accumulator: float = 0.0
     eps: float = 1e-10
     row_wise: bool = False
-    form: str = "usual"
-    g_square_momentum: float = 1.0
     kernel = "adagrad"
     short_names: ClassVar[Mapping[str, Mapping[str, Any]]] = {"adagrad": {}, "rowwise_adagrad": {"row_wise": True}}
     constraints: ClassVar[Mapping[str, Constraint]] = {
         "initial_accumulator": _NOT_NEGATIVE,
         "eps": _NOT_NEGATIVE,
         "row_wise": BOOL,
-        "form": Satisfies(lambda v: v in ("usual", "persia"), "'usual' or 'persia'"),
-        "g_square_momentum": Real(min=0, max=1),
     }
 
     @property
     def formula(self) -> Formula:
-        return FORMULAS[{"usual": "adagrad", "persia": "persia"}[self.form] + ("_row" if self.row_wise else "")]
+        return FORMULAS[f"{self.kernel}_row" if self.row_wise else self.kernel]
 
     @property
     def initial_state(self) -> tuple[float, float, float]:
         return self.initial_accumulator, 0.0, self.initial_accumulator
 
     def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
-        return self.eps, self.g_square_momentum
+        return self.eps, 1.0
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Optimizer:
+        """From saved fields; `form`, which checkpoints of 0.1 have, named what is `DecayedAdagrad` now."""
+        kept = dict(fields)
+        form, decay = kept.pop("form", "usual"), kept.pop("g_square_momentum", 1.0)
+        return cls(**kept) if form == "usual" else DecayedAdagrad(**kept, decay=decay)
+
+
+@dataclass(frozen=True)
+class DecayedAdagrad(Adagrad):
+    """`w -= lr g / √(s + eps)` with s before this gradient, then `s = decay s + g²`: Adagrad as PERSIA had it.
+
+    >>> DecayedAdagrad(initial_accumulator=0.01, decay=0.9).formula.name
+    'persia'
+    """
+
+    decay: float = 1.0
+    kernel = "persia"
+    short_names: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    constraints: ClassVar[Mapping[str, Constraint]] = {**Adagrad.constraints, "decay": Real(min=0, max=1)}
+
+    def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
+        return self.eps, self.decay
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Optimizer:
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -241,7 +263,9 @@ class FTRL(Optimizer):
         return divisor, self.l1
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {c.__name__: c for c in (SGD, Adagrad, Adam, LazyAdam, RowWiseAdam, FTRL)}
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    c.__name__: c for c in (SGD, Adagrad, DecayedAdagrad, Adam, LazyAdam, RowWiseAdam, FTRL)
+}
 
 
 def register_optimizer(optimizer: type[Optimizer]) -> type[Optimizer]:

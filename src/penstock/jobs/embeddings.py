@@ -107,7 +107,7 @@ def fused_arguments(settings: TrainSettings) -> dict[str, Any]:
     except ParameterError:
         raise ParameterError(
             f"embedding_optimizer is {dict(settings.embedding_optimizer)}, and tables on the device take SGD without "
-            f"momentum, Adagrad of the usual form, LazyAdam and RowWiseAdam{_INSTEAD}"
+            f"momentum, Adagrad, LazyAdam and RowWiseAdam{_INSTEAD}"
         ) from None
     return {"optimizer": optimizer, "dtype": storage, "pooling": settings.pooling, "scale": _scale(settings)}
 

@@ -87,7 +87,7 @@ def _adagrad(mean: bool, persia: bool) -> Any:
         square = np.mean(g * g) if mean else g * g
         before = state.get("s", o["initial_accumulator"])
         if persia:
-            state["s"] = before * o["g_square_momentum"] + square
+            state["s"] = before * o["decay"] + square
             return w - o["lr"] * g / np.sqrt(before + o["eps"])
         state["s"] = before + square
         return w - o["lr"] * g / (np.sqrt(state["s"]) + o["eps"])

@@ -4,8 +4,8 @@ Data loader and trainer run in one process, in two (`penstock persia-launcher`),
 are no servers to start. See docs/migrate-persia.md.
 
 >>> from penstock.compat.persia.embedding.optim import Adagrad
->>> Adagrad(lr=0.1).to_native().form
-'persia'
+>>> type(Adagrad(lr=0.1).to_native()).__name__
+'DecayedAdagrad'
 """
 
 __version__ = "0.1.0+penstock"  # the release whose names these are

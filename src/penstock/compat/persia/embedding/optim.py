@@ -80,13 +80,12 @@ class Adagrad(Optimizer):
         self.to_native()
 
     def to_native(self, weight_bound: float | None = None) -> native.Optimizer:
-        return native.Adagrad(
+        return native.DecayedAdagrad(
             self.lr,
             self.weight_decay,
             weight_bound,
             initial_accumulator=self.initial_accumulator_value,
             eps=self.eps,
             row_wise=self.vectorwise_shared,
-            form="persia",
-            g_square_momentum=self.g_square_momentum,
+            decay=self.g_square_momentum,
         )
