@@ -200,7 +200,7 @@ def measure_train(torch, place: Path, rows: int, batch: int, step_rate: float | 
         history = fit(model, loader, epochs=options.epochs, autocast=torch.bfloat16, log_every=None)
         by_epoch = history.values("train", "rows_per_second")
         found[name] = max(by_epoch[1:])
-        seconds = history.last("train")["seconds"]
+        seconds = history.last("train").seconds
         print(f"{name}, batch {batch:,}: {[round(r / 1e6, 1) for r in by_epoch]} M rows/s by epoch; last one {seconds}",
               flush=True)  # fmt: skip
 

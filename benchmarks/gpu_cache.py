@@ -42,7 +42,7 @@ class Job:
     """A model on some tables, its step, and a supply of batches that never repeats before it must."""
 
     def __init__(self, torch, tables, rows: int) -> None:
-        from penstock.train.gpu import DeviceStep
+        from penstock.train.executors.device_step import DeviceStep
 
         self.torch, self.tables, self.rows, self.at = torch, tables, rows, 0
         self.step = DeviceStep(model_over(torch, tables), autocast=torch.bfloat16)

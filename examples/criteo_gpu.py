@@ -15,7 +15,7 @@ from penstock import ops
 from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
 from penstock.embedding import FusedEmbeddings
 from penstock.loader.torch import Loader
-from penstock.train import fit
+from penstock.train import fit, record_to_dict
 
 CATEGORICAL = [f"C{i}" for i in range(1, 27)]
 CONTINUOUS = [f"I{i}" for i in range(1, 14)]
@@ -64,9 +64,10 @@ def main(num_rows: int = 200_000, epochs: int = 1, batch_size: int = 4096) -> di
     precision = torch.bfloat16 if device == "cuda" else None
     history = fit(model, train, epochs=epochs, valid=valid, autocast=precision, log_every=None)
     for record in history.records:
-        speed = f", {record['rows_per_second'] / 1e6:.2f} M rows/s on {device}" if "rows_per_second" in record else ""
-        print(f"{record['kind']}: loss {record['loss']:.4f}, AUC {record['auc']:.4f}{speed}")
-    return {"auc": history.last("valid")["auc"]}
+        figures = record_to_dict(record)
+        speed = f", {figures['rows_per_second'] / 1e6:.2f} M rows/s on {device}" if "rows_per_second" in figures else ""
+        print(f"{figures['kind']}: loss {record.loss:.4f}, AUC {record.metrics['auc']:.4f}{speed}")
+    return {"auc": history.last("valid").metrics["auc"]}
 
 
 if __name__ == "__main__":

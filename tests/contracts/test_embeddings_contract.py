@@ -221,7 +221,7 @@ def test_fit_trains_it(name: str, make: Callable[[str], Any]) -> None:
     model = MLP(batches.schema, DIM, hidden=())
     history = fit(model, batches, home, epochs=6, valid=batches, staleness=1, progress=False)
     assert history.stats["steps"] == 300
-    assert history.last("valid")["auc"] > 0.95
+    assert history.last("valid").metrics["auc"] > 0.95
     assert home.stats()["rows"] == sum(SIZES.values())
 
 

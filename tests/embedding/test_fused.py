@@ -213,7 +213,7 @@ def test_fit_trains_them() -> None:
     loader = Loader(data, 20, categorical=["user"], labels=["click"], shuffle=True)
     tables = FusedEmbeddings(schema, 4, optimizer="adagrad", lr=0.5)
     history = fit(MLP(schema, 4, hidden=()), loader, tables, epochs=3, valid=loader)
-    assert history.last("valid")["auc"] == 1.0
+    assert history.last("valid").metrics["auc"] == 1.0
     plain = tables.tables()
     ids = {"user": torch.tensor([1, 4])}
     torch.testing.assert_close(plain(ids).detach(), tables(ids).detach())

@@ -11,7 +11,7 @@ from torch import nn
 
 from penstock.core.errors import DataError, ParameterError
 from penstock.embedding import CachedEmbeddings, FusedEmbeddings, prefetched
-from penstock.train.gpu import DeviceStep
+from penstock.train.executors.device_step import DeviceStep
 
 pytestmark = [
     pytest.mark.gpu,

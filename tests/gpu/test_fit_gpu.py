@@ -81,17 +81,19 @@ def test_a_captured_training_equals_one_on_the_cpu() -> None:
     ]  # fmt: skip
     assert histories[0].stats["captured"] and not histories[1].stats["captured"]
     for mine, theirs in zip(histories[0].of("train"), histories[1].of("train"), strict=True):
-        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-3)
-        assert mine["auc"] == pytest.approx(theirs["auc"], abs=1e-3)
-    assert histories[0].last("valid")["auc"] == pytest.approx(histories[1].last("valid")["auc"], abs=2e-3)
-    assert histories[0].last("valid")["auc"] > 0.8
+        assert mine.loss == pytest.approx(theirs.loss, rel=1e-3)
+        assert mine.metrics["auc"] == pytest.approx(theirs.metrics["auc"], abs=1e-3)
+    assert histories[0].last("valid").metrics["auc"] == pytest.approx(
+        histories[1].last("valid").metrics["auc"], abs=2e-3
+    )
+    assert histories[0].last("valid").metrics["auc"] > 0.8
 
 
 def test_models_over_a_schema() -> None:
     for layout in ("packed", "dict"):
         model, tables = DLRM(SCHEMA, 16).cuda(), FusedEmbeddings(SCHEMA, 16, lr=0.1)
         history = fit(model, loader(layout=layout), tables, epochs=2, autocast=torch.bfloat16)
-        assert history.stats["captured"] and history.last("train")["auc"] > 0.75, layout
+        assert history.stats["captured"] and history.last("train").metrics["auc"] > 0.75, layout
 
 
 def test_the_loop_never_waits_for_the_device() -> None:
@@ -127,7 +129,7 @@ def test_a_rate_set_by_hand_reaches_a_captured_step() -> None:
         optimizer, before = make(model), {}
 
         def stop(record, model=model, optimizer=optimizer, before=before) -> None:
-            if record["step"] == 10:
+            if record.step == 10:
                 before.update({name: value.clone() for name, value in model.layers.state_dict().items()})
                 optimizer.param_groups[0]["lr"] = 0.0
 
@@ -143,7 +145,7 @@ def test_float16_with_a_scaler_is_captured() -> None:
     history = fit(model, loader(), epochs=2, dense_optimizer=adam(model), grad_scaler=scaler, autocast=torch.float16)
     assert history.stats["captured"] and 0 < history.stats["skipped_steps"] < 40
     assert 1 < scaler.get_scale() < 2.0**40
-    assert history.last("train")["auc"] > 0.75
+    assert history.last("train").metrics["auc"] > 0.75
     assert all(value.isfinite().all() for value in model.state_dict().values())
 
 
@@ -188,7 +190,7 @@ def test_lists_are_trained_and_not_captured() -> None:
         model, tables = DLRM(LISTS, 16), FusedEmbeddings(LISTS, 16, lr=0.1)
         rows = Loader(data, 200, **roles, layout="packed", shuffle=True, device=device)
         history = fit(model.to(device), rows, tables, epochs=2, log_every=None)
-        assert not history.stats["captured"] and history.last("train")["auc"] > 0.9
+        assert not history.stats["captured"] and history.last("train").metrics["auc"] > 0.9
         trained.append(history.values("train", "loss"))
     assert trained[0] == pytest.approx(trained[1], rel=2e-3)
 
@@ -216,7 +218,7 @@ def test_interrupted_and_resumed(tmp_path) -> None:
     history = run(rest, checkpoint_dir=tmp_path)
     assert history.stats["steps"] == 80 and history.stats["captured"]
     close(whole, rest, rtol=1e-5, atol=1e-6)
-    assert history.last("train")["loss"] == pytest.approx(wanted.last("train")["loss"], rel=1e-5)
+    assert history.last("train").loss == pytest.approx(wanted.last("train").loss, rel=1e-5)
 
 
 def test_a_wrong_id_is_reported_with_its_table() -> None:
@@ -263,4 +265,4 @@ def test_a_store_with_float16_and_a_scaler() -> None:
             grad_scaler=torch.amp.GradScaler("cuda", init_scale=2.0**30),
             dense_optimizer=torch.optim.Adam(model.parameters(), 0.01),
         )  # fmt: skip
-    assert history.last("train")["auc"] > 0.75 and np.isfinite(history.last("train")["loss"])
+    assert history.last("train").metrics["auc"] > 0.75 and np.isfinite(history.last("train").loss)

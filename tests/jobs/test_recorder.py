@@ -14,7 +14,7 @@ from penstock import ColumnSchema, Dataset, Schema
 from penstock.jobs import RunRecorder
 from penstock.jobs.events import DataOpened, DataPrepared, Recorded, RunBegan, RunDone, RunFailed, StageBegan, Trained
 from penstock.report import render, write
-from penstock.train import History
+from penstock.train import History, record_from_dict
 
 
 def read(place: Path) -> dict:
@@ -110,8 +110,8 @@ def test_a_resumed_run_shows_its_earlier_curves(tmp_path: Path) -> None:
     recorder = RunRecorder(tmp_path)
     before = {"kind": "train", "step": 50, "loss": 0.7, "rows": 500}
     after = {"kind": "train", "step": 100, "loss": 0.6, "rows": 1000}
-    recorder.record(after)
-    recorder(Trained(History([before, after], {"rows": 1000})))
+    recorder.record(record_from_dict(after))
+    recorder(Trained(History([record_from_dict(before), record_from_dict(after)], {"rows": 1000})))
     assert [record["step"] for record in recorder.report()["records"]] == [50, 100]
 
 

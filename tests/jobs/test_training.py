@@ -24,6 +24,7 @@ from penstock.jobs import TrainingStopped, TrainJob, TrainResult, events
 from penstock.jobs.etl import EtlJob
 from penstock.jobs.run_folder import RunFolder
 from penstock.serve import Predictor
+from penstock.train import ValidRecord
 
 SETTINGS: dict[str, Any] = {
     "model": {"name": "DLRM", "bottom": [16], "top": [16]},
@@ -294,7 +295,7 @@ def test_a_failure_in_training_is_told_and_can_be_resumed(made: Any, tmp_path: P
     ear = Ear()
 
     def fails(record: Any) -> None:
-        if record["kind"] == "valid":
+        if isinstance(record, ValidRecord):
             raise RuntimeError("the disk is full")
 
     with pytest.raises(RuntimeError, match="the disk is full"):

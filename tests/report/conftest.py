@@ -77,7 +77,7 @@ def train_some(listener: Any, place: Path, name: str = "user", epochs: int = 2, 
     listener(ModelSaved(str(place / "model")))
     last = history.last("valid")
     examples = [{"label": 1, "probability": 0.7}, {"label": 0, "probability": 0.1}]
-    figures = {"auc": last["auc"], "log_loss": last["log_loss"], "examples": examples}
+    figures = {"auc": last.metrics["auc"], "log_loss": last.metrics["log_loss"], "examples": examples}
     listener(RunDone(figures))
     return history
 

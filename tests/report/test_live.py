@@ -15,6 +15,7 @@ from penstock.core.errors import ParameterError
 from penstock.jobs import RunRecorder
 from penstock.jobs.events import RunBegan, RunDone
 from penstock.report.live import LiveView, PortTakenError
+from penstock.train import record_from_dict
 
 
 def get(view: LiveView, path: str, host: str | None = None, method: str = "GET") -> tuple[int, str]:
@@ -51,8 +52,8 @@ def test_changes_come_as_the_run_goes_on(recorder: RunRecorder, monkeypatch: pyt
         assert status == 200 and "<h1>A run</h1>" in page and "data-live=" in page and "connect-src 'self'" in page
         first = changes(view, -1)
         assert len(first["sections"]) == 8 and first["state"] == "running"
-        recorder.record(record(50))
-        recorder.record(record(100))
+        recorder.record(record_from_dict(record(50)))
+        recorder.record(record_from_dict(record(100)))
         second = changes(view, first["version"])
         assert "training" in second["sections"] and "machine" not in second["sections"]
         assert "step 100" in second["sections"]["training"]
@@ -142,7 +143,7 @@ def test_rendering_beside_a_run_that_reports_all_the_time(recorder: RunRecorder)
 
         def report() -> None:
             for step in range(50, 100_000, 50):
-                recorder.record(record(step))
+                recorder.record(record_from_dict(record(step)))
                 if stop.wait(0.001):
                     return
 
@@ -159,5 +160,5 @@ def test_rendering_beside_a_run_that_reports_all_the_time(recorder: RunRecorder)
 
 def test_a_run_writes_its_report_now_and_then(recorder: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.jobs.recorder._WRITE_EVERY", 0.0)
-    recorder.record(record(50))
+    recorder.record(record_from_dict(record(50)))
     assert json.loads((recorder.directory / "report.json").read_text())["state"] == "running"

@@ -20,7 +20,7 @@ def main(store_name: str, folder: str) -> None:
     from penstock.embedding import RayStore
     from penstock.loader.torch import Loader
     from penstock.nn import DLRM
-    from penstock.train import fit
+    from penstock.train import fit, record_to_dict
 
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())  # the wrapper gives all workers the weights of the first
@@ -36,7 +36,7 @@ def main(store_name: str, folder: str) -> None:
     weights = torch.cat([p.detach().flatten() for p in model.parameters()])
     report = {
         "world": dist.get_world_size(),
-        "records": history.records,
+        "records": [record_to_dict(record) for record in history.records],
         "stats": history.stats,
         "weights": weights.tolist(),
         "store": {key: store.stats()[key] for key in ("rows", "updates")},

@@ -36,9 +36,9 @@ def test_it_learns_and_reports(make) -> None:
         setup, epochs=2, valid=setup.valid, eval_every=60, log_every=50, staleness=4, callbacks=[seen.append]
     )
     assert seen == history.records
-    assert [r["step"] for r in history.of("train")] == [50, 100, 150, 200]
-    assert [(r["step"], r["epoch"]) for r in history.of("valid")] == [(60, 0), (100, 0), (120, 1), (180, 1), (200, 1)]
-    assert history.last("valid")["auc"] > 0.8 > history.of("train")[0]["auc"]
+    assert [r.step for r in history.of("train")] == [50, 100, 150, 200]
+    assert [(r.step, r.epoch) for r in history.of("valid")] == [(60, 0), (100, 0), (120, 1), (180, 1), (200, 1)]
+    assert history.last("valid").metrics["auc"] > 0.8 > history.of("train")[0].metrics["auc"]
     assert history.values("train", "loss")[-1] < history.values("train", "loss")[0]
     assert all(rate > 0 for rate in history.values("train", "rows_per_second"))
     assert history.stats["rows"] == 12800 and setup.loader.epoch == 2
@@ -52,12 +52,12 @@ def test_on_device_tables_learn_as_well(make) -> None:
         setup.model, setup.loader, tables, dense_optimizer=torch.optim.Adam(parameters, lr=0.01), epochs=2,
         valid=setup.valid, progress=False,
     )  # fmt: skip
-    assert history.last("valid")["auc"] > 0.8
+    assert history.last("valid").metrics["auc"] > 0.8
 
 
 def test_a_callback_ends_the_training(make) -> None:
     setup = make()
-    history = quick(setup, epochs=5, log_every=10, callbacks=[lambda record: record["step"] >= 10])
+    history = quick(setup, epochs=5, log_every=10, callbacks=[lambda record: record.step >= 10])
     assert history.stats["steps"] == 10
     assert quick(make(), epochs=5, max_steps=7).stats["steps"] == 7
 
@@ -81,7 +81,7 @@ def test_killed_and_resumed_is_the_same_as_never_killed(tmp_path: Path, stalenes
     assert 50 <= before < 100
     resumed, history = resume_job.run(str(place), staleness)
     assert history.stats["steps"] == 100
-    assert [r["step"] for r in history.of("valid")] == [20, 40, 60, 80, 100]
+    assert [r.step for r in history.of("valid")] == [20, 40, 60, 80, 100]
     assert_same_bits(resumed.weights(), whole.weights())
     assert resumed.store.stats()["steps"] == whole.store.stats()["steps"]
     assert list(place.glob(".*")) == [] and len(Checkpointer(place).steps()) == 2
@@ -214,3 +214,24 @@ def test_bad_settings(make) -> None:
 def test_slots_follow_the_schema() -> None:
     assert [slot.name for slot in slots_of(SCHEMA, 8)] == ["user", "item"]
     assert np.array_equal([slot.dim for slot in slots_of(SCHEMA, 8)], [8, 8])
+
+
+def test_a_stop_at_the_end_of_an_epoch_keeps_its_evaluation(make) -> None:
+    setup = make(rows=640, batch_size=64)
+    history = quick(setup, epochs=3, valid=setup.valid, max_steps=10)
+    assert (history.stats["steps"], [r.step for r in history.of("valid")]) == (10, [10])
+    setup = make(rows=640, batch_size=64)
+    stopped = quick(setup, epochs=3, valid=setup.valid, log_every=5, callbacks=[lambda record: record.step >= 10])
+    assert (stopped.stats["steps"], [r.step for r in stopped.of("valid")]) == (10, [10])
+
+
+def test_records_of_a_resumed_training_cover_every_step(make, tmp_path) -> None:
+    """A checkpoint between two records: what was measured before it is recorded, not forgotten."""
+    whole = quick(make(), epochs=2, log_every=8, checkpoint_dir=tmp_path / "whole", checkpoint_every=5)
+    quick(make(), epochs=2, log_every=8, checkpoint_dir=tmp_path / "cut", checkpoint_every=5, max_steps=12)
+    resumed = quick(make(), epochs=2, log_every=8, checkpoint_dir=tmp_path / "cut", checkpoint_every=5)
+    covered = [r.rows for r in resumed.of("train")]
+    assert covered == sorted(set(covered)) and covered[-1] == resumed.stats["rows"] == whole.stats["rows"]
+    losses = {r.step: r.loss for r in whole.of("train")}
+    shared = [r for r in resumed.of("train") if r.step in losses and r.step not in (12, 15)]
+    assert len(shared) > 4 and all(r.loss == pytest.approx(losses[r.step], rel=1e-6) for r in shared)

@@ -25,7 +25,7 @@ def test_the_event_file_holds_every_record(make, tmp_path) -> None:
     for kind, figures in {"train": ("loss", "auc", "rows_per_second"), "valid": ("loss", "auc", "log_loss")}.items():
         for figure in figures:
             found = events.Scalars(f"{kind}/{figure}")
-            assert [event.step for event in found] == [record["step"] for record in history.of(kind)]
+            assert [event.step for event in found] == [record.step for record in history.of(kind)]
             assert [event.value for event in found] == pytest.approx(history.values(kind, figure), rel=1e-6)
     shares = [event.value for event in events.Scalars("time/forward")]
     assert len(shares) == len(history.of("train")) and all(0 < share < 1 for share in shares)

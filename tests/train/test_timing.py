@@ -26,13 +26,13 @@ def test_every_stage_is_timed_and_the_loop_stages_fit_into_the_total(make) -> No
     setup = make()
     history = fit(setup.model, setup.loader, setup.store, dense_optimizer=setup.optimizer, epochs=2, log_every=5)
     for record in history.of("train"):
-        seconds = record["seconds"]
+        seconds = record.seconds
         assert set(seconds) == {"total", *LOOP_STAGES, *THREAD_STAGES}
         assert sum(seconds[stage] for stage in LOOP_STAGES) <= seconds["total"]
         assert all(seconds[stage] > 0 for stage in ("forward", "backward", "optimizer", "update"))
     total = history.stats["seconds"]
     for stage in ("forward", "lookup", "update"):
-        assert total[stage] == pytest.approx(sum(r["seconds"][stage] for r in history.of("train")), rel=0.2)
+        assert total[stage] == pytest.approx(sum(r.seconds[stage] for r in history.of("train")), rel=0.2)
 
 
 def test_a_slow_loader_shows_as_fetching_and_waiting(make) -> None:
@@ -49,7 +49,7 @@ def test_evaluation_and_checkpoints_are_left_out_of_the_training_rate(make, tmp_
         setup.model, setup.loader, setup.store, dense_optimizer=setup.optimizer, valid=Slow(setup.valid, 0.1),
         eval_every=10, log_every=10, checkpoint_dir=tmp_path / "checkpoints",
     )  # fmt: skip
-    assert all(record["seconds"] >= 0.4 for record in history.of("valid"))
-    assert history.last("checkpoint")["seconds"] > 0
-    assert all(record["seconds"]["total"] < 0.4 for record in history.of("train"))
-    assert sum(record["seconds"]["fetch"] for record in history.of("train")) < 0.4  # not those of the evaluation
+    assert all(record.seconds >= 0.4 for record in history.of("valid"))
+    assert history.last("checkpoint").seconds > 0
+    assert all(record.seconds["total"] < 0.4 for record in history.of("train"))
+    assert sum(record.seconds["fetch"] for record in history.of("train")) < 0.4  # not those of the evaluation

@@ -6,10 +6,9 @@ import json
 import threading
 import time
 import warnings
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.jobs.events import (
     METHODS,
@@ -35,6 +34,9 @@ from penstock.report.plain import plain
 from penstock.report.profile import profile_dataset
 from penstock.report.time_spent import time_spent
 from penstock.report.writing import write
+
+if TYPE_CHECKING:
+    from penstock.train.events import Record
 
 REPORT_VERSION = 1
 SAMPLE_ROWS = 200_000
@@ -129,9 +131,11 @@ class RunRecorder(EventListener):
             except Exception as error:
                 warnings.warn(f"the report could not be written to {self.directory}: {error}", stacklevel=2)
 
-    def record(self, record: Mapping[str, Any]) -> None:
+    def record(self, record: Record) -> None:
         """A callback of `fit`."""
-        self(Recorded(record))
+        from penstock.train.events import record_to_dict  # torch is there when this is called
+
+        self(Recorded(record_to_dict(record)))
 
     # What the events bring.
 
@@ -192,9 +196,12 @@ class RunRecorder(EventListener):
             self._look()
 
     def trained(self, event: Trained) -> None:
+        from penstock.train.events import record_to_dict  # torch is there when this is called
+
         history, seen = event.history, {(r["kind"], r["step"]) for r in self._data["records"]}
         self._data["history"] = plain(history.stats)
-        earlier = [plain(r) for r in history.records if (r["kind"], r["step"]) not in seen]
+        records = [plain(record_to_dict(record)) for record in history.records]
+        earlier = [r for r in records if (r["kind"], r["step"]) not in seen]
         self._data["records"] = sorted([*earlier, *self._data["records"]], key=lambda record: record["step"])
         self._look()
         self._objects = {}  # a store that is closed must not be asked

@@ -38,8 +38,8 @@ from penstock.jobs.settings import ON_DEVICE, TrainSettings
 from penstock.loader.torch import Loader
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.train import Checkpointer, History, TrainContext, evaluate, fit
-from penstock.train.device import DeviceLoop
+from penstock.train import Checkpointer, History, Record, TrainContext, evaluate, fit, record_from_dict, record_to_dict
+from penstock.train.executors.captured import CapturedExecutor
 
 STAGES = ("etl", "train", "save", "predict")
 _VALID_BATCH = 8192
@@ -123,7 +123,7 @@ class TrainJob:
     num_examples: int = 3
     progress: bool | None = None
     listener: Listener | None = None
-    callbacks: Sequence[Callable[[Mapping[str, Any]], Any]] = ()
+    callbacks: Sequence[Callable[[Record], Any]] = ()
     stop: Callable[[], bool] | None = None
     is_resumed: bool = False
 
@@ -227,7 +227,8 @@ class TrainJob:
                 store.close()
         with self._stage("predict", bool(self.num_examples and valid)):
             examples = self._examples(ready)
-        last = history.last("valid") or {}
+        evaluated = history.last("valid")
+        last = {} if evaluated is None else evaluated.metrics
         return TrainResult(
             auc=_finite(last.get("auc")),
             log_loss=_finite(last.get("log_loss")),
@@ -274,9 +275,10 @@ class TrainJob:
         saver = Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints)
         records: list[Mapping[str, Any]] = []
 
-        def keep(record: Mapping[str, Any]) -> bool:
-            records.append(record)
-            self._notify(Recorded(record))
+        def keep(record: Record) -> bool:
+            plain = record_to_dict(record)
+            records.append(plain)
+            self._notify(Recorded(plain))
             return self.stop is not None and self.stop()
 
         history = fit(
@@ -290,10 +292,11 @@ class TrainJob:
         )  # fmt: skip
         if self.stop is not None and self.stop() and history.stats["steps"] < steps:
             raise TrainingStopped(history.stats["steps"], steps, Path(self.output))
-        if valid is not None and (history.last("valid") or {}).get("step") != history.stats["steps"]:
+        evaluated = history.last("valid")
+        if valid is not None and (evaluated is None or evaluated.step != history.stats["steps"]):
             figures = _evaluated(network, store, valid, device, autocast)  # it ended in the middle of an epoch
             last = {"kind": "valid", "step": history.stats["steps"], **figures}
-            history.records.append(last)
+            history.records.append(record_from_dict(last))
             self._notify(Recorded(last))
         self._notify(Trained(history))
         return history, _speed(records)
@@ -328,7 +331,7 @@ class TrainJob:
 
 def _evaluated(network: Any, store: Any, valid: Loader, device: torch.device, autocast: Any) -> dict[str, Any]:
     if updates_in_backward(store):
-        return DeviceLoop(network, store, None, device=device, autocast=autocast).evaluate(valid)
+        return CapturedExecutor(network, store, None, device=device, autocast=autocast).evaluate(valid)
     with TrainContext(network, store, None, device=device, autocast=autocast) as ctx:
         return evaluate(ctx, valid)
 

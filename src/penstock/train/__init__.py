@@ -1,7 +1,8 @@
-"""Training: the fit loop, the hybrid context, the step on a device, checkpoints.
+"""Training: the fit loop and its records, the hybrid context, the step on a device, checkpoints.
 
 >>> __all__
-['Checkpointer', 'DeviceStep', 'History', 'TrainBatch', 'TrainContext', 'evaluate', 'fit', 'slots_of']
+['CheckpointRecord', 'Checkpointer', 'DeviceStep', 'History', 'Record', 'TrainBatch', 'TrainContext', 'TrainRecord',
+ 'ValidRecord', 'evaluate', 'fit', 'record_from_dict', 'record_to_dict', 'slots_of']
 """
 
 from penstock.core.extras import require
@@ -11,19 +12,33 @@ require("torch", "torch")
 from penstock.train.batch import TrainBatch  # noqa: E402
 from penstock.train.checkpoint import Checkpointer  # noqa: E402
 from penstock.train.context import TrainContext  # noqa: E402
+from penstock.train.evaluation import evaluate  # noqa: E402
+from penstock.train.events import (  # noqa: E402
+    CheckpointRecord,
+    Record,
+    TrainRecord,
+    ValidRecord,
+    record_from_dict,
+    record_to_dict,
+)
+from penstock.train.executors.device_step import DeviceStep  # noqa: E402
 from penstock.train.feeder import slots_of  # noqa: E402
 from penstock.train.fit import fit  # noqa: E402
-from penstock.train.gpu import DeviceStep  # noqa: E402
 from penstock.train.history import History  # noqa: E402
-from penstock.train.hybrid import evaluate  # noqa: E402
 
 __all__ = [
+    "CheckpointRecord",
     "Checkpointer",
     "DeviceStep",
     "History",
+    "Record",
     "TrainBatch",
     "TrainContext",
+    "TrainRecord",
+    "ValidRecord",
     "evaluate",
     "fit",
+    "record_from_dict",
+    "record_to_dict",
     "slots_of",
 ]

@@ -25,9 +25,9 @@ from penstock.train.state import random_state, read_state, set_random_state, wri
 
 if TYPE_CHECKING:
     from penstock.train.context import TrainContext
-    from penstock.train.device import DeviceLoop
+    from penstock.train.executors.captured import CapturedExecutor
 
-    Training: TypeAlias = TrainContext | DeviceLoop
+    Training: TypeAlias = TrainContext | CapturedExecutor
 
 KIND, VERSION = "training", 1
 
@@ -72,7 +72,7 @@ class Checkpointer:
         place = self._place("step", ctx.steps)
         position = _position(ctx, loader)
         with ctx.paused():
-            generators = distributed.gathered(random_state())
+            generators = distributed.all_gather(random_state())
             distributed.barrier()
             if distributed.rank() == 0:
                 self._save(place, ctx, position, generators, extra or {})

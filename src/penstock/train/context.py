@@ -271,7 +271,7 @@ class TrainContext:
             self.skipped_steps += 1
         if scaler is not None:
             # The scaler has seen the dense gradients only; all workers must go on with the same scale.
-            good = distributed.everywhere(finite and sparse_finite, self.device)
+            good = distributed.all_reduce_and(finite and sparse_finite, self.device)
             scaler.update(None if good else scale * scaler.get_backoff_factor())
         optimizer.zero_grad(set_to_none=True)
         return finite

@@ -38,7 +38,7 @@ def wrapped(module: nn.Module, device: torch.device) -> nn.Module:
     return nn.parallel.DistributedDataParallel(module, device_ids=[device] if device.type == "cuda" else None)
 
 
-def everywhere(answer: bool, device: torch.device) -> bool:
+def all_reduce_and(answer: bool, device: torch.device) -> bool:
     """Whether the answer is yes on every worker."""
     if not active():
         return answer
@@ -47,7 +47,7 @@ def everywhere(answer: bool, device: torch.device) -> bool:
     return bool(flag.item())
 
 
-def summed(array: np.ndarray, device: torch.device) -> np.ndarray:
+def all_reduce_sum(array: np.ndarray, device: torch.device) -> np.ndarray:
     """The sum of an array over the workers."""
     if not active():
         return array
@@ -56,7 +56,7 @@ def summed(array: np.ndarray, device: torch.device) -> np.ndarray:
     return tensor.cpu().numpy()
 
 
-def gathered(value: Any) -> list[Any]:
+def all_gather(value: Any) -> list[Any]:
     """Everybody's value, by rank."""
     if not active():
         return [value]

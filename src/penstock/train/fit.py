@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from penstock.core.errors import OutputExistsError, ParameterError
+from penstock.core.errors import ParameterError
 from penstock.core.params import BOOL, NONE, Int, ListOf, Satisfies, check_all
-from penstock.core.progress import Bar, bar
+from penstock.core.progress import bar
 from penstock.train import distributed
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.context import TrainContext
-from penstock.train.device import DeviceLoop, trains_on_device
+from penstock.train.executors.captured import CapturedExecutor, trains_on_device
+from penstock.train.executors.overlapped import OverlappedExecutor
 from penstock.train.feeder import Source
 from penstock.train.history import History
-from penstock.train.hybrid import HybridLoop
+from penstock.train.loop import Callback, Loop
 
-Callback = Callable[[Mapping[str, Any]], Any]
 _STEPS = NONE | Int(min=1)
 _CONSTRAINTS = {
     "epochs": Int(min=0),
@@ -81,7 +79,8 @@ def fit(
             end. What was interrupted goes on from the newest one, with the bits it would have had.
         resume: whether it does; without, a directory that holds checkpoints is refused.
         progress: draw a bar; None draws it on a terminal.
-        callbacks: called with every record (a dict); training ends after the step at which one returns True.
+        callbacks: called with every record (`TrainRecord`, `ValidRecord`, `CheckpointRecord`); training ends after the
+            step at which one returns True.
         log_every: steps between training records; None makes one an epoch. On a GPU each waits for the device.
         max_steps: stop after this many steps in all.
         compile, graph: with fused tables, whether the model is compiled (`torch.compile`) and the step captured; None
@@ -94,14 +93,14 @@ def fit(
     >>> loader = Loader(data, 20, categorical=["user"], labels=["click"], shuffle=True)
     >>> model, store = MLP(loader.schema, 4, hidden=()), Store([SlotConfig("user", dim=4)], Adagrad(lr=0.5))
     >>> history = fit(model, loader, store, epochs=3, valid=loader, staleness=1)
-    >>> history.last("valid")["auc"]
+    >>> history.last("valid").metrics["auc"]
     1.0
 
     The same with tables on the device:
 
     >>> from penstock.embedding import FusedEmbeddings
     >>> tables = FusedEmbeddings({"user": 5}, 4, optimizer="adagrad", lr=0.5)
-    >>> fit(MLP(loader.schema, 4, hidden=()), loader, tables, epochs=3, valid=loader).last("valid")["auc"]
+    >>> fit(MLP(loader.schema, 4, hidden=()), loader, tables, epochs=3, valid=loader).last("valid").metrics["auc"]
     1.0
     """
     callbacks = list(callbacks)
@@ -111,24 +110,24 @@ def fit(
     settings = {
         "loss_fn": loss_fn, "grad_scaler": grad_scaler, "autocast": autocast, "scheduler": scheduler, "device": device,
     }  # fmt: skip
-    loop: HybridLoop | DeviceLoop
+    executor: OverlappedExecutor | CapturedExecutor
     if trains_on_device(model, embeddings):
         tables: Any = embeddings
-        loop = DeviceLoop(model, tables, dense_optimizer, compile=compile, graph=graph, **settings)
+        executor = CapturedExecutor(model, tables, dense_optimizer, compile=compile, graph=graph, **settings)
     else:
         _refuse(compile=compile, graph=graph)
         optimizer = dense_optimizer or _adam(model, embeddings)
-        loop = HybridLoop(TrainContext(model, embeddings, optimizer, staleness=staleness, **settings))
-    run = _Run(loop, loader, valid, saver, epochs, eval_every, checkpoint_every, log_every, max_steps, callbacks)
-    with loop:
-        run.begin(resume)
+        executor = OverlappedExecutor(TrainContext(model, embeddings, optimizer, staleness=staleness, **settings))
+    loop = Loop(executor, loader, valid, saver, epochs, eval_every, checkpoint_every, log_every, max_steps, callbacks)
+    with executor:
+        loop.begin(resume)
         total = getattr(loader, "num_rows", None)
         show = progress if distributed.rank() == 0 else False
         with bar("training", None if total is None else epochs * total, show=show) as drawn:
-            drawn.advance(loop.rows)
-            run.all_epochs(drawn)
-    run.history.stats = loop.stats()
-    return run.history
+            drawn.advance(executor.rows)
+            loop.all_epochs(drawn)
+    loop.history.stats = executor.stats()
+    return loop.history
 
 
 def _adam(model: nn.Module, embeddings: Source) -> torch.optim.Optimizer | None:
@@ -145,112 +144,3 @@ def _refuse(**settings: bool | None) -> None:
                 f"fit.{name} is for embeddings on the device (penstock.embedding.FusedEmbeddings): those of a store "
                 f"come from the host in every step; leave it out"
             )
-
-
-class _Run:
-    """One call of `fit`."""
-
-    def __init__(
-        self,
-        loop: HybridLoop | DeviceLoop,
-        loader: Any,
-        valid: Any,
-        saver: Checkpointer | None,
-        epochs: int,
-        eval_every: int | None,
-        checkpoint_every: int | None,
-        log_every: int | None,
-        max_steps: int | None,
-        callbacks: list[Callback],
-    ) -> None:
-        self.loop, self.loader, self.valid, self.saver = loop, loader, valid, saver
-        self.epochs, self.eval_every, self.checkpoint_every = epochs, eval_every, checkpoint_every
-        self.log_every, self.max_steps, self.callbacks = log_every, max_steps, callbacks
-        self.history = History()
-        self.stopped = False
-        self._saved_at = self._evaluated_at = -1
-        self._first_epoch = int(getattr(loader, "epoch", 0))
-        self._mid_epoch = False
-
-    def begin(self, resume: bool) -> None:
-        """Go on from the newest checkpoint where there is one."""
-        if self.saver is None or self.saver.latest() is None:
-            return
-        if not resume:
-            raise OutputExistsError(
-                f"{self.saver.directory} holds checkpoints already; resume from them (resume=True) or choose another "
-                "directory"
-            )
-        extra = self.loop.load(self.saver, self.loader)
-        self.history.records = list(extra["records"])
-        self._first_epoch = int(extra["first_epoch"])
-        self._saved_at, self._mid_epoch = self.loop.steps, True
-
-    def all_epochs(self, drawn: Bar) -> None:
-        number = int(getattr(self.loader, "epoch", 0)) if self._mid_epoch else self._first_epoch
-        while number < self._first_epoch + self.epochs and not self._finished():
-            if not self._mid_epoch and hasattr(self.loader, "set_epoch"):
-                self.loader.set_epoch(number)
-            self._mid_epoch = False
-            self._epoch(number, drawn)
-            number += 1
-        self.meter_record()
-        if self.saver is not None and self._saved_at != self.loop.steps:
-            self._checkpoint()
-
-    def _finished(self) -> bool:
-        return self.stopped or (self.max_steps is not None and self.loop.steps >= self.max_steps)
-
-    def _epoch(self, number: int, drawn: Bar) -> None:
-        # The generator is closed where the loop is left: a store's thread ends there.
-        with closing(self.loop.trained(self.loader)) as steps:
-            for rows in steps:
-                drawn.advance(rows)
-                if self._due(self.log_every):
-                    drawn.describe(self.meter_record())
-                if self._due(self.eval_every):
-                    self._evaluate(number)
-                if self.saver is not None and self._due(self.checkpoint_every):
-                    self._checkpoint()
-                if self._finished():
-                    return
-        if self.log_every is None:
-            drawn.describe(self.meter_record())
-        if self.valid is not None and self._evaluated_at != self.loop.steps:
-            self._evaluate(number)
-
-    def _due(self, every: int | None) -> bool:
-        return every is not None and self.loop.steps % every == 0
-
-    def meter_record(self) -> str:
-        """Record what was measured since the last record; a few words for the bar."""
-        figures = self.loop.take()
-        if not figures:
-            return "training"
-        self._record("train", figures)
-        auc = f", AUC {figures['auc']:.4f}" if "auc" in figures else ""
-        return f"training: loss {figures['loss']:.4f}{auc}"
-
-    def _evaluate(self, epoch: int) -> None:
-        if self.valid is None:
-            return
-        self._evaluated_at = self.loop.steps
-        figures = self.loop.evaluate(self.valid)
-        self.loop.leave_out(figures["seconds"])
-        self._record("valid", {"epoch": epoch, **figures})
-
-    def _checkpoint(self) -> None:
-        assert self.saver is not None
-        self._saved_at = self.loop.steps
-        extra = {"records": self.history.records, "first_epoch": self._first_epoch}
-        began = time.perf_counter()
-        path = self.loop.save(self.saver, self.loader, extra)
-        seconds = time.perf_counter() - began
-        self.loop.leave_out(seconds)
-        self._record("checkpoint", {"path": str(path), "seconds": seconds})
-
-    def _record(self, kind: str, figures: Mapping[str, Any]) -> None:
-        record = {"kind": kind, "step": self.loop.steps, **figures}
-        self.history.records.append(record)
-        for callback in self.callbacks:
-            self.stopped = bool(callback(record)) or self.stopped

@@ -1,35 +1,47 @@
-"""What a training run reports: plain records, one after another."""
+"""What a training run reported: its records, one after another."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, overload
+
+from penstock.train.events import KINDS, CheckpointRecord, Record, TrainRecord, ValidRecord, record_to_dict
 
 
 @dataclass
 class History:
-    """Records in the order in which they were made, each a plain dict with its `kind` and `step`.
+    """Records in the order in which they were made (see `penstock.train.events`), and the figures of the whole run.
 
-    `train` records carry loss, AUC, rows/s and `seconds` by stage (see `Timings`) since the record before; `valid` ones
-    the loss and AUC of an evaluation; `checkpoint` ones the path; both the seconds they took.
-
-    >>> history = History([{"kind": "valid", "step": 1, "auc": 0.7}, {"kind": "valid", "step": 2, "auc": 0.8}])
-    >>> history.last("valid")["auc"], history.values("valid", "auc")
+    >>> history = History([ValidRecord(1, 0, 10, 0.6, {"auc": 0.7}), ValidRecord(2, 0, 10, 0.5, {"auc": 0.8})])
+    >>> history.last("valid").metrics["auc"], history.values("valid", "auc")
     (0.8, [0.7, 0.8])
     """
 
-    records: list[dict[str, Any]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     stats: dict[str, Any] = field(default_factory=dict)
 
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        """All records of a kind."""
-        return [record for record in self.records if record["kind"] == kind]
+    @overload
+    def of(self, kind: Literal["train"]) -> list[TrainRecord]: ...
+    @overload
+    def of(self, kind: Literal["valid"]) -> list[ValidRecord]: ...
+    @overload
+    def of(self, kind: Literal["checkpoint"]) -> list[CheckpointRecord]: ...
+    def of(self, kind: str) -> Any:
+        """All records of a kind: "train", "valid" or "checkpoint"."""
+        return [record for record in self.records if isinstance(record, KINDS[kind])]
 
-    def last(self, kind: str) -> dict[str, Any] | None:
-        """The latest record of a kind."""
+    @overload
+    def last(self, kind: Literal["train"]) -> TrainRecord | None: ...
+    @overload
+    def last(self, kind: Literal["valid"]) -> ValidRecord | None: ...
+    @overload
+    def last(self, kind: Literal["checkpoint"]) -> CheckpointRecord | None: ...
+    def last(self, kind: Any) -> Any:
+        """The latest record of a kind; None where there is none."""
         found = self.of(kind)
         return found[-1] if found else None
 
-    def values(self, kind: str, name: str) -> list[Any]:
+    def values(self, kind: Literal["train", "valid", "checkpoint"], name: str) -> list[Any]:
         """One figure of all records of a kind that have it."""
-        return [record[name] for record in self.of(kind) if name in record]
+        found = [record_to_dict(record) for record in self.of(kind)]
+        return [record[name] for record in found if name in record]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from penstock.core.extras import require
-
-_FIGURES = ("loss", "auc", "log_loss", "rows_per_second")
+from penstock.train.events import CheckpointRecord, Record, TrainRecord, kind_of
 
 
 class TensorBoardLogger:
@@ -19,7 +17,7 @@ class TensorBoardLogger:
 
     >>> import tempfile
     >>> with TensorBoardLogger(tempfile.mkdtemp()) as logger:
-    ...     logger({"kind": "train", "step": 50, "loss": 0.4, "auc": 0.78})
+    ...     logger(TrainRecord(50, rows=3200, loss=0.4, metrics={"auc": 0.78}))
     ...     logger.files[0].name.startswith("events.out.tfevents")
     True
     """
@@ -34,19 +32,24 @@ class TensorBoardLogger:
         """The event files in the directory."""
         return sorted(self.directory.glob("events.out.tfevents*"))
 
-    def __call__(self, record: Mapping[str, Any]) -> None:
-        kind, step = record["kind"], record["step"]
-        for figure in _FIGURES:
-            if record.get(figure) is not None:
-                self._writer.add_scalar(f"{kind}/{figure}", record[figure], step)
-        seconds = record.get("seconds")
-        if kind == "train" and isinstance(seconds, Mapping) and seconds.get("total"):
-            for stage, spent in seconds.items():
-                if stage != "total":
-                    self._writer.add_scalar(f"time/{stage}", spent / seconds["total"], step)
-        if kind == "checkpoint":
-            self._writer.add_text("checkpoint", str(record["path"]), step)
+    def __call__(self, record: Record) -> None:
+        kind = kind_of(record)
+        if isinstance(record, CheckpointRecord):
+            self._writer.add_text("checkpoint", record.path, record.step)
+        else:
+            for figure, value in {"loss": record.loss, **record.metrics}.items():
+                self._writer.add_scalar(f"{kind}/{figure}", value, record.step)
+        if isinstance(record, TrainRecord):
+            self._write_speed(record)
         self._writer.flush()
+
+    def _write_speed(self, record: TrainRecord) -> None:
+        if record.rows_per_second is not None:
+            self._writer.add_scalar("train/rows_per_second", record.rows_per_second, record.step)
+        total = record.seconds.get("total")
+        for stage, spent in record.seconds.items():
+            if total and stage != "total":
+                self._writer.add_scalar(f"time/{stage}", spent / total, record.step)
 
     def close(self) -> None:
         """Close the file."""

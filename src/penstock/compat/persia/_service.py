@@ -193,7 +193,7 @@ def _ray_store(config: EmbeddingConfig, optimizer: Optimizer, settings: dict[str
     if distributed.rank() == 0:
         store = RayStore(config, optimizer, num_shards=_servers(), name=name, **settings)
         cluster = store._ray.get_runtime_context().gcs_address
-    [cluster, *_] = distributed.gathered(cluster)
+    [cluster, *_] = distributed.all_gather(cluster)
     if store is not None:
         return store
     os.environ.setdefault("RAY_ADDRESS", str(cluster))

@@ -14,13 +14,13 @@ from penstock.core.errors import ParameterError
 from penstock.core.params import NONE, Satisfies, check_all
 from penstock.embedding.cached.in_flight import prefetched
 from penstock.embedding.protocol import updates_in_backward
-from penstock.metrics import Meter
 from penstock.nn.base import Model
 from penstock.train import distributed
 from penstock.train.batch import floats
 from penstock.train.checkpoint import Checkpointer
-from penstock.train.device_inputs import DeviceReader
-from penstock.train.gpu import DeviceStep
+from penstock.train.evaluation import measured
+from penstock.train.executors.device_reader import DeviceReader
+from penstock.train.executors.device_step import DeviceStep
 
 _WAYS = ("fused", "capturable", "foreach")  # of an optimizer to step: this machine's, whatever a checkpoint says
 
@@ -36,7 +36,7 @@ def trains_on_device(model: Any, store: Any) -> bool:
     return holds or updates_in_backward(store)
 
 
-class DeviceLoop:
+class CapturedExecutor:
     """What `fit` drives for models with `FusedEmbeddings`: the counterpart of a `TrainContext`.
 
     The names that a checkpoint reads (`module`, `tables`, `steps`, …) are those of `TrainContext`.
@@ -89,7 +89,7 @@ class DeviceLoop:
     def __exit__(self, *_: Any) -> None:
         pass
 
-    def trained(self, loader: Any) -> Generator[int, None, None]:
+    def train_steps(self, loader: Any) -> Generator[int, None, None]:
         """Train on a loader's batches; after each step its number of rows."""
         read = self._reader(loader)
         for batch, position in self._ahead(loader, read):
@@ -127,23 +127,23 @@ class DeviceLoop:
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, Any]:
         """Loss, AUC, log loss and rows of a loader's batches; nothing is trained."""
-        meter, read, began = Meter(self.device, ["auc", "log_loss"]), self._reader(loader), time.perf_counter()
         self._train(False)
         try:
-            for raw in loader:
-                ids, numbers, labels = read(raw)
-                if not len(numbers):
-                    continue
-                output = self.step.logits(ids, numbers)
-                labels = floats(labels)
-                meter.add(self.step.loss_fn(output, labels), output, labels, len(numbers))
+            figures = measured(self.device, self._outputs(loader))
         finally:
             self._train(True)
-        figures = meter.take()
         self._check_ids()
-        return {**figures, "seconds": time.perf_counter() - began}
+        return figures
 
-    def take(self) -> dict[str, Any]:
+    def _outputs(self, loader: Iterable[Any]) -> Iterator[tuple[Tensor, Any, Any, int]]:
+        read = self._reader(loader)
+        for raw in loader:
+            ids, numbers, labels = read(raw)
+            if len(numbers):
+                output, labels = self.step.logits(ids, numbers), floats(labels)
+                yield self.step.loss_fn(output, labels), output, labels, len(numbers)
+
+    def take_figures(self) -> dict[str, Any]:
         """What was measured since this was last asked; empty if nothing was. Waits for the device, and checks ids."""
         if not self._since_rows:
             return {}

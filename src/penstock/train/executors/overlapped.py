@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import Any, Self
 
 from torch import Tensor
@@ -11,13 +11,18 @@ from torch import Tensor
 from penstock.metrics import Meter
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.context import TrainContext
+from penstock.train.evaluation import evaluate
 
 
-class HybridLoop:
+class OverlappedExecutor:
     """What `fit` drives for a `TrainContext`."""
 
     def __init__(self, ctx: TrainContext) -> None:
         self.ctx, self._meter = ctx, _Meter(ctx)
+
+    @property
+    def position(self) -> Any:
+        return self.ctx.position
 
     @property
     def steps(self) -> int:
@@ -34,7 +39,7 @@ class HybridLoop:
     def __exit__(self, *error: Any) -> None:
         self.ctx.__exit__(*error)
 
-    def trained(self, loader: Any) -> Generator[int, None, None]:
+    def train_steps(self, loader: Any) -> Generator[int, None, None]:
         """Train on a loader's batches; after each step its number of rows."""
         ctx = self.ctx
         for batch in ctx.batches(loader):
@@ -47,7 +52,7 @@ class HybridLoop:
     def evaluate(self, loader: Any) -> dict[str, Any]:
         return evaluate(self.ctx, loader)
 
-    def take(self) -> dict[str, Any]:
+    def take_figures(self) -> dict[str, Any]:
         """What was measured since this was last asked; empty if nothing was."""
         return self._meter.take()
 
@@ -89,16 +94,3 @@ class _Meter:
         figures["seconds"] = {"total": seconds, **self.ctx.timings.since_last()}
         self._rows, self._since = 0, time.perf_counter()
         return figures
-
-
-def evaluate(ctx: TrainContext, loader: Iterable[Any]) -> dict[str, Any]:
-    """Loss, AUC and log loss (of labels of 0 or 1) and rows of a loader's batches; nothing is inserted or trained.
-
-    With several workers each evaluates its own share, and all get the figures of the whole.
-    """
-    meter, began = Meter(ctx.device, ["auc", "log_loss"]), time.perf_counter()
-    with ctx.evaluating():
-        for batch in ctx.batches(loader):
-            output, labels = ctx.forward(batch)
-            meter.add(ctx.loss(output, labels), output, labels, batch.num_rows)
-    return {**meter.take(), "seconds": time.perf_counter() - began}

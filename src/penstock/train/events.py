@@ -1,0 +1,93 @@
+"""What a training reports as it goes on: a record of training, of an evaluation, of a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from penstock.core.errors import ArtefactError
+
+
+@dataclass(frozen=True)
+class TrainRecord:
+    """Training since the record before.
+
+    `rows` are all that were trained on so far; `loss` is the mean over the rows since the record before, and so are
+    `metrics`; `seconds` has the `total` and that of each stage (see `Timings`).
+    """
+
+    step: int
+    rows: int
+    loss: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    rows_per_second: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ValidRecord:
+    """An evaluation behind a step: the mean loss over its rows, its metrics, and how long it took."""
+
+    step: int
+    epoch: int | None
+    rows: int
+    loss: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """A checkpoint was written."""
+
+    step: int
+    path: str
+    seconds: float = 0.0
+
+
+Record = TrainRecord | ValidRecord | CheckpointRecord
+KINDS: dict[str, type[Record]] = {"train": TrainRecord, "valid": ValidRecord, "checkpoint": CheckpointRecord}
+
+
+def kind_of(record: Record) -> str:
+    """The word for a record: "train", "valid" or "checkpoint"."""
+    return next(kind for kind, own in KINDS.items() if isinstance(record, own))
+
+
+def record_to_dict(record: Record) -> dict[str, Any]:
+    """A record as flat plain data, as checkpoints and reports hold it; metrics stand beside the loss.
+
+    >>> record_to_dict(ValidRecord(step=5, epoch=0, rows=10, loss=0.5, metrics={"auc": 0.7}, seconds=0.1))
+    {'kind': 'valid', 'step': 5, 'epoch': 0, 'rows': 10, 'loss': 0.5, 'auc': 0.7, 'seconds': 0.1}
+    """
+    found: dict[str, Any] = {"kind": kind_of(record)}
+    for own in fields(record):
+        value = getattr(record, own.name)
+        found |= value if own.name == "metrics" else {} if value is None else {own.name: value}
+    return found
+
+
+def record_from_dict(data: Mapping[str, Any]) -> Record:
+    """What `record_to_dict` was given; figures that no field has are metrics.
+
+    >>> record_from_dict({"kind": "valid", "step": 5, "rows": 10, "loss": 0.5, "auc": 0.7}).metrics
+    {'auc': 0.7}
+
+    Raises:
+        ArtefactError: the data does not describe a record.
+    """
+    rest = dict(data)
+    own = KINDS.get(str(rest.pop("kind", None)))
+    if own is None or "step" not in rest:
+        raise ArtefactError(f"not a record of a training: {dict(data)!r}")
+    names = [one.name for one in fields(own)]
+    known = {name: rest.pop(name) for name in names if name in rest}
+    if own is ValidRecord:
+        known.setdefault("epoch", None)
+    if "metrics" in names:
+        known["metrics"] = rest
+    try:
+        return own(**known)
+    except TypeError as error:
+        raise ArtefactError(f"not a record of a training: {dict(data)!r}: {error}") from error

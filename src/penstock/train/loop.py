@@ -1,0 +1,182 @@
+"""The loop of `fit`: epochs, records, evaluation, checkpoints, resumption; what a step is, its executor knows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.core.errors import OutputExistsError
+from penstock.core.progress import Bar
+from penstock.train.checkpoint import Checkpointer
+from penstock.train.events import (
+    CheckpointRecord,
+    Record,
+    TrainRecord,
+    ValidRecord,
+    record_from_dict,
+    record_to_dict,
+)
+from penstock.train.history import History
+
+Callback = Callable[[Record], Any]
+
+
+class Executor(Protocol):
+    """What takes steps: overlapped with embeddings on the host, or compiled and captured on the device."""
+
+    position: Any  # the loader's state after the last batch that was trained
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    def train_steps(self, loader: Any) -> Generator[int, None, None]:
+        """Train on a loader's batches; after each step its number of rows."""
+        ...
+
+    def evaluate(self, loader: Iterable[Any]) -> dict[str, Any]:
+        """Loss, metrics, rows and seconds of a loader's batches; nothing is trained."""
+        ...
+
+    def take_figures(self) -> dict[str, Any]:
+        """What was measured since this was last asked; empty if nothing was."""
+        ...
+
+    def leave_out(self, seconds: float) -> None:
+        """Time in which nothing was trained."""
+        ...
+
+    def save(self, saver: Checkpointer, loader: Any, extra: dict[str, Any]) -> Path: ...
+
+    def load(self, saver: Checkpointer, loader: Any) -> dict[str, Any]: ...
+
+    def stats(self) -> dict[str, Any]: ...
+
+
+class Loop:
+    """One call of `fit`: epochs, records, evaluations and checkpoints around an executor's steps."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        loader: Any,
+        valid: Any,
+        saver: Checkpointer | None,
+        epochs: int,
+        eval_every: int | None,
+        checkpoint_every: int | None,
+        log_every: int | None,
+        max_steps: int | None,
+        callbacks: list[Callback],
+    ) -> None:
+        self.executor, self.loader, self.valid, self.saver = executor, loader, valid, saver
+        self.epochs, self.eval_every, self.checkpoint_every = epochs, eval_every, checkpoint_every
+        self.log_every, self.max_steps, self.callbacks = log_every, max_steps, callbacks
+        self.history = History()
+        self.stopped = False
+        self._saved_at = self._evaluated_at = -1
+        self._first_epoch = int(getattr(loader, "epoch", 0))
+        self._mid_epoch = False
+
+    def begin(self, resume: bool) -> None:
+        """Go on from the newest checkpoint where there is one."""
+        if self.saver is None or self.saver.latest() is None:
+            return
+        if not resume:
+            raise OutputExistsError(
+                f"{self.saver.directory} holds checkpoints already; resume from them (resume=True) or choose another "
+                "directory"
+            )
+        extra = self.executor.load(self.saver, self.loader)
+        self.history.records = [record_from_dict(record) for record in extra["records"]]
+        self._first_epoch = int(extra["first_epoch"])
+        self._saved_at, self._mid_epoch = self.executor.steps, True
+
+    def all_epochs(self, drawn: Bar) -> None:
+        number = int(getattr(self.loader, "epoch", 0)) if self._mid_epoch else self._first_epoch
+        while number < self._first_epoch + self.epochs and not self._finished():
+            if not self._mid_epoch and hasattr(self.loader, "set_epoch"):
+                self.loader.set_epoch(number)
+            self._mid_epoch = False
+            self._epoch(number, drawn)
+            number += 1
+        self.meter_record()
+        if self.saver is not None and self._saved_at != self.executor.steps:
+            self._checkpoint()
+
+    def _is_epoch_over(self) -> bool:
+        """Whether the last step was the epoch's last one: its evaluation is then due, even if training ends here."""
+        position, length = self.executor.position, getattr(self.loader, "__len__", None)
+        return isinstance(position, Mapping) and length is not None and position.get("batch") == length()
+
+    def _finished(self) -> bool:
+        return self.stopped or (self.max_steps is not None and self.executor.steps >= self.max_steps)
+
+    def _epoch(self, number: int, drawn: Bar) -> None:
+        # The generator is closed where the loop is left: a store's thread ends there.
+        with closing(self.executor.train_steps(self.loader)) as steps:
+            for rows in steps:
+                drawn.advance(rows)
+                if self._due(self.log_every):
+                    drawn.describe(self.meter_record())
+                if self._due(self.eval_every):
+                    self._evaluate(number)
+                if self.saver is not None and self._due(self.checkpoint_every):
+                    self._checkpoint()
+                if self._finished() and not self._is_epoch_over():
+                    return
+        if self.log_every is None:
+            drawn.describe(self.meter_record())
+        if self.valid is not None and self._evaluated_at != self.executor.steps:
+            self._evaluate(number)
+
+    def _due(self, every: int | None) -> bool:
+        return every is not None and self.executor.steps % every == 0
+
+    def meter_record(self) -> str:
+        """Record what was measured since the last record; a few words for the bar."""
+        figures = self.executor.take_figures()
+        if not figures:
+            return "training"
+        record = TrainRecord(self.executor.steps, **_with_metrics(figures, TrainRecord))
+        self._record(record)
+        auc = f", AUC {record.metrics['auc']:.4f}" if "auc" in record.metrics else ""
+        return f"training: loss {record.loss:.4f}{auc}"
+
+    def _evaluate(self, epoch: int) -> None:
+        if self.valid is None:
+            return
+        self._evaluated_at = self.executor.steps
+        figures = self.executor.evaluate(self.valid)
+        self.executor.leave_out(figures["seconds"])
+        self._record(ValidRecord(self.executor.steps, epoch, **_with_metrics(figures, ValidRecord)))
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint. What was measured so far is recorded first: whoever goes on from it would not know."""
+        assert self.saver is not None
+        self.meter_record()
+        self._saved_at = self.executor.steps
+        records = [record_to_dict(record) for record in self.history.records]
+        began = time.perf_counter()
+        path = self.executor.save(self.saver, self.loader, {"records": records, "first_epoch": self._first_epoch})
+        seconds = time.perf_counter() - began
+        self.executor.leave_out(seconds)
+        self._record(CheckpointRecord(self.executor.steps, str(path), seconds))
+
+    def _record(self, record: Record) -> None:
+        self.history.records.append(record)
+        for callback in self.callbacks:
+            self.stopped = bool(callback(record)) or self.stopped
+
+
+def _with_metrics(figures: Mapping[str, Any], kind: type[Record]) -> dict[str, Any]:
+    """Flat figures with those that are no field of a record under `metrics`."""
+    names = {own.name for own in fields(kind)}
+    known = {name: value for name, value in figures.items() if name in names}
+    return {**known, "metrics": {name: value for name, value in figures.items() if name not in names}}
