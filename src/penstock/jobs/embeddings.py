@@ -35,7 +35,9 @@ def choose_tables(settings: TrainSettings, schema: Schema, device: torch.device)
     return "fused"
 
 
-def build_embeddings(settings: TrainSettings, schema: Schema, device: torch.device) -> Store | FusedEmbeddings | CachedEmbeddings | None:
+def build_embeddings(
+    settings: TrainSettings, schema: Schema, device: torch.device
+) -> Store | FusedEmbeddings | CachedEmbeddings | None:
     """What is trained beside the model; None where there is no categorical column."""
     if not schema.select(roles=Role.CATEGORICAL).names:
         return None

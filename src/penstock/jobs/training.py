@@ -223,7 +223,7 @@ class TrainJob:
             self._notify(ModelSaved(str(self._folder.model)))
             embedding_rows = count_rows(store)
         finally:
-            if is_on_host(store):
+            if store is not None and is_on_host(store):
                 store.close()
         with self._stage("predict", bool(self.num_examples and valid)):
             examples = self._examples(ready)
