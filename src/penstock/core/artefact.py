@@ -1,16 +1,18 @@
-"""Saved artefacts: a folder behind a manifest with checksums, written beside its place and renamed into it.
+"""Saved artefacts: a folder behind a manifest with checksums, written beside its place and put into it in one step.
 
-Whatever is saved (a workflow, a checkpoint, a model) is JSON, Parquet and safetensors files plus `manifest.json`.
-Reading verifies every file first, so a truncated, altered or foreign artefact is refused with the file and the reason.
+Whatever is saved (a workflow, a checkpoint, a model) is JSON, Parquet and safetensors files plus `manifest.json`, which
+lists every file. `read` verifies them all and shows only these to whoever reads, so a truncated, altered or foreign
+artefact is refused with the file and the reason, and what lies in the folder besides is never looked at. A reader
+beside a writer gets the old artefact or the new one: one that was replaced meanwhile is read again.
 
 >>> import tempfile
 >>> place = Path(tempfile.mkdtemp()) / "model"
 >>> with writing(place, kind="demo", version=1) as folder:
-...     _ = (folder / "a.json").write_text("{}")
->>> sorted(p.name for p in verified(place, kind="demo", version=1).iterdir())
-['a.json', 'manifest.json']
->>> _ = (place / "a.json").write_text("[]")
->>> verified(place, kind="demo", version=1)
+...     _ = (folder / "a.json").write_text('{"a": 1}')
+>>> read(place, "demo", 1, lambda saved: (saved.names(), saved.json("a.json")))
+(['a.json'], {'a': 1})
+>>> _ = (place / "a.json").write_text('{"a": 2}')
+>>> read(place, "demo", 1, lambda saved: saved.json("a.json"))
 Traceback (most recent call last):
 ...
 penstock.core.errors.ArtefactError: ...a.json was altered after it was saved (checksum differs)
@@ -18,88 +20,58 @@ penstock.core.errors.ArtefactError: ...a.json was altered after it was saved (ch
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import shutil
-import uuid
-from collections.abc import Iterator
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
-from penstock.core.errors import ArtefactError, OutputExistsError
+import polars as pl
 
-MANIFEST = "manifest.json"
-SCHEMA_FILE = "_schema.json"  # what marks a folder of data
+from penstock.core.bounded import check_fields, check_parquet, parse_json
+from penstock.core.durable import publish, settle
+from penstock.core.errors import ArtefactError, MissingExtraError, PenstockError
+from penstock.core.params import NONE, STR, Constraint, Instance, Int, Satisfies
+from penstock.core.saved_folder import MANIFEST, SavedFile, SavedFolder
+from penstock.core.staging import SCHEMA_FILE, check_free, replacing, staged, staged_together, working_folder
 
+__all__ = [
+    "MANIFEST",
+    "SCHEMA_FILE",
+    "SavedFile",
+    "SavedFolder",
+    "check_free",
+    "check_name",
+    "checksum",
+    "describe_files",
+    "read",
+    "replace",
+    "replacing",
+    "staged",
+    "staged_together",
+    "verify_file",
+    "working_folder",
+    "writing",
+]
 
-@contextmanager
-def staged(place: str | Path, overwrite: bool = False) -> Iterator[Path]:
-    """A fresh folder beside `place` that takes its place when the block ends well, and vanishes when it does not."""
-    place = Path(place)
-    check_free(place, overwrite)
-    staging = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.partial"
-    try:
-        staging.mkdir(parents=True)
-    except OSError as error:
-        raise ArtefactError(f"cannot write to {place.parent}: {error.strerror}; choose a writable folder") from error
-    try:
-        yield staging
-        replace(staging, place)
-    finally:  # also on Ctrl-C: nothing half-written stays behind
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def check_free(place: Path, overwrite: bool) -> None:
-    """Refuse a place that is taken, and never replace a folder that Penstock did not write."""
-    if not place.exists() or (place.is_dir() and not any(place.iterdir())):
-        return
-    if not overwrite:
-        raise OutputExistsError(f"{place} exists already; pass overwrite=True to replace it, or choose another path")
-    if place.is_dir() and not any((place / mark).is_file() for mark in (MANIFEST, SCHEMA_FILE)):
-        raise OutputExistsError(
-            f"{place} was not written by Penstock (it has neither {SCHEMA_FILE} nor {MANIFEST}); remove it yourself, "
-            f"or choose another path"
-        )
-
-
-@contextmanager
-def replacing(file: str | Path) -> Iterator[Path]:
-    """A path beside `file` to write to, renamed over it when the block ends well.
-
-    >>> import tempfile
-    >>> target = Path(tempfile.mkdtemp()) / "a.yaml"
-    >>> with replacing(target) as partial:
-    ...     _ = partial.write_text("x: 1")
-    >>> target.read_text(), len(list(target.parent.iterdir()))
-    ('x: 1', 1)
-    """
-    file = Path(file)
-    partial = file.parent / f".{file.name}.{uuid.uuid4().hex[:8]}.partial"
-    try:
-        yield partial
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+Result = TypeVar("Result")
+_ATTEMPTS = 100  # a reader beside a writer that never rests
+_MOST_NAME, _MOST_PART = 1024, 255
+_MOST_MANIFEST = 64 << 20
+_HASH = re.compile("[0-9a-f]{64}")
+_MANIFEST_FIELDS = {"penstock": STR, "version": Int(), "files": Instance(dict, "a mapping of files")}
+_ENTRY_FIELDS: dict[str, Constraint] = {
+    "bytes": Int(min=0),
+    "sha256": Satisfies(lambda text: isinstance(text, str) and bool(_HASH.fullmatch(text)), "a SHA-256 in hex"),
+}
 
 
-def replace(staging: Path, place: Path) -> None:
-    """Rename `staging` to `place`; what was there stays until the rename has happened."""
-    if staging.is_file() and (place.is_file() or not place.exists()):
-        staging.replace(place)  # one step; folders cannot be renamed over one another
-        return
-    old = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.old"
-    if place.exists():
-        place.replace(old)
-    try:
-        staging.replace(place)
-    except OSError:
-        if old.exists():
-            old.replace(place)
-        raise
-    if old.is_dir():
-        shutil.rmtree(old, ignore_errors=True)
-    elif old.exists():
-        old.unlink()
+# Writing.
 
 
 @contextmanager
@@ -107,38 +79,135 @@ def writing(place: str | Path, kind: str, version: int, overwrite: bool = False)
     """Like `staged`, and closes the folder with a manifest of what was written."""
     with staged(place, overwrite) as folder:
         yield folder
-        files = {
-            str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": checksum(path)}
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
-        manifest = {"penstock": kind, "version": version, "files": files}
+        manifest = {"penstock": kind, "version": version, "files": describe_files(folder)}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 
-def verified(place: str | Path, kind: str, version: int) -> Path:
-    """The folder at `place`, once its manifest and every checksum have been verified."""
-    folder = Path(place)
-    if not folder.is_dir():
-        raise ArtefactError(f"{folder} is not a folder; a saved {kind} is a folder with a {MANIFEST}")
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise ArtefactError(f"{folder} has no {MANIFEST}: it is not a {kind} saved by Penstock, or was never finished")
-    try:
-        manifest = json.loads(path.read_text())
-        found, at, files = manifest["penstock"], manifest["version"], manifest["files"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{path} is not a readable manifest: {error}") from error
-    if found != kind:
-        raise ArtefactError(f"{folder} holds a {found}, not a {kind}")
-    if at != version:
-        raise ArtefactError(f"{folder} was saved in format {at}; this Penstock reads format {version}")
-    for name, entry in files.items():
-        _verify(folder, name, entry)
-    return folder
+def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """What a manifest says of each file in a folder: size and SHA-256, and the number of rows of a Parquet file."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        entry: dict[str, Any] = {"bytes": path.stat().st_size, "sha256": checksum(path)}
+        if path.suffix == ".parquet":
+            entry["rows"] = check_parquet(path)  # what could not be read back is not saved
+        found[check_name(path.relative_to(folder).as_posix(), folder)] = entry
+    return found
 
 
-def _verify(folder: Path, name: str, entry: dict) -> None:
+def replace(staging: Path, place: Path) -> None:
+    """Let `staging` take the place of whatever is at `place`, in one step and on the disk."""
+    settle(place)
+    publish([(staging, place)])
+
+
+# Reading.
+
+
+def read(place: str | Path, kind: str, version: int, load: Callable[[SavedFolder], Result]) -> Result:
+    """What `load` makes of the artefact at `place`.
+
+    Args:
+        place: the artefact's folder.
+        kind: what it must hold, as given to `writing`.
+        version: of the format.
+        load: gets the verified `SavedFolder`. It is called again when the artefact was replaced while it ran, so a
+            second call must overwrite whatever the first has left.
+
+    Returns:
+        What `load` returned.
+
+    Raises:
+        ArtefactError: it is truncated, altered, foreign, or `load` could not make sense of it.
+    """
+    place = Path(place)
+    for attempt in range(_ATTEMPTS):
+        with contextlib.suppress(OSError):  # a reader may not be allowed to write: it sees what there is
+            settle(place)
+        with _Manifest(place, kind) as manifest:
+            try:
+                result = load(manifest.verified(version))
+            except (Exception, pl.exceptions.PanicException) as error:
+                if manifest.is_current():
+                    raise _explained(error, place, kind) from error
+            else:
+                if manifest.is_current():
+                    return result
+        time.sleep(min(0.001 * attempt, 0.05))
+    raise ArtefactError(f"{place} was replaced {_ATTEMPTS} times while it was read; read it when nobody writes it")
+
+
+def _explained(error: BaseException, place: Path, kind: str) -> BaseException:
+    """One error class for everything that the content of an artefact can cause."""
+    if isinstance(error, (ArtefactError, MissingExtraError, MemoryError)):
+        return error
+    reason = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+    return ArtefactError(f"{place} cannot be read as a {kind}: {reason}")
+
+
+class _Manifest:
+    """An open manifest: held, so that its inode stays its own while the artefact is read."""
+
+    def __init__(self, place: Path, kind: str) -> None:
+        self.place, self.kind, self.path = place, kind, place / MANIFEST
+        if not place.is_dir():
+            raise ArtefactError(f"{place} is not a folder; a saved {kind} is a folder with a {MANIFEST}")
+        try:
+            self._file = self.path.open("rb")
+        except (FileNotFoundError, IsADirectoryError):
+            raise ArtefactError(
+                f"{place} has no {MANIFEST}: it is not a {kind} saved by Penstock, or was never finished"
+            ) from None
+        except OSError as error:
+            raise ArtefactError(f"{self.path} cannot be read: {error.strerror}") from error
+
+    def __enter__(self) -> _Manifest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def is_current(self) -> bool:
+        """Whether the artefact at the place is still the one that was opened."""
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except OSError:
+            return False
+
+    def verified(self, version: int) -> SavedFolder:
+        """The files, once every checksum has been verified."""
+        content = self._file.read(_MOST_MANIFEST + 1)
+        if len(content) > _MOST_MANIFEST:
+            raise ArtefactError(f"{self.path} is not a readable manifest: it is longer than {_MOST_MANIFEST} bytes")
+        try:
+            manifest = parse_json(content, self.path, _MANIFEST_FIELDS)
+        except ArtefactError as error:
+            raise ArtefactError(f"{self.path} is not a readable manifest: {error}") from error
+        if manifest["penstock"] != self.kind:
+            raise ArtefactError(f"{self.place} holds a {manifest['penstock']}, not a {self.kind}")
+        if manifest["version"] != version:
+            at = manifest["version"]
+            raise ArtefactError(f"{self.place} was saved in format {at}; this Penstock reads format {version}")
+        for name, entry in manifest["files"].items():
+            check_name(name, self.path)
+            check_fields(entry, _ENTRY_FIELDS, f"{self.path}, {name!r}")
+            if "rows" in entry:
+                check_fields(entry, {"rows": Int(min=0) | NONE}, f"{self.path}, {name!r}")
+            verify_file(self.place, name, entry)
+        return SavedFolder(self.place, manifest["files"], self.place)
+
+
+def check_name(name: str, where: Path) -> str:
+    """A file's name inside an artefact, once it is known to stay inside."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\\" in name or "\0" in name or ":" in parts[0]:
+        raise ArtefactError(f"{where} names {name!r}, which lies outside the artefact")
+    if len(name) > _MOST_NAME or any(len(part.encode(errors="replace")) > _MOST_PART for part in parts):
+        raise ArtefactError(f"{where} names {name[:80]!r}…, which is too long for a file's name")
+    return name
+
+
+def verify_file(folder: Path, name: str, entry: Mapping[str, Any]) -> None:
+    """Refuse a file that is not as its manifest says."""
     file = folder / name
     if not file.resolve().is_relative_to(folder.resolve()):
         raise ArtefactError(f"{folder / MANIFEST} names {name!r}, which lies outside the artefact")

@@ -10,16 +10,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from penstock.core import artefact
+from penstock.core.artefact import SavedFolder
+from penstock.core.bounded import check_fields
 from penstock.core.errors import ArtefactError, OutputExistsError, PenstockError
+from penstock.core.params import NONE, STR, Instance, Int, ListOf
 from penstock.embedding.locks import write_lock
 from penstock.embedding.optimizers import Optimizer, optimizer_from_dict
 from penstock.embedding.policies import Admission, Eviction
@@ -32,6 +35,22 @@ if TYPE_CHECKING:
 
 KIND, VERSION = "embedding-store", 1
 WATCHER = "checkpoint"
+Result = TypeVar("Result")
+_MAPPING = Instance(dict, "a mapping")
+_FIELDS = {
+    "config": _MAPPING | Instance(list, "a list"),
+    "optimizer": NONE | _MAPPING,
+    "storage": STR,
+    "seed": Int(),
+    "base": NONE | _MAPPING,
+    "shards": ListOf(_MAPPING),
+}
+_SHARD_FIELDS = {
+    "clock": Int(min=0),
+    "steps": ListOf(Int(min=0)),
+    "evicted": Int(min=0),
+    "history": Instance(list, "a list"),
+}
 
 
 @dataclass
@@ -51,10 +70,12 @@ class Trail:
 
 @dataclass(frozen=True)
 class Description:
-    """What `store.json` says."""
+    """What `store.json` says, the files of its checkpoint, and the checksum of their manifest."""
 
     data: Mapping[str, Any]
     path: Path
+    folder: SavedFolder
+    checksum: str
 
     def config(self) -> EmbeddingConfig:
         return EmbeddingConfig.from_dict(self.data["config"])
@@ -147,10 +168,13 @@ def save_store(store: Store, path: str | Path, overwrite: bool, base: str | Path
 
 def load_store(store: Store, path: str | Path) -> None:
     """Replace what an in-process store holds by a checkpoint."""
-    chain = read_chain(path)
-    check_fits(chain[-1], store.config, store.optimizer, store.storage, store.seed)
-    restore(store.tables, chain, None)
-    store._saved = Trail(Path(path), _checksum(Path(path)))
+
+    def fill(chain: list[Description]) -> Trail:
+        check_fits(chain[-1], store.config, store.optimizer, store.storage, store.seed)
+        restore(store.tables, chain, None)
+        return Trail(Path(path), chain[-1].checksum)
+
+    store._saved = read_chain(path, fill)
 
 
 def restore(tables: TableSet, chain: list[Description], keep: Keep | None, number: int = 0) -> None:
@@ -164,8 +188,10 @@ def restore(tables: TableSet, chain: list[Description], keep: Keep | None, numbe
         tables.clock = full.clock
         return
     for link in chain:
-        for folder in sorted((link.path / "rows").iterdir()):
-            read_shard(tables, folder, keep, with_state=tables.optimizer is not None, written_by=link.config())
+        rows = link.folder.folder("rows")
+        for name in rows.names():
+            shard = rows.folder(name)
+            read_shard(tables, shard, keep, with_state=tables.optimizer is not None, written_by=link.config())
     shards = chain[-1].data["shards"]
     # Written by as many shards as now: each takes its own clock; else the furthest of all.
     state = shards[number] if len(shards) > number and keep is not None else max(shards, key=lambda s: s["clock"])
@@ -178,22 +204,43 @@ def restore(tables: TableSet, chain: list[Description], keep: Keep | None, numbe
 
 def read_description(path: str | Path) -> Description:
     """`store.json` of a checkpoint whose files have all been verified."""
-    folder = artefact.verified(path, KIND, VERSION)
-    try:
-        data = json.loads((folder / "store.json").read_text())
-        data["config"], data["optimizer"], data["storage"], data["base"], data["shards"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{folder / 'store.json'} is not the description of a store: {error}") from error
-    return Description(data, folder)
+    return artefact.read(path, KIND, VERSION, _described)
 
 
-def read_chain(path: str | Path) -> list[Description]:
-    """The checkpoint and everything it builds on, oldest first."""
-    chain = [read_description(path)]
+def _described(folder: SavedFolder) -> Description:
+    data = folder.json("store.json", _FIELDS)
+    for shard in data["shards"]:
+        check_fields(shard, _SHARD_FIELDS, folder.file("store.json"))
+    if data["base"] is not None:
+        check_fields(data["base"], {"path": STR, "manifest": STR}, folder.file("store.json"))
+    return Description(data, folder.path, folder, _checksum(folder.path))
+
+
+def read_chain(path: str | Path, use: Callable[[list[Description]], Result]) -> Result:
+    """What `use` makes of the checkpoint and everything it builds on, oldest first.
+
+    It is called again when the checkpoint was replaced while it was read.
+    """
+
+    def load(folder: SavedFolder) -> Result:
+        chain = _chain(_described(folder))
+        result = use(chain)
+        for link in chain[:-1]:
+            if _checksum(link.path) != link.checksum:
+                raise ArtefactError(f"{link.path} was replaced while {folder} was read, which builds on it; load again")
+        return result
+
+    return artefact.read(path, KIND, VERSION, load)
+
+
+def _chain(last: Description) -> list[Description]:
+    chain = [last]
     while (base := chain[0].data["base"]) is not None:
         place = (chain[0].path.resolve().parent / base["path"]).resolve()
         if not place.is_dir():
             raise ArtefactError(f"{chain[0].path} builds on {place}, which is not there; copy it along")
+        if any(place == link.path.resolve() for link in chain):
+            raise ArtefactError(f"{chain[0].path} builds on {place}, which builds on it")
         if _checksum(place) != base["manifest"]:
             raise ArtefactError(f"{chain[0].path} builds on {place}, which was replaced since by another checkpoint")
         chain.insert(0, read_description(place))

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.core import artefact
+from penstock.core.artefact import SavedFolder
 from penstock.core.errors import ArtefactError
-from penstock.core.params import NONE, Int, Real, check_all
+from penstock.core.params import BOOL, NONE, STR, Instance, Int, Real, check_all
 from penstock.embedding.locks import WriteLock
 from penstock.embedding.rows import read_shard, write_removed, write_shard
 from penstock.embedding.store import Store
@@ -23,6 +25,7 @@ from penstock.embedding.tables import TableSet
 
 KIND, VERSION = "embedding-packet", 1
 WATCHER = "feed"
+_FIELDS = {"config": Instance(dict, "a mapping"), "storage": STR, "whole": BOOL, "clock": Int(min=0)}
 
 
 def packet_path(directory: Path, number: int) -> Path:
@@ -113,20 +116,20 @@ class FeedReader:
         count = 0
         while (number := self._next()) is not None:
             try:
-                about, folder = self._open(number)
+                artefact.read(packet_path(self.directory, number), KIND, VERSION, partial(self._apply, number))
             except ArtefactError:
                 if self._waiting is None or self._waiting[0] != number:
                     self._waiting = (number, time.monotonic())
                 elif time.monotonic() - self._waiting[1] > self.patience:
                     raise
                 return count  # not finished yet: it will be read again
-            self._apply(about, folder / "rows")
             self.applied, self._waiting, count = number, None, count + 1
         return count
 
-    def _apply(self, about: dict[str, Any], rows: Path) -> None:
+    def _apply(self, number: int, folder: SavedFolder) -> None:
         """Change the store while others look ids up in it: none of them waits for a whole packet."""
-        store = self.store
+        store, rows = self.store, folder.folder("rows")
+        about = self._about(number, folder)
         if about["whole"]:
             fresh = _empty_like(store)  # until it is complete, both are in memory
             read_shard(fresh, rows, with_state=False)
@@ -146,18 +149,14 @@ class FeedReader:
         later = [number for number in numbers if number > self.applied]
         return later[0] if later else None
 
-    def _open(self, number: int) -> tuple[dict[str, Any], Path]:
-        folder = artefact.verified(packet_path(self.directory, number), KIND, VERSION)
-        try:
-            about = json.loads((folder / "packet.json").read_text())
-            config, storage, whole = about["config"], about["storage"], about["whole"]
-        except (OSError, ValueError, KeyError) as error:
-            raise ArtefactError(f"{folder / 'packet.json'} is not readable: {error}") from error
+    def _about(self, number: int, folder: SavedFolder) -> dict[str, Any]:
+        about: dict[str, Any] = folder.json("packet.json", _FIELDS)
+        config, storage, whole = about["config"], about["storage"], about["whole"]
         if config != self.store.config.to_dict() or storage != self.store.storage:
             raise ArtefactError(f"{folder} was published by a store of other slots or precision than this one")
         if not whole and number != self.applied + 1:
             raise ArtefactError(f"{folder} builds on packet {number - 1}, which is missing from {self.directory}")
-        return about, folder
+        return about
 
 
 def _empty_like(store: Store) -> TableSet:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from penstock.core import artefact
 from penstock.core.errors import ArtefactError
+from penstock.embedding.tensor_files import read_tensors
 
 KIND, VERSION = "embedding-tables", 1
 _FILE = "tables.safetensors"
@@ -36,8 +37,8 @@ def load_module(module: nn.Module, path: str | Path) -> None:
     Raises:
         ArtefactError: the folder is damaged, or holds the state of other tables.
     """
-    folder = artefact.verified(Path(path), KIND, VERSION)
+    state = artefact.read(path, KIND, VERSION, lambda folder: read_tensors(folder, _FILE))
     try:
-        module.load_state_dict(load_file(folder / _FILE))
-    except (RuntimeError, OSError) as error:
+        module.load_state_dict(state)
+    except RuntimeError as error:
         raise ArtefactError(f"{path} does not hold the state of these {type(module).__name__}: {error}") from error

@@ -81,12 +81,13 @@ class Shard:
         if path is None:
             self.tables.clear()
         else:
-            chain = checkpoint.read_chain(path)
-            checkpoint.restore(self.tables, chain, self._keep, self.number)
-            shards = chain[-1].data["shards"]
-            self.updates = max(shard.get("updates", 0) for shard in shards)
+            self.updates = checkpoint.read_chain(path, self._fill)
         self._lost = False
         return self.updates
+
+    def _fill(self, chain: list[checkpoint.Description]) -> int:
+        checkpoint.restore(self.tables, chain, self._keep, self.number)
+        return max(shard.get("updates", 0) for shard in chain[-1].data["shards"])
 
     def _keep(self, signs: np.ndarray) -> np.ndarray:
         mask = np.empty(len(signs), np.bool_)

@@ -179,11 +179,15 @@ class RayStore(EmbeddingStore):
 
     def load(self, path: str | Path) -> None:
         place = Path(path).absolute()
-        chain = checkpoint.read_chain(place)
-        checkpoint.check_fits(chain[-1], self.config, self.optimizer, self.storage, self.seed)
-        with self._lock:
+
+        def fill(chain: list[checkpoint.Description]) -> checkpoint.Trail:
+            checkpoint.check_fits(chain[-1], self.config, self.optimizer, self.storage, self.seed)
             self._applied = self._all("restore", [(str(place),)] * self.num_shards, patience=10.0)
-            self._get(self._coordinator.set_trail.remote(checkpoint.Trail(place, checkpoint._checksum(place))))
+            return checkpoint.Trail(place, chain[-1].checksum)
+
+        with self._lock:
+            trail = checkpoint.read_chain(place, fill)
+            self._get(self._coordinator.set_trail.remote(trail))
 
     def stats(self) -> dict[str, Any]:
         with self._lock:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.core.artefact import SavedFolder
 from penstock.core.errors import ArtefactError
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.table import SEGMENTS_AT_ONCE, Columns, Table
@@ -49,7 +51,7 @@ def write_removed(removed: list[np.ndarray], folder: Path) -> None:
 
 def read_shard(
     tables: TableSet,
-    folder: Path,
+    folder: SavedFolder,
     keep: Keep | None = None,
     with_state: bool = True,
     lock: AbstractContextManager[Any] | None = None,
@@ -64,12 +66,12 @@ def read_shard(
     size, lock = (_ROWS_AT_ONCE, nullcontext()) if lock is None else (_ROWS_UNDER_LOCK, lock)
     for number, table in enumerate(tables.tables):
         shift = _shift(tables, table.name, written_by)
-        removed = folder / f"{number:05d}.removed.parquet"
-        if removed.exists():
-            signs = pq.read_table(removed)["sign"].to_numpy() + shift
+        removed = f"{number:05d}.removed.parquet"
+        if removed in folder:
+            signs = _uint64(folder.frame(removed), "sign", folder.file(removed)) + shift
             with lock:
                 table.drop(signs)
-        path = folder / f"{number:05d}.parquet"
+        path = folder.parquet(f"{number:05d}.parquet")
         try:
             for batch in _batches(path, size):
                 columns = _from_arrow(table, batch, with_state, path)
@@ -79,9 +81,9 @@ def read_shard(
                     table.write(columns)
         except (pa.ArrowException, KeyError) as error:
             raise ArtefactError(f"{path} cannot be read as the rows of table {table.name!r}: {error}") from error
-        waiting = folder / f"{number:05d}.waiting.parquet"
-        if with_state and waiting.exists() and table.admission.min_count > 1:
-            _read_waiting(table, waiting, keep, shift)
+        waiting = f"{number:05d}.waiting.parquet"
+        if with_state and waiting in folder and table.admission.min_count > 1:
+            _read_waiting(table, folder.frame(waiting), folder.file(waiting), keep, shift)
 
 
 def _shift(tables: TableSet, group: str, written_by: EmbeddingConfig | None) -> np.uint64:
@@ -90,16 +92,19 @@ def _shift(tables: TableSet, group: str, written_by: EmbeddingConfig | None) -> 
     return np.uint64((tables.config.prefix(group) - before.prefix(group)) % 2**64)
 
 
-def _read_waiting(table: Table, path: Path, keep: Keep | None, shift: np.uint64) -> None:
-    data = pq.read_table(path)
-    columns = table.empty_columns(len(data))
-    columns.signs[:], columns.stamps[:] = data["sign"].to_numpy() + shift, data["seen"].to_numpy()
+def _read_waiting(table: Table, data: pl.DataFrame, path: Path, keep: Keep | None, shift: np.uint64) -> None:
+    columns = table.empty_columns(data.height)
+    columns.signs[:], columns.stamps[:] = _uint64(data, "sign", path) + shift, _uint64(data, "seen", path)
     table.write(columns if keep is None else _chosen(columns, keep(columns.signs)), pending=True)
 
 
+def _uint64(data: pl.DataFrame, name: str, path: Path) -> np.ndarray:
+    if name not in data.columns or not data[name].dtype.is_unsigned_integer() or data[name].null_count():
+        raise ArtefactError(f"{path}: column {name!r} is missing, or holds something else than unsigned integers")
+    return data[name].to_numpy()
+
+
 def _batches(path: Path, size: int) -> Iterator[pa.RecordBatch]:
-    if not path.exists():
-        raise ArtefactError(f"{path} is missing; the checkpoint is incomplete, save or copy it again")
     with pq.ParquetFile(path) as file:
         yield from file.iter_batches(size)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import polars as pl
 
+from penstock.core.artefact import SavedFolder
 from penstock.core.errors import NotFittedError, ParameterError, suggest
 from penstock.core.params import Constraint, check_all
 from penstock.core.schema import ColumnSchema, Schema
@@ -210,8 +211,9 @@ class FittedOperator(Operator):
         """Write `state_` as JSON and parquet files; the default suits plain data."""
         (folder / "state.json").write_text(json.dumps(self.state_))
 
-    def load_state(self, folder: Path, columns: Columns) -> None:
-        self.finish(json.loads((folder / "state.json").read_text()), columns)
+    def load_state(self, folder: SavedFolder, columns: Columns) -> None:
+        """Put back what `save_state` wrote; `folder` holds what was saved and verified, and nothing else."""
+        self.finish(folder.json("state.json"), columns)
 
     def transform_training(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         """`transform` for the very rows that were fitted on, where that differs (out-of-fold statistics)."""

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.core.artefact import SavedFile
 from penstock.core.conversion import held
 from penstock.core.dtypes import canonical
-from penstock.core.errors import ArtefactError, DataError
+from penstock.core.errors import DataError
 from penstock.data.keys import from_keys, stable_hashes, to_keys
 from penstock.data.scratch import Scratch
 
@@ -59,7 +60,7 @@ class ValueCounts:
         self._counter: Any = None
         self._runs: list[list[Path]] = []  # spilled: one file a bucket
         self._scratch: list[Scratch] = []
-        self._saved: Path | None = None  # counts of rare values that stand in a saved workflow
+        self._saved: SavedFile | None = None  # counts of rare values that stand in a saved workflow
         self._known: pl.DataFrame | None = None
 
     def add(self, series: pl.Series) -> None:
@@ -151,17 +152,16 @@ class ValueCounts:
         """All values with their counts."""
         return pl.concat(list(self.frames()))
 
-    def hold(self, known: pl.DataFrame, rare: Path) -> None:
+    def hold(self, known: pl.DataFrame, rare: SavedFile) -> None:
         """Counts from a saved workflow: known values now, the many rare ones only when more data comes."""
         self._known, self._saved = known.select(VALUE, COUNT), rare
 
     def _load_saved(self) -> None:
         if self._saved is not None:
-            path, self._saved = self._saved, None
-            if not path.is_file():
-                raise ArtefactError(f"{path} is gone; updating needs the folder that the workflow was loaded from")
+            rare = self._saved.frame()
+            self._saved = None
             assert self._known is not None
-            for frame in (self._known, pl.read_parquet(path)):
+            for frame in (self._known, rare):
                 self.add_counts(frame[VALUE], frame[COUNT].to_numpy())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ValueCounts:

@@ -8,11 +8,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import polars as pl
 
-from penstock.core.artefact import replacing, verified, writing
-from penstock.core.errors import ArtefactError, ColumnNotFoundError, GraphError, NotFittedError, ParameterError, suggest
+from penstock.core import artefact
+from penstock.core.artefact import SavedFolder, replacing
+from penstock.core.errors import ColumnNotFoundError, GraphError, NotFittedError, ParameterError, suggest
+from penstock.core.params import Instance
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.core.yaml_files import write_yaml
@@ -30,6 +33,9 @@ from penstock.etl.rows import RowPlan
 
 ARTEFACT = "workflow"
 FORMAT_VERSION = 1
+_LONGEST = 255
+_MAPPING = Instance(dict, "a mapping")
+_PLAIN = " !#$&'()+,;=@[]^`{}~"  # what names of folders may hold besides letters, digits and "_.-"
 
 
 class Workflow:
@@ -288,7 +294,7 @@ class Workflow:
         tables: dict[str, pl.DataFrame] = {}
         graph = self.to_recipe(tables)  # refuses what cannot be saved before anything is written
         order = recipe.node_names(self.output)
-        with writing(path, ARTEFACT, FORMAT_VERSION, overwrite) as folder:
+        with artefact.writing(path, ARTEFACT, FORMAT_VERSION, overwrite) as folder:
             content = {"recipe": graph, "input_schema": plan.input_schema.to_dict()}
             content["output_schema"] = self.output_schema.to_dict()
             (folder / "workflow.json").write_text(json.dumps(content, indent=1))
@@ -298,29 +304,28 @@ class Workflow:
             for name, i in _state_names(plan, order).items():
                 op = plan.nodes[i].fitted_op
                 assert op is not None
+                if len(name) > _LONGEST:
+                    raise ParameterError(f"a node's name is too long to be saved: {name[:60]}…; give it a shorter one")
                 (folder / "state" / name).mkdir(parents=True)
                 op.save_state(folder / "state" / name)
 
     @classmethod
     def load(cls, path: str | Path, *, engine: Any = None) -> Workflow:
         """A fitted workflow from `save`; altered, truncated and foreign folders are refused."""
-        folder = verified(path, ARTEFACT, FORMAT_VERSION)
-        try:
-            content = json.loads((folder / "workflow.json").read_text())
-            graph, schema = content["recipe"], Schema.from_dict(content["input_schema"])
-        except (ValueError, KeyError) as error:
-            raise ArtefactError(f"{folder / 'workflow.json'} is not a saved workflow: {error}") from error
-        graph = recipe.with_attached(graph, lambda file: _attached(folder, file))
+        return artefact.read(path, ARTEFACT, FORMAT_VERSION, lambda folder: cls._loaded(folder, engine))
+
+    @classmethod
+    def _loaded(cls, folder: SavedFolder, engine: Any) -> Workflow:
+        content = folder.json("workflow.json", {"recipe": _MAPPING, "input_schema": _MAPPING})
+        schema = Schema.from_dict(content["input_schema"])
+        graph = recipe.with_attached(content["recipe"], lambda file: folder.frame(f"attached/{file}"))
         workflow = cls.from_recipe(graph, engine=engine)
         plan = Plan(workflow.output, schema)
         order = recipe.node_names(workflow.output)
         for name, i in _state_names(plan, order).items():
             op = plan.nodes[i].fitted_op
             assert op is not None
-            try:
-                op.load_state(folder / "state" / name, plan.columns[i])
-            except FileNotFoundError as error:
-                raise ArtefactError(f"{folder} lacks the state of {op!r} ({error.filename})") from error
+            op.load_state(_state_folder(folder, name), plan.columns[i])
             plan.refresh()
         workflow._plan = plan
         return workflow
@@ -330,20 +335,21 @@ class Workflow:
         return f"Workflow({len(ancestors([self.output]))} nodes, {state})"
 
 
-def _attached(folder: Path, file: str) -> pl.DataFrame:
-    path = folder / "attached" / file
-    if path.parent != folder / "attached" or not path.is_file():
-        raise ArtefactError(f"{folder} lacks the table {file!r}, which its recipe names")
-    return pl.read_parquet(path, hive_partitioning=False)
+def _state_folder(folder: SavedFolder, name: str) -> SavedFolder:
+    found = folder.folder(f"state/{name}")
+    return found if found.files else folder.folder(f"state/{unquote(name)}")  # as names were written at first
 
 
 def _state_names(plan: Plan, names: dict[int, str]) -> dict[str, int]:
-    """A stable folder name for each fitted operator: its node's recipe name and its place in the chain."""
+    """A stable folder name for each fitted operator: its node's recipe name and its place in the chain.
+
+    Letters that mean something in paths are written as `%2F`: a node's name never leads out of the folder.
+    """
     out: dict[str, int] = {}
     for i in plan.fitted_nodes():
         node = plan.nodes[i]
         place = sum(1 for j in range(i) if plan.nodes[j].op is not None and names[id(plan.nodes[j])] == names[id(node)])
-        out[f"{names[id(node)]}-{place}"] = i
+        out[f"{quote(names[id(node)], safe=_PLAIN)}-{place}"] = i
     return out
 
 

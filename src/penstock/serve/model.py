@@ -5,24 +5,32 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from penstock.core import artefact
+from penstock.core.artefact import SavedFolder
+from penstock.core.bounded import check_fields
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError, SchemaError
+from penstock.core.params import BOOL, NONE, STR, Instance
 from penstock.core.schema import Role
 from penstock.embedding import EmbeddingTables, FusedEmbeddings
 from penstock.embedding.locks import write_lock
 from penstock.embedding.protocol import is_on_host
 from penstock.embedding.store import EmbeddingStore, Store
+from penstock.embedding.tensor_files import read_tensors
 from penstock.etl import Workflow
 from penstock.nn import Model, from_config
 
 KIND, VERSION = "model", 1
+_MAPPING = Instance(dict, "a mapping")
+_FIELDS = {"model": _MAPPING, "store": NONE | _MAPPING, "tables": NONE | _MAPPING, "workflow": BOOL}
 Weights = dict[str, Tensor]
 
 
@@ -139,33 +147,50 @@ def model_in(directory: str | Path) -> Path:
 def load_model(directory: str | Path, num_threads: int | None = None) -> SavedModel:
     """Read what `save_model` wrote; embeddings are opened for serving, without optimizer state."""
     place = Path(directory)
-    folder = artefact.verified(place / "model", KIND, VERSION)
-    try:
-        about = json.loads((folder / "model.json").read_text())
-        described, named, tables, has_workflow = (about[key] for key in ("model", "store", "tables", "workflow"))
-    except (OSError, ValueError, KeyError) as error:
-        raise ArtefactError(f"{folder / 'model.json'} does not describe a model: {error}") from error
-    model = _filled(from_config(described), folder / "model.safetensors")
+    return artefact.read(place / "model", KIND, VERSION, lambda folder: _loaded(place, folder, num_threads))
+
+
+def _loaded(place: Path, folder: SavedFolder, num_threads: int | None) -> SavedModel:
+    about = folder.json("model.json", _FIELDS)
+    model = _filled(about["model"], folder, "model.safetensors", Model)
     store: Any = None
-    if named is not None:
-        manifest = place / named["path"] / artefact.MANIFEST
-        if not manifest.is_file():
-            raise ArtefactError(f"{folder} belongs to {place / named['path']}, which is not there; copy it along")
-        if artefact.checksum(manifest) != named["manifest"]:
-            raise ArtefactError(f"{place / named['path']} does not hold the embeddings that {folder} was saved with")
-        settings: dict[str, Any] = {} if num_threads is None else {"num_threads": num_threads}
-        store = Store.open(place / named["path"], serving=True, **settings)
-    elif tables is not None:
-        store = _filled(from_config(tables), folder / "tables.safetensors")
-    fitted = Workflow.load(folder / "workflow") if has_workflow else None
+    if about["store"] is not None:
+        store = _store(place, folder, about["store"], num_threads)
+    elif about["tables"] is not None:
+        store = _filled(about["tables"], folder, "tables.safetensors", nn.Module)
+    fitted = Workflow.load(folder.path / "workflow") if about["workflow"] else None
     workflow, labels = (None, []) if fitted is None else serving_workflow(fitted, model)
     return SavedModel(workflow, model, store, labels, fitted)
 
 
-def _filled(module: nn.Module, path: Path) -> Any:
+def _store(place: Path, folder: SavedFolder, named: Mapping[str, Any], num_threads: int | None) -> Store:
+    check_fields(named, {"path": STR, "manifest": STR}, folder.file("model.json"))
+    path = place / artefact.check_name(named["path"], folder.file("model.json"))
+    if not (path / artefact.MANIFEST).is_file():
+        raise ArtefactError(f"{folder} belongs to {path}, which is not there; copy it along")
+    if artefact.checksum(path / artefact.MANIFEST) != named["manifest"]:
+        raise ArtefactError(f"{path} does not hold the embeddings that {folder} was saved with")
+    settings: dict[str, Any] = {} if num_threads is None else {"num_threads": num_threads}
+    return Store.open(path, serving=True, **settings)
+
+
+def _filled(described: Mapping[str, Any], folder: SavedFolder, name: str, kind: type[nn.Module]) -> Any:
+    """The module that a description means, with its weights.
+
+    It is built without memory first: a description whose weights are not those in the file is refused before it can
+    take any.
+    """
+    weights, path = read_tensors(folder, name), folder.file(name)
+    with torch.device("meta"):
+        shapes = {key: tensor.shape for key, tensor in from_config(described).state_dict().items()}
+    if shapes != {key: tensor.shape for key, tensor in weights.items()}:
+        raise ArtefactError(f"{path} does not hold the weights of the {described.get('model')} that is described")
+    module = from_config(described)
+    if not isinstance(module, kind):
+        raise ArtefactError(f"{folder.file('model.json')} describes a {type(module).__name__}, not a {kind.__name__}")
     try:
-        module.load_state_dict(load_file(path))
-    except (RuntimeError, OSError) as error:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
         raise ArtefactError(f"{path} does not hold the weights of this {type(module).__name__}: {error}") from error
     return module.eval()
 

@@ -11,13 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core import artefact
+from penstock.core.artefact import SavedFolder
+from penstock.core.bounded import check_fields, read_json
 from penstock.core.errors import ArtefactError, ParameterError
-from penstock.core.params import Int, check_all
+from penstock.core.params import NONE, STR, Instance, Int, check_all
+from penstock.embedding.checkpoint import read_chain
 from penstock.embedding.locks import write_lock
 from penstock.embedding.protocol import is_on_host
 from penstock.train import distributed
@@ -30,6 +34,15 @@ if TYPE_CHECKING:
     Training: TypeAlias = TrainContext | CapturedExecutor
 
 KIND, VERSION = "training", 1
+_MAPPING = Instance(dict, "a mapping")
+_FIELDS = {
+    "step": Int(min=0),
+    "store": NONE | _MAPPING,
+    "position": NONE | _MAPPING,
+    "counters": _MAPPING,
+    "extra": _MAPPING,
+}
+_COUNTERS = {"steps": Int(min=0), "rows": Int(min=0), "skipped_steps": Int(min=0), "dropped_gradients": _MAPPING}
 
 
 class Checkpointer:
@@ -119,20 +132,27 @@ class Checkpointer:
         for path in self.directory.glob("store-*"):
             if path.name not in needed:
                 path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
-        for path in self.directory.glob(".*.partial"):  # of a process that was killed while it wrote
-            shutil.rmtree(path, ignore_errors=True)
 
     # Restoring.
 
     def load(self, ctx: Training, loader: Any = None, path: str | Path | None = None) -> dict[str, Any]:
-        """Restore the newest checkpoint (or the one at `path`); what was saved as `extra`."""
-        place = Path(path) if path is not None else self.latest()
-        if place is None:
-            raise ArtefactError(f"{self.directory} holds no checkpoint")
-        folder = artefact.verified(place, KIND, VERSION)
-        about = _read_about(folder)
-        _restore_modules(ctx, read_state(folder, "model"), place)
-        training = read_state(folder, "training")
+        """Restore the newest checkpoint that is whole, or the one at `path`.
+
+        Args:
+            ctx: the training to put back.
+            loader: the loader to put back, at the batch it had come to.
+            path: a checkpoint; the newest by default. One that is damaged is passed over with a warning for the one
+                before.
+
+        Returns:
+            What was saved as `extra`.
+
+        Raises:
+            ArtefactError: there is none that is whole, or it belongs to another training.
+        """
+        place = Path(path) if path is not None else self._newest_whole()
+        about, model, training = artefact.read(place, KIND, VERSION, _read)
+        _restore_modules(ctx, model, place)
         _restore_stepping(ctx, training, place)
         self._load_store(ctx, about["store"], place)
         if loader is not None and about["position"] is not None:
@@ -145,6 +165,29 @@ class Checkpointer:
         generators = training["generators"]
         set_random_state(generators[min(distributed.rank(), len(generators) - 1)])
         return about["extra"]
+
+    def _newest_whole(self) -> Path:
+        """The newest checkpoint whose files are as they were written, as the first worker finds it."""
+        found: Path | ArtefactError | None = self._search() if distributed.rank() == 0 else None
+        found = distributed.gathered(found)[0]
+        if isinstance(found, Path):
+            return found
+        raise found or ArtefactError(f"{self.directory} holds no checkpoint")
+
+    def _search(self) -> Path | ArtefactError | None:
+        first: ArtefactError | None = None
+        for step in reversed(self.steps()):
+            place = self._place("step", step)
+            try:
+                artefact.read(place, KIND, VERSION, lambda folder: _check_store(folder, self.directory))
+            except ArtefactError as error:
+                first = first or error
+                continue
+            if first is not None:
+                message = f"the newest checkpoint is damaged ({first}); training goes on from {place}"
+                warnings.warn(message, stacklevel=4)
+            return place
+        return first
 
     def _load_store(self, ctx: Training, named: Mapping[str, str] | None, place: Path) -> None:
         if not is_on_host(ctx.embeddings):
@@ -217,13 +260,35 @@ def _position(ctx: Training, loader: Any) -> Any:
     return loader.state_dict()
 
 
-def _read_about(folder: Path) -> dict[str, Any]:
-    try:
-        about = json.loads((folder / "about.json").read_text())
-        about["step"], about["store"], about["position"], about["counters"], about["extra"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{folder / 'about.json'} does not describe a training: {error}") from error
+def _read(folder: SavedFolder) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    about, model, training = _read_about(folder), read_state(folder, "model"), read_state(folder, "training")
+    check_fields(model, {"model": _MAPPING}, folder.file("model.json"))
+    parts = {"optimizer": NONE | _MAPPING, "scaler": NONE | _MAPPING, "scheduler": NONE | _MAPPING}
+    check_fields(training, {**parts, "generators": Instance(list, "a list")}, folder.file("training.json"))
+    return about, model, training
+
+
+def _read_about(folder: SavedFolder) -> dict[str, Any]:
+    about: dict[str, Any] = folder.json("about.json", _FIELDS)
+    check_fields(about["counters"], _COUNTERS, folder.file("about.json"))
+    if about["store"] is not None:
+        check_fields(about["store"], {"path": STR, "manifest": STR}, folder.file("about.json"))
+        artefact.check_name(about["store"]["path"], folder.file("about.json"))
     return about
+
+
+def _check_store(folder: SavedFolder, directory: Path) -> None:
+    """Refuse a checkpoint whose store is not there as it was saved."""
+    named = _read_about(folder)["store"]
+    if named is None:
+        return
+    store = directory / named["path"]
+    if not store.exists():
+        raise ArtefactError(f"{folder} belongs to the store checkpoint {store}, which is not there; copy it along")
+    if _checksum(store) != named["manifest"]:
+        raise ArtefactError(f"{store} is not the store checkpoint that {folder} was saved with")
+    if (store / artefact.MANIFEST).is_file():
+        read_chain(store, lambda chain: None)
 
 
 def _checksum(saved: Path) -> str:
@@ -242,8 +307,11 @@ def _chain(store: Path) -> set[str]:
     names: set[str] = set()
     while (store / "store.json").is_file() and store.name not in names:
         names.add(store.name)
-        base = json.loads((store / "store.json").read_text()).get("base")
+        try:
+            base = read_json(store / "store.json", {"base": NONE | _MAPPING})["base"]
+        except ArtefactError:  # damaged: nothing can build on it, and it names nothing
+            break
         if base is None:
             break
-        store = store.parent / Path(base["path"]).name
+        store = store.parent / Path(str(base["path"])).name
     return names

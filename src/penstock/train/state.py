@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
+from penstock.core.artefact import SavedFolder
 from penstock.core.errors import ArtefactError, ParameterError
+from penstock.embedding.tensor_files import read_tensors
 
 
 def encode(value: Any, tensors: dict[str, Tensor], place: str) -> Any:
@@ -69,13 +71,13 @@ def write_state(folder: Path, name: str, value: Any) -> None:
     save_file(tensors, folder / f"{name}.safetensors")
 
 
-def read_state(folder: Path, name: str) -> Any:
+def read_state(folder: SavedFolder, name: str) -> Any:
     """What `write_state` wrote."""
+    data, tensors = folder.json(f"{name}.json"), read_tensors(folder, f"{name}.safetensors")
     try:
-        data = json.loads((folder / f"{name}.json").read_text())
-        return decode(data, load_file(folder / f"{name}.safetensors"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{folder / name}.json and .safetensors cannot be read: {error}") from error
+        return decode(data, tensors)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(f"{folder.file(f'{name}.json')} does not describe a state: {error}") from error
 
 
 def random_state() -> dict[str, Any]:

@@ -57,10 +57,9 @@ def load_state(holder: Any, path: str | Path, map_location: Any = None) -> bool:
     """Restore a model or optimizer from what `dump_state` wrote, or a file of PERSIA's; False if neither is there."""
     path = Path(path)
     place = place_of(path.parent, path.name)
-    if place.is_dir():
-        state = read_state(artefact.verified(place, KIND, VERSION), "state")
-    elif path.is_dir():
-        state = read_state(artefact.verified(path, KIND, VERSION), "state")
+    if place.is_dir() or path.is_dir():
+        found = place if place.is_dir() else path
+        state = artefact.read(found, KIND, VERSION, lambda folder: read_state(folder, "state"))
     elif path.is_file():
         try:
             state = torch.load(path, map_location=map_location or "cpu", weights_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.core.artefact import replacing
+from penstock.core.artefact import SavedFolder, replacing
 from penstock.core.conversion import convert
 from penstock.core.dtypes import INTEGERS, canonical, common, split_list, to_numpy
 from penstock.core.errors import DataError, ParameterError, SchemaError
@@ -389,18 +389,18 @@ class Categorify(FittedOperator, Invertible):
             _unique_frame(vocabulary, self._reserved(name)).write_parquet(folder / f"unique.{number}.parquet")
         (folder / "vocabularies.json").write_text(json.dumps(meta))
 
-    def load_state(self, folder: Path, columns: Columns) -> None:
-        meta = json.loads((folder / "vocabularies.json").read_text())
+    def load_state(self, folder: SavedFolder, columns: Columns) -> None:
+        meta = folder.json("vocabularies.json")
         self.state_, self.vocabularies_, self.later_ = {}, {}, {}
         for name, entry in meta.items():
             if "later" in entry:
                 self.later_[name] = tuple((place, code) for place, code in entry["later"])
-            frame = pl.read_parquet(folder / f"unique.{entry['file']}.parquet")
+            frame = folder.frame(f"unique.{entry['file']}.parquet")
             self.vocabularies_[name] = Vocabulary(frame[VALUE], frame[COUNT].to_numpy())
             if "num_rows" in entry:
                 counts = ValueCounts(frame[VALUE].dtype)
                 counts.num_rows, counts.num_null = entry["num_rows"], entry["num_null"]
-                counts.hold(frame, folder / f"rare.{entry['file']}.parquet")
+                counts.hold(frame, folder.later(f"rare.{entry['file']}.parquet"))
                 self.state_[name] = counts
         self._set_shifts(columns)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.core.artefact import SavedFolder
 from penstock.core.conversion import convert
 from penstock.core.dtypes import FLOATS, INTEGERS, canonical, to_polars
 from penstock.core.errors import ColumnNotFoundError, ConversionError, ParameterError, SchemaError
@@ -317,12 +318,10 @@ class _Scale(Elementwise, FittedOperator, Invertible):
         plain = {name: moments.to_dict() for name, moments in self.state_.items()}
         (folder / "state.json").write_text(json.dumps(plain))
 
-    def load_state(self, folder: Any, columns: Columns) -> None:
-        import json
-
+    def load_state(self, folder: SavedFolder, columns: Columns) -> None:
         from penstock.kernels.cpu_stats import Moments
 
-        plain = json.loads((folder / "state.json").read_text())
+        plain = folder.json("state.json")
         self.finish({name: Moments.from_dict(m) for name, m in plain.items()}, columns)
 
     def apply(self, series: pl.Series, name: str) -> pl.Series:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.core.artefact import SavedFolder
 from penstock.core.errors import ParameterError, SchemaError
-from penstock.core.params import NONE, STR, ListOf, OneOf
+from penstock.core.params import NONE, STR, Int, ListOf, OneOf
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.operator import Columns, FittedOperator
 from penstock.etl.ops.grouped_sums import GroupedSums, key_frame, mean_of, numbers, total_of, totals, variance_of
@@ -154,9 +155,9 @@ class JoinGroupby(FittedOperator):
             sums.frame().write_parquet(folder / f"totals.{i}.parquet")
         (folder / "state.json").write_text(json.dumps({"groups": len(self.state_)}))
 
-    def load_state(self, folder: Path, columns: Columns) -> None:
-        count = json.loads((folder / "state.json").read_text())["groups"]
-        frames = [pl.read_parquet(folder / f"totals.{i}.parquet") for i in range(count)]
+    def load_state(self, folder: SavedFolder, columns: Columns) -> None:
+        count = folder.json("state.json", {"groups": Int(min=0)})["groups"]
+        frames = [folder.frame(f"totals.{i}.parquet") for i in range(count)]
         keys = ([n for n in frame.columns if ":" not in n] for frame in frames)
         self.finish([GroupedSums(k, [f]) for k, f in zip(keys, frames, strict=True)], columns)
 

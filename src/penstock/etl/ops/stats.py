@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from penstock.core.artefact import SavedFolder
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.data.lists import flatten
 from penstock.etl.operator import Columns, FittedOperator, RowFunction, per_column, same_names
@@ -88,12 +89,12 @@ class DataStats(FittedOperator):
             )
         (folder / "state.json").write_text(json.dumps(plain))
 
-    def load_state(self, folder: Path, columns: Columns) -> None:
+    def load_state(self, folder: SavedFolder, columns: Columns) -> None:
         from penstock.kernels.cpu_stats import Moments
 
         state = {}
-        for i, entry in enumerate(json.loads((folder / "state.json").read_text())):
-            frame = pl.read_parquet(folder / f"values.{i}.parquet")
+        for i, entry in enumerate(folder.json("state.json")):
+            frame = folder.frame(f"values.{i}.parquet")
             counts = ValueCounts(frame[VALUE].dtype, MEMORY_LIMIT, 16)
             counts.add_counts(frame[VALUE], frame[COUNT].to_numpy())
             counts.num_rows, counts.num_null = entry["rows"], entry["nulls"]

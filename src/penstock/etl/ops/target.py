@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.core.artefact import SavedFolder
 from penstock.core.dtypes import FLOATS, canonical
 from penstock.core.errors import DataError, ParameterError, SchemaError
 from penstock.core.params import NONE, STR, Int, ListOf, PerColumn, Real, Satisfies
@@ -205,9 +206,9 @@ class TargetEncoding(FittedOperator):
             _over_folds(sums).write_parquet(folder / f"totals.{i}.parquet")
         (folder / "state.json").write_text(json.dumps({"groups": len(self.state_)}))
 
-    def load_state(self, folder: Path, columns: Columns) -> None:
-        count = json.loads((folder / "state.json").read_text())["groups"]
-        frames = [pl.read_parquet(folder / f"totals.{i}.parquet") for i in range(count)]
+    def load_state(self, folder: SavedFolder, columns: Columns) -> None:
+        count = folder.json("state.json", {"groups": Int(min=0)})["groups"]
+        frames = [folder.frame(f"totals.{i}.parquet") for i in range(count)]
         first = pl.lit(0, dtype=pl.Int16).alias(FOLD)
         state = [
             GroupedSums([*_keys(group), FOLD], [frame.with_columns(first)])

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
+from penstock.core.artefact import SavedFolder
 from penstock.core.errors import NotFittedError
 from penstock.etl import ops as native
 from penstock.etl.operator import Columns, FittedOperator
@@ -38,8 +37,8 @@ class _LoadedScale(_Loaded):
     def save_state(self, folder: Path) -> None:
         (folder / "state.json").write_text(json.dumps(self.state_))
 
-    def load_state(self, folder: Path, columns: Columns) -> None:
-        self.finish(json.loads((folder / "state.json").read_text()), columns)
+    def load_state(self, folder: SavedFolder, columns: Columns) -> None:
+        self.finish(folder.json("state.json"), columns)
 
 
 class LoadedNormalize(_LoadedScale, native.Normalize):
@@ -75,5 +74,5 @@ class LoadedJoinGroupby(_Loaded, native.JoinGroupby):
         for i, table in enumerate(self.tables_):
             table.write_parquet(folder / f"table.{i}.parquet")
 
-    def load_state(self, folder: Path, columns: Columns) -> None:
-        self.finish([pl.read_parquet(folder / f"table.{i}.parquet") for i in range(len(columns.groups))], columns)
+    def load_state(self, folder: SavedFolder, columns: Columns) -> None:
+        self.finish([folder.frame(f"table.{i}.parquet") for i in range(len(columns.groups))], columns)
