@@ -125,7 +125,8 @@ def test_text_times_and_decimals() -> None:
     refused = [
         (pl.Series(["1.9"]), "int64"), (pl.Series(["x"]), "float32"), (1.0, "string"), (True, "string"),
         (pl.Series([moment]), "int64"), (5, "datetime[us]"), (moment.replace(hour=3), "date"), ([1, "a"], "int8"),
-        (Decimal("0.1"), "float64"), (object(), "string"), (2, "bool"), (b"\xff", "string"), (1, "null"),
+        (Decimal("0.1"), "float64"), (object(), "string"), ("2026-01-02", "date"),
+        (2, "bool"), (b"\xff", "string"), (1, "null"),
     ]  # fmt: skip
     for value, dtype in refused:
         with pytest.raises(ConversionError, match="column 'x'"):

@@ -43,7 +43,7 @@ def reason_against(source: pl.DataType, wanted: pl.DataType) -> str | None:
     if source == wanted or source == pl.Null:
         return None
     if source == pl.String:
-        return None if wanted != pl.Boolean and wanted != pl.Null else "it is text"
+        return None if wanted.is_numeric() or wanted == pl.Binary else "it is text"
     if source.is_temporal() and wanted.is_temporal():
         times = pl.Time in (source, wanted) or isinstance(source, pl.Duration)
         return "a time of day is no moment" if times else None

@@ -171,10 +171,12 @@ def _column(name: str, values: tuple[Any, ...], convert_one: Any, dtype: np.dtyp
 
 def _converted(name: str, values: Sequence[Any], convert_one: Any) -> list[Any]:
     """Values as a single row is read; what is refused names its row."""
-    out = []
-    for row, value in enumerate(values):
-        try:
-            out.append(None if value is None else convert_one(value))
-        except ConversionError as error:
-            raise ConversionError(error.value, error.dtype, error.reason, name, row, ROWS) from None
-    return out
+    try:
+        return [None if value is None else convert_one(value) for value in values]
+    except ConversionError:
+        for row, value in enumerate(values):
+            try:
+                convert_one(value)
+            except ConversionError as error:
+                raise ConversionError(error.value, error.dtype, error.reason, name, row, ROWS) from None
+        raise

@@ -96,7 +96,7 @@ def _element_converter(column: ColumnSchema) -> Convert:
         limits = np.iinfo(dtype)
         low, high = int(limits.min), int(limits.max)
         if is_hexadecimal(column):
-            return lambda value: _hexadecimal(value, high, column) if isinstance(value, str) else slow(value)
+            return _hexadecimal_converter(column, high, slow)
         return lambda value: value if type(value) is int and low <= value <= high else slow(value)
     if dtype == "float32":  # a Python float has more digits than the column would keep
         number = ctypes.c_float
@@ -113,10 +113,17 @@ def _element_converter(column: ColumnSchema) -> Convert:
     return slow if python is None else lambda value: value if type(value) is python else slow(value)
 
 
-def _hexadecimal(value: str, high: int, column: ColumnSchema) -> int:
-    if not HEXADECIMAL.fullmatch(value):
-        raise ConversionError(value, column.dtype, NO_HEXADECIMAL, column.name, where=ROW)
-    number = int(value, 16)
-    if number > high:
-        raise ConversionError(value, column.dtype, "it is beyond its range", column.name, where=ROW)
-    return number
+def _hexadecimal_converter(column: ColumnSchema, high: int, slow: Convert) -> Convert:
+    is_spelled = HEXADECIMAL.fullmatch
+
+    def hexadecimal(value: Any) -> Any:
+        if type(value) is str:
+            if is_spelled(value):
+                number = int(value, 16)
+                if number <= high:
+                    return number
+            reason = "it is beyond its range" if is_spelled(value) else NO_HEXADECIMAL
+            raise ConversionError(value, column.dtype, reason, column.name, where=ROW)
+        return value if type(value) is int and 0 <= value <= high else slow(value)
+
+    return hexadecimal
