@@ -118,3 +118,14 @@ def test_text_beyond_ascii_and_quotes_take_the_general_reader(tmp_path):
     plain = frame.filter(pl.col("a") == "plain")
     plain.write_csv(tmp_path / "y.csv")
     assert Dataset(tmp_path / "y.csv").to_polars().equals(plain)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [('a,b\n1,5" pipe\n2,x\n', 2), ('a,b\n1,x\n2,"open\n3,x\n', 3), ('a,b\n1,x\n2,"q"w\n3,y\n', 3)]
+)
+@pytest.mark.filterwarnings("ignore:CSV malformed")
+def test_a_quote_in_the_wrong_place_names_file_and_line(tmp_path, text, line):
+    (tmp_path / "a.csv").write_text(text)
+    for dtypes in (None, {"a": "int64", "b": "string"}):
+        with pytest.raises(DataError, match=rf"a\.csv, line {line}.*quote"):
+            Dataset(tmp_path / "a.csv", dtypes=dtypes).to_polars()

@@ -208,7 +208,8 @@ def rows_input(array: Any, dtype: Any) -> tuple[np.ndarray, int, int]:
     inner = array[:1].strides[1:] == np.empty((1, *array.shape[1:]), array.dtype).strides[1:]
     if array.size and not (inner and array.strides[0] >= 0 and array.flags.aligned):
         array = np.require(array, requirements=["C", "A"])
-    return array, array.__array_interface__["data"][0], array.strides[0] if array.size else 0
+    # The stride of a single row is anything, also below zero, and none of anyone's business.
+    return array, array.__array_interface__["data"][0], array.strides[0] if len(array) > 1 and array.size else 0
 
 
 def kernel_output(array: np.ndarray, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,15 +75,18 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
         head = head[: head.rfind(b"\n") + 1]
     if not head.strip():
         raise DataError(f"{path} is empty; columns and dtypes cannot be inferred from it: pass names= and dtypes=")
-    sample = pl.read_csv(
-        io.BytesIO(head),
-        has_header=has_header,
-        separator=separator,
-        quote_char=quote,
-        infer_schema_length=10_000,
-        truncate_ragged_lines=True,
-        ignore_errors=True,
-    )
+    try:
+        sample = pl.read_csv(
+            io.BytesIO(head),
+            has_header=has_header,
+            separator=separator,
+            quote_char=quote,
+            infer_schema_length=10_000,
+            truncate_ragged_lines=True,
+            ignore_errors=True,
+        )
+    except pl.exceptions.PolarsError as error:
+        raise unreadable_quotes(path, head, separator, 0, error) from None
     found = list(names) if names is not None else sample.columns
     if names is not None and len(found) != len(sample.columns):
         raise DataError(
@@ -93,3 +97,18 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
             raise ColumnNotFoundError(name, found, f"{path} (named in dtypes=)")
     inferred = {n: dt.canonical(d) for n, d in zip(found, sample.dtypes, strict=True)}
     return TextLayout(tuple(found), {**inferred, **given}, separator, has_header, quote, on_error)
+
+
+def unreadable_quotes(path: str, text: bytes, separator: str, lines_before: int, error: Exception) -> DataError:
+    """The error for quotes that nobody can read, with their line: Python's reader, when strict, says where."""
+    reader = csv.reader(io.StringIO(text.decode(errors="replace"), newline=""), delimiter=separator, strict=True)
+    where, reason, line = "", str(error).partition("\n")[0], 1
+    try:
+        for _ in reader:
+            line = reader.line_num + 1  # where the next record begins
+    except csv.Error as found:
+        where, reason = f", line {lines_before + line}", str(found)
+    return DataError(
+        f"{path}{where}: the quotes cannot be read ({reason}); a field with a quote in it is written "
+        f'"5"" pipe", in quotes and with the quote doubled'
+    )

@@ -15,7 +15,7 @@ from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.runtime.forks import require_polars
 from penstock.data import bad_lines
 from penstock.data.formats.text_bytes import read_bytes
-from penstock.data.formats.text_layout import TextLayout
+from penstock.data.formats.text_layout import TextLayout, unreadable_quotes
 from penstock.data.partition import Partition, named
 
 _MOST_REPORTED = 1000
@@ -101,7 +101,7 @@ class TextPartition(Partition):
         _, bad, num_bad = ragged_records(buffer, separator, quote, expected, _MOST_REPORTED)
         if not num_bad:
             return buffer
-        self._report([(int(r), f"{f} fields, {expected} expected") for r, _, _, f in bad], num_bad)
+        self._report([(int(r), _ragged(int(f), expected)) for r, _, _, f in bad], num_bad)
         return self._without(buffer, bad, num_bad) if self.layout.on_error == "skip" else buffer
 
     def _parse(self, text: bytes, schema: dict[str, pl.DataType], wanted: list[str]) -> pl.DataFrame:
@@ -134,7 +134,10 @@ class TextPartition(Partition):
         return frame.with_columns(hexed) if hexed else frame
 
     def _careful(self, text: bytes, wanted: list[str]) -> pl.DataFrame:
-        raw = self._parse(text, dict.fromkeys(self.layout.names, pl.String()), wanted)
+        try:
+            raw = self._parse(text, dict.fromkeys(self.layout.names, pl.String()), wanted)
+        except pl.exceptions.PolarsError as error:
+            raise unreadable_quotes(self.path, text, self.layout.separator, self._lines_before(), error) from None
         columns, errors, bad_rows = [], [], np.zeros(raw.height, bool)
         for name in wanted:
             series, dtype = raw[name], self.layout.dtypes[name]
@@ -184,3 +187,10 @@ class TextPartition(Partition):
         if self.start == 0:
             return 0
         return int(np.count_nonzero(read_bytes(self.path, 0, self.start, self.storage_options) == 10))
+
+
+def _ragged(found: int, expected: int) -> str:
+    """What is wrong with a record; one with enough fields has a quote in the wrong place."""
+    if found != expected:
+        return f"{found} fields, {expected} expected"
+    return 'a quote that is not closed, or that a field without quotes holds (write "5"" pipe")'
