@@ -82,8 +82,8 @@ class IdBatch:
             scan()
         if negative.any():
             self._refuse_negative(int(negative.argmax()))
-        for slot in np.flatnonzero(self.inputs[:, layout.TOP] == _LARGEST):
-            self._refuse_largest(int(slot))
+        for number in np.flatnonzero(self.inputs[:, layout.TOP] == _LARGEST).tolist():
+            self._refuse_largest(number)
 
     def _refuse_largest(self, slot: int) -> None:
         """2^64 - 1 has no sign: an index needs one number that no id has."""
