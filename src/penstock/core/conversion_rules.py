@@ -94,7 +94,8 @@ def _same_integer(values: np.ndarray, floats: np.ndarray) -> np.ndarray:
     """Whether each float is the integer that it came from; the bound itself, 2**63 or 2**64, never is."""
     inside: np.ndarray = floats < np.float64(2.0 ** (8 * values.dtype.itemsize - (values.dtype.kind == "i")))
     same: np.ndarray = np.where(inside, floats, 0).astype(values.dtype) == values
-    return np.logical_and(inside, same)
+    both: np.ndarray = inside & same
+    return both
 
 
 def _to_integer(values: np.ndarray, target: np.dtype, policy: Policy) -> np.ndarray:
