@@ -11,6 +11,7 @@ from penstock.core.errors import ParameterError, PenstockError, suggest
 from penstock.core.schema import Role, Schema
 from penstock.embedding import CachedEmbeddings, FusedEmbeddings, Store
 from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule
+from penstock.embedding.protocol import Embeddings
 from penstock.embedding.slots import Init, SlotConfig
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
 
@@ -35,9 +36,7 @@ def choose_tables(settings: TrainSettings, schema: Schema, device: torch.device)
     return "fused"
 
 
-def build_embeddings(
-    settings: TrainSettings, schema: Schema, device: torch.device
-) -> Store | FusedEmbeddings | CachedEmbeddings | None:
+def build_embeddings(settings: TrainSettings, schema: Schema, device: torch.device) -> Embeddings | None:
     """What is trained beside the model; None where there is no categorical column."""
     if not schema.select(roles=Role.CATEGORICAL).names:
         return None

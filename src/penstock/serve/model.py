@@ -20,10 +20,9 @@ from penstock.core.bounded import check_fields
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, STR, Instance
 from penstock.core.schema import Role
-from penstock.embedding import EmbeddingTables, FusedEmbeddings
 from penstock.embedding.locks import write_lock
-from penstock.embedding.protocol import is_on_host
-from penstock.embedding.store import EmbeddingStore, Store
+from penstock.embedding.protocol import Embeddings, is_on_host
+from penstock.embedding.store import Store
 from penstock.embedding.tensor_files import read_tensors
 from penstock.etl import Workflow
 from penstock.nn import Model, from_config
@@ -49,7 +48,7 @@ def save_model(
     directory: str | Path,
     workflow: Workflow | None,
     model: nn.Module,
-    store: EmbeddingStore | EmbeddingTables | FusedEmbeddings | None,
+    store: Embeddings | None,
     *,
     overwrite: bool = False,
 ) -> None:
@@ -72,7 +71,7 @@ def save_model(
     place.mkdir(parents=True, exist_ok=True)
     with write_lock(place / "model"):
         name = None
-        if is_on_host(store):
+        if store is not None and is_on_host(store):
             name = f"store-{uuid.uuid4().hex[:8]}"
             store.save(place / name)
         try:

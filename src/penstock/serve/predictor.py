@@ -80,12 +80,12 @@ class Predictor:
         self.saved = saved
         self.device = torch.device(device if device is not None else "cpu")
         self.model: Model = saved.model.to(self.device)
-        self.store = saved.store.to(self.device) if isinstance(saved.store, nn.Module) else saved.store
+        self.store: Any = saved.store.to(self.device) if isinstance(saved.store, nn.Module) else saved.store
         self._feed: FeedReader | None = None
         if feed is not None:
             if not is_on_host(self.store):
                 raise DataError(f"{directory} has no embedding store, so there is nothing that a feed could update")
-            self._feed = FeedReader(feed, self.store)
+            self._feed = FeedReader(feed, saved.store)
         self.fingerprint = artefact.checksum(self.directory / "model" / artefact.MANIFEST)[:16]
         sizes = getattr(self.store, "known_ids", None)  # of tables whose other ids are zeros
         self.unknown = UnknownCategories(self.workflow, self.model, sizes)

@@ -108,15 +108,16 @@ class Checkpointer:
             self._prune()
 
     def _save_store(self, ctx: Training) -> dict[str, str] | None:
-        if not is_on_host(ctx.embeddings):
+        home: Any = ctx.embeddings
+        if not is_on_host(home):
             return None
         place = self._place("store", ctx.steps)
         whole = self._base is None or self._since_full + 1 >= self.full_every or self._base == place
         if self.full_every == 1 or whole:
-            ctx.embeddings.save(place, overwrite=True)
+            home.save(place, overwrite=True)
             self._since_full = 0
         else:
-            ctx.embeddings.save(place, overwrite=True, base=self._base)
+            home.save(place, overwrite=True, base=self._base)
             self._since_full += 1
         self._base = place
         return {"path": place.name, "manifest": _checksum(place)}
@@ -169,7 +170,7 @@ class Checkpointer:
     def _newest_whole(self) -> Path:
         """The newest checkpoint whose files are as they were written, as the first worker finds it."""
         found: Path | ArtefactError | None = self._search() if distributed.rank() == 0 else None
-        found = distributed.gathered(found)[0]
+        found = distributed.all_gather(found)[0]
         if isinstance(found, Path):
             return found
         raise found or ArtefactError(f"{self.directory} holds no checkpoint")
@@ -190,7 +191,8 @@ class Checkpointer:
         return first
 
     def _load_store(self, ctx: Training, named: Mapping[str, str] | None, place: Path) -> None:
-        if not is_on_host(ctx.embeddings):
+        home: Any = ctx.embeddings
+        if not is_on_host(home):
             return
         if named is None:
             raise ArtefactError(f"{place} was saved without a store, and this training has one")
@@ -200,7 +202,7 @@ class Checkpointer:
         if _checksum(store) != named["manifest"]:
             raise ArtefactError(f"{store} is not the store checkpoint that {place} was saved with")
         if distributed.rank() == 0:
-            ctx.embeddings.load(store)
+            home.load(store)
         distributed.barrier()
         self._base, self._since_full = store, len(_chain(store)) - 1
 

@@ -94,7 +94,8 @@ class TrainContext:
         self.loss = loss_fn or nn.functional.binary_cross_entropy_with_logits
         self.grad_scaler, self.autocast, self.scheduler = grad_scaler, autocast, scheduler
         self.exit_timeout = exit_timeout
-        self.tables: Any = None if embeddings is None or is_on_host(embeddings) else embeddings.to(self.device)
+        module: Any = None if is_on_host(embeddings) else embeddings
+        self.tables: Any = None if module is None else module.to(self.device)
         self.module = model.to(self.device)
         self.world = distributed.world_size()
         self.model = distributed.wrapped(self.module, self.device)

@@ -40,9 +40,10 @@ class Feeder:
     ) -> None:
         self.timings = timings or Timings()
         self.model, self.transfer, self.staleness = model, transfer, staleness
-        self.embeddings: Any = embeddings
+        home: Any = embeddings
+        self.embeddings = home
         self._on_host = is_on_host(embeddings)
-        self.dims: dict[str, int] = dict(embeddings.dims) if self._on_host else {}  # type: ignore[union-attr]
+        self.dims: dict[str, int] = dict(home.dims) if self._on_host else {}
         # Whether the model can read packed embeddings as they lie: all as wide, in the model's order.
         self._same = len(set(self.dims.values())) == 1 and getattr(model, "categorical", None) == list(self.dims)
 
@@ -76,7 +77,8 @@ class Feeder:
         with self.timings.timed("lookup" if training else None):
             found = self.embeddings.lookup(batch.ids, train=training)
         batch.lookup = found if training else None
-        masks, packed = getattr(found, "masks", {}), getattr(found, "packed", None)
+        masks: Mapping[str, Any] = getattr(found, "masks", {})
+        packed: Any = getattr(found, "packed", None)
         batch.dims = {} if packed is None else {name: dim for name, dim in self.dims.items() if name not in masks}
         batch.leaves, batch.embeddings = {}, {}
         if batch.dims and self._same and not masks:

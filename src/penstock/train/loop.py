@@ -28,7 +28,10 @@ Callback = Callable[[Record], Any]
 class Executor(Protocol):
     """What takes steps: overlapped with embeddings on the host, or compiled and captured on the device."""
 
-    position: Any  # the loader's state after the last batch that was trained
+    @property
+    def position(self) -> Any:
+        """The loader's state after the last batch that was trained."""
+        ...
 
     @property
     def steps(self) -> int: ...
@@ -100,6 +103,13 @@ class Loop:
 
     def all_epochs(self, drawn: Bar) -> None:
         number = int(getattr(self.loader, "epoch", 0)) if self._mid_epoch else self._first_epoch
+        evaluated = self.history.last("valid")
+        if (
+            self._mid_epoch
+            and self._is_epoch_over(number - 1)
+            and (not evaluated or evaluated.step < self.executor.steps)
+        ):
+            self._evaluate(number - 1)  # it was interrupted between an epoch's last step and its evaluation
         while number < self._first_epoch + self.epochs and not self._finished():
             if not self._mid_epoch and hasattr(self.loader, "set_epoch"):
                 self.loader.set_epoch(number)
@@ -110,10 +120,10 @@ class Loop:
         if self.saver is not None and self._saved_at != self.executor.steps:
             self._checkpoint()
 
-    def _is_epoch_over(self) -> bool:
-        """Whether the last step was the epoch's last one: its evaluation is then due, even if training ends here."""
-        position, length = self.executor.position, getattr(self.loader, "__len__", None)
-        return isinstance(position, Mapping) and length is not None and position.get("batch") == length()
+    def _is_epoch_over(self, number: int) -> bool:
+        """Whether the last step was the epoch's last one: the loader stands at the beginning of the next then."""
+        position = self.executor.position
+        return isinstance(position, Mapping) and (position.get("epoch"), position.get("batch")) == (number + 1, 0)
 
     def _finished(self) -> bool:
         return self.stopped or (self.max_steps is not None and self.executor.steps >= self.max_steps)
@@ -129,7 +139,7 @@ class Loop:
                     self._evaluate(number)
                 if self.saver is not None and self._due(self.checkpoint_every):
                     self._checkpoint()
-                if self._finished() and not self._is_epoch_over():
+                if self._finished() and not self._is_epoch_over(number):  # else its evaluation is due
                     return
         if self.log_every is None:
             drawn.describe(self.meter_record())

@@ -37,6 +37,8 @@ class TableModule(nn.Module):
     """
 
     weight: Tensor
+    first_state: Tensor | None
+    second_state: Tensor | None
     steps: Tensor
     rates: Tensor
     errors: Tensor

@@ -83,7 +83,7 @@ class DeviceStep:
         held = (t for module in modules for t in (*module.parameters(), *module.buffers()))
         self.device = next((t.device for t in held), torch.device("cpu"))
         on_gpu = self.device.type == "cuda"
-        self.fused = [m for module in modules for m in module.modules() if updates_in_backward(m)]
+        self.fused: list[Any] = [m for module in modules for m in module.modules() if updates_in_backward(m)]
         for one in self.fused:
             one.loss_scale = 1.0  # an earlier training may have had a scaler
         self.optimizer = optimizer or _adam(modules, on_gpu)
