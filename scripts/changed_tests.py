@@ -58,7 +58,7 @@ def files_for(changed: Iterable[str], tests: dict[str, str]) -> list[str]:
             chosen.add(path)
         elif path.startswith("src/penstock/") and path.endswith(".py"):
             chosen.update([path, *_about(path, tests)])
-        elif re.fullmatch(r"(README|CONTRIBUTING|docs/[\w-]+)\.md", path):
+        elif re.fullmatch(r"(README|CONTRIBUTING|docs/(decisions/)?[\w-]+)\.md", path):
             chosen.update(_of_page(path))
         elif Path(path).name == "conftest.py" and path != "tests/conftest.py":
             chosen.update(test for test in tests if test.startswith(f"{Path(path).parent}/"))

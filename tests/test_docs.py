@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from penstock.cli import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *DECISIONS]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
 
@@ -73,6 +74,27 @@ def test_links_lead_somewhere(page: Path) -> None:
             headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
             anchors = {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
             assert anchor in anchors, f"{page.name} links to #{anchor} of {target}; headings: {sorted(anchors)}"
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda p: p.name)
+def test_decisions_are_short_records_in_the_site(page: Path) -> None:
+    text, house = page.read_text(), (ROOT / "docs" / "architecture.md").read_text()
+    title, *headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    assert headings == ["Context", "Decision", "Consequences"]
+    assert f"[{page.name[:3]}](decisions/{page.name}) | {title} |" in house
+    assert f"{title}: decisions/{page.name}\n" in (ROOT / "mkdocs.yml").read_text()
+    measured = re.findall(r"\d+(?:\.\d+)? (?:M\b|s\b|ms\b|µs\b|GB\b|times\b|rows/s)", text)
+    assert not measured, f"figures belong in docs/benchmarks.md: {measured}"
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    assert [page.name[:4] for page in DECISIONS] == [f"{number:03d}-" for number in range(1, len(DECISIONS) + 1)]
+
+
+def test_the_house_shows_the_rooms_there_are() -> None:
+    rooms = re.search(r"^## Rooms$(.*?)^## ", (ROOT / "docs" / "architecture.md").read_text(), re.M | re.S)[1]
+    there = {path.parent.name for path in (ROOT / "src" / "penstock").glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+)` \|", rooms, re.MULTILINE)) == there
 
 
 def test_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
