@@ -198,6 +198,7 @@ class TestDatasets:
         data = nvt.Dataset(paths, part_size=1)
         data.to_parquet(tmp_path / "out", output_files=2)
         assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+            "_manifest.json",
             "_schema.json",
             "part_0.parquet",
             "part_1.parquet",

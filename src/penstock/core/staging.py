@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from penstock.core.claims import Claim
-from penstock.core.durable import beside, make_folders, publish, remove, settle, sweep
+from penstock.core.durable import beside, is_leftover, make_folders, publish, remove, settle, sweep
 from penstock.core.errors import ArtefactError, OutputExistsError
 from penstock.core.saved_folder import MANIFEST
 
@@ -30,6 +30,9 @@ def staged(place: str | Path, overwrite: bool = False) -> Iterator[Path]:
         ArtefactError: nothing can be written there.
     """
     place = Path(place)
+    if is_leftover(place.name) and place.is_dir() and not any(place.iterdir()):
+        yield place  # somebody's staging: it is theirs to publish, together with the rest
+        return
     with working_folder(place, overwrite) as staging:
         yield staging
         publish([(staging, place)])

@@ -15,14 +15,15 @@ from penstock.core import progress
 from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
 from penstock.core.params import Int, OneOf, Real, check
 from penstock.core.schema import Schema
-from penstock.data import exchange, split, tasks, writer
+from penstock.data import exchange, manifest, split, tasks, writer
 from penstock.data.bad_lines import collecting
 from penstock.data.codecs import codec_named
 from penstock.data.described import merged, schema_beside
-from penstock.data.files import parse_bytes
+from penstock.data.files import is_remote, parse_bytes
 from penstock.data.finding import find, infer_format
 from penstock.data.formats import OpenOptions, format_named
 from penstock.data.formats.hive import hive_dtypes
+from penstock.data.formats.parquet import ParquetPartition
 from penstock.data.frames import open_frame
 from penstock.data.partition import (
     FramePartition,
@@ -80,7 +81,9 @@ class Dataset:
         size = parse_bytes(part_size)
         beside: Schema | None = None
         if _is_path(source):
+            manifest.settle_folder(source)
             files = find(source, storage_options)
+            manifest.check_files(source, files)
             beside = schema_beside(source, files, storage_options)
             dtypes = {**hive_dtypes(files[0], beside), **(dtypes or {})}
             options = OpenOptions(size, dtypes, names, separator, header, on_error, storage_options)
@@ -126,6 +129,21 @@ class Dataset:
                 known = list((engine or resolve()).map(tasks.count, self._parts))
             self._counts: list[int] = [int(n) for n in known if n is not None]
         return self._counts
+
+    def verify(self, engine: Any = None) -> int:
+        """Read every page of the local parquet files and check its checksum: the whole of what opening leaves out.
+
+        Args:
+            engine: where the files are read (see `penstock.engine`).
+
+        Returns:
+            How many files were checked.
+
+        Raises:
+            DataError: a page is damaged; the file and the row group are named.
+        """
+        paths = {p.path for p in self._parts if isinstance(p, ParquetPartition) and not is_remote(p.path)}
+        return sum(1 for _ in resolve(engine).map(manifest.verify_file, sorted(paths)))
 
     def iter_frames(self, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
         """The partitions one by one, as polars frames."""

@@ -24,6 +24,7 @@ from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines, collecting
 from penstock.data.files import filesystem, is_remote, local_path
 from penstock.data.formats.hive import HIVE_NULL, hive_names
+from penstock.data.manifest import entry_of, write_manifest
 from penstock.data.partition import Partition, named
 from penstock.engine import Engine
 from penstock.engine.base import groups
@@ -70,14 +71,16 @@ def write_parquet(
     runs = groups(len(parts), num_files or max(1, min(len(parts), 4 * engine.num_workers)))
     items = [(number, [parts[i] for i in run], run.start) for number, run in enumerate(runs)]
     body = schema.without(options.partition_by)
-    found, rows, files = BadLines(), 0, []
+    found, rows = BadLines(), 0
+    files: dict[str, dict[str, Any]] = {}
     with _target(path, overwrite, storage_options) as folder:
         write = partial(_write_run, folder=str(folder), schema=body, options=options)
         done = None if on_done is None else (lambda number: [on_done(i) for i in runs[number]])
-        for count, names, bad in engine.map(write, items, done):
+        for count, entries, bad in engine.map(write, items, done):
             rows += count
-            files += names
+            files |= entries
             found.add(bad)
+        write_manifest(folder, files)
         (folder / SCHEMA_FILE).write_text(schema.to_json())
     return WriteReport(path, rows, tuple(f"{path.rstrip('/')}/{name}" for name in files), found)
 
@@ -109,7 +112,7 @@ def _target(path: str, overwrite: bool, storage_options: dict[str, Any] | None):
 
 def _write_run(
     item: tuple[int, list[Partition], int], folder: str, schema: Schema, options: ParquetOptions
-) -> tuple[int, list[str], BadLines]:
+) -> tuple[int, dict[str, dict[str, Any]], BadLines]:
     """One output file (or one a hive partition) from some adjacent partitions, a row group at a time."""
     number, parts, first = item
     with collecting() as bad, _Files(Path(folder), number, schema, options) as files:
@@ -119,7 +122,7 @@ def _write_run(
                 order = np.random.default_rng([options.shuffle_seed, 1, first + offset]).permutation(frame.height)
                 frame = frame[order]
             files.write(frame)
-    return files.num_rows, files.names, bad
+    return files.num_rows, {name: entry_of(Path(folder, name)) for name in files.names}, bad
 
 
 class _Files:
@@ -173,7 +176,7 @@ class _Files:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.writers[name] = pq.ParquetWriter(
                 path, self.arrow, compression=self.options.compression, use_dictionary=self._repetitive(prefix),
-                write_statistics=False,
+                write_statistics=False, write_page_checksum=True,
             )  # fmt: skip
         return self.writers[name]
 

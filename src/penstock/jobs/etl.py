@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.core.artefact import check_free, staged
+from penstock.core.artefact import check_free, staged_together
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines
@@ -111,19 +110,18 @@ class EtlJob:
         fitted = None if self.apply is None else Workflow.load(self.apply, engine=self.engine)
         workflow = fitted or Workflow.from_recipe(self.recipe or {}, engine=self.engine)
         data = self._opened()
-        with ExitStack() as stack:
-            if fitted is None:
-                rows = workflow.fit_transform(data, show_progress=self.show_progress)
-            else:
-                rows = workflow.transform(data)
+        if fitted is None:
+            rows = workflow.fit_transform(data, show_progress=self.show_progress)
+        else:
+            rows = workflow.transform(data)
+        local = [p for p in (self.output, self.held_out_output, place) if p is not None and not is_remote(p)]
+        with staged_together([Path(local_path(p)) for p in local], self.overwrite) as folders:
+            staging: dict[str, Any] = dict(zip(local, folders, strict=True))
             if place is not None:
-                # Saved beside its place first; renamed into it when the block ends, after the data.
-                folder = stack.enter_context(staged(place, self.overwrite))
-                workflow.save(folder)
+                workflow.save(staging[place])
             if self.held_out is not None and self.held_out_output is not None:
-                folder = stack.enter_context(staged(self.held_out_output, self.overwrite))
-                self._write(workflow.transform(self.held_out), folder)
-            written = self._write(rows, self.output)
+                self._write(workflow.transform(self.held_out), staging.get(self.held_out_output, self.held_out_output))
+            written = self._write(rows, staging.get(self.output, self.output))
         bad = max(workflow.bad_lines, written.bad_lines, key=lambda found: found.count)
         seconds = time.perf_counter() - started
         return EtlResult(self.output, place, written.num_rows, len(written.files), seconds, bad, workflow)

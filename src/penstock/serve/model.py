@@ -179,9 +179,9 @@ def _filled(described: Mapping[str, Any], folder: SavedFolder, name: str, kind: 
     It is built without memory first: a description whose weights are not those in the file is refused before it can
     take any.
     """
-    weights, path = read_tensors(folder, name), folder.file(name)
     with torch.device("meta"):
         shapes = {key: tensor.shape for key, tensor in from_config(described).state_dict().items()}
+    weights, path = read_tensors(folder, name), folder.file(name)
     if shapes != {key: tensor.shape for key, tensor in weights.items()}:
         raise ArtefactError(f"{path} does not hold the weights of the {described.get('model')} that is described")
     module = from_config(described)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -139,15 +137,10 @@ class Job:
             raise OutputExistsError(
                 f"{place} is a folder; give a file name, or num_files > 1 for a folder of part files"
             )
-        artefact.check_free(place, self.overwrite)
-        folder = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.partial"
-        try:
-            folder.mkdir(parents=True)
+        with artefact.working_folder(place, self.overwrite) as folder:
             yield folder
             for file in sorted(folder.iterdir(), key=lambda f: f.name == place.name):  # the data last: it means "whole"
                 artefact.replace(file, place.parent / file.name)
-        finally:  # also on Ctrl-C: nothing half-written stays behind
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_file(path: Path, results: Iterator[tuple[int, tuple[Any, int]]], arrow: pa.Schema | None, drawn: Bar) -> int:

@@ -16,6 +16,7 @@ from penstock.core.errors import ParameterError
 from penstock.data.dataset import Dataset
 from penstock.data.files import is_remote, local_path
 from penstock.data.formats import format_of_name
+from penstock.data.manifest import MANIFEST_FILE, rename_files
 from penstock.data.partition import SlicedPartition
 
 _NUMBERED = re.compile(r"part[-_]\d+\.parquet")
@@ -57,6 +58,8 @@ def write(
     try:
         folder.mkdir()
         _write_named(data, folder, names, suffix, options)
+        (folder / MANIFEST_FILE).unlink()  # the data is not alone here: what is there is what is read
+        (place / MANIFEST_FILE).unlink(missing_ok=True)
         for file in _data_files(place):
             if _NUMBERED.fullmatch(file.name):
                 file.unlink()
@@ -73,8 +76,7 @@ def _write_named(
     data.to_parquet(folder, **options)
     files = sorted(folder.glob("part-*.parquet"))
     wanted = names if names is not None else [f"part_{i}{suffix or ''}" for i in range(len(files))]
-    for file, name in zip(files, wanted, strict=True):
-        file.replace(folder / name)
+    rename_files(folder, {file.name: name for file, name in zip(files, wanted, strict=True)})
 
 
 def _data_files(place: Path) -> list[Path]:
@@ -87,7 +89,7 @@ def _holds_only_data(place: Path) -> bool:
         return True
     data = set(_data_files(place))
     others = [file for file in place.iterdir() if file not in data and "=" not in file.name]
-    return [file.name for file in others] == [SCHEMA_FILE]
+    return SCHEMA_FILE in (names := {file.name for file in others}) and names <= {SCHEMA_FILE, MANIFEST_FILE}
 
 
 def by_file(data: Dataset) -> tuple[Dataset, list[str]]:
