@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,7 +96,38 @@ class Embeddings(Protocol):
         ...
 
 
-def is_on_host(embeddings: Any) -> bool:
+class TrainsInBackward(Protocol):
+    """What a step on the device asks of embeddings whose backward pass is the update of their rows."""
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a training step can run inside a captured CUDA graph."""
+        ...
+
+    @property
+    def loss_scale(self) -> float:
+        """What losses are multiplied by before `backward()`."""
+        ...
+
+    @loss_scale.setter
+    def loss_scale(self, scale: float | Tensor) -> None: ...
+
+    @property
+    def skipped(self) -> Tensor:
+        """How many updates of rows were left out because a gradient was not finite, on the device."""
+        ...
+
+    @property
+    def skipped_rows(self) -> int:
+        """The same on the host; waits for the device."""
+        ...
+
+    def check_ids(self) -> None:
+        """Raise what ids outside their tables have led to since the last call; waits for the device."""
+        ...
+
+
+def is_on_host(embeddings: object) -> TypeGuard[Embeddings]:
     """Whether look-ups run beside the step; a plain module that makes embeddings from ids runs inside it.
 
     >>> is_on_host(None)
@@ -105,6 +136,6 @@ def is_on_host(embeddings: Any) -> bool:
     return bool(getattr(embeddings, "on_host", False))
 
 
-def updates_in_backward(module: Any) -> bool:
+def updates_in_backward(module: object) -> TypeGuard[TrainsInBackward]:
     """Whether a module is embeddings whose backward pass is their update."""
     return bool(getattr(module, "updates_in_backward", False))

@@ -39,8 +39,9 @@ class SavedModel:
 
     workflow: Workflow | None  # without the labels
     model: Model
-    store: Any  # a Store opened for serving, EmbeddingTables, FrozenEmbeddings, or None
     labels: list[str]
+    store: Store | None = None  # opened for serving
+    tables: nn.Module | None = None  # in its place: embeddings on the model's device
     fitted: Workflow | None = None  # the workflow with its labels: for evaluation
 
 
@@ -48,7 +49,7 @@ def save_model(
     directory: str | Path,
     workflow: Workflow | None,
     model: nn.Module,
-    store: Embeddings | None,
+    embeddings: Embeddings | None,
     *,
     overwrite: bool = False,
 ) -> None:
@@ -67,13 +68,13 @@ def save_model(
         raise OutputExistsError(f"{place} holds a model already; pass overwrite=True to replace it")
     if workflow is not None:
         serving_workflow(workflow, model)  # what cannot be served is refused now, not by the service
-    tables = _tables(model, store)
+    tables = _tables(model, embeddings)
     place.mkdir(parents=True, exist_ok=True)
     with write_lock(place / "model"):
         name = None
-        if store is not None and is_on_host(store):
+        if is_on_host(embeddings):
             name = f"store-{uuid.uuid4().hex[:8]}"
-            store.save(place / name)
+            embeddings.save(place / name)
         try:
             _write(place, workflow, model, tables, name)
         except BaseException:
@@ -85,19 +86,20 @@ def save_model(
                 shutil.rmtree(old, ignore_errors=True)
 
 
-def _tables(model: Model, store: Any) -> tuple[dict[str, Any], Weights] | None:
+def _tables(model: Model, embeddings: Embeddings | None) -> tuple[dict[str, Any], Weights] | None:
     """The description and the weights of embeddings that are a module's."""
-    if store is None or is_on_host(store):
+    if embeddings is None or is_on_host(embeddings):
         return None
-    if not hasattr(store, "for_serving"):
+    if not hasattr(embeddings, "for_serving"):
         raise ParameterError(
-            f"a saved model holds a store or tables of penstock.embedding (they have for_serving), got {type(store)}"
+            "a saved model holds a store or tables of penstock.embedding (they have for_serving), "
+            f"got {type(embeddings)}"
         )
-    if strange := [name for name, dim in store.dims.items() if dim != model.embedding_dim]:
+    if strange := [name for name, dim in embeddings.dims.items() if dim != model.embedding_dim]:
         raise ParameterError(
-            f"the tables have dim={store.dims[strange[0]]}, the model embedding_dim={model.embedding_dim}"
+            f"the tables have dim={embeddings.dims[strange[0]]}, the model embedding_dim={model.embedding_dim}"
         )
-    return store.for_serving(model.schema.select(roles=Role.CATEGORICAL))
+    return embeddings.for_serving(model.schema.select(roles=Role.CATEGORICAL))
 
 
 def _weights(module: nn.Module) -> Weights:
@@ -152,14 +154,14 @@ def load_model(directory: str | Path, num_threads: int | None = None) -> SavedMo
 def _loaded(place: Path, folder: SavedFolder, num_threads: int | None) -> SavedModel:
     about = folder.json("model.json", _FIELDS)
     model = _filled(about["model"], folder, "model.safetensors", Model)
-    store: Any = None
+    store = tables = None
     if about["store"] is not None:
         store = _store(place, folder, about["store"], num_threads)
     elif about["tables"] is not None:
-        store = _filled(about["tables"], folder, "tables.safetensors", nn.Module)
+        tables = _filled(about["tables"], folder, "tables.safetensors", nn.Module)
     fitted = Workflow.load(folder.path / "workflow") if about["workflow"] else None
     workflow, labels = (None, []) if fitted is None else serving_workflow(fitted, model)
-    return SavedModel(workflow, model, store, labels, fitted)
+    return SavedModel(workflow, model, labels, store, tables, fitted)
 
 
 def _store(place: Path, folder: SavedFolder, named: Mapping[str, Any], num_threads: int | None) -> Store:

@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 import torch
-from torch import nn
 
 from penstock.core import artefact
 from penstock.core.batch import Ragged
@@ -20,7 +19,6 @@ from penstock.core.schema import ColumnSchema
 from penstock.data import Dataset
 from penstock.data.frames import to_polars
 from penstock.embedding.feed import FeedReader
-from penstock.embedding.protocol import is_on_host
 from penstock.etl.operator import Numbers
 from penstock.nn import Model
 from penstock.serve.model import load_model
@@ -80,14 +78,14 @@ class Predictor:
         self.saved = saved
         self.device = torch.device(device if device is not None else "cpu")
         self.model: Model = saved.model.to(self.device)
-        self.store: Any = saved.store.to(self.device) if isinstance(saved.store, nn.Module) else saved.store
+        self.store, self.tables = saved.store, None if saved.tables is None else saved.tables.to(self.device)
         self._feed: FeedReader | None = None
         if feed is not None:
-            if not is_on_host(self.store):
+            if self.store is None:
                 raise DataError(f"{directory} has no embedding store, so there is nothing that a feed could update")
-            self._feed = FeedReader(feed, saved.store)
+            self._feed = FeedReader(feed, self.store)
         self.fingerprint = artefact.checksum(self.directory / "model" / artefact.MANIFEST)[:16]
-        sizes = getattr(self.store, "known_ids", None)  # of tables whose other ids are zeros
+        sizes = getattr(self.tables, "known_ids", None)  # of tables whose other ids are zeros
         self.unknown = UnknownCategories(self.workflow, self.model, sizes)
         self._poll_seconds, self._polled = poll_seconds, -float("inf")
 
@@ -215,9 +213,9 @@ class Predictor:
             return torch.sigmoid(logits).float().cpu().numpy()
 
     def _embeddings(self, ids: Mapping[str, Any]) -> Any:
-        if not is_on_host(self.store):
+        if self.store is None:
             self.unknown.count(ids, None)
-            return {} if self.store is None else self.store({name: _tensors(value) for name, value in ids.items()})
+            return {} if self.tables is None else self.tables({name: _tensors(value) for name, value in ids.items()})
         found = self.store.lookup(ids, train=False)
         self.unknown.count(ids, found)
         if list(found) == self.model.categorical and not found.masks:  # as the model reads them: one tensor

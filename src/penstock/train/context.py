@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from penstock.core.errors import PenstockError
 from penstock.core.params import CALLABLE, NONE, Instance, Int, Real, Satisfies, check_all
-from penstock.embedding.protocol import Embeddings, is_on_host, updates_in_backward
+from penstock.embedding.protocol import Embeddings, updates_in_backward
 from penstock.train import distributed
 from penstock.train.batch import TrainBatch
-from penstock.train.feeder import Feeder, Source, check_columns
+from penstock.train.feeder import Feeder, Source, check_columns, module_on_device
 from penstock.train.gradients import Outcome, broken, dense_finite, dropped_counts, embedding_gradients
 from penstock.train.pipeline import Pipeline
 from penstock.train.timing import Timings
@@ -94,8 +94,8 @@ class TrainContext:
         self.loss = loss_fn or nn.functional.binary_cross_entropy_with_logits
         self.grad_scaler, self.autocast, self.scheduler = grad_scaler, autocast, scheduler
         self.exit_timeout = exit_timeout
-        module: Any = None if is_on_host(embeddings) else embeddings
-        self.tables: Any = None if module is None else module.to(self.device)
+        tables = module_on_device(embeddings)
+        self.tables = None if tables is None else tables.to(self.device)
         self.module = model.to(self.device)
         self.world = distributed.world_size()
         self.model = distributed.wrapped(self.module, self.device)

@@ -40,10 +40,9 @@ class Feeder:
     ) -> None:
         self.timings = timings or Timings()
         self.model, self.transfer, self.staleness = model, transfer, staleness
-        home: Any = embeddings
-        self.embeddings = home
+        self.embeddings: Any = embeddings
         self._on_host = is_on_host(embeddings)
-        self.dims: dict[str, int] = dict(home.dims) if self._on_host else {}
+        self.dims: dict[str, int] = dict(embeddings.dims) if is_on_host(embeddings) else {}
         # Whether the model can read packed embeddings as they lie: all as wide, in the model's order.
         self._same = len(set(self.dims.values())) == 1 and getattr(model, "categorical", None) == list(self.dims)
 
@@ -77,11 +76,10 @@ class Feeder:
         with self.timings.timed("lookup" if training else None):
             found = self.embeddings.lookup(batch.ids, train=training)
         batch.lookup = found if training else None
-        masks: Mapping[str, Any] = getattr(found, "masks", {})
-        packed: Any = getattr(found, "packed", None)
+        masks, packed = getattr(found, "masks", {}), getattr(found, "packed", None)
         batch.dims = {} if packed is None else {name: dim for name, dim in self.dims.items() if name not in masks}
         batch.leaves, batch.embeddings = {}, {}
-        if batch.dims and self._same and not masks:
+        if packed is not None and batch.dims and self._same and not masks:
             stacked = as_tensor(packed).view(len(packed), len(self.dims), -1)
             batch.leaves[""] = batch.embeddings = self._leaf(stacked, training)
             return batch
@@ -104,6 +102,22 @@ class Feeder:
             self.transfer.used_here(tensor)
 
 
+def module_on_device(embeddings: Source) -> nn.Module | None:
+    """The module that makes embeddings inside the step; None where there is none, or the host looks them up.
+
+    Raises:
+        ParameterError: the embeddings are neither on the host nor a module.
+    """
+    if embeddings is None or is_on_host(embeddings):
+        return None
+    if not isinstance(embeddings, nn.Module):
+        raise ParameterError(
+            f"embeddings that are not looked up on the host (on_host=False) must be a torch module, "
+            f"got {type(embeddings).__name__}"
+        )
+    return embeddings
+
+
 def check_columns(model: nn.Module, embeddings: Source) -> None:
     """Every category the model reads must have embeddings, of the width it expects."""
     wanted, dim = getattr(model, "categorical", None), getattr(model, "embedding_dim", None)
@@ -115,7 +129,7 @@ def check_columns(model: nn.Module, embeddings: Source) -> None:
         return
     if not is_on_host(embeddings):
         return
-    known: Mapping[str, int] = embeddings.dims  # type: ignore[assignment]
+    known: Mapping[str, int] = embeddings.dims
     for name in wanted:
         if name not in known:
             hint = suggest(name, known, "slots")

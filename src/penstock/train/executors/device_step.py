@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from penstock.core.errors import ParameterError
 from penstock.core.params import BOOL, CALLABLE, NONE, Instance, check_all
-from penstock.embedding.protocol import updates_in_backward
+from penstock.embedding.protocol import TrainsInBackward, updates_in_backward
 from penstock.metrics import Meter
 from penstock.train.batch import copied, floats, tensors_of
 from penstock.train.gradients import dense_finite
@@ -83,9 +83,9 @@ class DeviceStep:
         held = (t for module in modules for t in (*module.parameters(), *module.buffers()))
         self.device = next((t.device for t in held), torch.device("cpu"))
         on_gpu = self.device.type == "cuda"
-        self.fused: list[Any] = [m for module in modules for m in module.modules() if updates_in_backward(m)]
-        for one in self.fused:
-            one.loss_scale = 1.0  # an earlier training may have had a scaler
+        self.fused: list[TrainsInBackward] = [m for one in modules for m in one.modules() if updates_in_backward(m)]
+        for tables_inside in self.fused:
+            tables_inside.loss_scale = 1.0  # an earlier training may have had a scaler
         self.optimizer = optimizer or _adam(modules, on_gpu)
         self.loss_fn = loss_fn or nn.functional.binary_cross_entropy_with_logits
         self._compile = on_gpu if compile is None else compile
