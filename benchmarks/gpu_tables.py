@@ -1,0 +1,160 @@
+"""Tables on one GPU at every shape: python benchmarks/gpu_tables.py [--shapes one/128/65536 …] [--rounds 4]
+
+Claims `gpu/tables, SHAPE`: milliseconds of a look-up and its backward pass (row-wise Adagrad on 26 tables, float32
+gradients), captured in a CUDA graph, beside FBGEMM's CUDA tables where `fbgemm_gpu` is installed, in turns, the best of
+several rounds. `limit` is the least that the memory allows: what must be read and written over 4.8 TB/s. A shape is
+`KIND/DIM/BATCH`: `one` id a row, `lists` as in MLPerf's DLRM-dcnv2 (214 ids a row), `eager` is `one` without a graph,
+`narrow` is `one` with bfloat16 weights. Ids are log-uniform; tables are those of the Criteo data, cut at 4 M rows where
+dims go beyond 128.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from criteo_model import SIZES
+from harness import Claim, report
+
+HOTS = [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1]  # MLPerf's, ids a row
+BYTES_PER_SECOND = 4.8e12  # an H200's memory, by its data sheet
+SHAPES = [
+    "one/16/400000", "one/16/65536", "one/16/8192", "eager/16/65536", "one/32/65536", "one/64/65536", "one/96/65536",
+    "one/128/65536", "one/128/8192", "narrow/128/65536", "one/256/65536", "lists/128/65536", "lists/128/8192",
+]  # fmt: skip
+
+
+class Shape:
+    """One shape's ids, drawn once, and the gradient of its output."""
+
+    def __init__(self, torch, name: str) -> None:
+        kind, dim, rows = name.split("/")
+        self.name, self.kind, self.dim, self.rows = name, kind, int(dim), int(rows)
+        self.sizes = SIZES if self.dim <= 128 else [min(size, 4_000_000) for size in SIZES]
+        self.hots = HOTS if kind == "lists" else [1] * len(SIZES)
+        torch.manual_seed(0)
+        self.columns = []
+        for size, hot in zip(self.sizes, self.hots, strict=True):
+            drawn = torch.rand(self.rows * hot, device="cuda", dtype=torch.float64)
+            self.columns.append((float(size) ** drawn - 1).long().clamp_(0, size - 1).int())
+        self.gradient = torch.randn(self.rows, len(SIZES) * self.dim, device="cuda") * 1e-4
+
+    def limit(self, torch) -> float:
+        """Milliseconds: each row looked up is read, the output written, the gradient read, touched rows read again and
+        written. Rows that stay in the cache are counted once."""
+        distinct = sum(len(column.unique()) for column in self.columns)
+        width = 2 if self.kind == "narrow" else 4
+        moved = 3 * distinct * self.dim * width + 2 * self.gradient.numel() * 4 + 4 * sum(map(len, self.columns))
+        return moved / BYTES_PER_SECOND * 1e3
+
+
+def penstock_run(torch, shape: Shape) -> Callable[[], object]:
+    from penstock.embedding import FusedEmbeddings
+
+    tables = FusedEmbeddings(
+        {f"c{i}": size for i, size in enumerate(shape.sizes)}, shape.dim, lr=0.01, output="concat", device="cuda",
+        dtype="bfloat16" if shape.kind == "narrow" else "float32",
+    )  # fmt: skip
+    ids: object
+    if shape.kind == "lists":
+        ids = {}
+        for i, (column, hot) in enumerate(zip(shape.columns, shape.hots, strict=True)):
+            ends = torch.arange(0, shape.rows * hot + 1, hot, device="cuda", dtype=torch.int32)
+            ids[f"c{i}"] = (column, ends) if hot > 1 else column
+    else:
+        ids = torch.stack(shape.columns).t()
+    return lambda: tables(ids).backward(shape.gradient)
+
+
+def fbgemm_run(torch, shape: Shape) -> Callable[[], object] | None:
+    try:
+        from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
+        from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
+            BoundsCheckMode,
+            EmbeddingLocation,
+            PoolingMode,
+        )
+        from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+            ComputeDevice,
+            SplitTableBatchedEmbeddingBagsCodegen,
+        )
+    except (ImportError, OSError):
+        return None
+    places = [(size, shape.dim, EmbeddingLocation.DEVICE, ComputeDevice.CUDA) for size in shape.sizes]
+    precision = SparseType.BF16 if shape.kind == "narrow" else SparseType.FP32
+    tables = SplitTableBatchedEmbeddingBagsCodegen(
+        places, optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD, learning_rate=0.01, eps=1e-8,
+        weights_precision=precision, output_dtype=SparseType.FP32, pooling_mode=PoolingMode.SUM,
+        bounds_check_mode=BoundsCheckMode.NONE, device=torch.device("cuda"),
+    )  # fmt: skip
+    for weight in tables.split_embedding_weights():
+        weight.uniform_(-0.01, 0.01)
+    lengths = torch.tensor([hot for hot in shape.hots for _ in range(shape.rows)], dtype=torch.int32)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).int().cuda()
+    values = torch.cat(shape.columns)
+    return lambda: tables(values, offsets).backward(shape.gradient)
+
+
+def captured(torch, run: Callable[[], object]) -> Callable[[], object]:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(4):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def milliseconds(torch, run: Callable[[], object], count: int) -> float:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    begin.record()
+    for _ in range(count):
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / count
+
+
+def measure(torch, name: str, rounds: int, count: int) -> Claim:
+    shape = Shape(torch, name)
+    found = {"penstock": penstock_run(torch, shape), "fbgemm_cuda": fbgemm_run(torch, shape)}
+    runs = {peer: run for peer, run in found.items() if run is not None}
+    if shape.kind != "eager":
+        runs = {peer: captured(torch, run) for peer, run in runs.items()}
+    best: dict[str, float] = {}
+    for number in range(rounds + 1):
+        for peer, run in runs.items():
+            took = milliseconds(torch, run, count)
+            if number:  # the first round warms up
+                best[peer] = min(best.get(peer, took), took)
+    peers = {"fbgemm_cuda": best.get("fbgemm_cuda"), "limit": shape.limit(torch)}
+    return Claim(f"gpu/tables, {name}", "ms", best["penstock"], peers, higher_is_better=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="+", default=SHAPES)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--count", type=int, default=20)
+    options = parser.parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        print("benchmarks/gpu_tables.py needs a CUDA device; there is none here")
+        sys.exit(0)
+    claims = []
+    for name in options.shapes:
+        claims.append(measure(torch, name, options.rounds, options.count))
+        torch.cuda.empty_cache()
+    if any(claim.peers["fbgemm_cuda"] is None for claim in claims):
+        print("fbgemm_gpu is not installed here, so its figures are missing: pip install fbgemm-gpu")
+    report("Tables on the GPU, look-up and backward pass", claims)
+
+
+if __name__ == "__main__":
+    main()
