@@ -72,7 +72,9 @@ def test_other_paths_hosts_and_methods_are_refused(recorder: RunRecorder) -> Non
         assert get(view, "/", host=f"localhost:{view.port}")[0] == 200
         assert get(view, "/", host="[::1]:80")[0] == 200
         assert get(view, "/", method="POST")[0] == 501
-        assert len(changes(view, "nonsense")["sections"]) == 8
+        for since in ("nonsense", "--5", "-", "1" * 5_000, "%D9%A3", "", "1.5"):
+            assert get(view, f"/changes?since={since}")[0] == (200 if since == "" else 400), since
+        assert get(view, "http://[/")[0] == 400
 
 
 def test_a_page_that_cannot_be_made_says_why(recorder: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:

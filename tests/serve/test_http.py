@@ -16,10 +16,11 @@ import pytest
 from penstock.core.errors import PenstockError
 from penstock.embedding import FeedWriter
 from penstock.serve import Predictor, save_model
-from penstock.serve.http import HttpServer, Limits, requests
+from penstock.serve.http import HttpServer, Limits
 from penstock.serve.http.page import front_page
 
 JSON = {"Content-Type": "application/json"}
+HEAD = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def same(found, expected) -> bool:
@@ -278,8 +279,7 @@ def test_too_many_rows(client, rows) -> None:
 
 def test_a_body_that_is_too_large_is_not_read(server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as line:
-        head = "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-        line.sendall(f"{head}Content-Length: 1000000000\r\n\r\n".encode())  # and not one byte of it
+        line.sendall(f"{HEAD}Content-Length: 1000000000\r\n\r\n".encode())  # and not one byte of it
         answer = line.recv(4096)
         assert answer.startswith(b"HTTP/1.1 413 ") and b"100,000 bytes" in answer and b"connection: close" in answer
     for body in (b"x" * 3_000_000, iter([b"x" * 60_000] * 20)):  # with its length, and in chunks without
@@ -287,12 +287,17 @@ def test_a_body_that_is_too_large_is_not_read(server) -> None:
         assert "larger than the 100,000 bytes" in error["message"]
 
 
-def test_a_body_that_never_comes(server, client, rows, offline, monkeypatch) -> None:
-    monkeypatch.setattr(requests, "READ_SECONDS", 0.2)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
-        head = "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
+def test_a_body_that_never_comes(place, rows, offline) -> None:
+    limits = Limits(body_seconds=0.2)
+    with (
+        HttpServer(place, port=0, limits=limits) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=10) as line,
+    ):
+        head = (
+            "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
+        )
         line.sendall(head.encode() + b'{"rows"')
-        assert same(client.scores(rows[:1]), offline[:1])  # nobody else waits for it
+        assert same(Client(server).scores(rows[:1]), offline[:1])  # nobody else waits for it
         answer = line.recv(4096)
         assert answer.startswith(b"HTTP/1.1 408 ") and b"did not arrive within" in answer
 
@@ -300,7 +305,7 @@ def test_a_body_that_never_comes(server, client, rows, offline, monkeypatch) -> 
 def test_a_client_that_hangs_up_is_dropped_and_others_are_answered(server, client, rows, offline) -> None:
     dropped = client.metric("penstock_requests_dropped_total")
     body = json.dumps({"rows": rows[:7]}).encode()
-    head = f"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"{HEAD}Content-Length: {len(body)}\r\n\r\n"
     with Gate(server) as gate, ThreadPoolExecutor(2) as pool:
         first = pool.submit(Client(server).scores, rows[:1])
         assert gate.entered.wait(10)

@@ -23,6 +23,11 @@ def serve(
     max_rows: Annotated[int, typer.Option(min=1, help="Rows in one request; more are answered 413.")] = 1000,
     max_body: Annotated[str, typer.Option(help="Bytes of one request; more are answered 413.")] = "4MB",
     max_queue: Annotated[int, typer.Option(min=1, help="Rows that may wait; beyond them, 503.")] = 4096,
+    max_connections: Annotated[int, typer.Option(min=1, help="Connections that may be open.")] = 1000,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name that requests may ask for; repeat it, or * for any."),
+    ] = None,
     feed: Annotated[
         str | None, typer.Option(metavar="DIR", help="Follow the embeddings published here.", show_default="none")
     ] = None,
@@ -33,10 +38,10 @@ def serve(
     """Answer HTTP requests with predictions, until Ctrl-C or SIGTERM."""
     from penstock.serve.http import HttpServer, Limits
 
-    limits = Limits(max_batch, max_wait_ms, max_rows, max_body, max_queue)
+    limits = Limits(max_batch, max_wait_ms, max_rows, max_body, max_queue, max_connections=max_connections)
     server = HttpServer(
         model, host=host, port=port, limits=limits, feed=feed, poll_seconds=poll_seconds, device=device,
-        log_requests=log_requests,
+        log_requests=log_requests, allowed_hosts=allow_host or (),
     )  # fmt: skip
     predictor = server.service.predictor
     print(

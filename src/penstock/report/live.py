@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
+import re
 import socket
 import threading
 import time
@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 from urllib.parse import parse_qs, urlsplit
 
 from penstock.core.errors import PenstockError
+from penstock.core.hosts import host_of, is_loopback
 from penstock.core.params import STR, Int, check_all
 from penstock.core.runtime.threads import start_thread
 from penstock.report.html import render, render_parts
@@ -21,6 +22,7 @@ from penstock.report.markup import Markup
 _FRESH = 0.5  # seconds for which a rendering is good while the run goes on
 _READER_IS_THERE = 5.0  # seconds since a page last asked
 _PATIENCE = 3.0  # seconds that the end of a run waits for such a page to hear of it
+_STATE = re.compile(r"-?[0-9]{1,18}").fullmatch
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 
@@ -153,7 +155,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, view: LiveView) -> None:
         self.view = view
-        self.loopback = _is_loopback(view.host)
+        self.loopback = is_loopback(view.host)
         self.address_family = socket.AF_INET6 if ":" in view.host else socket.AF_INET
         super().__init__((view.host, view.port), _Handler)
 
@@ -175,15 +177,21 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(*answer)
 
     def _content(self) -> tuple[int, str, str]:
-        view, asked = self.server.view, urlsplit(self.path)
-        if self.server.loopback and not _is_loopback(_host_of(self.headers.get("Host", ""))):
+        view = self.server.view
+        try:
+            asked = urlsplit(self.path)
+        except ValueError:
+            return 400, "text/plain", "the address cannot be read; the page is at /"
+        if self.server.loopback and not is_loopback(host_of(self.headers.get("Host", ""))):
             # A page from elsewhere whose name was made to point here must not read the run.
             return 403, "text/plain", "this page is for the machine it runs on"
         if asked.path == "/":
             return 200, "text/html", view.page()
         if asked.path == "/changes":
             since = parse_qs(asked.query).get("since", ["-1"])[0]
-            news = view.changes(int(since) if since.lstrip("-").isdecimal() else -1)
+            if _STATE(since) is None:
+                return 400, "text/plain", "since must be the number of a state: a whole number of up to 18 digits"
+            news = view.changes(int(since))
             self._told = news["state"]
             return 200, "application/json", json.dumps(news)
         if asked.path == "/report.json":
@@ -203,21 +211,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """The terminal belongs to the run."""
-
-
-def _host_of(header: str) -> str:
-    """The host of a Host header, without its port.
-
-    >>> _host_of("localhost:8000"), _host_of("[::1]:8000")
-    ('localhost', '::1')
-    """
-    return header.partition("]")[0][1:] if header.startswith("[") else header.partition(":")[0]
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

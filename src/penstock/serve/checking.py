@@ -7,6 +7,7 @@ import datetime
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from penstock.core.dtypes import FLOATS, INTEGERS, to_numpy
 from penstock.core.errors import DataError, suggest
 from penstock.core.schema import ColumnSchema, Role, Schema
 
+_PREFIXES = ("x", "X")  # of 0x
+_ITEMS_SHOWN = 20  # of a list, in an error message
+_NAMES_SHOWN = 100  # of a row's fields, where one is missing
 Convert = Callable[[Any], Any]  # a JSON value to what the workflow reads; ValueError or TypeError where it is none
 
 
@@ -81,7 +85,8 @@ class RowChecker:
             return RowError(f"a row is an object with a value for each column, got {_shown(row)}", number)
         for name, convert, wanted in self._columns:
             if name not in row:
-                return RowError(f"is missing{suggest(name, list(row), 'fields given')}; send null", number, name)
+                given = [field[:60] for field in islice(row, _NAMES_SHOWN)]
+                return RowError(f"is missing{suggest(name, given, 'fields given')}; send null", number, name)
             try:
                 convert(row[name])
             except (TypeError, ValueError, OverflowError):
@@ -141,6 +146,8 @@ def _integer(low: int, high: int, nullable: bool) -> Convert:
 def _hexadecimal(high: int, nullable: bool) -> Convert:
     def convert(value: Any) -> int | None:
         if type(value) is str:
+            if not (value.isalnum() and value.isascii()) or value[1:2] in _PREFIXES:
+                raise ValueError  # int() takes signs, spaces, underscores, 0x and the digits of other scripts as well
             value = int(value, 16)
         elif value is None and nullable:
             return None
@@ -175,6 +182,8 @@ def _parsed(parse: Convert, nullable: bool) -> Convert:
 def _text(value: Any) -> str:
     if type(value) is not str:
         raise TypeError
+    if not value.isascii():
+        value.encode()  # half a surrogate pair, which JSON can spell, is no text
     return value
 
 
@@ -211,7 +220,12 @@ def _shown(value: Any) -> str:
     """A value in an error message, as JSON writes it, short."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN or infinity, which JSON does not have; send null for a missing value"
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, (list, dict)) and len(value) > _ITEMS_SHOWN:
+        return f"a list of {len(value):,}" if isinstance(value, list) else f"an object with {len(value):,} fields"
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except RecursionError:
+        text = "a value that is nested too deeply"
     return text if len(text) <= 60 else text[:59] + "…"
 
 

@@ -5,7 +5,7 @@
 """
 
 from penstock.serve.http.app import Service
-from penstock.serve.http.requests import Limits
+from penstock.serve.http.limits import Limits
 from penstock.serve.http.server import HttpServer
 
 __all__ = ["HttpServer", "Limits", "Service"]

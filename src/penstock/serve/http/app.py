@@ -5,8 +5,10 @@ FastAPI carries the pages. Predictions skip its routing, which takes longer than
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,21 +19,23 @@ import numpy as np
 
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
-from penstock.serve.batching import Batcher, ClientGoneError, QueueFullError
+from penstock.core.hosts import AllowedHosts
+from penstock.serve.batching import Batcher, ClientGoneError, QueueFullError, Rows
 from penstock.serve.checking import RowChecker, RowError
 from penstock.serve.following import Follower
+from penstock.serve.http.bodies import Bodies
+from penstock.serve.http.limits import Limits
 from penstock.serve.http.page import front_page
+from penstock.serve.http.parsing import AT_ONCE, parse_rows
 from penstock.serve.http.requests import (
-    Limits,
+    Message,
     Receive,
     RefusedError,
     Scope,
     Send,
     has_hung_up,
-    read_body,
     refuse,
     respond,
-    rows_of,
 )
 from penstock.serve.predictor import Predictor
 
@@ -43,6 +47,9 @@ from starlette.exceptions import HTTPException  # noqa: E402
 
 from penstock.serve.http.metrics import Metrics  # noqa: E402
 
+log = logging.getLogger("penstock.serve")
+_FAILED = "the service failed on this request; its log says why"
+
 
 class Service:
     """Answers HTTP requests with a predictor's probabilities; an ASGI application for any server.
@@ -51,22 +58,31 @@ class Service:
         predictor: opened with `feed=` to follow one. The service uses it alone and closes it at the end.
         limits: of requests and batches.
         poll_seconds: how often the feed is looked at.
+        hosts: the names it may be asked under; None where whoever runs it sees to that.
     """
 
-    def __init__(self, predictor: Predictor, limits: Limits | None = None, poll_seconds: float = 1.0) -> None:
-        self.predictor, self.limits = predictor, limits or Limits()
+    def __init__(
+        self,
+        predictor: Predictor,
+        limits: Limits | None = None,
+        poll_seconds: float = 1.0,
+        hosts: AllowedHosts | None = None,
+    ) -> None:
+        self.predictor, self.limits, self.hosts = predictor, limits or Limits(), hosts
         schema = predictor.workflow.input_schema if predictor.workflow is not None else predictor.model.schema
         self.checker = RowChecker(schema, as_features=predictor.workflow is None)
         self.batcher = Batcher(
             predictor.predict, max_batch=self.limits.max_batch, max_wait=self.limits.max_wait_ms / 1000,
             max_queue=self.limits.max_queue, observe=lambda rows: self.metrics.predicted(rows),
         )  # fmt: skip
-        self.metrics = Metrics(predictor, self.batcher)
+        self.bodies = Bodies(self.limits)
+        self._parsing = asyncio.Semaphore(1)  # long bodies one by one: each takes time from everybody else
+        self.metrics = Metrics(predictor, self.batcher, self.bodies)
         self.follower = None
         if predictor.follows_feed:
             self.follower = Follower(predictor, poll_seconds, lambda packets: self.metrics.followed(packets))
         self.since, self.ready = time.time(), False
-        self._most_bytes = self.limits.body_bytes
+        self._row_bytes = self.limits.row_bytes
         self.pages = _pages(self)
         self._warm_up()
 
@@ -79,8 +95,14 @@ class Service:
         self.predictor.unknown.counts[:] = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == "/predict" and scope["method"] == "POST":
-            await self.predict(scope, receive, send)
+        if scope["type"] == "http":
+            if self.hosts is not None and (refusal := _wrong_host(scope, self.hosts)) is not None:
+                await refuse(send, receive, refusal)
+                self.metrics.refused(refusal.status)
+            elif scope["path"] == "/predict" and scope["method"] == "POST":
+                await self.predict(scope, receive, send)
+            else:
+                await self._page(scope, receive, send)
         else:
             await self.pages(scope, receive, send)
 
@@ -90,19 +112,29 @@ class Service:
         """`{"rows": […]}` in, `{"probabilities": […], …}` out."""
         since = time.perf_counter()
         try:
-            with self.batcher.arriving():
-                body = await read_body(scope, receive, self._most_bytes)
-            rows = self.checker(rows_of(body, self.limits.max_rows))
+            rows = await self._rows(scope, receive)
             scores = await self.batcher.submit(rows, lambda: has_hung_up(receive)) if rows else np.empty(0)
+            answer = self._answer(scores)
         except ClientGoneError:
             return
         except Exception as error:
             refusal = _refusal(error)
-            await refuse(send, receive, refusal)
             self.metrics.answered(refusal.status, time.perf_counter() - since)
+            await refuse(send, receive, refusal)
             return
-        await respond(send, 200, self._answer(scores))
+        await respond(send, 200, answer)
         self.metrics.answered(200, time.perf_counter() - since)
+
+    async def _rows(self, scope: Scope, receive: Receive) -> Rows:
+        """The rows of a request, checked: a few at once, many on a thread, so that nobody waits for them."""
+        async with self.bodies.reading(scope, receive, self.batcher.arriving()) as body:
+            if len(body) <= AT_ONCE:
+                return self._parsed(body)
+            async with self._parsing:
+                return await asyncio.to_thread(self._parsed, body)
+
+    def _parsed(self, body: bytes) -> Rows:
+        return self.checker(parse_rows(body, self.limits.max_rows, self._row_bytes))
 
     def _answer(self, scores: np.ndarray) -> bytes:
         """Every float32 in full: read back, it has the same bits."""
@@ -111,6 +143,23 @@ class Service:
         return f'{{"probabilities": {listed}, "model": "{self.predictor.fingerprint}", "packet": {packet}}}'.encode()
 
     # What the pages show.
+
+    async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Any other page; one that fails is counted, and said as the other errors are."""
+        since, begun = time.perf_counter(), False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.pages(scope, receive, noted)
+        except Exception:
+            log.exception("%s failed", scope["path"])
+            self.metrics.answered(500, time.perf_counter() - since)
+            if not begun:
+                await refuse(send, receive, RefusedError(500, _FAILED))
 
     def health(self) -> dict[str, Any]:
         """Whether it is live and ready, which model it serves, and where in the feed it is."""
@@ -171,7 +220,21 @@ def _refusal(error: Exception) -> RefusedError:
         return RefusedError(400, str(error), error.row, error.field)
     if isinstance(error, QueueFullError):
         return RefusedError(503, str(error))
-    return RefusedError(500, "the service failed on this request; its log says why")
+    if not isinstance(error, PenstockError):
+        log.error("a request failed", exc_info=error)
+    return RefusedError(500, _FAILED)
+
+
+def _wrong_host(scope: Scope, hosts: AllowedHosts) -> RefusedError | None:
+    """What a request is told whose Host header does not name this service."""
+    given = [value for name, value in scope["headers"] if name == b"host"]
+    if len(given) > 1 or (not given and scope.get("http_version") != "1.0"):
+        return RefusedError(400, "a request must have one Host header", closes=True)
+    if not given or hosts.allow(given[0].decode("latin-1")):
+        return None
+    shown = given[0][:80].decode("latin-1")
+    message = f"this service does not answer to the host {shown!r}; start it with --allow-host NAME for further names"
+    return RefusedError(421, message, closes=True)
 
 
 def _pages(service: Service) -> FastAPI:

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily  # noqa: E402
 from prometheus_client.exposition import CONTENT_TYPE_LATEST  # noqa: E402
 
 from penstock.serve.batching import Batcher  # noqa: E402
+from penstock.serve.http.bodies import Bodies  # noqa: E402
 from penstock.serve.predictor import Predictor  # noqa: E402
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -25,7 +26,7 @@ class Metrics:
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, predictor: Predictor, batcher: Batcher) -> None:
+    def __init__(self, predictor: Predictor, batcher: Batcher, bodies: Bodies) -> None:
         self.registry = CollectorRegistry()
         mine: dict[str, Any] = {"registry": self.registry}
         self._requests = Counter("penstock_requests", "Predictions asked for, by HTTP status.", ["status"], **mine)
@@ -35,6 +36,11 @@ class Metrics:
         self._packets = Counter("penstock_feed_packets", "Packets of the feed applied.", **mine)
         self._gauge("penstock_queue_rows", "Rows waiting to be predicted.", lambda: batcher.queued_rows)
         self._gauge("penstock_feed_packet", "The last packet of the feed that was applied.", lambda: predictor.packet)
+        self._gauge("penstock_body_bytes", "Bytes of long requests that are being read.", lambda: bodies.held)
+        self._refused = Counter(
+            "penstock_refused", "Connections and requests refused before they were looked at, by HTTP status.",
+            ["status"], **mine,
+        )  # fmt: skip
         model = Gauge("penstock_model_info", "The model that is served.", ["fingerprint"], **mine)
         model.labels(predictor.fingerprint).set(1)
         self.registry.register(_Counts(predictor, batcher))
@@ -49,6 +55,10 @@ class Metrics:
             self._by_status[status] = self._requests.labels(str(status))
         self._by_status[status].inc()
         self._seconds.observe(seconds)
+
+    def refused(self, status: int) -> None:
+        """A connection or request was turned away: too many, too large, too slow, or meant for another host."""
+        self._refused.labels(str(status)).inc()
 
     def predicted(self, rows: int) -> None:
         """A batch was predicted."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import ipaddress
 import socket
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
+from penstock.core.hosts import AllowedHosts, is_loopback
 from penstock.core.params import STR, Int, Real, check_all
 from penstock.core.runtime.threads import new_thread
 from penstock.serve.devices import named_device
-from penstock.serve.http.requests import Limits
+from penstock.serve.http.limits import Limits
 from penstock.serve.model import model_in
 from penstock.serve.predictor import Predictor
 
@@ -46,6 +46,8 @@ class HttpServer:
         poll_seconds: how often to look for packets.
         device: where the model runs: cpu, cuda, cuda:1.
         log_requests: log a line for each request.
+        allowed_hosts: names that requests may ask for beside loopback ones and `host`: what a proxy passes on as the
+            Host header; `"*"` takes any.
 
     >>> import json, tempfile, urllib.request
     >>> import penstock as ps
@@ -77,13 +79,14 @@ class HttpServer:
         poll_seconds: float = 1.0,
         device: str = "cpu",
         log_requests: bool = False,
+        allowed_hosts: Sequence[str] = (),
     ) -> None:
         given = {"host": host, "port": port, "poll_seconds": poll_seconds}
         check_all(given, {"host": STR, "port": Int(0, 65535), "poll_seconds": Real(min=0.01)}, "HttpServer")
         self._socket = _bound(host, port)  # first: a port that is taken is known before a large model is loaded
         try:
             predictor = Predictor(model_in(directory), feed=feed, device=named_device(device))
-            self.service = Service(predictor, limits, poll_seconds)
+            self.service = Service(predictor, limits, poll_seconds, AllowedHosts(host, allowed_hosts))
         except BaseException:
             self._socket.close()
             raise
@@ -94,7 +97,7 @@ class HttpServer:
         )  # fmt: skip
         self._server = _Server(config)
         self._thread = new_thread("serve", self._serve)
-        if not _is_loopback(host):
+        if not is_loopback(host):
             warnings.warn(
                 f"listening on {host}, not only on this machine: whoever reaches port {self.port} can ask for "
                 f"predictions, without a password and unencrypted; put a proxy in front, or use --host 127.0.0.1",
@@ -182,10 +185,3 @@ def _bound(host: str, port: int) -> socket.socket:
             ) from error
         raise PenstockError(f"cannot listen on port {port} of {host}: {error.strerror}") from error
     return bound
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
