@@ -151,7 +151,8 @@ def with_wrk_client(port: int, body: Path, connections: int, seconds: float) -> 
 def with_own_client(port: int, body: Path, connections: int, seconds: float) -> tuple[int, float, float, float]:
     content = body.read_bytes()
     head = (
-        f"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n"
     )
     request, times = head.encode() + content, []
 

@@ -41,7 +41,8 @@ def test_it_serves_until_it_is_told_to_stop_and_finishes_what_is_under_way(place
             scores = np.array(json.load(answer)["probabilities"], np.float32)
             np.testing.assert_array_equal(scores, offline.predict(rows))
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=20) as line:
-            head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+            head = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
+            head += f"\r\nContent-Length: {len(body)}"
             line.sendall(f"{head}\r\nExpect: 100-continue\r\n\r\n".encode())
             assert line.recv(100).startswith(b"HTTP/1.1 100 ")  # the service is reading this request
             process.send_signal(how)
