@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class PenstockError(Exception):
@@ -38,7 +39,7 @@ class ColumnNotFoundError(SchemaError, KeyError):
     def __str__(self) -> str:  # KeyError would print the repr of the message
         return str(self.args[0])
 
-    def __reduce__(self) -> tuple:  # crosses process boundaries with its parts
+    def __reduce__(self) -> tuple[Any, ...]:  # crosses process boundaries with its parts
         return type(self), (self.name, self.known, self.where)
 
 
@@ -69,7 +70,7 @@ class ConversionError(DataError):
         place = f", row {row}" * (row is not None) + f" of {where}" * (where is not None)
         super().__init__(f"column {column!r}{place}: {_shortened(value)} is no {dtype} ({reason})")
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.value, self.dtype, self.reason, self.column, self.row, self.where)
 
 
@@ -100,7 +101,7 @@ class MissingExtraError(PenstockError, ImportError):
         self.module, self.extra = module, extra
         super().__init__(f"{module} is not installed; run: pip install 'penstock[{extra}]'")
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.module, self.extra)
 
 

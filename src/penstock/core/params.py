@@ -64,7 +64,7 @@ class Real(Constraint):
 
 @dataclass(frozen=True)
 class OneOf(Constraint):
-    values: tuple
+    values: tuple[Any, ...]
 
     def accepts(self, value: Any) -> bool:
         return any(type(value) is type(v) and value == v for v in self.values)

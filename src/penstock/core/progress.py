@@ -5,6 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, Task, TaskID
+    from rich.text import Text
 
 
 class Bar:
@@ -21,7 +26,7 @@ class Bar:
 
 
 class _RichBar(Bar):
-    def __init__(self, progress, task) -> None:
+    def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress, self._task = progress, task
 
     def advance(self, amount: float = 1) -> None:
@@ -52,7 +57,7 @@ def bar(description: str, total: float | None = None, unit: str = "rows", show: 
     is_wide = console.width >= 100
 
     class Rate(ProgressColumn):
-        def render(self, task):
+        def render(self, task: Task) -> Text:
             rate = task.finished_speed or task.speed
             count = f"{_short(task.completed)} {unit}"
             return Text(f"{count}, {_short(rate)} {unit}/s" if rate and is_wide else count)

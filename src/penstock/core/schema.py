@@ -85,7 +85,7 @@ class ColumnSchema:
     def __hash__(self) -> int:
         return hash((self.name, self.dtype, self.role, self.is_list, self.cardinality, self.tags))
 
-    def __reduce__(self) -> tuple:  # mappingproxy does not pickle
+    def __reduce__(self) -> tuple[Any, ...]:  # mappingproxy does not pickle
         return _column_from_dict, (self.to_dict(),)
 
 

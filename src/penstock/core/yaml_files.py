@@ -56,4 +56,4 @@ def write_yaml(data: Mapping[str, Any]) -> str:
     >>> write_yaml({"b": 1, "a": [1, 2]})
     'b: 1\\na: [1, 2]\\n'
     """
-    return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, width=120, default_flow_style=None)
+    return str(yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, width=120, default_flow_style=None))

@@ -16,7 +16,7 @@ def is_remote(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
-def local_path(path: str | os.PathLike) -> str:
+def local_path(path: str | os.PathLike[str]) -> str:
     return os.fspath(path).removeprefix("file://")
 
 

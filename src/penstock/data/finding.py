@@ -12,7 +12,9 @@ from penstock.data.files import filesystem, is_remote, local_path
 from penstock.data.formats import choices, format_of_name, suffixes
 
 
-def find(source: str | os.PathLike | Iterable, storage_options: dict[str, Any] | None = None) -> list[str]:
+def find(
+    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], storage_options: dict[str, Any] | None = None
+) -> list[str]:
     """Every file that `source` (a path, glob, folder, URL, or a list of such) names, in a stable order."""
     if isinstance(source, (str, os.PathLike)):
         return _find_one(os.fspath(source), storage_options)

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.core.runtime.forks import Process
@@ -30,7 +31,7 @@ class Scratch:
         self.path = Path(tempfile.mkdtemp(prefix="penstock-", dir=parent))
         weakref.finalize(self, _remove, str(self.path), Process())
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Callable[[str], Scratch], tuple[str]]:
         return _borrowed, (str(self.path),)
 
 

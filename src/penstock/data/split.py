@@ -53,7 +53,8 @@ def _sorted_places(numbers: np.ndarray, counts: np.ndarray, keys: np.ndarray) ->
         draws = _mix(_mix(distinct)[owner] + inside.astype(np.uint64) * np.uint64(_GOLDEN))
     ranks = np.empty(len(owner), np.int64)
     ranks[np.lexsort((draws, owner))] = inside
-    return ranks[starts[which] + numbers]
+    chosen: np.ndarray = ranks[starts[which] + numbers]
+    return chosen
 
 
 def _network_places(numbers: np.ndarray, counts: np.ndarray, keys: np.ndarray) -> np.ndarray:
@@ -79,7 +80,8 @@ def _mix(x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
+        mixed: np.ndarray = x ^ (x >> np.uint64(31))
+        return mixed
 
 
 def shares(fractions: Sequence[float | Fraction], counts: np.ndarray | Sequence[int]) -> np.ndarray:

@@ -66,9 +66,13 @@ def _join(left: pl.DataFrame, right: pl.DataFrame, on: list[str], how: str, suff
     )
 
 
-def join_with(frame: pl.DataFrame, right: pl.DataFrame, join_frames: Callable) -> pl.DataFrame:
+def join_with(
+    frame: pl.DataFrame, right: pl.DataFrame, join_frames: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame]
+) -> pl.DataFrame:
     return join_frames(frame, right)
 
 
-def join_part(frame: pl.DataFrame, right: Partition, join_frames: Callable) -> pl.DataFrame:
+def join_part(
+    frame: pl.DataFrame, right: Partition, join_frames: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame]
+) -> pl.DataFrame:
     return join_frames(frame, right.read())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -86,7 +86,7 @@ def write_parquet(
 
 
 @contextmanager
-def _target(path: str, overwrite: bool, storage_options: dict[str, Any] | None):
+def _target(path: str, overwrite: bool, storage_options: dict[str, Any] | None) -> Iterator[Path]:
     """A local folder to write into. A remote target gets its files at the end, the schema (the mark of a whole
     data set) last, because object stores cannot rename."""
     if not is_remote(path):

@@ -97,11 +97,11 @@ class FrozenEmbeddings(TableModule):
             raise ParameterError("FrozenEmbeddings are not trained; look up with train=False")
         return super().lookup(batch, train=False)
 
-    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[prefix + "weight"] = self.weight[:-1]
 
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, *arguments: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         rest, given = dict(state_dict), state_dict.get(prefix + "weight")
         if given is not None and given.shape == (len(self.weight) - 1, self.dim):
             self.weight[:-1].copy_(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class Work:
     rows: np.ndarray
     positions: np.ndarray  # per group
     clock: int = 0
-    keep: list = field(default_factory=list)  # the batch's own arrays, whose addresses `inputs` holds
+    keep: list[Any] = field(default_factory=list)  # the batch's own arrays, whose addresses `inputs` holds
 
 
 class SlotLayout:

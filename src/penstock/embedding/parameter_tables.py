@@ -33,6 +33,7 @@ class EmbeddingTables(nn.Module):
     """
 
     on_host = updates_in_backward = capturable = False
+    starts: Tensor
 
     def __init__(
         self, schema: Schema, dim: int = 16, *, pooling: str = "sum", sparse: bool = False, scale: float = 0.01
@@ -115,7 +116,8 @@ class EmbeddingTables(nn.Module):
                 raise DataError(
                     f"column {self.names[number]!r}: ids must lie in [0, {self.sizes[number]}), got {low} to {high}"
                 )
-        return ids.to(self.weight.device, torch.int64) + self.starts[number]  # type: ignore[index]
+        found: Tensor = ids.to(self.weight.device, torch.int64) + self.starts[number]
+        return found
 
     def _column(self, number: int, value: Any) -> Tensor:
         if not _is_list(value):

@@ -68,7 +68,8 @@ class Numbered:
 
     def _addresses(self, bases: Sequence[int]) -> np.ndarray:
         inside = self._float_begin - self._float_begin[:, :1]
-        return np.array(bases, np.uint64)[:, None] + inside.astype(np.uint64) * np.uint64(4)
+        addresses: np.ndarray = np.array(bases, np.uint64)[:, None] + inside.astype(np.uint64) * np.uint64(4)
+        return addresses
 
     def sum_gradients(self) -> tuple[list[tuple[np.ndarray, np.ndarray, np.ndarray]], np.ndarray, np.ndarray]:
         """Each shard's (counts, signs, summed gradients); which groups take a step; dropped gradients by slot."""

@@ -87,7 +87,7 @@ class Shard:
 
     def _fill(self, chain: list[checkpoint.Description]) -> int:
         checkpoint.restore(self.tables, chain, self._keep, self.number)
-        return max(shard.get("updates", 0) for shard in chain[-1].data["shards"])
+        return max(int(shard.get("updates", 0)) for shard in chain[-1].data["shards"])
 
     def _keep(self, signs: np.ndarray) -> np.ndarray:
         mask = np.empty(len(signs), np.bool_)

@@ -234,7 +234,7 @@ class RayStore(EmbeddingStore):
                 f"the coordinator of store {self.name!r} did not answer within {self.timeout:g} s"
             ) from None
 
-    def _all(self, method: str, arguments: list[tuple], patience: float = 1.0) -> list[Any]:
+    def _all(self, method: str, arguments: list[tuple[Any, ...]], patience: float = 1.0) -> list[Any]:
         """Call every shard at once; a shard that died is restored, and its call repeated."""
         deadline = time.monotonic() + self.timeout * patience
         pending = [self._submit(k, method, given) for k, given in enumerate(arguments)]
@@ -247,7 +247,7 @@ class RayStore(EmbeddingStore):
             replies.append(reply[0])
         return replies
 
-    def _submit(self, number: int, method: str, arguments: tuple) -> Any:
+    def _submit(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
         return getattr(self._shards[number], method).remote(*arguments)
 
     def _await(self, number: int, method: str, reference: Any, deadline: float) -> Any:

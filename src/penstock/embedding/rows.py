@@ -175,7 +175,8 @@ def _from_arrow(table: Table, batch: pa.RecordBatch, with_state: bool, path: Pat
 
 
 def _values(column: Any, rows: int, dim: int) -> np.ndarray:
-    return column.flatten().to_numpy(zero_copy_only=False).reshape(rows, dim)
+    values: np.ndarray = column.flatten().to_numpy(zero_copy_only=False).reshape(rows, dim)
+    return values
 
 
 def copy_weights(source: TableSet, target: TableSet) -> None:

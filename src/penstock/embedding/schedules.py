@@ -54,7 +54,7 @@ class ExponentialDecay(_Checked):
     _constraints: ClassVar = {"lr": _POSITIVE, "rate": Real(min=0, max=1), "steps": _STEPS}
 
     def __call__(self, step: int) -> float:
-        return self.lr * self.rate ** (step / self.steps)
+        return self.lr * float(self.rate ** (step / self.steps))
 
 
 @dataclass(frozen=True)

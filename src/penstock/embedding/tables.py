@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -151,7 +152,7 @@ class TableSet:
 
     # Look-up
 
-    def lookup(self, inputs: np.ndarray, train: bool, keep: list | None = None) -> Work:
+    def lookup(self, inputs: np.ndarray, train: bool, keep: list[Any] | None = None) -> Work:
         """Fill the outputs that `inputs` names. Training touches and inserts rows, then evicts to the budget."""
         work = self.layout.number(inputs, self.pool)
         work.keep = keep or []

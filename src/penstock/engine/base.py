@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from penstock.core.errors import ParameterError
 from penstock.core.runtime.threads import available_cores
@@ -54,7 +54,7 @@ def resolve(engine: Any = None) -> Engine:
     if isinstance(engine, str):
         return _from_name(engine)
     if hasattr(engine, "map") and hasattr(engine, "reduce") and hasattr(engine, "num_workers"):
-        return engine
+        return cast("Engine", engine)
     if type(engine).__module__.split(".")[0] == "distributed":
         from penstock.engine.dask import DaskEngine
 
@@ -93,7 +93,7 @@ def _from_name(name: str) -> Engine:
 def in_order(
     submit: Callable[[Item], Any],
     collect: Callable[[Any], Result],
-    cancel: Callable[[list], Any],
+    cancel: Callable[[list[Any]], Any],
     items: Sequence[Item],
     limit: int,
     on_done: Callable[[int], Any] | None,
@@ -119,7 +119,7 @@ def in_order(
         cancel([handle for _, handle in pending])
 
 
-def fold_group(fold: Callable, items: Sequence) -> Any:
+def fold_group(fold: Callable[..., Any], items: Sequence[Any]) -> Any:
     """Fold a group of items into one state: what a remote task does."""
     state = None
     for item in items:

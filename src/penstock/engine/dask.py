@@ -37,9 +37,11 @@ class DaskEngine:
 
     @property
     def num_workers(self) -> int:
-        return max(1, sum(self.client.nthreads().values()))
+        return max(1, int(sum(self.client.nthreads().values())))
 
-    def map(self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None) -> Iterator[Any]:
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], on_done: Callable[[int], Any] | None = None
+    ) -> Iterator[Any]:
         # A task, not scattered data: when the worker that holds it dies, Dask computes it again.
         shared = self.client.submit(_itself, function, pure=False)
 
@@ -50,9 +52,9 @@ class DaskEngine:
 
     def reduce(
         self,
-        fold: Callable,
-        merge: Callable,
-        items: Sequence,
+        fold: Callable[..., Any],
+        merge: Callable[[Any, Any], Any],
+        items: Sequence[Any],
         on_done: Callable[[int], Any] | None = None,
     ) -> Any:
         if not items:
@@ -90,9 +92,9 @@ class DaskEngine:
             ) from error
 
 
-def _itself(function: Callable) -> Callable:
+def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _call(function: Callable, item: Any) -> Any:
+def _call(function: Callable[..., Any], item: Any) -> Any:
     return function(item)

@@ -24,7 +24,9 @@ class LocalEngine:
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers
 
-    def map(self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None) -> Iterator[Any]:
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], on_done: Callable[[int], Any] | None = None
+    ) -> Iterator[Any]:
         if self.num_workers == 1 or len(items) <= 1:
             for index, item in enumerate(items):
                 result = function(item)
@@ -34,7 +36,7 @@ class LocalEngine:
             return
         pool = thread_pool(self.num_workers, "engine")
 
-        def end(_: list) -> None:
+        def end(_: list[Any]) -> None:
             pool.shutdown(wait=True, cancel_futures=True)
 
         limit = 2 * self.num_workers
@@ -42,9 +44,9 @@ class LocalEngine:
 
     def reduce(
         self,
-        fold: Callable,
-        merge: Callable,
-        items: Sequence,
+        fold: Callable[..., Any],
+        merge: Callable[[Any, Any], Any],
+        items: Sequence[Any],
         on_done: Callable[[int], Any] | None = None,
     ) -> Any:
         """Each thread folds whatever item comes next into a state of its own; the states are merged at the end."""
@@ -78,7 +80,7 @@ class LocalEngine:
         return _merge_all(merge, states)
 
 
-def _merge_all(merge: Callable, states: list) -> Any:
+def _merge_all(merge: Callable[[Any, Any], Any], states: list[Any]) -> Any:
     if not states:
         return None
     total = states[0]

@@ -25,10 +25,12 @@ class RayEngine:
     def num_workers(self) -> int:
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
-    def map(self, function: Callable, items: Sequence, on_done: Callable[[int], Any] | None = None) -> Iterator[Any]:
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], on_done: Callable[[int], Any] | None = None
+    ) -> Iterator[Any]:
         shared, task = self.ray.put(function), self.ray.remote(_call)
 
-        def cancel(references: list) -> None:
+        def cancel(references: list[Any]) -> None:
             for reference in references:
                 self.ray.cancel(reference)
 
@@ -37,9 +39,9 @@ class RayEngine:
 
     def reduce(
         self,
-        fold: Callable,
-        merge: Callable,
-        items: Sequence,
+        fold: Callable[..., Any],
+        merge: Callable[[Any, Any], Any],
+        items: Sequence[Any],
         on_done: Callable[[int], Any] | None = None,
     ) -> Any:
         if not items:
@@ -76,5 +78,5 @@ class RayEngine:
             raise PenstockError(f"a Ray worker died while it worked on a partition: {error}") from error
 
 
-def _call(function: Callable, *items: Any) -> Any:
+def _call(function: Callable[..., Any], *items: Any) -> Any:
     return function(*items)

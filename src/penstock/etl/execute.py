@@ -267,7 +267,8 @@ class _ByRow:
 
     def __call__(self, index: int, frame: pl.DataFrame) -> np.ndarray:
         rows = frame[ROW_NUMBER].to_numpy()
-        return np.minimum(rows * self.num_buckets // max(1, self.num_rows), self.num_buckets - 1)
+        bucket: np.ndarray = np.minimum(rows * self.num_buckets // max(1, self.num_rows), self.num_buckets - 1)
+        return bucket
 
 
 def _sorted_rows(frame: pl.DataFrame) -> pl.DataFrame:

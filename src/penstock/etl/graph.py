@@ -50,16 +50,19 @@ class ColumnSelector:
         return Columns(tuple(groups))
 
     def __rshift__(self, op: Any) -> Node:
-        return Node.source(self) >> op
+        node: Node = Node.source(self) >> op
+        return node
 
     def __add__(self, other: Any) -> Node:
-        return Node.source(self) + other
+        node: Node = Node.source(self) + other
+        return node
 
     def __radd__(self, other: Any) -> Node:
         return as_node(other) + self
 
     def __sub__(self, names: Any) -> Node:
-        return Node.source(self) - names
+        node: Node = Node.source(self) - names
+        return node
 
     def to_recipe(self) -> Any:
         """The short form (a list) where only names are given."""

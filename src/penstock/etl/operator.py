@@ -37,7 +37,7 @@ class Numbers(NamedTuple):
 
     def to_list(self) -> list[Any]:
         """Python values, None where one is missing."""
-        values = self.values.tolist()
+        values: list[Any] = self.values.tolist()
         if self.valid is None:
             return values
         return [value if there else None for value, there in zip(values, self.valid.tolist(), strict=True)]
@@ -89,14 +89,14 @@ class Operator:
         # Arguments are checked once, after the outermost constructor, from the class's table of constraints.
         if "__init__" in cls.__dict__:
 
-            def __init__(self, *args: Any, **kw: Any) -> None:
+            def __init__(self: Operator, *args: Any, **kw: Any) -> None:
                 original(self, *args, **kw)
                 if type(self).__init__ is __init__:
                     self.check_params()
 
             __init__.__wrapped__ = original  # type: ignore[attr-defined]
             __init__.__doc__ = original.__doc__
-            cls.__init__ = __init__  # type: ignore[method-assign]
+            cls.__init__ = __init__  # type: ignore[method-assign, assignment]
 
     def check_params(self) -> None:
         check_all(self.params(), self.constraints, type(self).__name__)

@@ -116,7 +116,7 @@ def node_names(output: Node) -> dict[int, str]:
     return names
 
 
-def _fresh(node: Node, used: set) -> str:
+def _fresh(node: Node, used: set[str]) -> str:
     base = operator_name(node.op).lower().replace(".", "_").replace(":", "_") if node.op is not None else node.kind
     name, number = base, 1
     while name in used:
@@ -202,7 +202,7 @@ def operator_name(op: Operator) -> str:
     from penstock.etl import ops
 
     if getattr(ops, cls.__name__, None) is cls:
-        return cls.__name__
+        return str(cls.__name__)
     return f"{cls.__module__}:{cls.__qualname__}"
 
 

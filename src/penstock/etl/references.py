@@ -14,7 +14,7 @@ import polars as pl
 from penstock.core.errors import ParameterError
 
 
-def reference_to(function: Callable) -> str:
+def reference_to(function: Callable[..., Any]) -> str:
     """`"module:name"` of something importable, or an error that says why it is not.
 
     >>> reference_to(len)

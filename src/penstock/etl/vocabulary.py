@@ -269,9 +269,11 @@ class Vocabulary:
         if value is None:
             return layout.null
         if type(value) is str and self._is_text:
-            return self.lookup(layout).get(value.encode(), layout.oov, layout.num_buckets)
+            code: int = self.lookup(layout).get(value.encode(), layout.oov, layout.num_buckets)
+            return code
         if type(value) is int and self._low <= value <= self._high:
-            return self.lookup(layout).get(value, layout.oov, layout.num_buckets)
+            number: int = self.lookup(layout).get(value, layout.oov, layout.num_buckets)
+            return number
         return int(self.encode(pl.Series([value]), layout, np.dtype(np.int64))[0])
 
     def decode(self, codes: np.ndarray, layout: Codes) -> pl.Series:

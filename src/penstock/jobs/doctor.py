@@ -93,7 +93,7 @@ def _package(name: str, bounds: str) -> dict[str, Any]:
     return {"name": name, "wanted": f"{name}{bounds}", "version": version, "problem": problem}
 
 
-def _extra(name: str, groups: Mapping[str, list], includes: Mapping[str, list[str]]) -> dict[str, Any]:
+def _extra(name: str, groups: Mapping[str, list[dict[str, Any]]], includes: Mapping[str, list[str]]) -> dict[str, Any]:
     packages = [*groups[name], *(p for other in includes.get(name, []) for p in groups.get(other, []))]
     missing = [p["name"] for p in packages if p["version"] is None]
     wrong = [f"{p['name']} {p['problem']}" for p in packages if p["problem"] and p["version"] is not None]

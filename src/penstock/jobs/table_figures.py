@@ -39,7 +39,8 @@ def store_tables(store: Any) -> dict[str, Any] | None:
     found.update(kind=type(store).__name__, storage=getattr(store, "storage", None))
     found["optimizer"] = None if optimizer is None else type(optimizer).__name__
     found["tables"] = [_table(name, figures) for name, figures in told["tables"].items()]
-    return plain(found)
+    figures: dict[str, Any] = plain(found)
+    return figures
 
 
 def _table(name: str, figures: Mapping[str, int]) -> dict[str, Any]:
@@ -68,7 +69,8 @@ def _module_tables(module: Any, told: Any) -> dict[str, Any] | None:
     found = {"kind": type(module).__name__, "rows": sum(by_name.values()), "bytes": sum(t["bytes"] for t in tables)}
     if isinstance(told, Mapping) and told.get("ids"):
         found["cache"] = {"rows": told["resident"], "hit_rate": 1 - told["brought_in"] / told["ids"]}
-    return plain({**found, "tables": tables})
+    figures: dict[str, Any] = plain({**found, "tables": tables})
+    return figures
 
 
 def hot_ids(features: Mapping[str, Any], workflow: Workflow | None = None) -> dict[str, list[dict[str, Any]]]:

@@ -53,7 +53,7 @@ class TrainingStopped(PenstockError):
         self.step, self.steps, self.output = step, steps, output
         super().__init__(f"stopped at step {step:,} of {steps:,}; its checkpoint is in {output}")
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.step, self.steps, self.output)
 
 

@@ -189,7 +189,8 @@ def address_of(array: np.ndarray) -> int:
         raise ValueError(
             f"a kernel needs memory without gaps, got strides {array.strides} for shape {array.shape} of {array.dtype}"
         )
-    return array.__array_interface__["data"][0]
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def rows_input(array: Any, dtype: Any) -> tuple[np.ndarray, int, int]:

@@ -174,7 +174,7 @@ def _integer_chunk(values: np.ndarray, mask: np.ndarray) -> Moments:
 
 
 @numba.njit(**KERNEL)
-def _bin_float32(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple:
+def _bin_float32(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple[Any, ...]:
     """Columns: sum of ±m, low and high halves of m². Returns `(finite rows, least, greatest as sortable integers)`."""
     count, least, greatest = I64(0), np.int32(2**31 - 1), np.int32(-(2**31))
     words = np.empty(BLOCK, np.int32)
@@ -203,7 +203,7 @@ def _bin_float32(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple:
 
 
 @numba.njit(**KERNEL)
-def _bin_float64(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple:
+def _bin_float64(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple[Any, ...]:
     """`_bin_float32`; columns: two parts of the sum of ±m, then three 32-bit places of the sum of m²."""
     count, least, greatest = I64(0), I64(2**63 - 1), I64(-(2**63))
     words = np.empty(BLOCK, np.int64)
@@ -234,7 +234,7 @@ def _bin_float64(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple:
 
 
 @numba.njit(**KERNEL)
-def _sum_narrow(values: np.ndarray, mask: np.ndarray) -> tuple:
+def _sum_narrow(values: np.ndarray, mask: np.ndarray) -> tuple[Any, ...]:
     """Integers of up to 32 bits: `(count, sum, low and high halves of the squares' sum, minimum, maximum)`."""
     count, total, low, high = I64(0), I64(0), U64(0), U64(0)
     least, greatest = I64(2**62), I64(-(2**62))
@@ -252,7 +252,7 @@ def _sum_narrow(values: np.ndarray, mask: np.ndarray) -> tuple:
 
 
 @numba.njit(**KERNEL)
-def _sum_wide(values: np.ndarray, mask: np.ndarray, sums: np.ndarray) -> tuple:
+def _sum_wide(values: np.ndarray, mask: np.ndarray, sums: np.ndarray) -> tuple[Any, ...]:
     """64-bit integers: `sums` gets two parts of the sum and four 32-bit places of the sum of squares."""
     count, least, greatest = 0, values[0], values[0]
     for row in range(values.shape[0]):

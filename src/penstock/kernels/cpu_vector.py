@@ -44,7 +44,7 @@ def _square_root(builder: Any, value: Any, lanes: Any) -> Any:
     return builder.call(function, [value])
 
 
-def _copying(lanes: Any, streaming: bool = False) -> Callable:
+def _copying(lanes: Any, streaming: bool = False) -> Callable[..., Any]:
     @intrinsic
     def copy(typingctx: Any, target: Any, source: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -61,7 +61,7 @@ def _copying(lanes: Any, streaming: bool = False) -> Callable:
     return copy
 
 
-def _adding(lanes: Any) -> Callable:
+def _adding(lanes: Any) -> Callable[..., Any]:
     @intrinsic
     def add(typingctx: Any, target: Any, source: Any, factor: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -76,7 +76,7 @@ def _adding(lanes: Any) -> Callable:
     return add
 
 
-def _adagrad(lanes: Any) -> Callable:
+def _adagrad(lanes: Any) -> Callable[..., Any]:
     @intrinsic
     def adagrad(typingctx: Any, weights: Any, state: Any, gradient: Any, scale: Any, rate: Any, eps: Any) -> Any:
         """g = scale·gradient; state += g²; weights -= rate·g / (√state + eps)."""
@@ -99,7 +99,7 @@ def _adagrad(lanes: Any) -> Callable:
     return adagrad
 
 
-def _squares(lanes: Any) -> Callable:
+def _squares(lanes: Any) -> Callable[..., Any]:
     @intrinsic
     def squares(typingctx: Any, source: Any) -> Any:
         """The sum of the squares of the lanes."""
@@ -123,7 +123,7 @@ add16, add4 = _adding(16), _adding(4)
 adagrad16, squares16 = _adagrad(16), _squares(16)
 
 
-def _scalar_load(kind: Any, numba_type: Any) -> Callable:
+def _scalar_load(kind: Any, numba_type: Any) -> Callable[..., Any]:
     @intrinsic
     def load(typingctx: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -134,7 +134,7 @@ def _scalar_load(kind: Any, numba_type: Any) -> Callable:
     return load
 
 
-def _scalar_store(kind: Any, numba_type: Any) -> Callable:
+def _scalar_store(kind: Any, numba_type: Any) -> Callable[..., Any]:
     @intrinsic
     def store(typingctx: Any, address: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

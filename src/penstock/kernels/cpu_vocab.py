@@ -100,7 +100,7 @@ class Counter:
         entries[0] = 0  # where the first byte string starts
         return entries
 
-    def _count(self, columns: tuple, valid: np.ndarray, weights: np.ndarray, row: int) -> int:
+    def _count(self, columns: tuple[np.ndarray, ...], valid: np.ndarray, weights: np.ndarray, row: int) -> int:
         table = (self._slots, self._shift())
         if self.kind == "bytes":
             state = (self._arena, self._entries, self._size)
@@ -110,7 +110,7 @@ class Counter:
             row, self._size = kernel(*columns, valid, weights, row, *table, self._entries, self._size)
         return row
 
-    def _grow(self, columns: tuple, row: int) -> None:
+    def _grow(self, columns: tuple[np.ndarray, ...], row: int) -> None:
         """Make room for one more block: in the arena of a byte-string counter, or in the table."""
         if self._size + cpu_table.BLOCK >= len(self._slots) // 2:
             if len(self._slots) >= 2**32:

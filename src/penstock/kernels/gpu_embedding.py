@@ -153,7 +153,7 @@ def _look_up_bags(
 
 def padded_dim(dim: int) -> int:
     """Tiles are powers of two; sixteen columns at least, so that loads are wide."""
-    return max(16, triton.next_power_of_2(dim))
+    return max(16, int(triton.next_power_of_2(dim)))
 
 
 def look_up(

@@ -20,9 +20,11 @@ def bytes_list(keys: tuple[np.ndarray, np.ndarray]) -> list[bytes]:
     return [whole[start:stop] for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
 
 
-def count_values(keys: Sequence[Any], valid: Sequence[Any] | None = None, weights: Sequence[int] | None = None) -> dict:
+def count_values(
+    keys: Sequence[Any], valid: Sequence[Any] | None = None, weights: Sequence[int] | None = None
+) -> dict[Any, int]:
     """`{value: count}` in order of first sight; null rows are left out."""
-    counts: dict = {}
+    counts: dict[Any, int] = {}
     for row, key in enumerate(keys):
         if valid is None or valid[row]:
             counts[key] = counts.get(key, 0) + (1 if weights is None else int(weights[row]))
@@ -30,7 +32,12 @@ def count_values(keys: Sequence[Any], valid: Sequence[Any] | None = None, weight
 
 
 def encode(
-    keys: Sequence[Any], table: dict, valid: Sequence[Any] | None, null_code: int, oov_code: int, num_buckets: int = 1
+    keys: Sequence[Any],
+    table: dict[Any, int],
+    valid: Sequence[Any] | None,
+    null_code: int,
+    oov_code: int,
+    num_buckets: int = 1,
 ) -> list[int]:
     """The code of every row by dictionary look-up."""
     out = []
@@ -126,7 +133,8 @@ def log1p_float32(values: np.ndarray) -> np.ndarray:
 
 def digitize(values: np.ndarray, boundaries: np.ndarray) -> np.ndarray:
     """The number of boundaries that are not above the value; NaN is above all."""
-    return np.digitize(values, boundaries).astype(np.int32)
+    found: np.ndarray = np.digitize(values, boundaries).astype(np.int32)
+    return found
 
 
 def parse_field(text: bytes, kind: str) -> Any:

@@ -75,7 +75,7 @@ def step(
     return np.clip(new, -bound, bound) if bound else new
 
 
-def _sgd(w: np.ndarray, g: np.ndarray, state: dict, number: int, o: Mapping[str, Any]) -> np.ndarray:
+def _sgd(w: np.ndarray, g: np.ndarray, state: dict[str, Any], number: int, o: Mapping[str, Any]) -> np.ndarray:
     if not o["momentum"]:
         return w - o["lr"] * g
     state["m"] = o["momentum"] * state.get("m", 0) + g
@@ -83,7 +83,7 @@ def _sgd(w: np.ndarray, g: np.ndarray, state: dict, number: int, o: Mapping[str,
 
 
 def _adagrad(mean: bool, persia: bool) -> Any:
-    def apply(w: np.ndarray, g: np.ndarray, state: dict, number: int, o: Mapping[str, Any]) -> np.ndarray:
+    def apply(w: np.ndarray, g: np.ndarray, state: dict[str, Any], number: int, o: Mapping[str, Any]) -> np.ndarray:
         square = np.mean(g * g) if mean else g * g
         before = state.get("s", o["initial_accumulator"])
         if persia:
@@ -96,7 +96,7 @@ def _adagrad(mean: bool, persia: bool) -> Any:
 
 
 def _adam(mean: bool, folded: bool) -> Any:
-    def apply(w: np.ndarray, g: np.ndarray, state: dict, number: int, o: Mapping[str, Any]) -> np.ndarray:
+    def apply(w: np.ndarray, g: np.ndarray, state: dict[str, Any], number: int, o: Mapping[str, Any]) -> np.ndarray:
         square = np.mean(g * g) if mean else g * g
         state["m"] = o["beta1"] * state.get("m", 0) + (1 - o["beta1"]) * g
         state["v"] = o["beta2"] * state.get("v", 0) + (1 - o["beta2"]) * square
@@ -108,7 +108,7 @@ def _adam(mean: bool, folded: bool) -> Any:
     return apply
 
 
-def _ftrl(w: np.ndarray, g: np.ndarray, state: dict, number: int, o: Mapping[str, Any]) -> np.ndarray:
+def _ftrl(w: np.ndarray, g: np.ndarray, state: dict[str, Any], number: int, o: Mapping[str, Any]) -> np.ndarray:
     alpha, beta, l1, l2 = o["lr"], o["beta"], o["l1"], o["l2"]
     if "z" not in state:
         state["n"] = np.full_like(w, o["initial_accumulator"])

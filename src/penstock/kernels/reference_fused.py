@@ -123,7 +123,8 @@ def noise(row: np.ndarray, column: np.ndarray, step: int) -> np.ndarray:
     h = (h ^ (row.astype(np.uint64) >> np.uint64(32))) + column.astype(np.uint64) * np.uint64(0xC2B2AE3D) & mask
     h = (h ^ h >> np.uint64(16)) * np.uint64(0x7FEB352D) & mask
     h = (h ^ h >> np.uint64(15)) * np.uint64(0x846CA68B) & mask
-    return ((h ^ h >> np.uint64(16)) & np.uint64(0xFFFF)).astype(np.uint32)
+    bits: np.ndarray = ((h ^ h >> np.uint64(16)) & np.uint64(0xFFFF)).astype(np.uint32)
+    return bits
 
 
 def rounded_to_bfloat(values: np.ndarray, random: np.ndarray) -> np.ndarray:

@@ -82,4 +82,5 @@ def _spill(array: np.ndarray, path: Path) -> np.ndarray:
         writer.write_batch(batch)
     with pa.memory_map(str(path)) as source:
         column = pa.ipc.open_file(source).get_batch(0).column(0)
-    return column.to_numpy(zero_copy_only=True)
+    mapped: np.ndarray = column.to_numpy(zero_copy_only=True)
+    return mapped

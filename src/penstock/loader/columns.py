@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -74,7 +74,7 @@ class ColumnSource:
     def dtype(self, partition: int, column: str, frame: pl.DataFrame | None) -> np.dtype:
         """The dtype in which the column is stored."""
         if (cached := self._cached(partition, column)) is not None:
-            return cached.dtype
+            return cast("np.dtype", cached.dtype)
         if chunks := self._native(partition, column):
             return _stored_dtype(chunks[0], self.schema[column])
         if frame is not None and column in frame.columns:
@@ -92,7 +92,7 @@ class ColumnSource:
     ) -> np.ndarray:
         """All rows of a column. The result is `out` where decoding could go there, else some array to read from."""
         if (cached := self._cached(partition, column)) is not None:
-            return cached
+            return cast("np.ndarray", cached)
         values = self._decode(partition, column, frame, files, space, None if self.cache else out)
         self._check(values, column, partition)
         if self.cache is not None:
@@ -148,10 +148,19 @@ class ColumnSource:
         copy_pieces(np.array(addresses, np.uint64), np.array(sizes, np.int64), out)
         return True
 
-    def _decode(self, partition, column, frame, files, space, out) -> np.ndarray:
+    def _decode(
+        self,
+        partition: int,
+        column: str,
+        frame: pl.DataFrame | None,
+        files: Files,
+        space: Workspace,
+        out: np.ndarray | None,
+    ) -> np.ndarray:
         source, fill = self.partitions[partition], self.fill.of(column)
         chunks = self._native(partition, column)
         if chunks is None:
+            assert frame is not None
             return dense_array(frame.get_column(column), self.fill, source)
         dtype = _stored_dtype(chunks[0], self.schema[column])
         if out is None or out.dtype != dtype or len(out) != self.rows[partition]:
@@ -184,7 +193,7 @@ class ColumnSource:
     ) -> Ragged:
         """All lists of a column: in `out` (values at its front, offsets from 0) where they could be decoded there."""
         if (cached := self._cached(partition, column)) is not None:
-            return cached
+            return cast("Ragged", cached)
         values = self._decode_lists(partition, column, frame, files, space, out)
         self._check(values.values, column, partition)
         if self.cache is not None:
@@ -192,7 +201,9 @@ class ColumnSource:
             values = self.cache.put(partition, column, kept)  # type: ignore[assignment]
         return values
 
-    def _decode_lists(self, partition, column, frame, files, space, out) -> Ragged:
+    def _decode_lists(
+        self, partition: int, column: str, frame: pl.DataFrame | None, files: Files, space: Workspace, out: Ragged
+    ) -> Ragged:
         source = self.partitions[partition]
         chunks = self._native(partition, column)
         if chunks is not None:
@@ -205,6 +216,7 @@ class ColumnSource:
             if count is not None:
                 return Ragged(out.values[:count], out.offsets)
             frame = self.read_frame(partition, [column])
+        assert frame is not None
         return list_array(frame.get_column(column), self.fill, source)
 
     def _check(self, values: np.ndarray, column: str, partition: int) -> None:

@@ -52,7 +52,7 @@ class FastaiLoader:
             )
         return self.loader
 
-    def __iter__(self) -> Iterator[tuple]:
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for batch in self._loader:
             yield tuple(batch)
 
@@ -65,7 +65,7 @@ class FastaiLoader:
         if self.loader is not None:
             self.loader = self.loader.to(device)
 
-    def one_batch(self) -> tuple:
+    def one_batch(self) -> tuple[Any, ...]:
         return tuple(self._loader.peek())
 
     def new(self, dataset: Any = None, **changes: Any) -> FastaiLoader:

@@ -22,7 +22,7 @@ def dataset_of(loader: Loader, prefetch: int) -> Any:
     specs = element_spec(loader)
     flat_specs = tf.nest.flatten(specs, expand_composites=True)
 
-    def generate() -> Iterator[tuple]:
+    def generate() -> Iterator[tuple[Any, ...]]:
         for batch in loader._pass():
             yield tuple(tf.nest.flatten(batch, expand_composites=True))
 

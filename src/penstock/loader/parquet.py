@@ -228,7 +228,8 @@ def _logical(kind: pa.DataType) -> np.dtype | None:
     """The numbers that a column, or a list's items, are; None for anything that only looks like numbers on disk."""
     kind = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else kind
     if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
-        return np.dtype(kind.to_pandas_dtype())
+        dtype: np.dtype = np.dtype(kind.to_pandas_dtype())
+        return dtype
     return None
 
 
@@ -302,9 +303,10 @@ def _decode(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace, out
     levels = space.array("levels", chunk.num_rows, np.dtype(np.uint8))
     bits = _BITS[chunk.dtype.itemsize]
     filling = np.array(fill, chunk.dtype).view(bits)[()]
-    return kernels.decode_flat(
+    status = kernels.decode_flat(
         data, pages, work, dictionary, levels, chunk.optional, chunk.is_snappy, out.view(bits), filling
     )
+    return int(status)
 
 
 def _decode_lists(
@@ -320,18 +322,11 @@ def _decode_lists(
     assert chunk.levels is not None
     bits = _BITS[chunk.dtype.itemsize]
     offsets = out.offsets[first_row : first_row + chunk.num_rows + 1]
-    return kernels.decode_lists(
-        data,
-        pages,
-        work,
-        dictionary,
-        levels,
-        *chunk.levels,
-        chunk.is_snappy,
-        out.values.view(bits),
-        offsets,
-        count,
+    values = out.values.view(bits)
+    status = kernels.decode_lists(
+        data, pages, work, dictionary, levels, *chunk.levels, chunk.is_snappy, values, offsets, count
     )
+    return int(status)
 
 
 def _load(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace) -> Any:

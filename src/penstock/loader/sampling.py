@@ -41,7 +41,8 @@ class WeightedSampling:
                 f"mend the column or load larger chunks (chunk_rows=)"
             )
         points = np.random.default_rng(seed).random(len(total)) * total[-1]
-        return np.searchsorted(total, points, side="right").clip(max=len(total) - 1).astype(np.uint32)
+        drawn: np.ndarray = np.searchsorted(total, points, side="right").clip(max=len(total) - 1).astype(np.uint32)
+        return drawn
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ QUEUED = 1  # chunks that wait on the device, besides the one in use and the one
 
 def pinned_buffer(size: int) -> np.ndarray:
     """Host memory that the GPU copies from at full speed."""
-    return torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()).numpy()
+    memory: np.ndarray = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()).numpy()
+    return memory
 
 
 def wire_layout(loader: BaseLoader) -> Layout:

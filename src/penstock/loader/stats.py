@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 STAGES = ("read", "decode", "shuffle", "copy", "wait_for_consumer", "wait_for_loader")
 
@@ -72,7 +73,7 @@ class Stats:
             f"{share:.0%} of the loader's work is {slowest}"
         )
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data: per stage seconds and bytes, rows, batches, the verdict."""
         stages = {n: {"seconds": round(s.seconds, 6), "bytes": s.num_bytes} for n, s in self.stages.items()}
         return {"rows": self.rows, "batches": self.batches, "stages": stages, "verdict": self.verdict()}

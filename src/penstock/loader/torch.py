@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +19,13 @@ from penstock.loader.plan import EpochPlan, LastBatch
 from penstock.loader.sampling import WeightedSampling
 from penstock.loader.settings import Lists, Pad, default_chunk_rows
 
-torch = require("torch", "torch")
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = require("torch", "torch")
 
 
-class Loader(BaseLoader, torch.utils.data.IterableDataset):  # type: ignore[name-defined]
+class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
     """Batches of tensors: `({name: tensor}, labels)`, or `(cats, conts, labels)` with `layout="packed"`.
 
     Use it as it is in a loop, as `DataLoader(loader, batch_size=None)`, or in Lightning and FastAI. Arguments are those

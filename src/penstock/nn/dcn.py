@@ -28,7 +28,8 @@ class CrossLayer(nn.Module):
             self.weight = nn.Sequential(nn.Linear(width, rank, bias=False), nn.Linear(rank, width))
 
     def forward(self, first: Tensor, x: Tensor) -> Tensor:
-        return first * self.weight(x) + x
+        crossed: Tensor = first * self.weight(x) + x
+        return crossed
 
 
 class DCNv2(Model):
@@ -73,6 +74,6 @@ class DCNv2(Model):
         x = first
         for cross in self.crosses:
             x = cross(first, x)
-        if self.structure == "parallel":
-            return self.head(torch.cat([x, self.deep(first)], 1)).squeeze(1)
-        return self.head(self.deep(x)).squeeze(1)
+        top = torch.cat([x, self.deep(first)], 1) if self.structure == "parallel" else self.deep(x)
+        logits: Tensor = self.head(top).squeeze(1)
+        return logits

@@ -46,4 +46,5 @@ class DeepFM(Model):
             total = total + stacked.sum(1)
             squares = squares + stacked.square().sum(1)
         pairs = 0.5 * (total.square() - squares).sum(1)
-        return self.first_order(everything).squeeze(1) + pairs + self.deep(everything).squeeze(1)
+        logits: Tensor = self.first_order(everything).squeeze(1) + pairs + self.deep(everything).squeeze(1)
+        return logits

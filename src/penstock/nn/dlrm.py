@@ -58,4 +58,5 @@ class DLRM(Model):
         assert stacked is not None
         products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
         parts.append(products.index_select(1, self.pairs))  # type: ignore[arg-type]
-        return self.top(torch.cat(parts, 1)).squeeze(1)
+        logits: Tensor = self.top(torch.cat(parts, 1)).squeeze(1)
+        return logits

@@ -32,4 +32,5 @@ class MLP(Model):
         self.layers = perceptron(inputs, hidden, dropout, outputs=1)
 
     def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
-        return self.layers(flat(*self.joined(dense, embeddings))).squeeze(1)
+        logits: Tensor = self.layers(flat(*self.joined(dense, embeddings))).squeeze(1)
+        return logits

@@ -28,7 +28,8 @@ class Models(Mapping[str, "type[Model]"]):
             return self._registered[name]
         module = self.modules[name]
         require("torch", "torch")
-        return getattr(importlib.import_module(module), name)
+        found: type[Model] = getattr(importlib.import_module(module), name)
+        return found
 
     def __iter__(self) -> Iterator[str]:
         yield from self.modules

@@ -35,7 +35,7 @@ class RowError(DataError):
         where = [f"row {row}"] * (row is not None) + [f"field {field!r}"] * (field is not None)
         super().__init__(f"{', '.join(where)}: {reason}" if where else reason)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.reason, self.row, self.field)
 
 
@@ -138,7 +138,8 @@ def _integer(low: int, high: int, nullable: bool) -> Convert:
             value = int(value)
         if not low <= value <= high:
             raise ValueError
-        return value
+        checked: int = value
+        return checked
 
     return convert
 
@@ -155,7 +156,8 @@ def _hexadecimal(high: int, nullable: bool) -> Convert:
             raise TypeError
         if not 0 <= value <= high:
             raise ValueError
-        return value
+        checked: int = value
+        return checked
 
     return convert
 
@@ -170,7 +172,8 @@ def _number(largest: float, nullable: bool) -> Convert:
             value = float(value)
         if not -largest <= value <= largest:  # NaN fails as well
             raise ValueError
-        return value
+        checked: float = value
+        return checked
 
     return convert
 

@@ -54,8 +54,10 @@ class UnknownCategories:
             self._count_zeros(arrays, found)
 
     def _are_unknown(self, codes: np.ndarray, columns: Any) -> np.ndarray:
-        unknown = (codes >= self._low[columns]) & (codes < self._high[columns])
-        return unknown if self._sizes is None else unknown | (codes < 0) | (codes >= self._sizes[columns])
+        unknown: np.ndarray = (codes >= self._low[columns]) & (codes < self._high[columns])
+        if self._sizes is not None:
+            unknown = unknown | (codes < 0) | (codes >= self._sizes[columns])
+        return unknown
 
     def _count_zeros(self, arrays: list[Any], found: Lookup) -> None:
         for i in np.flatnonzero(~self._coded):

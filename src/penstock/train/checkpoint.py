@@ -92,7 +92,7 @@ class Checkpointer:
             distributed.barrier()
         return place
 
-    def _save(self, place: Path, ctx: Training, position: Any, generators: list, extra: Mapping[str, Any]) -> None:
+    def _save(self, place: Path, ctx: Training, position: Any, generators: list[Any], extra: Mapping[str, Any]) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         with write_lock(self.directory / "training"):
             store = self._save_store(ctx)
@@ -165,7 +165,8 @@ class Checkpointer:
         ctx.position = about["position"]
         generators = training["generators"]
         set_random_state(generators[min(distributed.rank(), len(generators) - 1)])
-        return about["extra"]
+        extra: dict[str, Any] = about["extra"]
+        return extra
 
     def _newest_whole(self) -> Path:
         """The newest checkpoint whose files are as they were written, as the first worker finds it."""

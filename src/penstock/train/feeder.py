@@ -94,7 +94,8 @@ class Feeder:
         return batch
 
     def _leaf(self, values: Any, training: bool) -> Tensor:
-        return self.transfer.to_device(as_tensor(values)).requires_grad_(training)
+        leaf: Tensor = self.transfer.to_device(as_tensor(values)).requires_grad_(training)
+        return leaf
 
     def arrived(self, batch: TrainBatch) -> None:
         """The loop takes a batch over."""

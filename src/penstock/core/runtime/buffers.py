@@ -63,7 +63,8 @@ class BufferPool:
         size = dtype.itemsize
         for extent in shape:
             size *= int(extent)
-        return self.acquire(size).view(dtype).reshape(shape)
+        array: np.ndarray = self.acquire(size).view(dtype).reshape(shape)
+        return array
 
     def _smallest_free(self, size: int) -> int:
         """The place of the smallest free buffer with room for `size` bytes; -1 for none, the place of a new one."""

@@ -7,7 +7,7 @@ import polars as pl
 
 from penstock.data.formats.text_layout import TextLayout
 from penstock.data.partition import named
-from penstock.kernels import cpu_text
+from penstock.kernels import cpu_text, cpu_text_fields
 
 
 def parse(buffer: np.ndarray, layout: TextLayout, wanted: list[str]) -> tuple[pl.DataFrame, list[tuple[int, str]], int]:
@@ -25,7 +25,7 @@ def parse(buffer: np.ndarray, layout: TextLayout, wanted: list[str]) -> tuple[pl
 
 
 def _describe(error: cpu_text.LineError, layout: TextLayout) -> str:
-    if error.code in (cpu_text.fields.TOO_FEW_FIELDS, cpu_text.fields.TOO_MANY_FIELDS):
+    if error.code in (cpu_text_fields.TOO_FEW_FIELDS, cpu_text_fields.TOO_MANY_FIELDS):
         return f"{error.text}, {len(layout.names)} expected"
     name = layout.names[error.column]
     return f"column {name!r}: {error.text} ({layout.dtypes[name]})"

@@ -90,7 +90,10 @@ class TextPartition(Partition):
 
         if self.layout.quote is not None or self.layout.on_error != "raise":
             return False
-        return count_byte(buffer, ord(self.layout.separator)) == count_lines(buffer) * (len(self.layout.names) - 1)
+        even: bool = count_byte(buffer, ord(self.layout.separator)) == count_lines(buffer) * (
+            len(self.layout.names) - 1
+        )
+        return even
 
     def _checked(self, buffer: np.ndarray) -> np.ndarray:
         """The records that have the right number of fields, after saying which have not."""

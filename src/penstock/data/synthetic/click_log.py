@@ -237,7 +237,7 @@ def _tsv(labels: NDArray[np.int32], integers: NDArray[np.int32], ranks: NDArray[
     return out[: kernels.format_lines(labels, integers, ranks, masks, out)]
 
 
-def _table(labels: NDArray, integers: NDArray, ranks: NDArray, arrow: pa.Schema) -> pa.Table:
+def _table(labels: NDArray[Any], integers: NDArray[Any], ranks: NDArray[Any], arrow: pa.Schema) -> pa.Table:
     from penstock.kernels import cpu_synthetic as kernels
 
     columns = [pa.array(labels)]

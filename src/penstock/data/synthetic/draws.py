@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ def stream_key(seed: int, name: str) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "little"))
 
 
-def bits(key: np.uint64, counters: NDArray) -> NDArray[np.uint64]:
+def bits(key: np.uint64, counters: NDArray[Any]) -> NDArray[np.uint64]:
     """SplitMix64 at the given counters."""
     z = key + (np.asarray(counters).astype(np.uint64) + np.uint64(1)) * _GOLDEN
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -30,33 +31,35 @@ def bits(key: np.uint64, counters: NDArray) -> NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
-def uniform(key: np.uint64, counters: NDArray) -> NDArray[np.float64]:
+def uniform(key: np.uint64, counters: NDArray[Any]) -> NDArray[np.float64]:
     """Uniform in [0, 1)."""
     return (bits(key, counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def normal(key: np.uint64, counters: NDArray) -> NDArray[np.float64]:
+def normal(key: np.uint64, counters: NDArray[Any]) -> NDArray[np.float64]:
     """Nearly normal (four uniforms summed), mean 0, deviation 1, within ±3.47."""
     z = bits(key, counters)
-    total = sum(((z >> np.uint64(16 * k)) & _LOW_16).astype(np.float64) for k in range(4))
-    return (total - 2.0 * 65535.0) * (np.sqrt(3.0) / 65536.0)
+    quarters = (((z >> np.uint64(16 * k)) & _LOW_16).astype(np.float64) for k in range(4))
+    total: NDArray[np.float64] = sum(quarters, np.zeros(()))
+    return (total - 2.0 * 65535.0) * (math.sqrt(3.0) / 65536.0)
 
 
-def zipf(key: np.uint64, counters: NDArray, cardinality: int, exponent: float) -> NDArray[np.int64]:
+def zipf(key: np.uint64, counters: NDArray[Any], cardinality: int, exponent: float) -> NDArray[np.int64]:
     """Ranks in [0, cardinality) whose frequencies fall as rank^-exponent, by the inverse of the distribution."""
     power = 1.0 - exponent
     span = (cardinality + 1.0) ** power - 1.0
     ranks = ((1.0 + uniform(key, counters) * span) ** (1.0 / power)).astype(np.int64) - 1
-    return np.clip(ranks, 0, cardinality - 1)
+    clipped: NDArray[np.int64] = np.clip(ranks, 0, cardinality - 1)
+    return clipped
 
 
-def scatter(key: np.uint64, ranks: NDArray, cardinality: int) -> NDArray[np.int64]:
+def scatter(key: np.uint64, ranks: NDArray[Any], cardinality: int) -> NDArray[np.int64]:
     """A permutation of [0, cardinality), so that frequent ids are not the small ones."""
     step, offset = _affine(key, cardinality)
     return (np.asarray(ranks, np.int64) * step + offset) % cardinality
 
 
-def gather(key: np.uint64, ids: NDArray, cardinality: int) -> NDArray[np.int64]:
+def gather(key: np.uint64, ids: NDArray[Any], cardinality: int) -> NDArray[np.int64]:
     """The inverse of `scatter`.
 
     >>> key, ranks = stream_key(0, "user"), np.arange(10)
@@ -74,7 +77,7 @@ def _affine(key: np.uint64, cardinality: int) -> tuple[int, int]:
     return step, int(key >> np.uint64(33)) % cardinality
 
 
-def mix32(ranks: NDArray, mask: int) -> NDArray[np.uint32]:
+def mix32(ranks: NDArray[Any], mask: int) -> NDArray[np.uint32]:
     """The 32-bit id of each rank: a bijection without a pattern (MurmurHash3's finaliser)."""
     h = np.asarray(ranks).astype(np.uint32) ^ np.uint32(mask)
     h ^= h >> np.uint32(16)
@@ -84,7 +87,7 @@ def mix32(ranks: NDArray, mask: int) -> NDArray[np.uint32]:
     return h ^ (h >> np.uint32(16))
 
 
-def unmix32(ids: NDArray, mask: int) -> NDArray[np.uint32]:
+def unmix32(ids: NDArray[Any], mask: int) -> NDArray[np.uint32]:
     """The rank of each id: `unmix32(mix32(r, m), m) == r`.
 
     >>> int(unmix32(mix32(np.array([12345]), 7), 7)[0])

@@ -98,7 +98,8 @@ class _Shape:
             return np.zeros(rows.size, np.int64)
         log_ratio = np.log(self.mean_length / (1.0 + self.mean_length))
         lengths = np.log1p(-draws.uniform(draws.stream_key(seed, f"{name}/length"), rows)) / log_ratio
-        return np.minimum(lengths.astype(np.int64), self.max_length)
+        bounded: NDArray[np.int64] = np.minimum(lengths.astype(np.int64), self.max_length)
+        return bounded
 
     def schema(self) -> Schema:
         ids: dict[str, Any] = {"dtype": "int32", "role": Role.CATEGORICAL, "cardinality": self.cardinality}
@@ -201,4 +202,5 @@ def _id_effects(shape: _Shape, seed: int, name: str, column: pa.Array) -> NDArra
     ranks = draws.gather(draws.stream_key(0, f"ids/{name}"), ids, shape.cardinality)
     each = draws.normal(draws.stream_key(seed, f"teacher/{name}"), ranks) * (_HALF_RANK / (_HALF_RANK + ranks))
     total = np.bincount(np.repeat(np.arange(len(column)), lengths), each, len(column))
-    return total / np.sqrt(np.maximum(lengths, 1))
+    scaled: NDArray[np.float64] = total / np.sqrt(np.maximum(lengths, 1))
+    return scaled

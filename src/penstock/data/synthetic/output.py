@@ -88,7 +88,9 @@ class Job:
         params.check_all(vars(self), _CONSTRAINTS)
         object.__setattr__(self, "path", Path(self.path))
 
-    def run(self, produce: Callable[[int, int], tuple[Any, int]], schema: Schema, arrow: pa.Schema | None) -> dict:
+    def run(
+        self, produce: Callable[[int, int], tuple[Any, int]], schema: Schema, arrow: pa.Schema | None
+    ) -> dict[str, Any]:
         """Write everything; returns the fields of a `Summary` that the writing determines."""
         try:
             return self._run(produce, schema, arrow)
@@ -98,7 +100,9 @@ class Job:
             reason = error.strerror or str(error)
             raise ArtefactError(f"cannot write {self.path}: {reason}; choose a writable folder with room") from error
 
-    def _run(self, produce: Callable[[int, int], tuple[Any, int]], schema: Schema, arrow: pa.Schema | None) -> dict:
+    def _run(
+        self, produce: Callable[[int, int], tuple[Any, int]], schema: Schema, arrow: pa.Schema | None
+    ) -> dict[str, Any]:
         positives = 0
         num_threads = thread_count(self.num_threads, most=4)
         with self._staging() as folder, bar("writing rows", total=self.num_rows, show=self.progress) as drawn:
@@ -165,7 +169,7 @@ def _ordered(
     chunks: Iterator[tuple[int, int]],
 ) -> Iterator[tuple[int, tuple[Any, int]]]:
     """Results in the order of the chunks, at most `most` of them under way: memory stays bounded by the chunk."""
-    waiting: deque[tuple[int, Future]] = deque()
+    waiting: deque[tuple[int, Future[tuple[Any, int]]]] = deque()
     try:
         for start, stop in chunks:
             waiting.append((stop - start, pool.submit(produce, start, stop)))

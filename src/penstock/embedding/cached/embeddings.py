@@ -156,19 +156,19 @@ class CachedEmbeddings(TableModule):
     def _apply(self, *arguments: Any, **named: Any) -> Any:
         self.home.rest()  # what is being filled must not move
         before = self.weight.device
-        super()._apply(*arguments, **named)
+        super()._apply(*arguments, **named)  # type: ignore[no-untyped-call]
         if self.weight.device != before:
             self.home.moved()
         return self
 
-    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """All rows, as `FusedEmbeddings` saves them: either kind loads the other's."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         names = self.home.names_of_columns()
         for column, rows in self.home.all_rows().items():
             destination[prefix + names[column]] = rows
 
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, *arguments: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         self.home.rest()
         rest, given = dict(state_dict), {}
         for column, name in self.home.names_of_columns().items():

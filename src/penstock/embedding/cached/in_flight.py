@@ -69,7 +69,7 @@ class InFlight:
         self.coming: list[Group] = []
         self._open: weakref.WeakSet[Batch] = weakref.WeakSet()
         self._numbers = 0
-        self._last: Future | None = None
+        self._last: Future[None] | None = None
         self._thread: ThreadPool | None = None
         self._stream: Any = None
 

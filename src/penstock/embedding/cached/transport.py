@@ -60,7 +60,7 @@ class Transport:
         self.store, self.device, self.watch = store, device, watch
         self._staging: dict[str, Tensor] = {}
         self._turn = 0
-        self._writing: Future | None = None
+        self._writing: Future[None] | None = None
         self._thread = thread_pool(1, "cache-write")
 
     def run(self, exchange: Exchange, columns: Mapping[str, Tensor]) -> tuple[Tensor, int]:

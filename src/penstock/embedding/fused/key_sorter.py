@@ -36,14 +36,19 @@ class KeySorter:
     def sorted(self, kernels: Any, keys: Tensor) -> tuple[Tensor, Tensor]:
         """The keys in order, and where each came from."""
         if keys.device.type != "cuda":
-            return kernels.sort(keys)
+            return _sort(kernels, keys)
         self._side.wait_stream(torch.cuda.current_stream(keys.device))
         self._sorting = True
         with torch.cuda.stream(self._side):
-            return kernels.sort(keys)
+            return _sort(kernels, keys)
 
     def wait(self, device: torch.device) -> None:
         """Let the current stream wait for the last sort."""
         if self._side is not None and device.type == "cuda":  # it may have moved since
             torch.cuda.current_stream(device).wait_stream(self._side)
             self._sorting = False
+
+
+def _sort(kernels: Any, keys: Tensor) -> tuple[Tensor, Tensor]:
+    found: tuple[Tensor, Tensor] = kernels.sort(keys)
+    return found

@@ -19,7 +19,8 @@ class TableLookup(Mapping[str, Tensor]):
 
     def __init__(self, names: Sequence[str], packed: Tensor, ids: Any, saved: Any) -> None:
         self.names, self.packed, self.ids, self._saved = list(names), packed, ids, saved
-        self._parts = dict(zip(self.names, packed.split(packed.shape[1] // len(self.names), 1), strict=True))
+        parts = packed.split(packed.shape[1] // len(self.names), 1)
+        self._parts: dict[str, Tensor] = dict(zip(self.names, parts, strict=True))
 
     def __getitem__(self, name: str) -> Tensor:
         return self._parts[name]

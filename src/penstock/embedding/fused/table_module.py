@@ -161,7 +161,7 @@ class TableModule(nn.Module):
             raise ParameterError('numbers can be written beside the embeddings with output="concat" only')
         if torch.is_grad_enabled():
             anchor = torch.empty(0, device=self.weight.device, requires_grad=True)  # makes backward call us
-            out = _LookUp.apply(anchor, dense, self, found, ids)
+            out: Tensor = _LookUp.apply(anchor, dense, self, found, ids)  # type: ignore[no-untyped-call]
         else:
             out, _ = self.look_up(found, dense, training=False, given=ids)
         return out.view(len(out), len(self.names), self.dim) if self.output == "stack" else out

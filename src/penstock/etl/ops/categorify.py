@@ -477,7 +477,7 @@ def _given(source: Any, name: str) -> Vocabulary:
     return Vocabulary(values.alias(VALUE))
 
 
-def _listed(values: Any) -> list:
+def _listed(values: Any) -> list[Any]:
     return values.to_list() if hasattr(values, "to_list") else list(values)
 
 

@@ -337,7 +337,8 @@ class _Scale(Elementwise, FittedOperator, Invertible):
             return ((values - offsets) / scales).astype(canonical(self.out_dtype)), valid
 
     def apply_one(self, value: Any, name: str) -> float:
-        return (value - self.offsets_[name]) / self.scales_[name]
+        scaled_value: float = (value - self.offsets_[name]) / self.scales_[name]
+        return scaled_value
 
     def output_column(self, column: ColumnSchema) -> ColumnSchema:
         return as_continuous(require_numbers(column, type(self).__name__), canonical(self.out_dtype))

@@ -197,7 +197,7 @@ def _expressions(given: Any) -> list[pl.Expr]:
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
-def _takes_two(function: Callable) -> bool:
+def _takes_two(function: Callable[..., Any]) -> bool:
     """Whether a function wants the frame as well; what cannot be told takes the column alone."""
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ def default_dimension(cardinality: int) -> int:
     >>> default_dimension(10), default_dimension(10_000), default_dimension(10_000_000)
     (16, 278, 512)
     """
-    return min(max(16, round(1.6 * cardinality**0.56)), 512)
+    return min(max(16, round(1.6 * math.pow(cardinality, 0.56))), 512)
 
 
 def get_embedding_sizes(

@@ -191,7 +191,7 @@ def _column(column: ColumnSchema, name: str, agg: str) -> ColumnSchema:
     return ColumnSchema(name, dtype, Role.CONTINUOUS, tags=column.tags)
 
 
-def _listed(names: Any) -> list:
+def _listed(names: Any) -> list[Any]:
     if names is None:
         return []
     return [names] if isinstance(names, str) else list(names)

@@ -50,11 +50,11 @@ class Filter(Operator):
             return frame.filter(mask)
         if ROW_NUMBER in frame.columns:
             kept = self.f(frame)  # once more, so that the rows that are left keep their numbers
-        kept = kept.lazy().collect()
-        missing = [n for n in (*columns.names, ROW_NUMBER) if n in frame.columns and n not in kept.columns]
+        left: pl.DataFrame = kept.lazy().collect()
+        missing = [n for n in (*columns.names, ROW_NUMBER) if n in frame.columns and n not in left.columns]
         if missing:
             raise DataError(f"Filter's function dropped the columns {missing}; filter rows only, or give a mask")
-        return kept
+        return left
 
     def origins(self, columns: Columns) -> dict[str, str]:
         return same_names(columns)

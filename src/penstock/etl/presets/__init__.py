@@ -30,4 +30,5 @@ def load(name: str) -> dict[str, Any]:
     known = names()
     if name not in known:
         raise ParameterError(f"unknown preset {name!r}{suggest(name, known, 'presets')}")
-    return yaml.safe_load((resources.files(__name__) / f"{name}.yaml").read_text())
+    recipe: dict[str, Any] = yaml.safe_load((resources.files(__name__) / f"{name}.yaml").read_text())
+    return recipe

@@ -38,7 +38,7 @@ class _Columns(keras.layers.Layer):  # type: ignore[name-defined]
             trainable=column.trainable,
         )
 
-    def _checked(self, inputs: Mapping[str, Any]) -> AbstractContextManager:
+    def _checked(self, inputs: Mapping[str, Any]) -> AbstractContextManager[None]:
         return lookup.ids_checked(inputs, self.columns if self.check_ids else [])
 
     def get_config(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class DenseFeatures(_Columns):
             return lookup.embedded(value, ops.eye(column.size, dtype=self.compute_dtype), column, self.padding)
         return lookup.embedded(value, self.tables[column.name], column, self.padding)
 
-    def compute_output_shape(self, input_shape: Any = None) -> tuple:
+    def compute_output_shape(self, input_shape: Any = None) -> tuple[int | None, ...]:
         if self.aggregation == "stack":
             return (None, len(self.columns), self.columns[0].width)
         return (None, sum(c.width for c in self.columns))
@@ -175,7 +175,7 @@ class LinearFeatures(_Columns):
             return lookup.embedded(value, table, column, self.padding)
         return ops.matmul(lookup.numbers(value, column, self.compute_dtype), table)
 
-    def compute_output_shape(self, input_shape: Any = None) -> tuple:
+    def compute_output_shape(self, input_shape: Any = None) -> tuple[int | None, ...]:
         return (None, self.units)
 
     def get_config(self) -> dict[str, Any]:
@@ -232,7 +232,7 @@ class DotProductInteraction(keras.layers.Layer):  # type: ignore[name-defined]
         products = ops.reshape(ops.matmul(left, ops.transpose(inputs, (0, 2, 1))), (-1, count * count))
         return ops.take(products, [i * count + j for i, j in zip(first, second, strict=True)], axis=1)
 
-    def compute_output_shape(self, input_shape: Any) -> tuple:
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
         return (input_shape[0], self._num_pairs(input_shape[1]))
 
     def get_config(self) -> dict[str, Any]:

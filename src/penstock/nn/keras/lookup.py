@@ -26,7 +26,7 @@ def column_input(inputs: Mapping[str, Any], name: str) -> Any:
 
 
 def on_tensorflow() -> bool:
-    return keras.backend.backend() == "tensorflow"
+    return bool(keras.backend.backend() == "tensorflow")
 
 
 def is_ragged(value: Any) -> bool:
@@ -109,7 +109,7 @@ def _in_range(ids: Any, column: FeatureColumn) -> Any:
     return ops.where(inside, ids, ops.cast(column.default, ids.dtype))
 
 
-def ids_checked(inputs: Mapping[str, Any], columns: Sequence[FeatureColumn]) -> AbstractContextManager:
+def ids_checked(inputs: Mapping[str, Any], columns: Sequence[FeatureColumn]) -> AbstractContextManager[None]:
     """Inside it, ids are known to be below the size of their table; if not, an error names column and largest id.
 
     On a CPU TensorFlow would name neither, on a GPU it would deliver zeros. The price is one pass over the ids.
@@ -130,7 +130,8 @@ def ids_checked(inputs: Mapping[str, Any], columns: Sequence[FeatureColumn]) -> 
         ],
     )  # fmt: skip
     # In a graph nothing else would keep the look-up from running first, and failing without a name.
-    return tf.control_dependencies([assertion] if assertion is not None else [])
+    known: AbstractContextManager[None] = tf.control_dependencies([assertion] if assertion is not None else [])
+    return known
 
 
 def _largest(value: Any) -> Any:
