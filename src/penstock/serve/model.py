@@ -99,7 +99,8 @@ def _tables(model: Model, embeddings: Embeddings | None) -> tuple[dict[str, Any]
         raise ParameterError(
             f"the tables have dim={embeddings.dims[strange[0]]}, the model embedding_dim={model.embedding_dim}"
         )
-    return embeddings.for_serving(model.schema.select(roles=Role.CATEGORICAL))
+    served: tuple[dict[str, Any], Weights] = embeddings.for_serving(model.schema.select(roles=Role.CATEGORICAL))
+    return served
 
 
 def _weights(module: nn.Module) -> Weights:

@@ -37,7 +37,7 @@ class RefusedError(PenstockError):
         self.status, self.message, self.row, self.field, self.closes = status, message, row, field, closes
         super().__init__(message)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.status, self.message, self.row, self.field, self.closes)
 
     def body(self) -> dict[str, Any]:
