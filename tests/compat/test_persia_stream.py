@@ -18,6 +18,7 @@ from penstock.compat.persia import _sockets
 from penstock.compat.persia._message import Message, to_bytes
 from penstock.compat.persia._sockets import Client, Server
 from penstock.compat.persia._stream import Stream, StreamError, StreamTimeout
+from penstock.compat.persia.data import FixedOrder, StreamSource
 from penstock.core.errors import PenstockError
 from penstock.train.pipeline import Pipeline
 
@@ -249,9 +250,8 @@ class TestPipelineOverAStream:
         stream.open(0, "loader")
         stream.put(0, 1)
         stream.put(0, 2)
-        reader = stream.reader()
-        source = iter(lambda: reader.get(30.0), None)
-        pipeline = Pipeline(source, lambda n: n, lambda n: n, ahead=4, available=reader.arrived)
+        source = StreamSource(stream.reader(), 30.0, lambda: True)
+        pipeline = Pipeline(source, lambda n: n, lambda n: n, ahead=4)
         assert pipeline.take() == 1
         updated = threading.Event()
         pipeline.submit(updated.set)
@@ -267,9 +267,8 @@ class TestPipelineOverAStream:
         stream.open(0, "loader")
         for number in range(3):
             stream.put(0, number)
-        reader = stream.reader()
-        source = iter(lambda: reader.get(30.0), None)
-        pipeline = Pipeline(source, lambda n: n, lambda n: n + 100, ahead=4, available=reader.arrived)
+        source = StreamSource(stream.reader(), 30.0, lambda: True)
+        pipeline = Pipeline(source, lambda n: n, lambda n: n + 100, ahead=4)
         assert pipeline.take() == 0
         pipeline.drain(5.0)
         pipeline.look_up_again()
@@ -278,3 +277,16 @@ class TestPipelineOverAStream:
         found = [pipeline.take() for _ in range(4)]
         assert [number % 100 for number in found[:3]] == [1, 2, 3] and found[3] is None
         pipeline.stop()
+
+    def test_in_fixed_order_updates_wait_until_the_loop_is_left(self) -> None:
+        stream = Stream()
+        stream.open(0, "loader")
+        stream.put(0, 1)
+        source = FixedOrder(StreamSource(stream.reader(), 30.0, lambda: True))
+        pipeline = Pipeline(source, lambda n: n, lambda n: n, ahead=4)
+        assert pipeline.take() == 1
+        updated = threading.Event()
+        pipeline.submit(updated.set)
+        assert not updated.wait(0.2)  # batch 2 comes first
+        pipeline.stop()  # interrupts the source: nobody waits for batch 2 any more
+        assert updated.is_set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any, Self
 
 import torch
@@ -16,7 +16,7 @@ from penstock.train import distributed
 from penstock.train.batch import TrainBatch
 from penstock.train.feeder import Feeder, Source, check_columns, module_on_device
 from penstock.train.gradients import Outcome, broken, dense_finite, dropped_counts, embedding_gradients
-from penstock.train.pipeline import Pipeline
+from penstock.train.loops import Loops
 from penstock.train.timing import Timings
 from penstock.train.transfer import Transfer
 
@@ -105,14 +105,11 @@ class TrainContext:
         self._transfer = Transfer(self.device)
         self.timings = Timings()
         self._feeder = Feeder(self.module, embeddings, self._transfer, staleness, self.timings)
-        self._pipeline: Pipeline | None = None
-        self._evaluations: set[Pipeline] = set()
-        self._late_error: Exception | None = None
+        self._loops = Loops(exit_timeout)
         self._current: TrainBatch | None = None
         self._evaluating = self._entered = False
         self.steps = self.rows = self.skipped_steps = 0
         self.dropped_gradients: dict[str, int] = {}
-        self.waited = 0.0
         self.position: Any = None  # the loader's state after the last batch that was trained
 
     # The block.
@@ -124,24 +121,8 @@ class TrainContext:
 
     def __exit__(self, kind: Any, error: Any, _: Any) -> None:
         self._entered = False
-        pipeline, self._pipeline, self._current = self._pipeline, None, None
-        evaluations, self._evaluations = self._evaluations, set()
-        for other in evaluations:
-            other.stop(discard=True, timeout=self.exit_timeout)
-        late, self._late_error = self._late_error, None
-        if pipeline is None:
-            if kind is None and late is not None:
-                raise late
-            return
-        failed = kind is not None
-        try:
-            if not failed:
-                pipeline.drain(self.exit_timeout)
-        except BaseException:
-            failed = True
-            raise
-        finally:
-            pipeline.stop(discard=failed, timeout=self.exit_timeout)
+        self._current = None
+        self._loops.close(failed=kind is not None)
 
     # The loop.
 
@@ -150,41 +131,19 @@ class TrainContext:
         if not self._entered:
             raise PenstockError("use the context in a with block: with TrainContext(…) as ctx:")
         training = not self._evaluating
-        if training and self._pipeline is not None:
-            raise PenstockError("a training loop is under way already; finish or leave it before starting another")
-        pipeline = self._feeder.pipeline(loader, training)
         if training:
-            self._pipeline = pipeline
-        else:
-            self._evaluations.add(pipeline)
-        failed, closing = True, False
+            self._loops.check_free()
+        pipeline = self._feeder.pipeline(loader, training)
         try:
-            while (batch := pipeline.take()) is not None:
-                self._feeder.arrived(batch)
-                yield batch
-                self._current = None  # a batch that saw no backward pass is let go
-                del batch
-            failed = False
-        except GeneratorExit:  # the loop was left, by break or an error: what was trained still counts
-            failed, closing = False, True
-            raise
+            with closing(self._loops.run(pipeline, training)) as batches:  # type: ignore[type-var]
+                for batch in batches:
+                    self._feeder.arrived(batch)
+                    yield batch
+                    self._current = None  # a batch that saw no backward pass is let go
+                    del batch
         finally:
-            self.waited += pipeline.waited
-            self._finish(pipeline, failed, closing)
-
-    def _finish(self, pipeline: Pipeline, failed: bool, closing: bool) -> None:
-        """End a loop's thread, unless leaving the block has done so already."""
-        if pipeline is self._pipeline:
-            self._pipeline = self._current = None
-            try:
-                pipeline.stop(discard=failed, timeout=self.exit_timeout)
-            except Exception as error:
-                if not closing:
-                    raise
-                self._late_error = error  # nobody would hear it from a generator that is being closed
-        elif pipeline in self._evaluations:
-            self._evaluations.remove(pipeline)
-            pipeline.stop(discard=True, timeout=self.exit_timeout)
+            if training and self._loops.training is None:
+                self._current = None
 
     def forward(self, batch: TrainBatch) -> tuple[Any, Any]:
         """The model's output and the labels, both on the device."""
@@ -240,7 +199,8 @@ class TrainContext:
         lookup, ready, transfer = batch.lookup, self._transfer.mark(), self._transfer
         home: Any = self.embeddings
         batch.lookup, batch.embeddings, batch.leaves = None, None, {}
-        pipeline, share = self._pipeline, scale * self.world  # divided by the workers, as the model's gradients are
+        pipeline = self._loops.training
+        share = scale * self.world  # divided by the workers, as the model's gradients are
         assert pipeline is not None
 
         def update() -> None:
@@ -299,8 +259,7 @@ class TrainContext:
 
     def drain(self) -> None:
         """Wait until the updates of all batches trained so far are in the store."""
-        if self._pipeline is not None:
-            self._pipeline.drain()
+        self._loops.drain()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -311,8 +270,8 @@ class TrainContext:
         """
         self.drain()
         yield
-        if self._pipeline is not None and self.staleness > 1:
-            self._pipeline.look_up_again()
+        if self.staleness > 1:
+            self._loops.look_up_again()
 
     def stats(self) -> dict[str, Any]:
         """What the loop has done so far."""
@@ -321,7 +280,7 @@ class TrainContext:
             "rows": self.rows,
             "skipped_steps": self.skipped_steps,
             "dropped_gradients": dict(self.dropped_gradients),
-            "seconds_waited_for_batches": self.waited + (self._pipeline.waited if self._pipeline else 0.0),
+            "seconds_waited_for_batches": self._loops.waited,
             "seconds": dict(self.timings.seconds),
         }
 

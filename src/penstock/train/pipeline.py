@@ -20,7 +20,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from penstock.core.errors import PenstockError
 from penstock.core.runtime.threads import new_thread
@@ -34,12 +34,30 @@ class _End:
     """Behind the last batch."""
 
 
+@runtime_checkable
+class Interruptible(Protocol):
+    """A source that may wait for its next batch: a loop that ends calls `interrupt`, and the waiting ends."""
+
+    def interrupt(self) -> None:
+        """Let whoever waits for a batch go: iteration ends."""
+
+
+@runtime_checkable
+class LateSource(Protocol):
+    """A source whose batches may be late, as those of a stream are: updates need not wait for them.
+
+    Look-ups are fresher so than they would be, and their order depends on the stream.
+    """
+
+    def available(self, seconds: float) -> bool:
+        """Whether the next batch (or the end) is there, now or within so many seconds."""
+
+
 class Pipeline:
     """Prepares batches of `source` with `prepare`, up to `ahead` of them before they are taken.
 
-    `prepare(raw)` makes a batch and looks it up; `refresh(batch)` looks it up again. Where batches may be late, as in a
-    stream, `available(seconds)` says whether the next one is there, waiting so long at most: updates then do not wait
-    for it, which makes look-ups fresher than they would be, and their order depends on the stream.
+    `prepare(raw)` makes a batch and looks it up; `refresh(batch)` looks it up again. A source whose batches may be late
+    can say so, see `LateSource`.
 
     >>> pipeline = Pipeline([1, 2, 3], prepare=lambda n: n * n, refresh=lambda n: n, ahead=2)
     >>> pipeline.take(), pipeline.take()
@@ -59,9 +77,8 @@ class Pipeline:
         refresh: Callable[[Any], Any],
         ahead: int,
         timings: Timings | None = None,
-        available: Callable[[float], bool] | None = None,
     ) -> None:
-        self._available, self._fetching = available, False
+        self._late, self._fetching = source if isinstance(source, LateSource) else None, False
         self._timings = timings or Timings()
         self._source, self._prepare, self._refresh, self._ahead = source, prepare, refresh, ahead
         self._commands: deque[tuple[str, Any]] = deque()
@@ -106,7 +123,7 @@ class Pipeline:
                 self._wait_for(self._done, timeout)
 
     def _done(self) -> bool:
-        if self._available is None:
+        if self._late is None:
             return not self._commands and not self._busy
         # Batches that have not arrived may take as long as they like.
         return all(command == "fetch" for command, _ in self._commands) and (self._fetching or not self._busy)
@@ -123,6 +140,8 @@ class Pipeline:
 
     def stop(self, discard: bool = False, timeout: float = 60.0) -> None:
         """End the thread, after what was ordered or leaving it undone; returns within `timeout` seconds in any case."""
+        if isinstance(self._source, Interruptible):
+            self._source.interrupt()
         if not self._started:
             return
         with self._changed:
@@ -194,12 +213,12 @@ class Pipeline:
 
     def _arrived(self) -> bool:
         """Whether the next batch is there; if not, it is asked for again behind what has been ordered since."""
-        if self._available is None:
+        if self._late is None:
             return True
         with self._changed:
             self._fetching = True
             others = any(command != "fetch" for command, _ in self._commands)
-        there = self._available(0.0 if others else _GLANCE)
+        there = self._late.available(0.0 if others else _GLANCE)
         with self._changed:
             self._fetching = False
             there = there and not (self._commands and self._commands[0][0] == "refresh")

@@ -87,9 +87,9 @@ class EmbeddingCtx(BaseCtx):
             engine.close(error is not None)
         self._dumping.wait()
 
-    def _batches(self, source: Any, staleness: int, fixed_order: bool) -> Iterator[PersiaTrainingBatch]:
+    def _batches(self, source: Any, staleness: int) -> Iterator[PersiaTrainingBatch]:
         """A data loader's batches with embeddings."""
-        return self._engine.batches(source, self.preprocess_mode is PreprocessMode.TRAIN, staleness, fixed_order)
+        return self._engine.batches(source, self.preprocess_mode is PreprocessMode.TRAIN, staleness)
 
     def get_embedding_from_data(self, persia_batch: Any, device_id: int | None = None) -> PersiaTrainingBatch:
         """Look a batch up now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from penstock.core.errors import PenstockError
 from penstock.embedding.store import EmbeddingStore
 from penstock.train.batch import as_tensor
 from penstock.train.gradients import all_finite
+from penstock.train.loops import Loops
 from penstock.train.pipeline import Pipeline
 from penstock.train.transfer import Transfer
 
@@ -36,62 +38,26 @@ class Engine:
         self.store, self.device = store, device
         self._after_update = after_update
         self._transfer = Transfer(device)
-        self._training: Pipeline | None = None
-        self._others: dict[Pipeline, Any] = {}
-        self._source: Any = None
-        self._late: Exception | None = None
+        self._loops = Loops(_EXIT)
         self.dropped: dict[str, int] = {}
 
     # Batches.
 
-    def batches(
-        self, source: Any, training: bool, staleness: int, fixed_order: bool = False
-    ) -> Iterator[PersiaTrainingBatch]:
+    def batches(self, source: Any, training: bool, staleness: int) -> Iterator[PersiaTrainingBatch]:
         """The batches of a source (of `persia.data`) with their embeddings, looked up ahead."""
-        if training and self._training is not None:
-            raise PenstockError("a training loop is under way already; finish or leave it before starting another")
         self.drain()  # what evaluates now sees everything trained so far
-
-        available = None if fixed_order else source.available
         pipeline = Pipeline(
             source,
             lambda message: self.prepare(message, training),
             lambda batch: self.look_up(batch, training),
             staleness,
-            available=available,
         )
-        if training:
-            self._training, self._source = pipeline, source
-        else:
-            self._others[pipeline] = source
-        failed, leaving = True, False
-        try:
-            while (batch := pipeline.take()) is not None:
+        with closing(self._loops.run(pipeline, training)) as batches:  # type: ignore[type-var]
+            for batch in batches:
                 for tensor in batch.tensors():
                     self._transfer.used_here(tensor)
                 yield batch
                 del batch
-            failed = False
-        except GeneratorExit:  # the loop was left: what was trained still counts
-            failed, leaving = False, True
-            raise
-        finally:
-            self._finish(pipeline, source, failed, leaving)
-
-    def _finish(self, pipeline: Pipeline, source: Any, failed: bool, leaving: bool) -> None:
-        if pipeline is not self._training and pipeline not in self._others:
-            return  # the context has ended it
-        self._others.pop(pipeline, None)
-        training = pipeline is self._training
-        if training:
-            self._training = None
-        source.interrupt()
-        try:
-            pipeline.stop(discard=failed or not training, timeout=_EXIT)
-        except Exception as error:
-            if not leaving:
-                raise
-            self._late = error  # nobody would hear it from a generator that is being closed
 
     def prepare(self, message: Message, training: bool) -> PersiaTrainingBatch:
         """A batch with everything on the device."""
@@ -141,36 +107,22 @@ class Engine:
             if self._after_update is not None:
                 self._after_update(batch)
 
-        if self._training is None:
+        if self._loops.training is None:
             update()
         else:
-            self._training.submit(update)
+            self._loops.training.submit(update)
         return finite
 
     # Standing still, and the end.
 
     def drain(self) -> None:
         """Wait until the updates of all batches trained so far are in the store."""
-        if self._training is not None:
-            self._training.drain()
+        self._loops.drain()
 
     def look_up_again(self) -> None:
         """After a checkpoint: batches that were looked up ahead are looked up anew, as a resumed run does."""
-        if self._training is not None:
-            self._training.look_up_again()
+        self._loops.look_up_again()
 
     def close(self, failed: bool) -> None:
         """End all loops: with every update applied, or at once after an error."""
-        others, self._others = self._others, {}
-        for pipeline, source in others.items():
-            source.interrupt()
-            pipeline.stop(discard=True, timeout=_EXIT)
-        training, self._training = self._training, None
-        if training is not None:
-            if not failed:
-                training.drain(_EXIT)
-            self._source.interrupt()
-            training.stop(discard=failed, timeout=_EXIT)
-        late, self._late = self._late, None
-        if late is not None and not failed:
-            raise late
+        self._loops.close(failed)

@@ -98,9 +98,7 @@ class IterableDataset(IterableDatasetBase):
 
 
 class Source:
-    """The batches of one loop."""
-
-    available = None  # they come when they are asked for
+    """The batches of one loop, which come when they are asked for."""
 
     def __init__(self, messages: Iterator[Message]) -> None:
         self._messages = messages
@@ -136,12 +134,23 @@ class StreamSource(Source):
         self._since = time.monotonic()
         return message
 
-    def available(self, seconds: float) -> bool:  # type: ignore[override]
+    def available(self, seconds: float) -> bool:
         """Whether the next batch (or the end) is there, now or within some seconds."""
         return self._reader.arrived(min(seconds, self._left())) or self._left() == 0
 
     def interrupt(self) -> None:
         self._reader.interrupt()
+
+
+class FixedOrder(Source):
+    """The batches of a source, waited for where they are late: look-ups and updates then have one order in all runs."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(iter(source))
+        self._source = source
+
+    def interrupt(self) -> None:
+        self._source.interrupt()
 
 
 class ThreadSource(StreamSource):
@@ -214,4 +223,4 @@ class DataLoader:
         from penstock.compat.persia._embedding_ctx import current
 
         source = self.dataset.messages(self.timeout_ms / 1000, self.reproducible)
-        return current()._batches(source, self.staleness, self.reproducible)
+        return current()._batches(FixedOrder(source) if self.reproducible else source, self.staleness)
