@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import socket
@@ -9,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
@@ -26,6 +27,7 @@ require("uvicorn", "serve")
 import uvicorn  # noqa: E402
 
 from penstock.serve.http.app import Service  # noqa: E402
+from penstock.serve.http.guard import Guard  # noqa: E402
 
 GRACE_SECONDS = 30  # for requests under way when the service is told to stop
 _SWITCH_SECONDS = 0.0005
@@ -91,8 +93,10 @@ class HttpServer:
             self._socket.close()
             raise
         self.host, self.port = host, int(self._socket.getsockname()[1])
+        self._guard = Guard(self.service.limits, self.service.metrics.refused)
         config = uvicorn.Config(
-            self.service, log_level="info" if log_requests else "warning", access_log=log_requests,
+            self.service, http=cast("type[asyncio.Protocol]", self._guard.protocol),
+            log_level="info" if log_requests else "warning", access_log=log_requests,
             timeout_graceful_shutdown=GRACE_SECONDS, lifespan="on", ws="none", server_header=False,
         )  # fmt: skip
         self._server = _Server(config)

@@ -1,0 +1,298 @@
+"""What a connection may do before its request reaches the application: limits on its head, its time and its number.
+
+uvicorn parses HTTP and knows no such limits. `GuardedProtocol` is its protocol with them; `Guard` is what the
+connections of one server share: their limits, who is there, and a look at everybody once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import sys
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from penstock.core.errors import PenstockError
+from penstock.core.extras import require
+from penstock.serve.http.limits import Limits
+from penstock.serve.http.requests import LINGER_SECONDS, RefusedError
+
+require("httptools", "serve")
+require("uvicorn", "serve")
+
+import httptools  # noqa: E402
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol  # noqa: E402
+
+SWEEP_SECONDS = 1.0
+PIPELINED = 64  # requests of one connection that may wait for the one before
+_SPARE_FILES = 128  # that a process keeps for other things than connections
+_PROBE_SECONDS = (0.02, 0.2)  # after a client has stopped sending: when to look whether it has gone altogether
+
+
+class Waiting(Enum):
+    """What a connection is waited for."""
+
+    FIRST = "the first byte of a request"
+    HEAD = "the rest of a head"
+    BODY = "the rest of a body"
+    ANSWER = "nothing: its request is with the application"
+
+
+class _UnfitError(PenstockError):
+    """Stops the parser; the protocol knows why."""
+
+
+class Guard:
+    """The limits of one server's connections.
+
+    Args:
+        limits: of heads, connections and time.
+        refused: called with the HTTP status of whatever is refused here.
+    """
+
+    def __init__(self, limits: Limits, refused: Callable[[int], Any] = lambda status: None) -> None:
+        self.limits, self.refused = limits, refused
+        self.head_bytes, self.body_bytes = limits.head_bytes, limits.body_bytes
+        self.max_connections = min(limits.max_connections, _openable())
+        self._connections: dict[GuardedProtocol, None] = {}  # oldest first
+        self._timer: asyncio.TimerHandle | None = None
+
+    def protocol(self, **settings: Any) -> GuardedProtocol:
+        """A connection's protocol, as uvicorn asks for it."""
+        return GuardedProtocol(self, **settings)
+
+    def admit(self, newcomer: GuardedProtocol) -> None:
+        """Let a connection in; where there are too many, in place of the one that has been idle longest."""
+        if len(self._connections) >= self.max_connections:
+            idle = [one for one in self._connections if one.waiting in (Waiting.FIRST, Waiting.HEAD)]
+            if not idle:
+                message = f"{self.max_connections:,} connections have requests under way; come again in a moment"
+                newcomer.refuse(RefusedError(503, message))
+                newcomer.transport.close()
+                return
+            # Half a head is suspect; a connection kept open between two requests is not.
+            min(idle, key=lambda one: (one.waiting is Waiting.FIRST, one.since)).abort()
+            self.refused(408)
+        self._connections[newcomer] = None
+        if self._timer is None:
+            self._timer = newcomer.loop.call_later(SWEEP_SECONDS, self._sweep, newcomer.loop)
+
+    def dismiss(self, connection: GuardedProtocol) -> None:
+        """A connection is over."""
+        self._connections.pop(connection, None)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        for connection in list(self._connections):
+            connection.check_time(loop.time())
+        self._timer = loop.call_later(SWEEP_SECONDS, self._sweep, loop) if self._connections else None
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection: what it sends is parsed within limits, and it is closed where it lets others wait."""
+
+    def __init__(self, guard: Guard, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.guard = guard
+        self.waiting, self.since = Waiting.FIRST, self.loop.time()
+        self._unproductive = 0  # bytes that have brought neither a head to its end nor any of a body
+        self._head_bytes = self._num_headers = self._discarded = 0
+        self._problem: RefusedError | None = None
+        self._is_refused = self._is_half_closed = False
+        self._closing_since: float | None = None
+        self._write_paused_since: float | None = None
+
+    # The life of a connection.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.guard.admit(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.guard.dismiss(self)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._write_paused_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._write_paused_since = None
+        super().resume_writing()
+
+    def abort(self) -> None:
+        """End it now; what is still to be sent is lost."""
+        self.guard.dismiss(self)
+        self.transport.abort()
+
+    def check_time(self, now: float) -> None:
+        """Close it where it has been waited for too long."""
+        limits, waited = self.guard.limits, now - self.since
+        is_answered = self.cycle is None or self.cycle.response_complete or self.cycle.disconnected
+        if self.transport.is_closing() or (self._is_refused and is_answered):
+            self._closing_since = now if self._closing_since is None else self._closing_since
+            if now - self._closing_since > LINGER_SECONDS:  # its last answer is not taken
+                self.abort()
+        elif self._write_paused_since is not None and now - self._write_paused_since > limits.body_seconds:
+            self.guard.refused(408)
+            self.abort()
+        elif self.waiting is Waiting.HEAD and waited > limits.head_seconds:
+            self.refuse(RefusedError(408, f"the request's head did not arrive within {limits.head_seconds:g} seconds"))
+        elif self.waiting is Waiting.FIRST and self.cycle is None and waited > limits.head_seconds:
+            self.transport.close()  # uvicorn sees to the time between two requests
+        elif self.waiting is Waiting.BODY and waited > limits.body_seconds + 2 * LINGER_SECONDS:
+            self.guard.refused(408)  # the application has said so, or was never interested in it
+            self.abort()
+        elif self._is_half_closed:
+            self._probe()
+
+    # What arrives.
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:  # read and thrown away, so that a client which is still sending gets to its answer
+            return
+        if self.waiting is Waiting.FIRST:
+            self.waiting, self.since = Waiting.HEAD, self.loop.time()
+        self._unset_keepalive_if_required()
+        self._unproductive += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # the request is answered as it would be without
+        except httptools.HttpParserError:
+            self.refuse(self._problem or RefusedError(400, "this is not a request of HTTP/1.1"))
+            return
+        if self._unproductive > self.guard.head_bytes:
+            self.refuse(self._head_too_large())
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client sends no more. It may still wait for its answer, or have gone."""
+        if self._is_refused or self.waiting is Waiting.FIRST:
+            return None
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if self.waiting is Waiting.HEAD or (self.waiting is Waiting.BODY and not is_answered):
+            self.refuse(RefusedError(400, "the connection ended before the request did"))
+            return True
+        if is_answered:
+            return None
+        self.cycle.keep_alive = False
+        self._is_half_closed = True
+        first = not self.pipeline and not self.cycle.response_started
+        if first and self.cycle.scope["http_version"] == "1.1":
+            # Whoever has gone answers this with a reset, and need not be predicted for; others pass over it.
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            for seconds in _PROBE_SECONDS:
+                self.loop.call_later(seconds, self._probe)
+        return True
+
+    def _probe(self) -> None:
+        """Look whether a client that sends no more has gone altogether."""
+        if self.transport.is_closing() or self.cycle is None or self.cycle.response_complete:
+            return
+        line: socket.socket = self.transport.get_extra_info("socket")
+        if line.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (errno.EPIPE, errno.ECONNRESET):
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            self.abort()
+
+    # What the parser finds.
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.waiting = Waiting.HEAD
+        self._head_bytes = self._num_headers = self._discarded = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._num_headers += 1
+        self._count(len(name) + len(value) + 4)
+        if self.waiting is Waiting.HEAD:  # what comes behind a body in pieces is not looked at
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= PIPELINED:
+            raise self._unfit(RefusedError(503, f"more than {PIPELINED} requests wait on this connection"))
+        self._unproductive = 0
+        self.waiting, self.since = Waiting.BODY, self.loop.time()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unproductive = 0
+        if self.cycle.response_complete:
+            self._discarded += len(body)
+            if self._discarded > self.guard.body_bytes:
+                raise self._unfit(RefusedError(413, "the body goes on behind its answer"))
+        super().on_body(body)
+
+    def on_chunk_header(self) -> None:
+        """A piece of a body begins."""
+        self._unproductive = 0
+
+    def on_message_complete(self) -> None:
+        self._unproductive = 0
+        self.waiting = Waiting.FIRST if self.cycle.response_complete else Waiting.ANSWER
+        self.since = self.loop.time()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self.waiting is Waiting.ANSWER and not self.pipeline:
+            self.waiting, self.since = Waiting.FIRST, self.loop.time()
+        super().on_response_complete()
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self.guard.head_bytes:
+            raise self._unfit(self._head_too_large())
+        if self._num_headers > self.guard.limits.max_headers:
+            most = self.guard.limits.max_headers
+            raise self._unfit(RefusedError(431, f"the request has more than the {most:,} headers that are taken"))
+
+    def _head_too_large(self) -> RefusedError:
+        most = self.guard.head_bytes
+        return RefusedError(431, f"the request's line and headers are longer than the {most:,} bytes that are taken")
+
+    def _unfit(self, problem: RefusedError) -> _UnfitError:
+        self._problem = problem
+        return _UnfitError(problem.message)
+
+    # Refusing.
+
+    def refuse(self, refusal: RefusedError) -> None:
+        """Say what is wrong and read no further. Requests that were whole are answered first."""
+        self._is_refused = True
+        self.guard.refused(refusal.status)
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.keep_alive = False
+            if self.waiting is not Waiting.BODY:
+                return  # it closes behind the answers that are due
+            cycle.disconnected = True  # the application waits for a body that does not come
+            cycle.message_event.set()
+            if cycle.response_started or self.pipeline:
+                self.transport.close()
+                return
+        elif self.waiting is Waiting.BODY:  # answered already
+            self.abort()
+            return
+        content = refusal.content()
+        head = f"content-type: application/json\r\ncontent-length: {len(content)}\r\nconnection: close\r\n"
+        head += "retry-after: 1\r\n" * (refusal.status == 503)
+        self.transport.write(b"".join([STATUS_LINE[refusal.status], head.encode(), b"\r\n", content]))
+        if self._is_half_closed or not self.transport.can_write_eof():
+            self.transport.close()
+        else:
+            self.transport.write_eof()  # closed at once, the answer could be lost to a reset
+
+
+def _openable() -> int:
+    """Connections for which the process may open files."""
+    if sys.platform == "win32":
+        return 1 << 16
+    import resource
+
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 16 if files == resource.RLIM_INFINITY else max(8, files - _SPARE_FILES)

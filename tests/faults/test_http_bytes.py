@@ -1,0 +1,256 @@
+"""The service against clients that mean it harm, over loopback: none is a 500, none stops the others."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+
+import numpy as np
+import pytest
+from tests.faults.hostile_requests import HEAD, KINDS, hostile, request
+
+import penstock as ps
+from penstock import ops
+from penstock.embedding import SGD, Store
+from penstock.nn import MLP
+from penstock.serve import save_model
+from penstock.serve.http import HttpServer, Limits
+from penstock.train import slots_of
+
+ROW = {"user": "ann", "ad": "1a", "price": 0.5}
+GOOD = json.dumps({"rows": [ROW, {**ROW, "user": None}]}).encode()
+LIMITS = Limits(head_seconds=0.5, body_seconds=1.0, max_connections=60)
+SEED = 20261116
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    columns = ps.Schema([
+        ps.ColumnSchema("user", "string"), ps.ColumnSchema("ad", "uint32", properties={"text": "hex"}),
+        ps.ColumnSchema("price", "float32"), ps.ColumnSchema("click", "int8"),
+    ])  # fmt: skip
+    rows = {"user": ["ann", "bob"], "ad": [26, 27], "price": [0.5, 1.5], "click": [0, 1]}
+    data = ps.Dataset(rows, schema=columns).with_roles(label=["click"])
+    workflow = ps.Workflow((["user", "ad"] >> ops.Categorify()) + (["price"] >> ops.Normalize()) + ["click"]).fit(data)
+    place = tmp_path_factory.mktemp("attacked") / "model"
+    model = MLP(workflow.output_schema, 4, hidden=())
+    save_model(place, workflow, model, Store(slots_of(workflow.output_schema, 4), SGD()))
+    return place
+
+
+@pytest.fixture(scope="module")
+def server(place):
+    with HttpServer(place, port=0, limits=LIMITS) as server:
+        yield server
+        assert _failures(server) == [], "a request was answered 500"
+
+
+def _failures(server: HttpServer) -> list[str]:
+    text = server.service.metrics.text().decode()
+    return [
+        line for line in re.findall(r'^penstock_requests_total\{status="5.*', text, re.MULTILINE) if '"503"' not in line
+    ]
+
+
+def connect(server: HttpServer, timeout: float = 10.0) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=timeout)
+
+
+def everything(line: socket.socket) -> bytes:
+    """What comes until the service closes; a reset ends it too."""
+    parts = []
+    with suppress(ConnectionError):
+        while part := line.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def attack(server: HttpServer, data: bytes, timeout: float = 10.0) -> bytes:
+    """Send bytes, then wait for all that the service has to say."""
+    with connect(server, timeout) as line:
+        with suppress(OSError):  # it may have closed in the middle of them
+            line.sendall(data)
+            line.shutdown(socket.SHUT_WR)
+        return everything(line)
+
+
+def final_status(answer: bytes) -> int | None:
+    statuses = [int(found) for found in re.findall(rb"HTTP/1\.1 (\d\d\d) ", answer)]
+    return next((status for status in statuses if status != 100), None)
+
+
+def good_client(server: HttpServer) -> float:
+    """Ask as an honest client does; the seconds that it took."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    began = time.perf_counter()
+    connection.request("POST", "/predict", GOOD, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    content = json.load(answer)
+    took = time.perf_counter() - began
+    connection.close()
+    assert answer.status == 200 and len(content["probabilities"]) == 2
+    return took
+
+
+# Each limit by itself.
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "words"),
+    [
+        (HEAD + b"X: " + b"a" * 3_000_000, 431, b"longer than the 32,000 bytes"),
+        (HEAD + b"X: 1\r\n" * 101, 431, b"more than the 100 headers"),
+        (b"GET /" + b"a" * 40_000, 431, b"longer than the 32,000 bytes"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"a" * 3_000_000, 431, b"longer than the 32,000 bytes"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n5;" + b"a" * 3_000_000, 431, b"longer than the 32,000 bytes"),
+        (b"nonsense\r\n\r\n", 400, b"not a request of HTTP"),
+        (HEAD, 400, b"ended before the request did"),
+        (request(GOOD)[:-5], 400, b"ended before the request did"),
+        (b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421, b"--allow-host"),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, b"one Host header"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400, b"one Host header"),
+        (request(b'{"rows":[' + b"{}," * 1_300_000), 413, b"more than 1,000 rows"),
+        (request(b'{"rows":[{' + b",".join(b'"%d":1' % n for n in range(350_000)) + b"}]}"), 413, b"row 0 is longer"),
+        (request(b'{"rows":[{"user":"\\ud800","ad":1,"price":1}]}'), 400, b"field 'user': must be a string"),
+        (request(b'{"rows":[{"\\udfff":"a"}]}'), 400, b"is missing"),
+        (request(b'{"rows":[{"user":"a","ad":" 0x1_a ","price":1}]}'), 400, b"must be hexadecimal text"),
+        (request(b'{"rows":[{"user":"a","ad":1,"price":' + b"[" * 800 + b"]" * 800 + b"}]}"), 400, b"field 'price'"),
+        (request(b'{"rows":[{"user":' + b"9" * 5_000 + b"}]}"), 400, b"malformed JSON"),
+    ],
+    ids=lambda value: None if isinstance(value, bytes) else str(value),
+)
+def test_what_is_refused_and_how(server, data, status, words) -> None:
+    answer = attack(server, data)
+    assert final_status(answer) == status and words in answer, answer[:300]
+    good_client(server)
+
+
+def test_a_client_that_stops_sending_gets_its_answer(server) -> None:
+    answer = attack(server, request(GOOD))  # `attack` closes its sending half behind the request
+    assert final_status(answer) == 200 and answer.count(b"0.") >= 2
+    answer = attack(server, request(GOOD) * 3)
+    assert answer.count(b"HTTP/1.1 200 OK") == 3
+
+
+def test_half_heads_keep_nobody_out(server) -> None:
+    with ExitStack() as stack:
+        lines = [stack.enter_context(connect(server)) for _ in range(3 * LIMITS.max_connections)]
+        for line in lines:
+            with suppress(OSError):
+                line.sendall(HEAD[:30])
+        assert good_client(server) < 5.0
+        answers = [everything(line) for line in lines[-5:]]  # the last ones were let in, and given up in time
+        assert all(final_status(answer) == 408 and b"head did not arrive" in answer for answer in answers)
+
+
+def test_where_all_connections_are_busy_a_newcomer_is_told(place) -> None:
+    limits = Limits(max_connections=3, body_seconds=20)
+    with HttpServer(place, port=0, limits=limits) as server, ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(connect(server)).sendall(HEAD + b"Content-Length: 10\r\n\r\n{")
+        time.sleep(0.2)
+        with connect(server) as line:
+            answer = everything(line)
+        assert final_status(answer) == 503 and b"retry-after: 1" in answer and b"come again" in answer
+
+
+def test_stalled_bodies_share_a_budget(place) -> None:
+    limits = Limits(max_bodies="2MB", max_body="1MB", body_seconds=20)
+    with HttpServer(place, port=0, limits=limits) as server, ExitStack() as stack:
+        lines = [stack.enter_context(connect(server)) for _ in range(4)]
+        for line in lines:
+            line.sendall(HEAD + b"Content-Length: 900000\r\n\r\n" + b" " * 800_000)
+            time.sleep(0.1)
+        assert server.service.bodies.held <= 2_000_000
+        answer = everything(lines[0])  # the oldest makes room
+        assert final_status(answer) == 503 and b"bytes are being read" in answer
+        large = json.dumps({"rows": [ROW] * 500, "more": "x" * 50_000}).encode() + b" " * 500_000
+        assert final_status(attack(server, request(large, b"Connection: close"))) == 200
+        for line in lines:
+            line.close()
+        until = time.monotonic() + 5
+        while server.service.bodies.held and time.monotonic() < until:
+            time.sleep(0.01)
+        assert server.service.bodies.held == 0
+
+
+def test_a_body_that_trickles_is_cut_off(server) -> None:
+    for path in (b"/predict", b"/nowhere"):
+        with connect(server) as line:
+            line.sendall(HEAD.replace(b"/predict", path) + b"Content-Length: 100000\r\n\r\n")
+            began = time.monotonic()
+            with suppress(OSError):
+                while time.monotonic() < began + 15:
+                    line.sendall(b" ")
+                    time.sleep(0.05)
+            assert time.monotonic() - began < 12
+
+
+def test_an_answer_that_nobody_takes_does_not_stay(server) -> None:
+    with connect(server) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.settimeout(0.2)
+        ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        until = time.monotonic() + 8
+        with suppress(ConnectionError):
+            while time.monotonic() < until:
+                with suppress(TimeoutError):
+                    line.sendall(ask * 20)
+        assert time.monotonic() < until, "the service waits for a client that does not read"
+    good_client(server)
+
+
+def test_long_bodies_are_parsed_as_short_ones_are() -> None:
+    from penstock.serve.http.parsing import parse_rows
+
+    rng = np.random.default_rng(SEED)
+    rows = [{"a": int(n), "b": ["x" * int(n % 7)], "c": {"d": None}} for n in rng.integers(0, 1 << 30, 3_000)]
+    for text in (json.dumps({"rows": rows}), json.dumps({"x": [1], "rows": rows, "y": {}}, indent=1)):
+        assert len(text) > 1 << 16 and parse_rows(text.encode(), 3_000, 500) == rows
+    assert parse_rows(json.dumps({"rows": rows, "more": 1, "x": "y" * 400}).encode(), 3_000, 500) == rows
+
+
+# All of them together.
+
+
+def test_hostile_clients_of_every_kind(server) -> None:
+    print(f"seed {SEED}")
+    with ThreadPoolExecutor(4) as pool:
+        for seed, answer in zip(
+            range(SEED, SEED + 99), pool.map(lambda seed: attack(server, hostile(seed, GOOD)), range(SEED, SEED + 99)),
+            strict=True,
+        ):  # fmt: skip
+            assert final_status(answer) != 500, f"seed {seed} ({KINDS[seed % len(KINDS)].__name__})"
+    good_client(server)
+    threads = [thread.name for thread in threading.enumerate()]
+    assert any("penstock-predict" in name for name in threads)
+
+
+def _p99(server: HttpServer, requests: int) -> float:
+    return float(np.quantile([good_client(server) for _ in range(requests)], 0.99))
+
+
+@pytest.mark.slow
+def test_ten_thousand_hostile_requests_under_load(place) -> None:
+    """The 99th percentile of an honest client beside them stays under three times its quiet value."""
+    limits = Limits(head_seconds=2.0, body_seconds=2.0, max_connections=200)
+    with HttpServer(place, port=0, limits=limits) as server, ThreadPoolExecutor(4) as pool:
+        quiet = min(_p99(server, 300) for _ in range(3))
+        attacks = [pool.submit(attack, server, hostile(SEED + seed, GOOD)) for seed in range(10_000)]
+        beside = []
+        while not all(future.done() for future in attacks):
+            beside.append(good_client(server))
+            time.sleep(0.002)
+        loud = float(np.quantile(beside, 0.99))
+        print(
+            f"p99 quiet {quiet * 1e3:.2f} ms, beside 10,000 hostile requests {loud * 1e3:.2f} ms ({len(beside)} asked)"
+        )
+        assert not [future for future in attacks if final_status(future.result()) == 500]
+        assert _failures(server) == []
+        assert loud < 3 * quiet
