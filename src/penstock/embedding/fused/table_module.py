@@ -209,7 +209,8 @@ class TableModule(nn.Module):
             # Kernels of a GPU leave scales out where all are one.
             plain = device.type == "cuda" and self.pooling == "sum" and ids.lists is not None and ids.lists[2] is None
             saved = keys, sources, torch.empty(0 if plain else values, dtype=torch.float32, device=device)
-            keys[ids.singles.numel() :] = len(self.weight)  # values that no bag claims
+            if values:
+                keys[ids.singles.numel() :] = len(self.weight)  # those that no bag claims
         self._kernels.look_up(
             self.weight, self._places(ids.bags), ids.singles, ids.lists, self.pooling, out, self.errors, saved
         )
