@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
 _WORTH_A_STREAM = 1 << 22  # keys; sorting fewer takes less than telling two streams to wait for one another
 
 
