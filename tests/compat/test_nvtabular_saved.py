@@ -189,7 +189,7 @@ def test_lists_names_tags_and_functions(tmp_path, monkeypatch):
         "merlin.dag.ops.udf.UDF", [number], {"f": f, "dependency": [], "dtype": None}, outputs=[column("x")]
     )
     renamed = graph.add("nvtabular.ops.rename.Rename", [made], {"f": None, "postfix": "_2", "name": None})
-    workflow = Workflow.load(graph.write(graph.add(JOIN, [tagged, renamed])))
+    workflow = Workflow.load(graph.write(graph.add(JOIN, [tagged, renamed])), trust=["saved_functions"])
     out = workflow.transform(pd.DataFrame({"items": [[1, 2, 3], [4]], "x": [1.0, 2.0]}))
     assert [list(row) for row in out["items"]] == [[1, 2], [4, 0]]
     assert out["x_2"].tolist() == [2.0, 4.0]

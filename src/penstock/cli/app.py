@@ -106,6 +106,14 @@ Preset = Annotated[
     typer.Option(help="A recipe that comes with Penstock: criteo.", show_default="none", autocompletion=_preset_names),
 ]
 Recipe = Annotated[str | None, typer.Option(help="A recipe as a YAML file.", show_default="none")]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MODULE",
+        help="A module whose functions a saved workflow may name; may be repeated.",
+        show_default="none",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")]
 
 
@@ -137,6 +145,8 @@ def recipe_of(recipe: str | None, preset: str | None) -> dict[str, Any] | None:
     if recipe is not None:
         from penstock.etl.recipe import read_recipe
 
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.append(here)  # a recipe is its author's own code, which may lie beside it
         return read_recipe(recipe)
     return None
 

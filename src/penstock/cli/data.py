@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.app import Preset, Progress, Recipe, app, console, recipe_of
+from penstock.cli.app import Preset, Progress, Recipe, Trust, app, console, recipe_of
 
 
 class Kind(StrEnum):
@@ -98,6 +98,7 @@ def etl(
         Shuffle, typer.Option(help="Permute rows inside each partition, or over the whole data.")
     ] = Shuffle.none,
     seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,
+    trust: Trust = None,
     row_group_size: Annotated[int, typer.Option(min=1, help="Rows in a parquet row group.")] = 250_000,
     files: Annotated[
         int | None, typer.Option(min=1, help="How many files to write.", show_default="a few for each worker")
@@ -106,6 +107,7 @@ def etl(
     progress: Progress = None,
 ) -> None:
     """Fit a recipe on raw rows and write features that are ready to train on."""
+    from penstock.etl import trusting
     from penstock.jobs.etl import EtlJob
     from penstock.report import terminal
 
@@ -118,7 +120,8 @@ def etl(
         part_size=part_size, on_error=str(on_error), shuffle=None if shuffle is Shuffle.none else str(shuffle),
         seed=seed, row_group_size=row_group_size, num_files=files, overwrite=overwrite, show_progress=progress,
     )  # fmt: skip
-    terminal.show_etl(job.run().to_dict(), console())
+    with trusting(*(trust or ())):
+        terminal.show_etl(job.run().to_dict(), console())
 
 
 @app.command()
@@ -128,6 +131,7 @@ def inspect(
     preset: Preset = None,
     rows: Annotated[int, typer.Option(min=1, help="Look at no more than this many rows.")] = 1_000_000,
     on_error: Annotated[OnError, typer.Option(help="What a malformed text line does.")] = OnError.raise_,
+    trust: Trust = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show the schema, roles, cardinalities, null shares and a small histogram of each column."""
@@ -137,7 +141,7 @@ def inspect(
     from penstock.report import profile, terminal
 
     if len(paths) == 1 and profile.is_artefact(paths[0]):
-        found = profile_workflow(Workflow.load(paths[0]), paths[0])
+        found = profile_workflow(Workflow.load(paths[0], trust=trust or ()), paths[0])
     else:
         data = open_input(paths, (recipe_of(recipe, preset) or {}).get("input"), on_error=str(on_error))
         found = profile.profile_dataset(data, rows)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.app import Json, Preset, Progress, Recipe, app, console, print_json, recipe_of
+from penstock.cli.app import Json, Preset, Progress, Recipe, Trust, app, console, print_json, recipe_of
 from penstock.cli.attended import AttendedRun
 from penstock.cli.data import OnError
 from penstock.cli.setting_options import with_setting_options
@@ -53,6 +53,7 @@ def train(
         str | None,
         typer.Option(metavar="DIR", help="The workflow that made the features.", show_default="DATA-workflow"),
     ] = None,
+    trust: Trust = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR; DATA is not needed.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in DIR.")] = False,
     settings: dict[str, Any] | None = None,
@@ -69,7 +70,9 @@ def train(
     about = _given(data=data, valid=valid, workflow=workflow, recipe=recipe, preset=preset)
     if resume and (about or config or overwrite):
         raise typer.BadParameter("--resume goes on with the data and the configuration of the run; leave others out")
-    with AttendedRun(output, progress, json) as attended:
+    from penstock.etl import trusting
+
+    with trusting(*(trust or ())), AttendedRun(output, progress, json) as attended:
         if tensorboard is not None:
             attended.log_to(tensorboard)
         if resume:
@@ -115,17 +118,20 @@ def evaluate(
     features: Features = None,
     on_error: Bad = OnError.raise_,
     device: Device = None,
+    trust: Trust = None,
     json: Json = False,
     progress: Progress = None,
 ) -> None:
     """AUC, log loss, calibration and unknown categories of a saved model on labelled rows."""
+    from penstock.etl import trusting
     from penstock.jobs.scoring import evaluate_model
     from penstock.report.summary import show_evaluation
 
-    figures = evaluate_model(
-        model, data, input=_section(recipe, preset), is_raw=None if features is None else not features,
-        on_error=str(on_error), device=device, progress=progress,
-    )  # fmt: skip
+    with trusting(*(trust or ())):
+        figures = evaluate_model(
+            model, data, input=_section(recipe, preset), is_raw=None if features is None else not features,
+            on_error=str(on_error), device=device, progress=progress,
+        )  # fmt: skip
     print_json(figures) if json else show_evaluation(figures, console())
 
 
@@ -149,18 +155,21 @@ def predict(
     features: Features = None,
     on_error: Bad = OnError.raise_,
     device: Device = None,
+    trust: Trust = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE.")] = False,
     json: Json = False,
     progress: Progress = None,
 ) -> None:
     """Predictions of a saved model for every row, in order, in bounded memory."""
+    from penstock.etl import trusting
     from penstock.jobs.scoring import predict_files
 
-    found = predict_files(
-        model, data, output, keep=keep or [], column=column, input=_section(recipe, preset),
-        is_raw=None if features is None else not features, on_error=str(on_error), device=device, overwrite=overwrite,
-        progress=progress,
-    )  # fmt: skip
+    with trusting(*(trust or ())):
+        found = predict_files(
+            model, data, output, keep=keep or [], column=column, input=_section(recipe, preset),
+            is_raw=None if features is None else not features, on_error=str(on_error), device=device,
+            overwrite=overwrite, progress=progress,
+        )  # fmt: skip
     if output == "-":
         return
     if json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.app import app
+from penstock.cli.app import Trust, app
 
 
 @app.command()
@@ -33,16 +33,19 @@ def serve(
     ] = None,
     poll_seconds: Annotated[float, typer.Option(min=0.01, help="How often to look for packets of the feed.")] = 1.0,
     device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")] = "cpu",
+    trust: Trust = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Print a line for each request.")] = False,
 ) -> None:
     """Answer HTTP requests with predictions, until Ctrl-C or SIGTERM."""
+    from penstock.etl import trusting
     from penstock.serve.http import HttpServer, Limits
 
     limits = Limits(max_batch, max_wait_ms, max_rows, max_body, max_queue, max_connections=max_connections)
-    server = HttpServer(
-        model, host=host, port=port, limits=limits, feed=feed, poll_seconds=poll_seconds, device=device,
-        log_requests=log_requests, allowed_hosts=allow_host or (),
-    )  # fmt: skip
+    with trusting(*(trust or ())):
+        server = HttpServer(
+            model, host=host, port=port, limits=limits, feed=feed, poll_seconds=poll_seconds, device=device,
+            log_requests=log_requests, allowed_hosts=allow_host or (),
+        )  # fmt: skip
     predictor = server.service.predictor
     print(
         f"serving {type(predictor.model).__name__} {predictor.fingerprint} on {server.url} (Ctrl-C stops)", flush=True

@@ -128,7 +128,9 @@ def read(place: str | Path, kind: str, version: int, load: Callable[[SavedFolder
                 result = load(manifest.verified(version))
             except (Exception, pl.exceptions.PanicException) as error:
                 if manifest.is_current():
-                    raise _explained(error, place, kind) from error
+                    if (explained := _explained(error, place, kind)) is error:
+                        raise
+                    raise explained from error
             else:
                 if manifest.is_current():
                     return result
@@ -138,8 +140,10 @@ def read(place: str | Path, kind: str, version: int, load: Callable[[SavedFolder
 
 def _explained(error: BaseException, place: Path, kind: str) -> BaseException:
     """One error class for everything that the content of an artefact can cause."""
-    if isinstance(error, (ArtefactError, MissingExtraError, MemoryError)):
+    if isinstance(error, (MissingExtraError, MemoryError)):
         return error
+    if isinstance(error, ArtefactError):
+        return error if str(place) in str(error) else ArtefactError(f"{place}: {error}")
     reason = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     return ArtefactError(f"{place} cannot be read as a {kind}: {reason}")
 

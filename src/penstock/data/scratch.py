@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -9,35 +10,77 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.core.claims import Claim
+from penstock.core.errors import ParameterError
 from penstock.core.runtime.forks import Process
+
+_PREFIX = "penstock-scratch-"
+_swept: set[str] = set()
 
 
 class Scratch:
     """A folder removed when its last owner is gone. Copies sent to other processes know the path but own nothing.
 
-    Set `PENSTOCK_SCRATCH` to a folder that all workers share when Dask or Ray runs on several machines.
+    Nobody else can read it: it holds rows of the data. What a process that was killed has left is removed by the next
+    one that takes a scratch folder in the same place. Set `PENSTOCK_SCRATCH` to a folder that all workers share when
+    Dask or Ray runs on several machines.
+
+    Args:
+        parent: where it goes; `PENSTOCK_SCRATCH`, or the system's temporary folder, by default.
 
     >>> scratch = Scratch(); folder = scratch.path
-    >>> folder.is_dir()
-    True
+    >>> folder.is_dir(), oct(folder.stat().st_mode & 0o777)
+    (True, '0o700')
     >>> del scratch; folder.exists()
     False
     """
 
-    def __init__(self) -> None:
-        parent = os.environ.get("PENSTOCK_SCRATCH") or None
-        if parent:
-            Path(parent).mkdir(parents=True, exist_ok=True)
-        self.path = Path(tempfile.mkdtemp(prefix="penstock-", dir=parent))
-        weakref.finalize(self, _remove, str(self.path), Process())
+    def __init__(self, parent: Path | None = None) -> None:
+        parent = _parent() if parent is None else parent
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))  # for its owner alone (0700)
+        claim = Claim(self.path)  # tells others that it is in use
+        if str(parent) not in _swept:
+            _swept.add(str(parent))
+            _sweep(parent)
+        weakref.finalize(self, _remove, str(self.path), Process(), claim)
 
     def __reduce__(self) -> tuple[Callable[[str], Scratch], tuple[str]]:
         return _borrowed, (str(self.path),)
 
 
-def _remove(path: str, owner: Process) -> None:
+def _parent() -> Path:
+    """Where scratch folders go; one that is named and not there yet is made for the user alone."""
+    named = os.environ.get("PENSTOCK_SCRATCH")
+    if named:
+        parent = Path(named)
+        with contextlib.suppress(FileExistsError):
+            parent.mkdir(parents=True, mode=0o700)
+        if not parent.is_dir():
+            raise ParameterError(f"PENSTOCK_SCRATCH is {parent}, which is not a folder; name one")
+        return parent
+    return Path(tempfile.gettempdir())
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the folders of processes that are dead: a live one holds a claim on each of its own."""
+    with contextlib.suppress(OSError), os.scandir(parent) as found:
+        for entry in found:
+            with contextlib.suppress(OSError):
+                if entry.name.startswith(_PREFIX) and _is_own(entry):
+                    with Claim(Path(entry.path)) as claim:
+                        if claim.held:
+                            shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_own(entry: os.DirEntry[str]) -> bool:
+    is_folder = entry.is_dir(follow_symlinks=False)
+    return is_folder and (not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid())
+
+
+def _remove(path: str, owner: Process, claim: Claim) -> None:
     if owner.is_this():  # a forked child must not remove what its parent still reads
         shutil.rmtree(path, ignore_errors=True)
+    claim.close()
 
 
 def _borrowed(path: str) -> Scratch:

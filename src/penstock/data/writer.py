@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +24,7 @@ from penstock.data.files import filesystem, is_remote, local_path
 from penstock.data.formats.hive import HIVE_NULL, hive_names
 from penstock.data.manifest import entry_of, write_manifest
 from penstock.data.partition import Partition, named
+from penstock.data.scratch import Scratch
 from penstock.engine import Engine
 from penstock.engine.base import groups
 
@@ -98,16 +97,15 @@ def _target(path: str, overwrite: bool, storage_options: dict[str, Any] | None) 
         if not overwrite:
             raise OutputExistsError(f"{path} exists already; pass overwrite=True to replace it, or choose another path")
         remote.rm(path, recursive=True)
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-    try:
-        yield folder
-        names = sorted(p for p in folder.rglob("*") if p.is_file())
-        for file in sorted(names, key=lambda p: p.name == SCHEMA_FILE):
-            target = f"{path.rstrip('/')}/{file.relative_to(folder).as_posix()}"
-            remote.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
-            remote.put_file(str(file), target)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    scratch = Scratch()
+    folder = scratch.path
+    yield folder
+    names = sorted(p for p in folder.rglob("*") if p.is_file())
+    for file in sorted(names, key=lambda p: p.name == SCHEMA_FILE):
+        target = f"{path.rstrip('/')}/{file.relative_to(folder).as_posix()}"
+        remote.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+        remote.put_file(str(file), target)
+    del scratch
 
 
 def _write_run(

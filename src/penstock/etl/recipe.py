@@ -212,7 +212,7 @@ def operator_class(name: str) -> type[Operator]:
     from penstock.etl.references import resolve_reference
 
     if ":" in name:
-        cls = resolve_reference(name)
+        cls = resolve_reference(name, Operator)
     else:
         cls = getattr(ops, name, None) if name in ops.__all__ else None
         if cls is None:

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from penstock.core.errors import ParameterError
+from penstock.etl.trust import check_found, check_module
 
 
 def reference_to(function: Callable[..., Any]) -> str:
@@ -24,7 +25,8 @@ def reference_to(function: Callable[..., Any]) -> str:
     ...
     penstock.core.errors.ParameterError: a lambda cannot be saved: ... define it with def in an importable module
     """
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    owner = getattr(function, "__objclass__", function)  # methods of built-in types know their class only
+    module, name = getattr(owner, "__module__", None), getattr(function, "__qualname__", "")
     if "<lambda>" in name:
         raise ParameterError(
             "a lambda cannot be saved: it has no name to import; define it with def in an importable module"
@@ -36,20 +38,35 @@ def reference_to(function: Callable[..., Any]) -> str:
             f"{name} cannot be saved: it lives in the script itself (__main__); move it to an importable module"
         )
     reference = f"{module}:{name}"
+    check_module(reference)
     if resolve_reference(reference) is not function:
         raise ParameterError(f"{function!r} cannot be saved: {reference} is something else")
     return reference
 
 
-def resolve_reference(reference: str) -> Any:
-    """What a reference names."""
+def resolve_reference(reference: str, own_kind: type | None = None) -> Any:
+    """What a reference names.
+
+    Args:
+        reference: `"module:name"`.
+        own_kind: the base of the classes of Penstock's own that a saved workflow may name here.
+
+    Returns:
+        The function or class.
+
+    Raises:
+        ParameterError: there is no such thing.
+        ArtefactError: a saved workflow names it, and it is not trusted (see `penstock.etl.trust`).
+    """
+    check_module(reference)
     module, _, name = reference.partition(":")
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise ParameterError(f"cannot find {reference!r}, which the workflow refers to: {error}") from error
+    check_found(reference, found, own_kind)
     return found
 
 

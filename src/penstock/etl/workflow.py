@@ -30,6 +30,7 @@ from penstock.etl.inverse import inverted
 from penstock.etl.operator import Cells
 from penstock.etl.plan import Plan
 from penstock.etl.rows import RowPlan
+from penstock.etl.trust import loading, saving
 
 ARTEFACT = "workflow"
 FORMAT_VERSION = 1
@@ -292,7 +293,8 @@ class Workflow:
         """Write the graph, schemas and what was learned as JSON and parquet, with checksums."""
         plan = self._fitted_plan()
         tables: dict[str, pl.DataFrame] = {}
-        graph = self.to_recipe(tables)  # refuses what cannot be saved before anything is written
+        with saving():
+            graph = self.to_recipe(tables)  # refuses what cannot be saved before anything is written
         order = recipe.node_names(self.output)
         with artefact.writing(path, ARTEFACT, FORMAT_VERSION, overwrite) as folder:
             content = {"recipe": graph, "input_schema": plan.input_schema.to_dict()}
@@ -310,9 +312,23 @@ class Workflow:
                 op.save_state(folder / "state" / name)
 
     @classmethod
-    def load(cls, path: str | Path, *, engine: Any = None) -> Workflow:
-        """A fitted workflow from `save`; altered, truncated and foreign folders are refused."""
-        return artefact.read(path, ARTEFACT, FORMAT_VERSION, lambda folder: cls._loaded(folder, engine))
+    def load(cls, path: str | Path, *, engine: Any = None, trust: Sequence[str] = ()) -> Workflow:
+        """A fitted workflow from `save`; loading it runs nothing that came with it.
+
+        Args:
+            path: the folder.
+            engine: where passes over the data run.
+            trust: modules whose functions and classes the workflow may name (`["my_package.features"]`), which are
+                imported for it. Never the standard library, nor what lies in the working folder.
+
+        Returns:
+            The workflow.
+
+        Raises:
+            ArtefactError: the folder is altered, truncated or foreign, or names code that is not trusted.
+        """
+        with loading(trust):
+            return artefact.read(path, ARTEFACT, FORMAT_VERSION, lambda folder: cls._loaded(folder, engine))
 
     @classmethod
     def _loaded(cls, folder: SavedFolder, engine: Any) -> Workflow:

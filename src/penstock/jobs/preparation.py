@@ -14,6 +14,7 @@ from penstock.data.files import is_remote
 from penstock.engine import resolve
 from penstock.etl import Workflow
 from penstock.etl.input_section import open_input
+from penstock.etl.trust import modules_in
 from penstock.jobs import building
 from penstock.jobs.embeddings import check_embeddings
 from penstock.jobs.etl import EtlJob
@@ -83,7 +84,7 @@ class RawRows:
             )  # fmt: skip
             workflow = job.run().fitted
         else:
-            workflow = Workflow.load(folder.workflow, engine=self.engine)
+            workflow = Workflow.load(folder.workflow, engine=self.engine, trust=modules_in(self.recipe))
         check_rows(folder.features, self.label)
         listener(DataPrepared(Dataset(folder.features), workflow))
         held_out = None if valid is None else folder.valid

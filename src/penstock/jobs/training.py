@@ -16,6 +16,7 @@ from penstock.core.errors import ParameterError, PenstockError
 from penstock.data import Dataset
 from penstock.embedding.protocol import is_on_host, updates_in_backward
 from penstock.etl import Workflow
+from penstock.etl.trust import modules_in
 from penstock.jobs import building
 from penstock.jobs.embeddings import build_embeddings, choose_tables, count_rows
 from penstock.jobs.etl import check_outside
@@ -306,7 +307,8 @@ class TrainJob:
         if not self.num_examples or ready.examples is None:
             return []
         frame = ready.examples.head(self.num_examples)
-        with Predictor(self._folder.model) as predictor:
+        trust = [] if ready.workflow is None else modules_in(ready.workflow.to_recipe({}))
+        with Predictor(self._folder.model, trust=trust) as predictor:
             scores = predictor.predict(frame.to_dicts()) if ready.is_raw else predictor.predict_features(frame)
         labels = frame[ready.label].to_list() if ready.label in frame.columns else [None] * len(scores)
         return [{"label": label, "probability": float(score)} for label, score in zip(labels, scores, strict=True)]

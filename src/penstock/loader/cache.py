@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
-import weakref
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +10,7 @@ import pyarrow as pa
 
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
+from penstock.data.scratch import Scratch
 
 Cached = np.ndarray | Ragged
 
@@ -54,12 +52,12 @@ class DiskCache(Cache):
         if folder is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)
         try:
-            self.folder = Path(tempfile.mkdtemp(prefix="penstock-cache-", dir=folder))
+            self._scratch = Scratch(None if folder is None else Path(folder))
         except OSError as error:
             raise DataError(f"cannot write a cache under {folder}: {error.strerror}; pass cache_folder=") from error
         self._numbers: dict[str, int] = {}
         self._lock = threading.Lock()
-        self._cleanup = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self.folder = self._scratch.path
 
     def put(self, partition: int, column: str, values: Cached) -> Cached:
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from penstock.embedding.locks import write_lock
 from penstock.embedding.protocol import Embeddings, is_on_host
 from penstock.embedding.store import Store
 from penstock.embedding.tensor_files import read_tensors
-from penstock.etl import Workflow
+from penstock.etl import Workflow, trusting
 from penstock.nn import Model, from_config
 
 KIND, VERSION = "model", 1
@@ -146,10 +146,23 @@ def model_in(directory: str | Path) -> Path:
     return place / "model" if is_run else place
 
 
-def load_model(directory: str | Path, num_threads: int | None = None) -> SavedModel:
-    """Read what `save_model` wrote; embeddings are opened for serving, without optimizer state."""
+def load_model(directory: str | Path, num_threads: int | None = None, trust: Sequence[str] = ()) -> SavedModel:
+    """Read what `save_model` wrote; embeddings are opened for serving, without optimizer state.
+
+    Args:
+        directory: what `save_model` wrote.
+        num_threads: of the store.
+        trust: modules that the workflow may name (see `Workflow.load`).
+
+    Returns:
+        Workflow, model and embeddings.
+
+    Raises:
+        ArtefactError: a part is altered, truncated, missing or foreign, or names code that is not trusted.
+    """
     place = Path(directory)
-    return artefact.read(place / "model", KIND, VERSION, lambda folder: _loaded(place, folder, num_threads))
+    with trusting(*trust):
+        return artefact.read(place / "model", KIND, VERSION, lambda folder: _loaded(place, folder, num_threads))
 
 
 def _loaded(place: Path, folder: SavedFolder, num_threads: int | None) -> SavedModel:

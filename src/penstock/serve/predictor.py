@@ -43,6 +43,7 @@ class Predictor:
         batch_size: rows that go through the model at once.
         device: where the model runs, and its embeddings where they are tables and no store.
         num_threads: of a store's look-ups.
+        trust: modules that the workflow may name functions of (see `Workflow.load`).
 
     >>> import tempfile
     >>> import penstock as ps
@@ -69,11 +70,12 @@ class Predictor:
         batch_size: int = 8192,
         device: Any = None,
         num_threads: int | None = None,
+        trust: Sequence[str] = (),
     ) -> None:
         given = {"poll_seconds": poll_seconds, "batch_size": batch_size, "num_threads": num_threads}
         numbers = {"poll_seconds": NONE | Real(min=0), "batch_size": Int(1), "num_threads": NONE | Int(1)}
         check_all(given, numbers, "Predictor")
-        saved = load_model(directory, num_threads)
+        saved = load_model(directory, num_threads, trust)
         self.directory, self.workflow, self.batch_size = Path(directory), saved.workflow, batch_size
         self.saved = saved
         self.device = torch.device(device if device is not None else "cpu")

@@ -14,11 +14,13 @@ from penstock.compat.merlin.dag.base_operator import BaseOperator
 from penstock.compat.missing import CompatError
 from penstock.core.errors import ParameterError
 from penstock.etl.references import reference_to
+from penstock.etl.trust import harmless
 
 _WHY = "a saved workflow holds data, never code"
 _HOW = "define it with def in a module that can be imported, and fit and save the workflow again"
 
 
+@harmless
 def unsaved(*_: Any) -> NoReturn:
     """Stands where a function was."""
     raise CompatError(f"this workflow was saved without the function of one of its operators: {_WHY}; {_HOW}")

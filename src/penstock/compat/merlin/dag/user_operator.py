@@ -92,7 +92,7 @@ class UserOperator(Observed, Operator):
     @classmethod
     def from_recipe(cls, params: Mapping[str, Any]) -> Operator:
         [(reference, arguments)] = params["op"].items()
-        return cls(resolve_reference(reference)(**arguments), params.get("outputs"))
+        return cls(resolve_reference(reference, UnsavedOperator)(**arguments), params.get("outputs"))
 
     def __repr__(self) -> str:
         return self.op.label

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from penstock.core.errors import ArtefactError
 from penstock.data import dataset as native_data
 from penstock.etl import workflow as native
 from penstock.etl.graph import ancestors
+from penstock.etl.trust import loading
 
 __all__ = ["Workflow"]
 
@@ -149,13 +151,17 @@ class Workflow:
         self.native.save(path, overwrite=True)
 
     @classmethod
-    def load(cls, path: Any, client: Any = None) -> Workflow:
-        """A workflow that was saved here, or by a release of NVTabular that saves JSON."""
+    def load(cls, path: Any, client: Any = None, trust: Sequence[str] = ()) -> Workflow:
+        """A workflow that was saved here, or by a release of NVTabular that saves JSON.
+
+        `trust` names modules whose functions it may name; see `penstock.Workflow.load`.
+        """
         folder = Path(path)
         if (folder / MANIFEST).is_file():
-            return cls._of(native.Workflow.load(folder, engine=client))
+            return cls._of(native.Workflow.load(folder, engine=client, trust=trust))
         if (folder / saved_json.GRAPH).is_file():
-            return cls._of(saved_json.load(folder, client))
+            with loading(trust):
+                return cls._of(saved_json.load(folder, client))
         if (folder / "workflow.pkl").is_file():
             raise ArtefactError(
                 f"{folder / 'workflow.pkl'} is a pickle, which runs code when it is loaded, so it never is; fit the "
