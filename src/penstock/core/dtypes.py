@@ -9,12 +9,14 @@ UInt16
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
 
 from penstock.core.errors import SchemaError, suggest
+
+DtypeLike: TypeAlias = str | type | np.dtype | pl.DataType  # what `canonical` knows the name of
 
 _POLARS: dict[str, pl.DataType] = {
     "bool": pl.Boolean(),
@@ -52,7 +54,7 @@ NUMERIC = (*INTEGERS, *FLOATS, "bool")
 HEX = {"hex32": "uint32", "hex64": "uint64"}
 
 
-def canonical(dtype: Any) -> str:
+def canonical(dtype: DtypeLike) -> str:
     """The schema's name for a polars, numpy, pandas or Python dtype (or the name itself)."""
     if isinstance(dtype, str):
         name = _ALIASES.get(dtype.lower(), dtype.lower())

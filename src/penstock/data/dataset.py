@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import polars as pl
 
@@ -33,7 +33,9 @@ from penstock.data.partition import (
     SlicedPartition,
     end_to_end,
 )
+from penstock.data.sources import DataLike, Frame, Paths, Source
 from penstock.engine import Engine, resolve
+from penstock.engine.base import EngineLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +68,7 @@ class Dataset:
 
     def __init__(
         self,
-        source: Any,
+        source: Source,
         *,
         format: str | None = None,
         schema: Schema | None = None,
@@ -89,7 +91,7 @@ class Dataset:
             options = OpenOptions(size, dtypes, names, separator, header, on_error, storage_options)
             parts, found = format_named(format or infer_format(files)).open(files, options)
         else:
-            parts, found = open_frame(source, size, dtypes)
+            parts, found = open_frame(cast(Frame, source), size, dtypes)
         self._set(parts, merged(found, schema or beside, strict=schema is not None))
 
     def _set(self, parts: Sequence[Partition], schema: Schema) -> None:
@@ -130,7 +132,7 @@ class Dataset:
             self._counts: list[int] = [int(n) for n in known if n is not None]
         return self._counts
 
-    def verify(self, engine: Any = None) -> int:
+    def verify(self, engine: EngineLike = None) -> int:
         """Read every page of the local parquet files and check its checksum: the whole of what opening leaves out.
 
         Args:
@@ -316,17 +318,19 @@ class Dataset:
 
     # Changes that move rows between partitions.
 
-    def shuffle_by_keys(self, keys: Sequence[str], num_partitions: int | None = None, engine: Any = None) -> Dataset:
+    def shuffle_by_keys(
+        self, keys: Sequence[str], num_partitions: int | None = None, engine: EngineLike = None
+    ) -> Dataset:
         """Equal keys into equal partitions (out of core; the order inside a key stays)."""
         self._key_columns(keys)
         assign = partial(exchange.by_key, keys=tuple(keys), num_buckets=num_partitions or self.num_partitions)
         return self._exchanged(assign, num_partitions or self.num_partitions, engine)
 
-    def _exchanged(self, assign: exchange.Assign, num_buckets: int, engine: Any) -> Dataset:
+    def _exchanged(self, assign: exchange.Assign, num_buckets: int, engine: EngineLike) -> Dataset:
         parts = exchange.exchange(self._parts, assign, num_buckets, resolve(engine), self._schema.names)
         return Dataset.from_partitions(parts, self._schema)
 
-    def shuffle(self, seed: int = 0, num_partitions: int | None = None, engine: Any = None) -> Dataset:
+    def shuffle(self, seed: int = 0, num_partitions: int | None = None, engine: EngineLike = None) -> Dataset:
         """A uniform random permutation of all rows, out of core."""
         buckets = num_partitions or self.num_partitions
         assign = partial(exchange.by_random, seed=seed, num_buckets=buckets)
@@ -335,7 +339,12 @@ class Dataset:
         return Dataset.from_partitions(parts, self._schema)
 
     def merge(
-        self, other: Any, on: str | Sequence[str], how: str = "inner", suffix: str = "_right", engine: Any = None
+        self,
+        other: DataLike,
+        on: str | Sequence[str],
+        how: str = "inner",
+        suffix: str = "_right",
+        engine: EngineLike = None,
     ) -> Dataset:
         """Join with another data set or frame by key columns; both may exceed memory."""
         check("how", how, OneOf(("inner", "left", "full", "semi", "anti")))
@@ -377,7 +386,7 @@ class Dataset:
         partition_by: str | Sequence[str] | None = None,
         compression: str = "none",
         overwrite: bool = False,
-        engine: Any = None,
+        engine: EngineLike = None,
         show_progress: bool | None = None,
         storage_options: dict[str, Any] | None = None,
     ) -> writer.WriteReport:
@@ -410,7 +419,7 @@ class Dataset:
         return report
 
 
-def _is_path(source: Any) -> bool:
+def _is_path(source: object) -> TypeGuard[Paths]:
     if isinstance(source, (str, Path)):
         return True
     return isinstance(source, (list, tuple, set, frozenset)) and all(isinstance(s, (str, Path)) for s in source)

@@ -12,9 +12,12 @@ from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
 from penstock.data.formats.base import agree
 from penstock.data.partition import FramePartition, Partition, cast_frame
+from penstock.data.sources import Frame
 
 
-def open_frame(source: Any, part_size: int, dtypes: Mapping[str, Any] | None = None) -> tuple[list[Partition], Schema]:
+def open_frame(
+    source: Frame, part_size: int, dtypes: Mapping[str, Any] | None = None
+) -> tuple[list[Partition], Schema]:
     """Partitions of a frame in memory: polars, pandas, Arrow, or a mapping of arrays."""
     frame = to_polars(source)
     if dtypes:
@@ -25,7 +28,7 @@ def open_frame(source: Any, part_size: int, dtypes: Mapping[str, Any] | None = N
     return list(parts), Schema.from_polars(frame.schema)
 
 
-def to_polars(source: Any) -> pl.DataFrame:
+def to_polars(source: Frame) -> pl.DataFrame:
     """A polars frame from a polars, pandas or Arrow one, or from a mapping of arrays."""
     if isinstance(source, pl.DataFrame):
         return source

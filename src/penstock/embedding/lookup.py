@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from penstock.embedding.slots import EmbeddingConfig
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels.cpu_intrinsics import address_of, rows_input
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Gradients: TypeAlias = "Mapping[str, np.ndarray | Tensor | None] | np.ndarray | Tensor"  # by slot, or packed
 _STREAM_ABOVE = 1 << 22  # bytes of output from which writing past the cache is faster, for what it leaves in it
 
 
@@ -89,7 +93,7 @@ class Lookup(Mapping[str, np.ndarray]):
             return self._tensors[""].grad
         return {name: tensor.grad for name, tensor in self._tensors.items()}
 
-    def place_gradients(self, inputs: np.ndarray, gradients: Any) -> list[np.ndarray]:
+    def place_gradients(self, inputs: np.ndarray, gradients: Gradients | None) -> list[np.ndarray]:
         """Write the gradients' addresses into `inputs`; the arrays that must stay alive meanwhile."""
         inputs[:, layout.GRADIENT : layout.GRADIENT_STRIDE + 1] = 0
         if gradients is None:

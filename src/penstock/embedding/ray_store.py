@@ -25,7 +25,7 @@ from penstock.core.runtime.workers import Workers
 from penstock.embedding import checkpoint
 from penstock.embedding.batches import IdBatch
 from penstock.embedding.locks import SecondWriterError
-from penstock.embedding.lookup import Lookup
+from penstock.embedding.lookup import Gradients, Lookup
 from penstock.embedding.numbering import SlotLayout
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
@@ -134,7 +134,7 @@ class RayStore(EmbeddingStore):
             self._counters.lookups += train
         return found
 
-    def update(self, lookup: Lookup, gradients: Any = None, scale: float = 1.0) -> None:
+    def update(self, lookup: Lookup, gradients: Gradients | None = None, scale: float = 1.0) -> None:
         numbered = take_work(lookup, scale)
         gradients = lookup.collected() if gradients is None else gradients
         with self._lock:

@@ -17,7 +17,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.params import BOOL, NONE, Instance, Int, OneOf, Satisfies, check_all
 from penstock.embedding import checkpoint
 from penstock.embedding.batches import IdBatch
-from penstock.embedding.lookup import Lookup
+from penstock.embedding.lookup import Gradients, Lookup
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
@@ -50,7 +50,7 @@ class EmbeddingStore(ABC):
         """Embeddings of a batch. Training inserts ids and touches rows; else a miss is zeros and nothing changes."""
 
     @abstractmethod
-    def update(self, lookup: Lookup, gradients: Any = None, scale: float = 1.0) -> None:
+    def update(self, lookup: Lookup, gradients: Gradients | None = None, scale: float = 1.0) -> None:
         """Apply the gradients of a training look-up, divided by `scale` (the loss scale).
 
         `gradients` maps slots to arrays or tensors of the embeddings' shape (a slot left out or None is skipped), or is
@@ -171,7 +171,7 @@ class Store(EmbeddingStore):
             self._counters.lookups += train
         return found
 
-    def update(self, lookup: Lookup, gradients: Any = None, scale: float = 1.0) -> None:
+    def update(self, lookup: Lookup, gradients: Gradients | None = None, scale: float = 1.0) -> None:
         work = take_work(lookup, scale)
         gradients = lookup.collected() if gradients is None else gradients
         with self._lock:

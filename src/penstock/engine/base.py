@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from penstock.core.errors import ParameterError
 from penstock.core.runtime.threads import available_cores
@@ -38,7 +38,26 @@ class Engine(Protocol):
     ) -> State | None: ...
 
 
-def resolve(engine: Any = None) -> Engine:
+class DaskClient(Protocol):
+    """A client of `dask.distributed`, as far as it is needed here: its package is an extra."""
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Run a function on a worker."""
+        ...
+
+    def gather(self, futures: Any) -> Any:
+        """The results of what was submitted."""
+        ...
+
+    def nthreads(self) -> Any:
+        """Threads by worker."""
+        ...
+
+
+EngineLike: TypeAlias = Engine | DaskClient | str | None
+
+
+def resolve(engine: EngineLike = None) -> Engine:
     """The engine that a setting means.
 
     `None` or `"local"`: threads of this process; `"local:4"`: four of them. `"dask"`, a Dask client or a scheduler

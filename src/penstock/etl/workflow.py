@@ -22,7 +22,9 @@ from penstock.core.yaml_files import write_yaml
 from penstock.data.bad_lines import BadLines
 from penstock.data.dataset import Dataset
 from penstock.data.frames import to_polars
+from penstock.data.sources import DataLike, Frame
 from penstock.engine import resolve
+from penstock.engine.base import EngineLike
 from penstock.etl import execute, recipe
 from penstock.etl.bulk import BulkPlan
 from penstock.etl.graph import Node, ancestors, as_node, rebuilt
@@ -56,7 +58,7 @@ class Workflow:
     {'user': 4, 'price': 0.0}
     """
 
-    def __init__(self, output: Any, *, engine: Any = None) -> None:
+    def __init__(self, output: Any, *, engine: EngineLike = None) -> None:
         self.output = as_node(output)
         self.engine = engine
         self.bad_lines = BadLines()
@@ -67,13 +69,13 @@ class Workflow:
 
     # Fitting.
 
-    def fit(self, data: Any, *, show_progress: bool | None = None) -> Workflow:
+    def fit(self, data: DataLike, *, show_progress: bool | None = None) -> Workflow:
         """Learn from `data` (a Dataset, or anything a Dataset takes), forgetting what was learned before."""
         with self._unchanged_on_failure():
             self.clear_stats()
             return self._fit(data, False, show_progress)
 
-    def update(self, data: Any, *, show_progress: bool | None = None) -> Workflow:
+    def update(self, data: DataLike, *, show_progress: bool | None = None) -> Workflow:
         """Learn from more data: statistics as if fitted on all of it; codes already given stay, new ones are added.
 
         An operator that follows another fitted one (`FillMedian() >> Normalize()`) keeps what it learned of earlier
@@ -107,7 +109,7 @@ class Workflow:
                 self._plan.refresh()
             raise
 
-    def _fit(self, data: Any, update: bool, show_progress: bool | None) -> Workflow:
+    def _fit(self, data: DataLike, update: bool, show_progress: bool | None) -> Workflow:
         require_polars("Workflow.fit")
         dataset = _dataset(data)
         schema = self._plan.input_schema if update and self._plan is not None else dataset.schema
@@ -135,16 +137,16 @@ class Workflow:
 
     # Transforming.
 
-    def transform(self, data: Any) -> Any:
+    def transform(self, data: DataLike) -> Any:
         """Transform a Dataset (lazily), or a frame: polars, pandas or Arrow in, the same kind out."""
         return self._transformed(data, training=False)
 
-    def fit_transform(self, data: Any, *, show_progress: bool | None = None) -> Any:
+    def fit_transform(self, data: DataLike, *, show_progress: bool | None = None) -> Any:
         """Fit, then transform the same rows; target encodings of these rows are out of fold."""
         self.fit(data, show_progress=show_progress)
         return self._transformed(data, training=True)
 
-    def _transformed(self, data: Any, training: bool) -> Any:
+    def _transformed(self, data: DataLike, training: bool) -> Any:
         if self._plan is None and not self._has_fitted_ops():
             self.fit_schema(_dataset(data).schema)
         plan = self._fitted_plan()
@@ -183,7 +185,7 @@ class Workflow:
             self._bulk_plan = BulkPlan(self._fitted_plan())
         return self._bulk_plan(rows)
 
-    def inverse_transform(self, frame: Any, columns: Sequence[str] | None = None) -> Any:
+    def inverse_transform(self, frame: Frame, columns: Sequence[str] | None = None) -> Any:
         """Values from codes and scaled numbers: undoes Categorify, Normalize, NormalizeMinMax and LogOp.
 
         Each column goes back the way it came, through `Rename` too, until an operator that made something else of
@@ -282,7 +284,7 @@ class Workflow:
         return text
 
     @classmethod
-    def from_recipe(cls, data: Mapping[str, Any] | str | Path, *, engine: Any = None) -> Workflow:
+    def from_recipe(cls, data: Mapping[str, Any] | str | Path, *, engine: EngineLike = None) -> Workflow:
         """An unfitted workflow from plain data or a YAML file."""
         loaded = recipe.read_recipe(data) if isinstance(data, (str, Path)) else data
         workflow = cls(recipe.from_recipe(loaded), engine=engine)
@@ -312,7 +314,7 @@ class Workflow:
                 op.save_state(folder / "state" / name)
 
     @classmethod
-    def load(cls, path: str | Path, *, engine: Any = None, trust: Sequence[str] = ()) -> Workflow:
+    def load(cls, path: str | Path, *, engine: EngineLike = None, trust: Sequence[str] = ()) -> Workflow:
         """A fitted workflow from `save`; loading it runs nothing that came with it.
 
         Args:
@@ -331,7 +333,7 @@ class Workflow:
             return artefact.read(path, ARTEFACT, FORMAT_VERSION, lambda folder: cls._loaded(folder, engine))
 
     @classmethod
-    def _loaded(cls, folder: SavedFolder, engine: Any) -> Workflow:
+    def _loaded(cls, folder: SavedFolder, engine: EngineLike) -> Workflow:
         content = folder.json("workflow.json", {"recipe": _MAPPING, "input_schema": _MAPPING})
         schema = Schema.from_dict(content["input_schema"])
         graph = recipe.with_attached(content["recipe"], lambda file: folder.frame(f"attached/{file}"))
@@ -374,7 +376,7 @@ def _copy(node: Node, parents: list[Node], dependencies: list[Node]) -> Node:
     return Node(node.kind, parents, op=node.op, selector=selector, dependencies=dependencies, name=node.name)
 
 
-def _dataset(data: Any) -> Dataset:
+def _dataset(data: DataLike) -> Dataset:
     return data if isinstance(data, Dataset) else Dataset(data)
 
 

@@ -16,6 +16,7 @@ from penstock.data.dataset import DEFAULT_PART_SIZE, Dataset
 from penstock.data.files import is_remote, local_path
 from penstock.data.finding import find
 from penstock.data.writer import WriteReport
+from penstock.engine.base import EngineLike
 from penstock.etl.input_section import open_input
 from penstock.etl.workflow import Workflow
 from penstock.jobs.workflow_profile import profile_schema
@@ -82,7 +83,7 @@ class EtlJob:
     recipe: Mapping[str, Any] | None = None
     apply: str | None = None
     workflow: str | None = None
-    engine: Any = None
+    engine: EngineLike = None
     part_size: int | str = DEFAULT_PART_SIZE
     on_error: str = "raise"
     shuffle: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import polars as pl
 from penstock.core.errors import ColumnNotFoundError, DataError, OutputExistsError, ParameterError
 from penstock.core.progress import bar
 from penstock.data.partition import Partition
+from penstock.data.sources import DataLike
 from penstock.engine import resolve
 from penstock.etl import Workflow
 from penstock.jobs.scoring_input import RowsToScore, model_columns, open_rows
@@ -26,9 +27,9 @@ from penstock.serve.predictor import Predictor
 
 def evaluate_model(
     directory: str | Path,
-    source: Any,
+    source: DataLike,
     *,
-    input: Any = None,
+    input: Mapping[str, Any] | None = None,
     is_raw: bool | None = None,
     on_error: str = "raise",
     device: str | None = None,
@@ -70,12 +71,12 @@ def evaluate_model(
 
 def predict_files(
     directory: str | Path,
-    source: Any,
+    source: DataLike,
     output: str | Path,
     *,
     keep: Sequence[str] = (),
     column: str = "probability",
-    input: Any = None,
+    input: Mapping[str, Any] | None = None,
     is_raw: bool | None = None,
     on_error: str = "raise",
     device: str | None = None,

@@ -14,6 +14,7 @@ import torch
 
 from penstock.core.errors import ParameterError, PenstockError
 from penstock.data import Dataset
+from penstock.data.sources import DataLike
 from penstock.embedding.protocol import is_on_host, updates_in_backward
 from penstock.etl import Workflow
 from penstock.etl.trust import modules_in
@@ -113,10 +114,10 @@ class TrainJob:
     ({'train': 1800, 'valid': 200}, True, 3)
     """
 
-    source: Any
+    source: DataLike
     output: str | Path
     recipe: Mapping[str, Any] | None = None
-    valid: Any = None
+    valid: DataLike | None = None
     workflow: Workflow | str | Path | None = None
     settings: TrainSettings | Mapping[str, Any] = field(default_factory=dict)
     overwrite: bool = False

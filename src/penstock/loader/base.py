@@ -16,6 +16,7 @@ from penstock.core.runtime.threads import available_cores, thread_count
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
 from penstock.data.partition import FramePartition, Partition, unselected
+from penstock.data.sources import DataLike
 from penstock.loader import settings
 from penstock.loader.blocks import Layout
 from penstock.loader.cache import Cache, DiskCache
@@ -24,7 +25,7 @@ from penstock.loader.plan import LAST_BATCH, EpochPlan, LastBatch, units_of
 from penstock.loader.reader import Pipeline
 from penstock.loader.sampling import WeightedSampling
 from penstock.loader.stats import Stats
-from penstock.loader.transforms import with_transform
+from penstock.loader.transforms import Transform, with_transform
 
 STATE_VERSION = 1
 _SAME = ("seed", "batch_size", "shuffle", "last_batch", "rank", "world", "chunk_rows", "num_rows")
@@ -51,7 +52,7 @@ class BaseLoader:
 
     def __init__(
         self,
-        data: Any,
+        data: DataLike,
         batch_size: int = 65_536,
         *,
         categorical: Sequence[str] | None = None,
@@ -64,7 +65,7 @@ class BaseLoader:
         dtypes: Mapping[str, Any] | None = None,
         lists: settings.Lists = "ragged",
         fill: float | Mapping[str, float] | None = None,
-        transform: Any = None,
+        transform: Transform | None = None,
         sampling: WeightedSampling | None = None,
         cache: str | None = None,
         chunk_rows: int | None = None,

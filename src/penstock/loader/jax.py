@@ -7,6 +7,7 @@ from typing import Any
 from penstock.core.batch import Batch, Ragged
 from penstock.core.extras import require
 from penstock.core.schema import Role
+from penstock.data.sources import DataLike
 from penstock.loader.base import BaseLoader, labels_of
 from penstock.loader.loader import packed, padded
 from penstock.loader.settings import Pad
@@ -25,7 +26,7 @@ class Loader(BaseLoader):
     [([1, 2], [0, 1]), ([3], [0])]
     """
 
-    def __init__(self, data: Any, batch_size: int = 65_536, *, device: Any = None, **options: Any) -> None:
+    def __init__(self, data: DataLike, batch_size: int = 65_536, *, device: Any = None, **options: Any) -> None:
         if not jax.config.jax_enable_x64:
             self._substitutes = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
             if options.get("layout") == "packed":

@@ -11,6 +11,7 @@ from penstock.core.batch import Batch, Ragged
 from penstock.core.errors import DataError, ParameterError, PenstockError
 from penstock.core.params import BOOL, check
 from penstock.core.schema import Role
+from penstock.data.sources import DataLike
 from penstock.loader.base import BaseLoader, labels_of
 from penstock.loader.keras_import import import_keras
 from penstock.loader.keras_passes import Passes
@@ -18,6 +19,7 @@ from penstock.loader.loader import padded
 from penstock.loader.plan import EpochPlan, LastBatch
 from penstock.loader.sampling import WeightedSampling
 from penstock.loader.settings import Lists, Pad
+from penstock.loader.transforms import Transform
 
 keras = import_keras()
 
@@ -48,7 +50,7 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined]
 
     def __init__(
         self,
-        data: Any,
+        data: DataLike,
         batch_size: int = 65_536,
         *,
         categorical: Sequence[str] | None = None,
@@ -61,7 +63,7 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined]
         dtypes: Mapping[str, Any] | None = None,
         lists: Lists = "ragged",
         fill: float | Mapping[str, float] | None = None,
-        transform: Any = None,
+        transform: Transform | None = None,
         sampling: WeightedSampling | None = None,
         cache: str | None = None,
         chunk_rows: int | None = None,

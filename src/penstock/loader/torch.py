@@ -13,11 +13,13 @@ from penstock.core.errors import ParameterError
 from penstock.core.extras import require
 from penstock.core.runtime.buffers import BufferPool
 from penstock.core.schema import Role
+from penstock.data.sources import DataLike
 from penstock.loader.base import BaseLoader, Runtime, labels_of
 from penstock.loader.loader import packed, padded
 from penstock.loader.plan import EpochPlan, LastBatch
 from penstock.loader.sampling import WeightedSampling
 from penstock.loader.settings import Lists, Pad, default_chunk_rows
+from penstock.loader.transforms import Transform
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +50,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
 
     def __init__(
         self,
-        data: Any,
+        data: DataLike,
         batch_size: int = 65_536,
         *,
         categorical: Sequence[str] | None = None,
@@ -61,7 +63,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
         dtypes: Mapping[str, Any] | None = None,
         lists: Lists = "ragged",
         fill: float | Mapping[str, float] | None = None,
-        transform: Any = None,
+        transform: Transform | None = None,
         sampling: WeightedSampling | None = None,
         cache: str | None = None,
         chunk_rows: int | None = None,
@@ -69,7 +71,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
         rank: int | None = None,
         world: int | None = None,
         threads: int | None = None,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         device_memory: int | float | None = None,
     ) -> None:
         if (rank is None) != (world is None):
@@ -89,7 +91,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
         if device_memory is not None and self.device.type == "cuda":
             self._fit_device()
 
-    def to(self, device: Any) -> Loader:
+    def to(self, device: torch.device | str | int) -> Loader:
         """The same loader with its batches on another device."""
         moved = copy.copy(self)
         moved.device = torch.device(device)

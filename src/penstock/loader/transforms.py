@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import polars as pl
 
@@ -12,7 +12,18 @@ from penstock.core.schema import Schema
 from penstock.data import Dataset
 
 
-def with_transform(dataset: Dataset, transform: Any) -> Dataset:
+class Transformer(Protocol):
+    """Something with a `transform`, such as a fitted workflow."""
+
+    def transform(self, frame: pl.DataFrame, /) -> Any:
+        """The frame that batches are cut from, with as many rows."""
+        ...
+
+
+Transform: TypeAlias = Callable[[pl.DataFrame], pl.DataFrame] | Transformer
+
+
+def with_transform(dataset: Dataset, transform: Transform | None) -> Dataset:
     """The data set as `transform` leaves it: a callable on polars frames, or an object with `transform(frame)`.
 
     A workflow says by itself what it reads and what it makes (`input_schema`, `output_schema`). A plain function gets
@@ -24,7 +35,7 @@ def with_transform(dataset: Dataset, transform: Any) -> Dataset:
     """
     if transform is None:
         return dataset
-    function: Callable[[pl.DataFrame], pl.DataFrame] = getattr(transform, "transform", transform)
+    function: Any = getattr(transform, "transform", transform)
     if not callable(function):
         raise ParameterError(f"transform must be callable or have a transform method, got {transform!r}")
     inputs, output = getattr(transform, "input_schema", None), getattr(transform, "output_schema", None)

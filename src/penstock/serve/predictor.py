@@ -18,6 +18,7 @@ from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import ColumnSchema
 from penstock.data import Dataset
 from penstock.data.frames import to_polars
+from penstock.data.sources import Frame
 from penstock.embedding.feed import FeedReader
 from penstock.etl.operator import Numbers
 from penstock.nn import Model
@@ -68,7 +69,7 @@ class Predictor:
         feed: str | Path | None = None,
         poll_seconds: float | None = None,
         batch_size: int = 8192,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         num_threads: int | None = None,
         trust: Sequence[str] = (),
     ) -> None:
@@ -93,7 +94,7 @@ class Predictor:
 
     # Predicting.
 
-    def predict(self, rows: Any) -> np.ndarray:
+    def predict(self, rows: Dataset | Frame | Sequence[Mapping[str, Any]]) -> np.ndarray:
         """The probability of a click for each row, `(rows,)`: dicts, a frame (polars, pandas, Arrow), or a Dataset."""
         if self._feed and self._poll_seconds is not None and time.monotonic() - self._polled >= self._poll_seconds:
             self.refresh()

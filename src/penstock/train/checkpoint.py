@@ -14,7 +14,7 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from penstock.core import artefact
 from penstock.core.artefact import SavedFolder
@@ -43,6 +43,16 @@ _FIELDS = {
     "extra": _MAPPING,
 }
 _COUNTERS = {"steps": Int(min=0), "rows": Int(min=0), "skipped_steps": Int(min=0), "dropped_gradients": _MAPPING}
+
+
+class Resumable(Protocol):
+    """A loader that knows its position, as those of `penstock.loader` do."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands, as plain data."""
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Go on from there."""
 
 
 class Checkpointer:
@@ -80,7 +90,7 @@ class Checkpointer:
 
     # Saving.
 
-    def save(self, ctx: Training, loader: Any = None, extra: Mapping[str, Any] | None = None) -> Path:
+    def save(self, ctx: Training, loader: Resumable | None = None, extra: Mapping[str, Any] | None = None) -> Path:
         """Write a checkpoint of the last step; with several workers all of them call this."""
         place = self._place("step", ctx.steps)
         position = _position(ctx, loader)
@@ -136,7 +146,7 @@ class Checkpointer:
 
     # Restoring.
 
-    def load(self, ctx: Training, loader: Any = None, path: str | Path | None = None) -> dict[str, Any]:
+    def load(self, ctx: Training, loader: Resumable | None = None, path: str | Path | None = None) -> dict[str, Any]:
         """Restore the newest checkpoint that is whole, or the one at `path`.
 
         Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from typing import Any, Self
 
@@ -68,10 +68,10 @@ class TrainContext:
         *,
         staleness: int = 1,
         loss_fn: Callable[[Any, Any], Tensor] | None = None,
-        grad_scaler: Any = None,
+        grad_scaler: torch.amp.GradScaler | None = None,
         autocast: torch.dtype | None = None,
-        scheduler: Any = None,
-        device: Any = None,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+        device: torch.device | str | int | None = None,
         exit_timeout: float = 60.0,
     ) -> None:
         optimizers = NONE | Instance(torch.optim.Optimizer, "a torch optimizer")
@@ -126,7 +126,7 @@ class TrainContext:
 
     # The loop.
 
-    def batches(self, loader: Any) -> Iterator[TrainBatch]:
+    def batches(self, loader: Iterable[Any]) -> Iterator[TrainBatch]:
         """The loader's batches with their embeddings: for training, or for evaluation inside `evaluating()`."""
         if not self._entered:
             raise PenstockError("use the context in a with block: with TrainContext(…) as ctx:")

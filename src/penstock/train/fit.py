@@ -38,7 +38,7 @@ _CONSTRAINTS = {
 
 def fit(
     model: nn.Module,
-    loader: Any,
+    loader: Iterable[Any],
     embeddings: Source = None,
     *,
     dense_optimizer: torch.optim.Optimizer | None = None,
@@ -54,10 +54,10 @@ def fit(
     log_every: int | None = 50,
     max_steps: int | None = None,
     loss_fn: Callable[[Any, Any], Tensor] | None = None,
-    grad_scaler: Any = None,
+    grad_scaler: torch.amp.GradScaler | None = None,
     autocast: torch.dtype | None = None,
-    scheduler: Any = None,
-    device: Any = None,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+    device: torch.device | str | int | None = None,
     compile: bool | None = None,
     graph: bool | None = None,
 ) -> History:
@@ -107,7 +107,7 @@ def fit(
     check_all(locals(), _CONSTRAINTS, "fit")
     saver = checkpoint_dir if isinstance(checkpoint_dir, Checkpointer) or checkpoint_dir is None else None
     saver = saver or (Checkpointer(checkpoint_dir) if checkpoint_dir is not None else None)  # type: ignore[arg-type]
-    settings = {
+    settings: dict[str, Any] = {
         "loss_fn": loss_fn, "grad_scaler": grad_scaler, "autocast": autocast, "scheduler": scheduler, "device": device,
     }  # fmt: skip
     executor: OverlappedExecutor | CapturedExecutor

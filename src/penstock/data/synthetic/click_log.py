@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from penstock.core import params
 from penstock.core.errors import ColumnNotFoundError, ParameterError
 from penstock.core.schema import ColumnSchema, Role, Schema
+from penstock.data.sources import Frame
 from penstock.data.synthetic import draws
 from penstock.data.synthetic.output import ROWS_PER_CHUNK, Job, Summary
 from penstock.data.synthetic.teacher import CATEGORIES, INTEGERS, NUMBERS, Teacher, id_mask, raw_logit
@@ -143,7 +144,7 @@ def criteo(
 
 
 def teacher_probability(
-    frame: Any,
+    frame: Frame,
     *,
     cardinalities: Cardinalities = None,
     missing: float | Mapping[str, float] | None = None,

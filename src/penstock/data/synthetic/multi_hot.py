@@ -119,7 +119,7 @@ class MultiHotTeacher:
     scale: float
     shape: _Shape
 
-    def probability(self, frame: Any) -> NDArray[np.float64]:
+    def probability(self, frame: pl.DataFrame | pa.Table) -> NDArray[np.float64]:
         """The probability of label 1 for rows as written: a polars frame or an Arrow table."""
         table = frame.to_arrow() if isinstance(frame, pl.DataFrame) else frame
         return draws.sigmoid(self.bias + self.scale * _raw_logit(self.shape, self.seed, table))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -44,20 +46,20 @@ class RatingTeacher:
     num_users: int
     num_items: int
 
-    def rating(self, frame: Any) -> NDArray[np.float64]:
+    def rating(self, frame: pl.DataFrame | Mapping[str, Any]) -> NDArray[np.float64]:
         """The expected rating of each row: what minimises the squared error. Needs the columns user and item."""
         return self._moments(self._opinion(frame))[0]
 
-    def probability(self, frame: Any) -> NDArray[np.float64]:
+    def probability(self, frame: pl.DataFrame | Mapping[str, Any]) -> NDArray[np.float64]:
         """The probability of 4 stars or more for each row."""
         return draws.sigmoid((self._opinion(frame) - (_LIKED - 0.25)) / _NOISE)
 
-    def best_rmse(self, frame: Any) -> float:
+    def best_rmse(self, frame: pl.DataFrame | Mapping[str, Any]) -> float:
         """The root mean squared error that `rating` itself has."""
         mean, square = self._moments(self._opinion(frame))
         return float(np.sqrt((square - mean**2).mean()))
 
-    def stars(self, frame: Any, uniform: NDArray[np.float64]) -> NDArray[np.float32]:
+    def stars(self, frame: pl.DataFrame | Mapping[str, Any], uniform: NDArray[np.float64]) -> NDArray[np.float32]:
         """Ratings drawn around the opinions, in steps of half a star."""
         u = np.clip(uniform, 1e-12, 1.0 - 1e-12)
         noisy = self._opinion(frame) + _NOISE * np.log(u / (1.0 - u))
@@ -72,7 +74,7 @@ class RatingTeacher:
             square += (star**2 - (star - 0.5) ** 2) * reached
         return mean, square
 
-    def _opinion(self, frame: Any) -> NDArray[np.float64]:
+    def _opinion(self, frame: pl.DataFrame | Mapping[str, Any]) -> NDArray[np.float64]:
         user, item = (np.asarray(frame[name], np.int64) for name in ("user", "item"))
         opinion = 3.5 + 0.35 * self._normal("user", user) + 0.45 * self._normal("item", item)
         for k in range(4):

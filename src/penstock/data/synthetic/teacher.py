@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.data.sources import Frame
 from penstock.data.synthetic import draws
 
 INTEGERS = [f"I{i}" for i in range(1, 14)]
@@ -49,7 +49,7 @@ class Teacher:
     logs: Mapping[str, tuple[float, float]]
     cardinalities: Mapping[str, int]
 
-    def probability(self, frame: Any) -> NDArray[np.float64]:
+    def probability(self, frame: Frame) -> NDArray[np.float64]:
         """The probability of label 1 for raw rows: polars, pandas, Arrow or a dict; ids as hex text or integers."""
         frame = _to_polars(frame)
         for name in (*INTEGERS, *CATEGORIES):
@@ -90,7 +90,7 @@ def raw_logit(
     return logit
 
 
-def _to_polars(frame: Any) -> pl.DataFrame:
+def _to_polars(frame: Frame) -> pl.DataFrame:
     if isinstance(frame, pl.DataFrame):
         return frame
     if isinstance(frame, pl.LazyFrame):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -57,7 +56,7 @@ class FusedEmbeddings(TableModule):
         pooling: str = "sum",
         scale: float = 0.01,
         align: int = 1,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
     ) -> None:
         keep_from_compiler()
         super().__init__(

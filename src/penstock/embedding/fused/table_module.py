@@ -61,7 +61,7 @@ class TableModule(nn.Module):
         pooling: str = "sum",
         scale: float = 0.01,
         align: int = 1,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
     ) -> None:
         super().__init__()
         given = {"dim": dim, "output": output, "pooling": pooling, "scale": scale, "align": align, "lr": lr}

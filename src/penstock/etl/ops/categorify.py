@@ -12,7 +12,7 @@ import polars as pl
 
 from penstock.core.artefact import SavedFolder, replacing
 from penstock.core.conversion import convert
-from penstock.core.dtypes import INTEGERS, canonical, common, split_list, to_numpy
+from penstock.core.dtypes import INTEGERS, DtypeLike, canonical, common, split_list, to_numpy
 from penstock.core.errors import DataError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColumn, Satisfies
 from penstock.core.runtime.threads import available_cores
@@ -92,7 +92,7 @@ class Categorify(FittedOperator, Invertible):
         vocabs: Mapping[str, Any] | None = None,
         encode_type: str = "joint",
         name_sep: str = "_",
-        dtype: Any = "int32",
+        dtype: DtypeLike = "int32",
         out_path: str | Path | None = None,
         single_table: bool = False,
         start_index: int | None = None,

@@ -13,7 +13,7 @@ import polars as pl
 
 from penstock.core.artefact import SavedFolder
 from penstock.core.conversion import convert
-from penstock.core.dtypes import FLOATS, INTEGERS, canonical, to_polars
+from penstock.core.dtypes import FLOATS, INTEGERS, DtypeLike, canonical, to_polars
 from penstock.core.errors import ColumnNotFoundError, ConversionError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, PerColumn, Real, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
@@ -283,7 +283,7 @@ class LogOp(Elementwise, Invertible):
 class _Scale(Elementwise, FittedOperator, Invertible):
     """`(x - offset) / scale` with numbers learned from exact, order-independent moments."""
 
-    def __init__(self, out_dtype: Any = "float32") -> None:
+    def __init__(self, out_dtype: DtypeLike = "float32") -> None:
         self.out_dtype = out_dtype
 
     def partial(self, frame: pl.DataFrame, columns: Columns) -> dict[str, Any]:
@@ -361,7 +361,7 @@ class Normalize(_Scale):
 
     constraints = {"out_dtype": FLOAT_DTYPE}
 
-    def __init__(self, out_dtype: Any = "float32") -> None:
+    def __init__(self, out_dtype: DtypeLike = "float32") -> None:
         super().__init__(out_dtype)
 
     def offset_and_scale(self, moments: Any) -> tuple[float, float]:
@@ -381,7 +381,7 @@ class NormalizeMinMax(_Scale):
 
     constraints = {"out_dtype": FLOAT_DTYPE}
 
-    def __init__(self, out_dtype: Any = "float32") -> None:
+    def __init__(self, out_dtype: DtypeLike = "float32") -> None:
         super().__init__(out_dtype)
 
     def offset_and_scale(self, moments: Any) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from penstock.core import dtypes
+from penstock.core.dtypes import DtypeLike
 from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.params import CALLABLE, NONE, STR, Instance, ListOf, Satisfies
 from penstock.core.schema import ColumnSchema, Schema
@@ -55,7 +56,7 @@ class LambdaOp(Operator):
         f: Callable[..., pl.Series],
         dependency: Any = None,
         label: str | None = None,
-        dtype: Any = None,
+        dtype: DtypeLike | None = None,
         tags: str | Sequence[str] | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
@@ -82,7 +83,7 @@ class LambdaOp(Operator):
         for name in columns.names:
             series = self._call(frame, name).alias(name)
             if self.dtype is not None:
-                series = series.cast(dtypes.to_polars(self.dtype, isinstance(series.dtype, pl.List)))
+                series = series.cast(dtypes.to_polars(dtypes.canonical(self.dtype), isinstance(series.dtype, pl.List)))
             out.append(series)
         return pl.DataFrame(out)
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from penstock.core.conversion import convert
-from penstock.core.dtypes import FLOATS, INTEGERS, canonical
+from penstock.core.dtypes import FLOATS, INTEGERS, DtypeLike, canonical
 from penstock.core.errors import ConversionError, DataError
 from penstock.core.params import Int, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
@@ -32,7 +32,7 @@ class ReduceDtypeSize(FittedOperator):
 
     constraints = {"float_dtype": Satisfies(lambda d: canonical(d) in FLOATS, "float32 or float64")}
 
-    def __init__(self, float_dtype: Any = "float32") -> None:
+    def __init__(self, float_dtype: DtypeLike = "float32") -> None:
         self.float_dtype = float_dtype
 
     def partial(self, frame: pl.DataFrame, columns: Columns) -> dict[str, list[int | None]]:

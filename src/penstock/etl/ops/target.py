@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from penstock.core.artefact import SavedFolder
-from penstock.core.dtypes import FLOATS, canonical
+from penstock.core.dtypes import FLOATS, DtypeLike, canonical
 from penstock.core.errors import DataError, ParameterError, SchemaError
 from penstock.core.params import NONE, STR, Int, ListOf, PerColumn, Real, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
@@ -67,7 +67,7 @@ class TargetEncoding(FittedOperator):
         fold_seed: int = 42,
         p_smooth: float = 20,
         out_col: str | Sequence[str] | None = None,
-        out_dtype: Any = None,
+        out_dtype: DtypeLike | None = None,
         name_sep: str = "_",
     ) -> None:
         self.target = target

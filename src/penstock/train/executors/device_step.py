@@ -72,7 +72,7 @@ class DeviceStep:
         *,
         tables: nn.Module | None = None,
         loss_fn: Callable[[Any, Any], Tensor] | None = None,
-        grad_scaler: Any = None,
+        grad_scaler: torch.amp.GradScaler | None = None,
         autocast: torch.dtype | None = None,
         compile: bool | None = None,
         graph: bool | None = None,
@@ -219,6 +219,7 @@ class DeviceStep:
 
     def _scaled_step(self, loss: Tensor) -> None:
         """The backward pass of a scaled loss, and all that a `GradScaler` does, without asking the device."""
+        assert self.grad_scaler is not None
         scaler, before = self.grad_scaler, [tables.skipped.clone() for tables in self.fused]
         for tables in self.fused:
             tables.loss_scale = scaler.scale(torch.ones((), device=self.device))
