@@ -56,7 +56,7 @@ def test_train_writes_a_whole_run(logs: Path, tmp_path: Path) -> None:
     told = [
         r"making features",
         r"training MLP on 2,700 rows, 11 steps of 256",
-        r"step 11: AUC 0\.\d+, loss .* 300 held.*",
+        r"step 11: loss 0\.\d+, AUC 0\.\d+, log loss 0\.\d+ on 300 held.*",
     ]
     assert all(re.fullmatch(e, line) for e, line in zip(told, result.stderr.splitlines(), strict=True)), result.stderr
     assert re.search(r"AUC +0\.\d{4}", said) and "2,700 to train on, 300 held out" in said

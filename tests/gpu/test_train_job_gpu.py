@@ -67,7 +67,7 @@ def test_the_whole_way(logs: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(device.predict_features(outside), host.predict_features(outside), atol=1e-6)
         assert device.unknown.to_dict() == host.unknown.to_dict() and device.unknown.to_dict()["C1"] >= len(features)
     figures = evaluate_model(found.model, tmp_path / "run" / "valid", device="cuda", progress=False)
-    assert figures["auc"] == pytest.approx(found.auc, abs=1e-3)
+    assert figures.auc == pytest.approx(found.auc, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["Adam", "SGD", "RMSprop", "Adagrad"])
@@ -118,7 +118,7 @@ def test_a_run_with_tables_behind_a_cache(logs: Path, tmp_path: Path) -> None:
     assert isinstance(tables, CachedEmbeddings) and len(tables.weight) == 900 < found.embedding_rows
     assert heard[Trained].history.stats["captured"] and found.auc > 0.55
     figures = evaluate_model(found.model, tmp_path / "run" / "valid", progress=False)
-    assert figures["auc"] == pytest.approx(found.auc, abs=1e-3)
+    assert figures.auc == pytest.approx(found.auc, abs=1e-3)
 
 
 def test_tables_behind_a_cache_predict_the_same(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import torch
 from penstock import ColumnSchema, Dataset, Schema
 from penstock.jobs import RunRecorder
 from penstock.jobs.events import DataOpened, DataPrepared, Recorded, RunBegan, RunDone, RunFailed, StageBegan, Trained
+from penstock.jobs.progress_lines import ProgressLines
 from penstock.report import render, write
-from penstock.train import History, record_from_dict
+from penstock.train import History, TrainRecord, ValidRecord, record_from_dict
 
 
 def read(place: Path) -> dict:
@@ -57,7 +58,7 @@ def test_the_time_of_training_adds_up(recorded: RunRecorder) -> None:
     lanes = {lane["name"]: lane for lane in report["time"]["lanes"]}
     assert list(lanes) == ["training loop", "embedding thread", "loader threads"]
     trained = next(stage["seconds"] for stage in report["stages"] if stage["name"] == "train")
-    assert 0.2 * trained < lanes["training loop"]["seconds"] <= trained
+    assert 0 < lanes["training loop"]["seconds"] <= trained  # kernels may be compiled before the first step
     assert {stage["key"] for stage in lanes["training loop"]["stages"]} >= {"wait", "forward", "backward", "evaluation"}
     assert report["time"]["verdict"]["kind"] in ("dense-bound", "loader-bound", "look-up-bound", "update-bound")
 
@@ -86,8 +87,9 @@ def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
 def test_figures_that_are_not_finite_become_nothing(tmp_path: Path) -> None:
     recorder = RunRecorder(tmp_path)
     recorder(RunBegan({"lr": float("inf"), "path": Path("a")}, Path("run")))
-    recorder(Recorded({"kind": "train", "step": 50, "loss": float("nan"), "auc": float("nan"), "rows": 10}))
-    recorder(Recorded({"kind": "valid", "step": 50, "loss": float("nan"), "auc": 0.6, "seconds": 0.1}))
+    nothing = float("nan")
+    recorder(Recorded(TrainRecord(step=50, rows=10, loss=nothing, metrics={"auc": nothing})))
+    recorder(Recorded(ValidRecord(step=50, epoch=0, rows=10, loss=nothing, metrics={"auc": 0.6}, seconds=0.1)))
     recorder(RunDone({"auc": float("nan"), "log_loss": float("nan")}))
     report = read(tmp_path)
     assert report["configuration"] == {"lr": None, "path": "a"}
@@ -118,17 +120,42 @@ def test_a_resumed_run_shows_its_earlier_curves(tmp_path: Path) -> None:
 def test_a_resumed_run_goes_on_from_its_last_report(tmp_path: Path) -> None:
     first = RunRecorder(tmp_path)
     for step in (50, 100, 150):
-        first(Recorded({"kind": "train", "step": step, "loss": 1 / step, "rows": step}))
+        first(Recorded(TrainRecord(step=step, rows=step, loss=1 / step)))
     first(RunFailed("stopped", True))
     second = RunRecorder(tmp_path)
     second(RunBegan({}, "run", is_resumed=True))
     assert [record["step"] for record in second.report()["records"]] == [50, 100, 150]
-    second(Recorded({"kind": "train", "step": 100, "loss": 0.5, "rows": 100}))  # its checkpoint was of step 50
-    second(Recorded({"kind": "train", "step": 150, "loss": 0.4, "rows": 150}))
+    second(Recorded(TrainRecord(step=100, rows=100, loss=0.5)))  # its checkpoint was of step 50
+    second(Recorded(TrainRecord(step=150, rows=150, loss=0.4)))
     assert [(r["step"], r["loss"]) for r in second.report()["records"]] == [(50, 0.02), (100, 0.5), (150, 0.4)]
     lost = RunRecorder(tmp_path / "elsewhere")
     lost(RunBegan({}, "run", is_resumed=True))
     assert "report.json" in lost.report()["problems"][0]
+
+
+def test_every_metric_of_a_record_is_shown(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path)
+    recorder(Recorded(TrainRecord(step=10, rows=100, loss=0.7, metrics={"click/auc": 0.6})))
+    measured = {"click/auc": 0.71, "buy/ndcg@10": 0.42}
+    recorder(Recorded(ValidRecord(step=10, epoch=0, rows=50, loss=0.65, metrics=measured)))
+    recorder(RunDone({}))
+    report, page = read(tmp_path), recorder.path.read_text()
+    assert report["headline"]["metrics"] == measured
+    for words in ("click/AUC", "buy/NDCG@10", "0.7100", "0.4200"):
+        assert words in page, words
+    assert page.count("<title>click/AUC</title>") == 1 and "AUC on held-out rows" not in page
+
+
+def test_lines_name_every_metric() -> None:
+    said: list[str] = []
+    lines = ProgressLines(said.append)
+    lines(Recorded(TrainRecord(step=10, rows=100, loss=0.7, metrics={"auc": 0.6})))
+    lines(Recorded(ValidRecord(step=1000, epoch=0, rows=50, loss=0.65, metrics={"auc": 0.6, "click/log_loss": 0.5})))
+    lines(Recorded(ValidRecord(step=2000, epoch=0, rows=50, loss=0.6)))
+    assert said == [
+        "step 1,000: loss 0.6500, AUC 0.6000, click/log loss 0.5000 on 50 held-out rows",
+        "step 2,000: loss 0.6000 on 50 held-out rows",
+    ]
 
 
 def test_tables_on_the_device(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_rows_are_read_as_they_are_written(model: Path, tmp_path: Path, monkeypa
     parts = [Counted(rows(20, seed=i), reads) for i in range(60)]
     data = Dataset.from_partitions(parts, Dataset(rows(1)).schema)
     found = predict_files(model, data, tmp_path / "out.parquet", keep=["user"])
-    assert found["rows"] == 1_200 and len(ahead) == 60
+    assert found.rows == 1_200 and len(ahead) == 60
     assert max(ahead) <= 2 * available_cores() + 1
     written = pl.read_parquet(tmp_path / "out.parquet")
     assert written["user"].to_list() == pl.concat([p.frame for p in parts])["user"].to_list()
@@ -95,23 +95,23 @@ def test_memory_does_not_grow_with_the_rows(model: Path, tmp_path: Path) -> None
 
 def test_no_rows_at_all(model: Path, tmp_path: Path) -> None:
     empty = Dataset(rows().clear())
-    assert predict_files(model, empty, tmp_path / "none.csv", keep=["user"])["rows"] == 0
+    assert predict_files(model, empty, tmp_path / "none.csv", keep=["user"]).rows == 0
     assert (tmp_path / "none.csv").read_text() == "user,probability\n"
     found = evaluate_model(model, empty)
-    assert (found["auc"], found["log_loss"], found["rows"]) == (None, None, 0)
-    assert found["calibration"] == {
+    assert (found.auc, found.log_loss, found.rows) == (None, None, 0)
+    assert found.calibration == {
         "predicted": None, "clicked": None, "ratio": None, "expected_error": None, "bins": [],
     }  # fmt: skip
 
 
 def test_one_label_only_has_no_auc(model: Path) -> None:
     found = evaluate_model(model, Dataset(rows().with_columns(click=pl.lit(0))))
-    assert found["auc"] is None and found["log_loss"] > 0 and found["calibration"]["ratio"] is None
+    assert found.auc is None and found.log_loss > 0 and found.calibration["ratio"] is None
 
 
 def test_unknown_values_are_counted_by_column(model: Path) -> None:
     frame = rows().with_columns(user=pl.when(pl.int_range(ROWS) < 150).then(pl.lit("stranger")).otherwise("user"))
-    assert evaluate_model(model, Dataset(frame))["unknown"] == {"user": 0.25}
+    assert evaluate_model(model, Dataset(frame)).unknown == {"user": 0.25}
 
 
 def test_labels_go_through_the_workflow(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_labels_go_through_the_workflow(tmp_path: Path) -> None:
     settings = {"model": "MLP", "epochs": 2, "batch_size": 50, "device": "cpu"}
     found = TrainJob(data, tmp_path / "run", recipe, settings=settings, progress=False).run()
     again = evaluate_model(found.model, Dataset(tmp_path / "run" / "valid"))
-    assert again["auc"] == pytest.approx(found.auc, abs=1e-3)
-    assert evaluate_model(tmp_path / "run", data)["rows"] == ROWS
+    assert again.auc == pytest.approx(found.auc, abs=1e-3)
+    assert evaluate_model(tmp_path / "run", data).rows == ROWS
 
 
 def _is_liked(column: pl.Expr) -> pl.Expr:

@@ -98,11 +98,11 @@ def test_every_way_to_ask_gives_the_same(run: Run, logs: Path, tmp_path: Path) -
     with Predictor(model) as predictor:
         np.testing.assert_array_equal(predictor.predict_features(valid.to_polars()), expected)
     figures = evaluate_model(model, run.output / "valid", progress=False)
-    assert figures["auc"] == pytest.approx(run.found.auc, abs=1e-4)
-    assert figures["log_loss"] == pytest.approx(run.found.log_loss, rel=1e-5)
+    assert figures.auc == pytest.approx(run.found.auc, abs=1e-4)
+    assert figures.log_loss == pytest.approx(run.found.log_loss, rel=1e-5)
     predict_files(model, run.output / "valid", tmp_path / "scores.parquet", progress=False)
     np.testing.assert_array_equal(pl.read_parquet(tmp_path / "scores.parquet")["probability"].to_numpy(), expected)
-    assert predict_files(model, logs, tmp_path / "raw.csv", progress=False)["rows"] == 6_000
+    assert predict_files(model, logs, tmp_path / "raw.csv", progress=False).rows == 6_000
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(run: Run, logs: Path, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_tables_behind_a_cache(logs: Path, tmp_path: Path) -> None:
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert config["tables"] == "cached" and config["store"]["cache_rows"] == 500
     figures = evaluate_model(found.model, tmp_path / "run" / "valid", progress=False)
-    assert figures["auc"] == pytest.approx(found.auc, abs=1e-4)
+    assert figures.auc == pytest.approx(found.auc, abs=1e-4)
 
     asked = []
 

@@ -132,7 +132,7 @@ def evaluate(
             model, data, input=_section(recipe, preset), is_raw=None if features is None else not features,
             on_error=str(on_error), device=device, progress=progress,
         )  # fmt: skip
-    print_json(figures) if json else show_evaluation(figures, console())
+    print_json(figures.to_dict()) if json else show_evaluation(figures.to_dict(), console())
 
 
 @app.command()
@@ -173,9 +173,9 @@ def predict(
     if output == "-":
         return
     if json:
-        print_json(found)
+        print_json(found.to_dict())
     else:
-        print(f"{found['output']}: {found['rows']:,} predictions in {found['seconds']:.1f} s")
+        print(f"{found.output}: {found.rows:,} predictions in {found.seconds:.1f} s")
 
 
 def _section(recipe: str | None, preset: str | None) -> dict[str, Any] | None:

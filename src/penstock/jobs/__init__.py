@@ -1,8 +1,8 @@
 """What a person starts, from end to end: ETL, training, scoring, the demo and the doctor.
 
 >>> __all__
-['EtlJob', 'EtlResult', 'RunFolder', 'RunRecorder', 'TrainJob', 'TrainResult', 'TrainSettings', 'TrainingStopped',
-'evaluate_model', 'predict_files']
+['EtlJob', 'EtlResult', 'PredictResult', 'RunFolder', 'RunRecorder', 'ScoreResult', 'TrainJob', 'TrainResult',
+'TrainSettings', 'TrainingStopped', 'evaluate_model', 'predict_files']
 """
 
 from importlib import import_module
@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from penstock.jobs.etl import EtlJob, EtlResult
     from penstock.jobs.recorder import RunRecorder
     from penstock.jobs.run_folder import RunFolder
-    from penstock.jobs.scoring import evaluate_model, predict_files
+    from penstock.jobs.scoring import PredictResult, ScoreResult, evaluate_model, predict_files
     from penstock.jobs.settings import TrainSettings
     from penstock.jobs.training import TrainingStopped, TrainJob, TrainResult
 
 __all__ = [
     "EtlJob",
     "EtlResult",
+    "PredictResult",
     "RunFolder",
     "RunRecorder",
+    "ScoreResult",
     "TrainJob",
     "TrainResult",
     "TrainSettings",
@@ -33,8 +35,10 @@ __all__ = [
 _HOMES = {
     "EtlJob": "etl",
     "EtlResult": "etl",
+    "PredictResult": "scoring",
     "RunFolder": "run_folder",
     "RunRecorder": "recorder",
+    "ScoreResult": "scoring",
     "TrainJob": "training",
     "TrainResult": "training",
     "TrainSettings": "settings",

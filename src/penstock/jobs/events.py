@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.data import Dataset
     from penstock.etl import Workflow
     from penstock.loader.torch import Loader
-    from penstock.train import History
+    from penstock.train import History, Record
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class TrainingBegan:
 class Recorded:
     """A record of `fit`: of training, of an evaluation or of a checkpoint."""
 
-    record: Mapping[str, Any]
+    record: Record
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,14 @@ Listener = Callable[[Event], None]
 class EventListener:
     """A listener of jobs: a subclass overrides the methods of those events that concern it.
 
+    >>> from penstock.train import TrainRecord
     >>> class Steps(EventListener):
     ...     def recorded(self, event):
-    ...         print(event.record["step"])
+    ...         print(event.record.step, event.record.loss)
     >>> listener = Steps()
     >>> listener(StageBegan("train"))
-    >>> listener(Recorded({"kind": "train", "step": 50}))
-    50
+    >>> listener(Recorded(TrainRecord(step=50, rows=3200, loss=0.5)))
+    50 0.5
     >>> listener("train")
     Traceback (most recent call last):
     ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.core.metric_names import metric_words
 from penstock.jobs.events import EventListener, Recorded, StageBegan, TrainingBegan
 
 
@@ -33,7 +34,9 @@ class ProgressLines(EventListener):
         self._say(f"training {type(event.model).__name__} on {loader.num_rows:,} rows, {steps}{where}")
 
     def recorded(self, event: Recorded) -> None:
+        from penstock.train.events import ValidRecord  # torch is there when this is called
+
         record = event.record
-        if record["kind"] == "valid":
-            auc = f"AUC {record['auc']:.4f}, " if "auc" in record else ""
-            self._say(f"step {record['step']:,}: {auc}loss {record['loss']:.4f} on {record['rows']:,} held-out rows")
+        if isinstance(record, ValidRecord):
+            figures = ", ".join([f"loss {record.loss:.4f}", *filter(None, [metric_words(record.metrics)])])
+            self._say(f"step {record.step:,}: {figures} on {record.rows:,} held-out rows")

@@ -59,7 +59,8 @@ class RunRecorder(EventListener):
     >>> import tempfile
     >>> recorder = RunRecorder(tempfile.mkdtemp(), title="A first run")
     >>> recorder(RunBegan({"epochs": 1}, "run"))
-    >>> recorder.record({"kind": "valid", "step": 10, "auc": 0.75, "loss": 0.5})
+    >>> from penstock.train import ValidRecord
+    >>> recorder.record(ValidRecord(step=10, epoch=0, rows=100, loss=0.5, metrics={"auc": 0.75}))
     >>> recorder(RunDone({"auc": 0.75}))
     >>> sorted(path.name for path in recorder.directory.iterdir())
     ['report.html', 'report.json']
@@ -133,9 +134,7 @@ class RunRecorder(EventListener):
 
     def record(self, record: Record) -> None:
         """A callback of `fit`."""
-        from penstock.train.events import record_to_dict  # torch is there when this is called
-
-        self(Recorded(record_to_dict(record)))
+        self(Recorded(record))
 
     # What the events bring.
 
@@ -187,7 +186,9 @@ class RunRecorder(EventListener):
         self._look()
 
     def recorded(self, event: Recorded) -> None:
-        new = plain(event.record)
+        from penstock.train.events import record_to_dict  # torch is there when this is called
+
+        new = plain(record_to_dict(event.record))
         if self._earlier:  # what came behind the checkpoint is done again
             self._data["records"] = [record for record in self._earlier if record["step"] < new["step"]]
             self._earlier = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,65 @@ from penstock.serve.model import model_in
 from penstock.serve.predictor import Predictor
 
 
+@dataclass(frozen=True)
+class ScoreResult:
+    """How good a model is on some rows.
+
+    `metrics` are by name (`auc`, `log_loss`), None where there is no such figure: without rows, with one label, or
+    where predictions are NaN, whose number is `nan_scores`. `calibration` is what `Calibration.to_dict` gives;
+    `unknown` has the share of values that training has not seen, by category column.
+
+    >>> ScoreResult({"auc": 0.75}, 100, {}, {}, 0.1).auc
+    0.75
+    """
+
+    metrics: dict[str, float | None]
+    rows: int
+    calibration: dict[str, Any]
+    unknown: dict[str, float]
+    seconds: float
+    nan_scores: int = 0
+
+    @property
+    def auc(self) -> float | None:
+        """The area under the ROC curve."""
+        return self.metrics.get("auc")
+
+    @property
+    def log_loss(self) -> float | None:
+        """The mean log loss."""
+        return self.metrics.get("log_loss")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        figures = {"auc": self.auc, "log_loss": self.log_loss, **asdict(self)}
+        if not self.nan_scores:
+            del figures["nan_scores"]
+        return figures
+
+
+@dataclass(frozen=True)
+class PredictResult:
+    """Predictions that were written.
+
+    >>> PredictResult("scores.parquet", 1000, 0.5).rows_per_second
+    2000.0
+    """
+
+    output: str
+    rows: int
+    seconds: float
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows in a second of the whole job."""
+        return self.rows / max(self.seconds, 1e-9)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {**asdict(self), "rows_per_second": self.rows_per_second}
+
+
 def evaluate_model(
     directory: str | Path,
     source: DataLike,
@@ -34,13 +94,21 @@ def evaluate_model(
     on_error: str = "raise",
     device: str | None = None,
     progress: bool | None = None,
-) -> dict[str, Any]:
-    """How good the model in `directory` is on labelled rows: plain figures.
+) -> ScoreResult:
+    """How good the model in `directory` is on labelled rows. Memory is bounded by a few partitions.
 
-    `auc`, `log_loss`, `rows`, `calibration` (see `Calibration`), `unknown` (by category column, the share of values
-    that training has not seen) and `seconds`; where predictions are NaN their number, `nan_scores`, and None for the
-    first two. The arguments are those of `open_rows`. Memory is bounded by a few partitions, however many rows there
-    are.
+    Args:
+        directory: a saved model, or the folder of its training run.
+        source, input, is_raw, on_error: see `open_rows`.
+        device: where the model runs; the CPU by default.
+        progress: draw a bar; None draws it on a terminal.
+
+    Returns:
+        The figures.
+
+    Raises:
+        DataError: a label is neither 0 nor 1.
+        PenstockError: the rows are not what the model reads.
     """
     began = time.perf_counter()
     with _predictor(directory, device) as predictor:
@@ -58,15 +126,14 @@ def evaluate_model(
             count += len(scores)
         unknown = predictor.unknown
         shares = {n: float(c) / count if count else 0.0 for n, c in zip(unknown.columns, unknown.counts, strict=True)}
-    return {
-        "auc": _figure(auc.compute()),
-        "log_loss": _figure(log_loss.compute()),
-        "rows": count,
-        "calibration": calibration.to_dict(),
-        "unknown": shares,
-        "seconds": round(time.perf_counter() - began, 3),
-        **({"nan_scores": auc.num_nan} if auc.num_nan else {}),
-    }
+    return ScoreResult(
+        metrics={metric.name: _figure(metric.compute()) for metric in (auc, log_loss)},
+        rows=count,
+        calibration=calibration.to_dict(),
+        unknown=shares,
+        seconds=round(time.perf_counter() - began, 3),
+        nan_scores=auc.num_nan,
+    )
 
 
 def predict_files(
@@ -82,12 +149,26 @@ def predict_files(
     device: str | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
-) -> dict[str, Any]:
-    """Predictions for every row of `source`, in its order, written to `output`; rows and seconds as plain data.
+) -> PredictResult:
+    """Write predictions for every row of `source`, in its order, to `output`. Memory is bounded by a few partitions.
 
-    `output` is a parquet, CSV or TSV file by its suffix, which appears when it is whole, or `-` for CSV on standard
-    output. `keep` names columns of the rows to write beside the prediction, which is called `column`. The other
-    arguments are those of `open_rows`. Memory is bounded by a few partitions.
+    Args:
+        directory: a saved model, or the folder of its training run.
+        output: a parquet, CSV or TSV file by its suffix, which appears when it is whole, or `-` for CSV on standard
+            output.
+        keep: columns of the rows to write beside the prediction.
+        column: what the prediction is called.
+        source, input, is_raw, on_error: see `open_rows`.
+        device: where the model runs; the CPU by default.
+        overwrite: replace a file that is there.
+        progress: draw a bar; None draws it on a terminal.
+
+    Returns:
+        Where the predictions are, how many, and how long it took.
+
+    Raises:
+        OutputExistsError: the file is there already.
+        PenstockError: the rows are not what the model reads.
     """
     began = time.perf_counter()
     if column in keep:
@@ -103,8 +184,7 @@ def predict_files(
             for kept, _, scores in _scored(predictor, rows, serving, list(keep), progress, "predict"):
                 out.write(pl.DataFrame([*kept.get_columns(), pl.Series(column, scores)]))
                 count += len(scores)
-    seconds = time.perf_counter() - began
-    return {"output": str(output), "rows": count, "seconds": round(seconds, 3), "rows_per_second": count / seconds}
+    return PredictResult(str(output), count, round(time.perf_counter() - began, 3))
 
 
 def _predictor(directory: str | Path, device: str | None) -> Predictor:

@@ -40,7 +40,7 @@ from penstock.jobs.settings import ON_DEVICE, TrainSettings
 from penstock.loader.torch import Loader
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.train import Checkpointer, History, Record, TrainContext, evaluate, fit, record_from_dict, record_to_dict
+from penstock.train import Checkpointer, History, Record, TrainContext, TrainRecord, ValidRecord, evaluate, fit
 from penstock.train.executors.captured import CapturedExecutor
 
 STAGES = ("etl", "train", "save", "predict")
@@ -63,12 +63,12 @@ class TrainingStopped(PenstockError):
 class TrainResult:
     """What a training run has reached.
 
-    `auc` and `log_loss` are those of the held-out rows, None where there are none or only one label; `rows` counts
-    "train" and "valid", `seconds` the stages and their "total"; `examples` are held-out labels and predictions.
+    `metrics` are those of the held-out rows by name, `auc` and `log_loss` among them: None where there are no such rows
+    or only one label. `rows` counts "train" and "valid", `seconds` the stages and their "total"; `examples` are
+    held-out labels and predictions.
     """
 
-    auc: float | None
-    log_loss: float | None
+    metrics: dict[str, float | None]
     best_auc: float | None
     rows: dict[str, int | None]
     steps: int
@@ -78,9 +78,19 @@ class TrainResult:
     examples: list[dict[str, Any]]
     seconds: dict[str, float]
 
+    @property
+    def auc(self) -> float | None:
+        """Of the held-out rows."""
+        return self.metrics.get("auc")
+
+    @property
+    def log_loss(self) -> float | None:
+        """Of the held-out rows."""
+        return self.metrics.get("log_loss")
+
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
-        return asdict(self)
+        return {"auc": self.auc, "log_loss": self.log_loss, **asdict(self)}
 
 
 @dataclass
@@ -232,8 +242,7 @@ class TrainJob:
         evaluated = history.last("valid")
         last = {} if evaluated is None else evaluated.metrics
         return TrainResult(
-            auc=_finite(last.get("auc")),
-            log_loss=_finite(last.get("log_loss")),
+            metrics={name: _finite(value) for name, value in last.items()},
             best_auc=self.best_auc,
             rows={"train": loader.num_rows, "valid": None if valid is None else valid.num_rows},
             steps=history.stats["steps"],
@@ -275,12 +284,11 @@ class TrainJob:
         steps = steps if settings.max_steps is None else min(steps, settings.max_steps)
         self._notify(TrainingBegan(network, loader, valid, store, steps))
         saver = Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints)
-        records: list[Mapping[str, Any]] = []
+        records: list[Record] = []
 
         def keep(record: Record) -> bool:
-            plain = record_to_dict(record)
-            records.append(plain)
-            self._notify(Recorded(plain))
+            records.append(record)
+            self._notify(Recorded(record))
             return self.stop is not None and self.stop()
 
         history = fit(
@@ -297,8 +305,8 @@ class TrainJob:
         evaluated = history.last("valid")
         if valid is not None and (evaluated is None or evaluated.step != history.stats["steps"]):
             figures = _evaluated(network, store, valid, device, autocast)  # it ended in the middle of an epoch
-            last = {"kind": "valid", "step": history.stats["steps"], **figures}
-            history.records.append(record_from_dict(last))
+            last = ValidRecord.from_figures(history.stats["steps"], None, figures)
+            history.records.append(last)
             self._notify(Recorded(last))
         self._notify(Trained(history))
         return history, _speed(records)
@@ -339,9 +347,10 @@ def _evaluated(network: Any, store: Any, valid: Loader, device: torch.device, au
         return evaluate(ctx, valid)
 
 
-def _speed(records: Sequence[Mapping[str, Any]]) -> float | None:
+def _speed(records: Sequence[Record]) -> float | None:
     """Rows a second of training alone, over this run's records."""
-    pairs = [(r["rows_per_second"], r["seconds"]["total"]) for r in records if r["kind"] == "train"]
+    trained = [record for record in records if isinstance(record, TrainRecord)]
+    pairs = [(r.rows_per_second or 0.0, r.seconds["total"]) for r in trained]
     seconds = sum(took for _, took in pairs)
     return sum(rate * took for rate, took in pairs) / seconds if seconds else None
 

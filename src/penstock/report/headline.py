@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.report.records import metrics_of
+
 
 def headline(data: Mapping[str, Any]) -> dict[str, Any]:
     """The few figures that are read first."""
@@ -21,6 +23,7 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any]:
         "best_auc": best,
         "auc_reached": (auc - 0.5) / (best - 0.5) if known else None,
         "log_loss": figures.get("log_loss", valid.get("log_loss")),
+        "metrics": figures.get("metrics") or metrics_of(valid),
         "rows": training.get("rows"),
         "rows_trained": rows,
         "rows_per_second": figures.get("rows_per_second", trained[-1].get("rows_per_second") if trained else None),

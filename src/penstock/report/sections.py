@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from penstock.core.metric_names import metric_heading
 from penstock.report.charts import bar, gauge
 from penstock.report.markup import Markup, joined, tag
 from penstock.report.words import DASH, count, data_size, duration, plural, share, whole
@@ -91,20 +92,26 @@ def _cards(report: Report) -> list[Markup]:
     said = f"{share(reached)} of the way from guessing to the best reachable" if reached is not None else None
     meter = gauge(auc, best) if auc is not None else None
     value = DASH if auc is None else joined([f"{auc:.4f}", best and tag("small", f" of {best:.4f}")])
-    loss, speed, memory = head.get("log_loss"), head.get("rows_per_second"), head.get("embedding_bytes")
+    speed, memory = head.get("rows_per_second"), head.get("embedding_bytes")
     rows, trained = head.get("rows"), head.get("rows_trained")
     passes = f"{trained / rows:.3g} × {whole(rows)} rows" if rows and trained else None
     batch, tables = (report.get("training") or {}).get("batch_size"), (report.get("store") or {}).get("tables") or []
     pace = f"{speed / batch:.3g} steps of {whole(batch)} rows a second" if speed and batch else None
+    metrics = head.get("metrics") or {"auc": auc, "log_loss": head.get("log_loss")}
     return [
-        _card("AUC on held-out rows", value, meter, said, wide=True),
-        _card("Log loss", DASH if loss is None else f"{loss:.4f}", _base_rate(report)),
+        *([_card("AUC on held-out rows", value, meter, said, wide=True)] if "auc" in metrics else []),
+        *(_metric_card(report, name, figure) for name, figure in metrics.items() if name != "auc"),
         _card("Training speed", joined([count(speed), tag("small", " rows/s")]) if speed else DASH, pace),
         _card("Rows trained", count(trained), passes),
         _card("Time", duration(head.get("seconds")), _stage_words(report)),
         _card("Embedding rows", count(head.get("embedding_rows")), tables and f"in {plural(len(tables), 'table')}"),
         _card("Embedding memory", data_size(memory) if memory else DASH, _largest(tables)),
     ]
+
+
+def _metric_card(report: Report, name: str, figure: float | None) -> Markup:
+    about = _base_rate(report) if name == "log_loss" else None
+    return _card(metric_heading(name), DASH if figure is None else f"{figure:.4f}", about)
 
 
 def _largest(tables: Iterable[Mapping[str, Any]]) -> str | None:

@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from penstock.core.metric_names import metric_title
+
 
 def show_training(figures: Mapping[str, Any], console: Console) -> None:
     """What a training run has reached, where its time went, and where its model is."""
     rows, seconds = figures["rows"], figures["seconds"]
     table = _table()
-    table.add_row("AUC", _auc(figures))
-    if figures["log_loss"] is not None:
-        table.add_row("log loss", f"{figures['log_loss']:.4f}")
+    _add_metrics(table, figures)
     held_out = f", {rows['valid']:,} held out" if rows["valid"] is not None else ", none held out"
     table.add_row("rows", f"{rows['train']:,} to train on{held_out}")
     speed = f"{figures['rows_per_second']:,.0f} rows/s, " if figures["rows_per_second"] else ""
@@ -32,9 +32,7 @@ def show_training(figures: Mapping[str, Any], console: Console) -> None:
 def show_evaluation(figures: Mapping[str, Any], console: Console) -> None:
     """How good a model is on some rows."""
     table = _table()
-    table.add_row("AUC", _auc(figures))
-    if figures["log_loss"] is not None:
-        table.add_row("log loss", f"{figures['log_loss']:.4f}")
+    _add_metrics(table, figures)
     table.add_row("rows", f"{figures['rows']:,} in {figures['seconds']:.1f} s")
     calibration = figures["calibration"]
     if calibration["ratio"] is not None:
@@ -54,6 +52,16 @@ def show_evaluation(figures: Mapping[str, Any], console: Console) -> None:
     for entry in calibration["bins"]:
         bins.add_row(f"{entry['predicted']:.4f}", f"{entry['clicked']:.4f}", f"{entry['rows']:,}")
     console.print(bins)
+
+
+def _add_metrics(table: Table, figures: Mapping[str, Any]) -> None:
+    """A line for each metric; without any, one that says what AUC needs."""
+    metrics = figures["metrics"] or {"auc": None}
+    for name, figure in metrics.items():
+        if name == "auc":
+            table.add_row("AUC", _auc(figures))
+        elif figure is not None:
+            table.add_row(escape(metric_title(name)), f"{figure:.4f}")
 
 
 def _auc(figures: Mapping[str, Any]) -> str:

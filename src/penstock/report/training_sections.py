@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from penstock.core.metric_names import metric_heading, metric_title
 from penstock.report.charts import Series, bar, line_chart
 from penstock.report.markup import Markup, joined, table, tag
+from penstock.report.records import metric_names
 from penstock.report.sections import STAGES, Report, missing, section
 from penstock.report.words import DASH, count, data_size, duration, share, whole
 
@@ -14,13 +16,16 @@ _Bar = tuple[str, float, float, str, str | None]  # name, begin, seconds, colour
 
 
 def training(report: Report) -> Markup:
-    """Curves of loss, AUC and speed; the same figures as a table."""
+    """Curves of loss, metrics and speed; the same figures as a table."""
     records = report.get("records") or []
     if not any(record["kind"] in ("train", "valid") for record in records):
         return section("training", "Training", missing(report, "Training curves", "the run trained nothing"))
     charts = [
         line_chart("Loss", _series(records, "loss"), lambda y: f"{y:.4g}"),
-        line_chart("AUC", _series(records, "auc"), lambda y: f"{y:.4g}"),
+        *(
+            line_chart(metric_heading(name), _series(records, name), lambda y: f"{y:.4g}")
+            for name in metric_names(records)
+        ),
         line_chart("Rows per second", _series(records, "rows_per_second"), count, from_zero=True),
     ]
     setting = report.get("training") or {}
@@ -74,12 +79,11 @@ def _figures(records: Iterable[Mapping[str, Any]]) -> Markup:
     def number(value: Any, digits: int = 4) -> str:
         return DASH if value is None else f"{value:.{digits}f}"
 
-    rows = [
-        [whole(r["step"]), number(r.get("loss")), number(r.get("auc")), number(r.get("log_loss")), whole(r.get("rows"))]
-        for r in shown[-50:]
-    ]
+    names = ["loss", *metric_names(shown)]
+    rows = [[whole(r["step"]), *(number(r.get(name)) for name in names), whole(r.get("rows"))] for r in shown[-50:]]
     kind = "Evaluations" if shown and shown[0]["kind"] == "valid" else "Latest training records"
-    figures = table(["step", "loss", "AUC", "log loss", "rows"], rows, kind, "figures", numeric=range(5))
+    head = ["step", *map(metric_title, names), "rows"]
+    figures = table(head, rows, kind, "figures", numeric=range(len(head)))
     return tag("details", tag("summary", f"{kind} in figures"), tag("div", figures, class_="scroll"))
 
 

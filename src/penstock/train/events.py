@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 from penstock.core.errors import ArtefactError
 
@@ -24,6 +24,11 @@ class TrainRecord:
     rows_per_second: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def from_figures(cls, step: int, figures: Mapping[str, Any]) -> Self:
+        """The record of what was measured since the one before; figures that are no field are metrics."""
+        return cls(step=step, **_with_metrics(figures, cls))
+
 
 @dataclass(frozen=True)
 class ValidRecord:
@@ -35,6 +40,11 @@ class ValidRecord:
     loss: float
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+
+    @classmethod
+    def from_figures(cls, step: int, epoch: int | None, figures: Mapping[str, Any]) -> Self:
+        """The record of an evaluation; figures that are no field are metrics."""
+        return cls(step=step, epoch=epoch, **_with_metrics(figures, cls))
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,12 @@ class CheckpointRecord:
 
 Record = TrainRecord | ValidRecord | CheckpointRecord
 KINDS: dict[str, type[Record]] = {"train": TrainRecord, "valid": ValidRecord, "checkpoint": CheckpointRecord}
+
+
+def _with_metrics(figures: Mapping[str, Any], kind: type[TrainRecord] | type[ValidRecord]) -> dict[str, Any]:
+    names = {own.name for own in fields(kind)}
+    known = {name: value for name, value in figures.items() if name in names}
+    return {**known, "metrics": {name: value for name, value in figures.items() if name not in names}}
 
 
 def kind_of(record: Record) -> str:

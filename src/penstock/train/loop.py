@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.core.errors import OutputExistsError
+from penstock.core.metric_names import metric_words
 from penstock.core.progress import Bar
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.events import (
@@ -154,10 +154,9 @@ class Loop:
         figures = self.executor.take_figures()
         if not figures:
             return "training"
-        record = TrainRecord(self.executor.steps, **_with_metrics(figures, TrainRecord))
+        record = TrainRecord.from_figures(self.executor.steps, figures)
         self._record(record)
-        auc = f", AUC {record.metrics['auc']:.4f}" if "auc" in record.metrics else ""
-        return f"training: loss {record.loss:.4f}{auc}"
+        return ", ".join([f"training: loss {record.loss:.4f}", *filter(None, [metric_words(record.metrics)])])
 
     def _evaluate(self, epoch: int) -> None:
         if self.valid is None:
@@ -165,7 +164,7 @@ class Loop:
         self._evaluated_at = self.executor.steps
         figures = self.executor.evaluate(self.valid)
         self.executor.leave_out(figures["seconds"])
-        self._record(ValidRecord(self.executor.steps, epoch, **_with_metrics(figures, ValidRecord)))
+        self._record(ValidRecord.from_figures(self.executor.steps, epoch, figures))
 
     def _checkpoint(self) -> None:
         """Write a checkpoint. What was measured so far is recorded first: whoever goes on from it would not know."""
@@ -183,10 +182,3 @@ class Loop:
         self.history.records.append(record)
         for callback in self.callbacks:
             self.stopped = bool(callback(record)) or self.stopped
-
-
-def _with_metrics(figures: Mapping[str, Any], kind: type[Record]) -> dict[str, Any]:
-    """Flat figures with those that are no field of a record under `metrics`."""
-    names = {own.name for own in fields(kind)}
-    known = {name: value for name, value in figures.items() if name in names}
-    return {**known, "metrics": {name: value for name, value in figures.items() if name not in names}}
