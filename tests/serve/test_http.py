@@ -363,7 +363,7 @@ def test_it_follows_a_feed(place, trained, rows, tmp_path) -> None:
         found = trained.store.lookup({"user": np.arange(3, 23), "ad": np.full(20, 3), "tags": np.full(20, 3)})
         trained.store.update(found, {"user": np.ones((20, 4), np.float32)})
         writer.publish()
-        until = time.monotonic() + 10
+        until = time.monotonic() + 30
         while client.ask("GET", "/healthz")[1]["feed"]["packet"] < 2 and time.monotonic() < until:
             time.sleep(0.01)
         with Predictor(place, feed=tmp_path / "feed", poll_seconds=0) as offline:
@@ -378,6 +378,14 @@ def test_it_follows_a_feed(place, trained, rows, tmp_path) -> None:
         while not (error := client.ask("GET", "/healthz")[1]["feed"]["error"]) and time.monotonic() < until:
             time.sleep(0.01)
         assert "packet-00000003" in error and len(client.scores(rows[:2])) == 2
+
+        (tmp_path / "feed" / "packet-00000003" / "manifest.json").write_text('{"penstock": "embedding-packet"}')
+        writer.close()
+        writer = FeedWriter(trained.store, tmp_path / "feed")
+        writer.publish()  # the next good one
+        while client.ask("GET", "/healthz")[1]["feed"]["packet"] < 4 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert client.ask("GET", "/healthz")[1]["feed"]["error"] is None and len(client.scores(rows[:2])) == 2
     writer.close()
 
 

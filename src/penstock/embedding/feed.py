@@ -2,20 +2,25 @@
 
 Packets are folders `packet-00000001`, `packet-00000002`, … Each holds the weights touched since the one before, and
 the signs removed; the first of a writer holds everything. A packet is renamed into place when it is complete; one that
-arrives in pieces (a copy under way) is looked at again until it is whole. Packets are applied in order, none skipped.
+arrives in pieces (a copy under way) is looked at again until it is whole. Packets are applied in order, and one that is
+missing is waited for. One that is damaged is reported and left out; what comes behind it is applied.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 import shutil
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.core import artefact
 from penstock.core.artefact import SavedFolder
+from penstock.core.bounded import read_json
 from penstock.core.errors import ArtefactError
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, Real, check_all
 from penstock.embedding.locks import WriteLock
@@ -25,7 +30,16 @@ from penstock.embedding.tables import TableSet
 
 KIND, VERSION = "embedding-packet", 1
 WATCHER = "feed"
-_FIELDS = {"config": Instance(dict, "a mapping"), "storage": STR, "whole": BOOL, "clock": Int(min=0)}
+_NAME = re.compile(r"packet-([0-9]{8,18})").fullmatch
+_LARGEST_MANIFEST = 1 << 26  # bytes
+log = logging.getLogger("penstock.embedding")
+_FIELDS = {
+    "number": Int(min=1),
+    "whole": BOOL,
+    "clock": Int(0, 2**63 - 1),
+    "config": Instance(dict, "a mapping"),
+    "storage": STR,
+}
 
 
 def packet_path(directory: Path, number: int) -> Path:
@@ -35,8 +49,8 @@ def packet_path(directory: Path, number: int) -> Path:
 
 def packet_numbers(directory: Path) -> list[int]:
     """The packets that are there, in order, finished or not."""
-    numbers = (path.name.removeprefix("packet-") for path in directory.glob("packet-*"))
-    return sorted(int(number) for number in numbers if number.isdigit())
+    names = (_NAME(path.name) for path in directory.glob("packet-*"))
+    return sorted(int(name[1]) for name in names if name is not None)
 
 
 class FeedWriter:
@@ -98,65 +112,160 @@ class FeedWriter:
         self._lock.close()
 
 
+class DamagedPacketError(ArtefactError):
+    """A packet that is complete and yet cannot be applied: waiting does not help."""
+
+
 class FeedReader:
     """Follows a feed into a store opened for serving.
 
-    `poll()` applies every packet that is complete and next in order. One that stays unreadable for `patience` seconds
-    is reported as the error it gives.
+    `poll()` applies every packet that is complete and next in order. One that stays unreadable for `patience` seconds,
+    or is complete and damaged, is raised as an error once and left out. The packets behind it are applied; `problem`
+    says what was left out until one that holds everything has come. One that is copied again is looked at again.
+
+    Args:
+        directory: where a `FeedWriter` publishes.
+        store: to apply packets to.
+        patience: seconds that a packet may take to arrive.
     """
 
     def __init__(self, directory: str | Path, store: Store, patience: float = 60.0) -> None:
         check_all({"patience": patience}, {"patience": Real(min=0)}, "FeedReader")
         self.directory, self.store, self.patience = Path(directory), store, patience
         self.applied = 0
-        self._waiting: tuple[int, float] | None = None
+        self.problem: str | None = None
+        self._waiting: dict[int, float] = {}  # since when packets are unreadable
+        self._left_out: dict[int, list[tuple[str, int, int]]] = {}  # and the files that they had then
+        self._unraised: ArtefactError | None = None
 
     def poll(self) -> int:
-        """Apply what has arrived; the number of packets applied."""
+        """Apply what has arrived.
+
+        Returns:
+            The number of packets applied.
+
+        Raises:
+            ArtefactError: where a packet was left out; once, and after those that could be applied.
+        """
         count = 0
-        while (number := self._next()) is not None:
-            try:
-                artefact.read(packet_path(self.directory, number), KIND, VERSION, partial(self._apply, number))
-            except ArtefactError:
-                if self._waiting is None or self._waiting[0] != number:
-                    self._waiting = (number, time.monotonic())
-                elif time.monotonic() - self._waiting[1] > self.patience:
-                    raise
-                return count  # not finished yet: it will be read again
-            self.applied, self._waiting, count = number, None, count + 1
+        while self._apply_next():
+            count += 1
+        if count == 0 and self._unraised is not None:
+            error, self._unraised = self._unraised, None
+            raise error
         return count
 
-    def _apply(self, number: int, folder: SavedFolder) -> None:
+    def _apply_next(self) -> bool:
+        """Apply the first packet that can be; False where there is none."""
+        numbers = [number for number in packet_numbers(self.directory) if number > self.applied]
+        for at, number in enumerate(numbers):
+            if number in self._left_out and self._left_out[number] == self._files(number):
+                continue
+            try:
+                self._read(number)
+                return True
+            except ArtefactError as error:
+                if self._may_still_arrive(number, error):
+                    return self._apply_whole(numbers[at + 1 :])  # it makes up for whatever is not there
+                self._leave_out(number, error)
+        return False
+
+    def _apply_whole(self, numbers: list[int]) -> bool:
+        """Apply the first of these packets that holds everything; False where there is none."""
+        for number in numbers:
+            with suppress(ArtefactError):
+                if read_json(packet_path(self.directory, number) / "packet.json", _FIELDS)["whole"]:
+                    self._read(number)
+                    return True
+        return False
+
+    def _read(self, number: int) -> None:
+        place = packet_path(self.directory, number)
+        try:
+            is_whole = artefact.read(place, KIND, VERSION, partial(self._apply, number))
+        except ArtefactError as error:
+            if _is_no_manifest(place / artefact.MANIFEST):
+                raise DamagedPacketError(str(error)) from error
+            raise
+        except OSError as error:
+            raise ArtefactError(f"{place} cannot be read: {error.strerror or error}") from error
+        self.applied = number
+        self._waiting.clear()
+        self._left_out = {other: files for other, files in self._left_out.items() if other > number}
+        if is_whole:
+            self.problem = self._unraised = None
+
+    def _apply(self, number: int, folder: SavedFolder) -> bool:
         """Change the store while others look ids up in it: none of them waits for a whole packet."""
         store, rows = self.store, folder.folder("rows")
         about = self._about(number, folder)
-        if about["whole"]:
-            fresh = _empty_like(store)  # until it is complete, both are in memory
-            read_shard(fresh, rows, with_state=False)
-            fresh.clock = about["clock"]
-            with store._lock:
-                old, store.tables = store.tables, fresh
-            old.close()
-        else:
-            read_shard(store.tables, rows, with_state=False, lock=store._lock)
-            store.tables.clock = about["clock"]
-
-    def _next(self) -> int | None:
-        numbers = packet_numbers(self.directory)
-        if self.applied + 1 in numbers:
-            return self.applied + 1
-        # The next one is gone (a new whole packet has replaced it), or this reader is new: begin at a whole packet.
-        later = [number for number in numbers if number > self.applied]
-        return later[0] if later else None
+        try:
+            if about["whole"]:
+                fresh = _empty_like(store)  # until it is complete, both are in memory
+                read_shard(fresh, rows, with_state=False)
+                fresh.clock = about["clock"]
+                with store._lock:
+                    old, store.tables = store.tables, fresh
+                old.close()
+            else:
+                read_shard(store.tables, rows, with_state=False, lock=store._lock)
+                store.tables.clock = about["clock"]
+        except ArtefactError as error:
+            raise DamagedPacketError(str(error)) from error
+        return bool(about["whole"])
 
     def _about(self, number: int, folder: SavedFolder) -> dict[str, Any]:
-        about: dict[str, Any] = folder.json("packet.json", _FIELDS)
-        config, storage, whole = about["config"], about["storage"], about["whole"]
-        if config != self.store.config.to_dict() or storage != self.store.storage:
+        try:
+            about: dict[str, Any] = folder.json("packet.json", _FIELDS)
+        except ArtefactError as error:
+            raise DamagedPacketError(str(error)) from error
+        if about["number"] != number:
+            raise DamagedPacketError(f"{folder} holds packet {about['number']}")
+        if about["config"] != self.store.config.to_dict() or about["storage"] != self.store.storage:
             raise ArtefactError(f"{folder} was published by a store of other slots or precision than this one")
-        if not whole and number != self.applied + 1:
+        left_out = sum(self.applied < other < number for other in self._left_out)
+        if not about["whole"] and (number != self.applied + 1 + left_out or (left_out and not self.applied)):
             raise ArtefactError(f"{folder} builds on packet {number - 1}, which is missing from {self.directory}")
         return about
+
+    def _may_still_arrive(self, number: int, error: ArtefactError) -> bool:
+        if isinstance(error, DamagedPacketError):
+            return False
+        if number not in self._waiting:
+            self._waiting[number] = time.monotonic()
+            return True
+        return time.monotonic() - self._waiting[number] <= self.patience
+
+    def _leave_out(self, number: int, error: ArtefactError) -> None:
+        self._left_out[number], self._unraised = self._files(number), error
+        self.problem = (
+            f"{error}; packet {number} was left out, and what it changed stays as it was until a packet that holds "
+            f"everything comes: publish one, or copy this one again"
+        )
+        log.error("%s", self.problem)
+
+    def _files(self, number: int) -> list[tuple[str, int, int]]:
+        """What a packet's files look like from outside: another copy of it looks different."""
+        found = []
+        with suppress(OSError):
+            for path in sorted(packet_path(self.directory, number).rglob("*")):
+                about = path.stat()
+                found.append((path.name, about.st_size, about.st_mtime_ns))
+        return found
+
+
+def _is_no_manifest(path: Path) -> bool:
+    """Whether a file is whole JSON and yet no manifest: waiting for more of it would not help."""
+    try:
+        manifest = json.loads(path.read_bytes()[:_LARGEST_MANIFEST])
+    except RecursionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict) or not {"penstock", "version"} <= set(manifest):
+        return True
+    return not all(isinstance(about, dict) and {"bytes", "sha256"} <= set(about) for about in files.values())
 
 
 def _empty_like(store: Store) -> TableSet:

@@ -18,8 +18,8 @@ log = logging.getLogger("penstock.serve")
 class Follower:
     """A thread that calls `predictor.refresh()` every `poll_seconds`.
 
-    A packet that cannot be applied does not stop the service: it goes on with the embeddings it has, `error` says why,
-    and the packet is tried again.
+    A packet that cannot be applied does not stop the service: `error` says why until a packet that holds everything has
+    come, and the packets behind it are applied.
     """
 
     def __init__(
@@ -28,6 +28,7 @@ class Follower:
         self.predictor, self.poll_seconds = predictor, poll_seconds
         self.error: str | None = None
         self.applied_at: float | None = None  # seconds since the epoch
+        self._logged: str | None = None
         self._followed, self._stop = followed, threading.Event()
         self._thread = new_thread("feed", self._run)
 
@@ -46,12 +47,14 @@ class Follower:
         """Apply the packets that have arrived."""
         try:
             packets = self.predictor.refresh()
-        except (PenstockError, OSError) as error:
-            if str(error) != self.error:
-                log.error("the feed cannot be followed: %s", error)
-            self.error = str(error)
+        except Exception as error:  # whatever is wrong with a packet, the next one may be right
+            reason = str(error) if isinstance(error, (PenstockError, OSError)) else f"{type(error).__name__}: {error}"
+            self.error = self.predictor.feed_problem or reason
+            if reason != self._logged:
+                log.error("the feed cannot be followed: %s", reason, exc_info=not isinstance(error, PenstockError))
+                self._logged = reason
             return
-        self.error = None
+        self.error = self.predictor.feed_problem
         if packets:
             self.applied_at = time.time()
             self._followed(packets)

@@ -122,6 +122,11 @@ class Predictor:
         """The last packet of the feed that was applied; 0 before the first."""
         return 0 if self._feed is None else self._feed.applied
 
+    @property
+    def feed_problem(self) -> str | None:
+        """What was left out of the feed because it is damaged; None where all of it was applied."""
+        return None if self._feed is None else self._feed.problem
+
     def refresh(self) -> int:
         """Apply the packets of the feed that have arrived; how many. Predictions go on meanwhile, in other threads."""
         if self._feed is None:
