@@ -20,12 +20,14 @@ class Codec:
         footer: what the file's footer calls it.
         arrow: the Arrow codec that uncompresses a page for the loader's kernels, or None.
         in_kernel: whether the kernels uncompress (or need not uncompress) a page themselves, without Arrow.
+        most_gain: how many times fewer bytes it can make of a page; what promises more is damaged.
     """
 
     name: str
     footer: str
     arrow: str | None = None
     in_kernel: bool = False
+    most_gain: int = 1 << 16
 
     @property
     def known_to_loader(self) -> bool:
@@ -37,9 +39,9 @@ PARQUET_CODECS: dict[str, Codec] = {
     codec.name: codec
     for codec in (
         Codec("none", "UNCOMPRESSED", in_kernel=True),
-        Codec("snappy", "SNAPPY", in_kernel=True),
+        Codec("snappy", "SNAPPY", in_kernel=True, most_gain=32),
         Codec("zstd", "ZSTD", arrow="zstd"),
-        Codec("gzip", "GZIP", arrow="gzip"),
+        Codec("gzip", "GZIP", arrow="gzip", most_gain=1100),
         Codec("brotli", "BROTLI", arrow="brotli"),
         Codec("lz4", "LZ4"),  # the footer does not tell its two framings apart
     )

@@ -2,198 +2,98 @@
 
 A reader that goes through a frame writes every column twice: once as the decoder's own buffer, once into the block that
 batches are cut from, and the first one is new memory each time. Here pages are unpacked into buffers that are used
-again and again and stay in the cache. Every length that comes from the file is checked; what is not understood returns
-`UNSUPPORTED`, what cannot be right returns `DAMAGED`, and the caller reads such columns with the general reader.
+again and again and stay in the cache. Every number that comes from the file is checked before it is used. What is valid
+but not understood returns `UNSUPPORTED`, and the caller reads such columns with the general reader; what cannot be
+right returns `DAMAGED`, less the number of the page, and is refused.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numba import int64, njit, uint8, uint32, uint64
+from numba import int64, njit, uint64
 
 from penstock.kernels.cpu_parquet_pages import (
-    DAMAGED,
     DATA_V1,
     DICTIONARY,
     ENCODING,
     KIND,
     LEVEL_BYTES,
+    LEVEL_ENCODING,
     NUM_VALUES,
+    PLAIN,
+    PLAIN_DICTIONARY,
+    REPEAT_BYTES,
+    REPEAT_ENCODING,
+    RLE,
+    RLE_DICTIONARY,
     START,
     UNSUPPORTED,
-    copy_bytes,
     load64,
     page_body,
-    varint,
 )
+from penstock.kernels.cpu_parquet_runs import (
+    count_level,
+    decode_dictionary,
+    decode_levels,
+    decode_plain,
+    one_run,
+    spread,
+)
+from penstock.kernels.cpu_thrift import DAMAGED
 
 
 @njit(nogil=True, cache=True)
-def decode_levels(data, at, end, width, out, count):
-    """Definition or repetition levels (RLE and bit-packed runs) as uint8; returns 0 or a status."""
-    done = 0
-    mask = uint64((1 << width) - 1)
-    while done < count:
-        head, at = varint(data, at, end)
-        if at < 0:
-            return DAMAGED
-        if head & uint64(1):
-            run = min(int64(head >> uint64(1)) * 8, count - done)
-            if run <= 0 or (run * width + 7) // 8 > end - at:
-                return DAMAGED
-            for k in range(run):
-                bit = k * width
-                out[done + k] = uint8((load64(data, at + (bit >> 3)) >> uint64(bit & 7)) & mask)
-            at += int64(head >> uint64(1)) * width
-        else:
-            run = min(int64(head >> uint64(1)), count - done)
-            if run <= 0 or at >= end:
-                return DAMAGED
-            out[done : done + run] = data[at]
-            at += 1
-        done += run
-    return 0
+def _decode_values(body, start, end, encoding, dictionary, dictionary_size, out, count):
+    """The values of a data page by their encoding; returns 0 or a status.
+
+    Columns with other encodings in their footer never come here: a page that says so contradicts it.
+    """
+    if encoding == PLAIN:
+        return decode_plain(body, start, end, out, count)
+    if encoding in (PLAIN_DICTIONARY, RLE_DICTIONARY):
+        return decode_dictionary(body, start, end, dictionary, dictionary_size, out, count)
+    return DAMAGED
 
 
 @njit(nogil=True, cache=True)
-def _one_run(data, at, end, level, count):
-    """Whether the levels are one run of the same `level`: the usual case of a column without nulls."""
-    head, at = varint(data, at, end)
-    return at >= 0 and at < end and head & uint64(1) == 0 and int64(head >> uint64(1)) >= count and data[at] == level
-
-
-@njit(nogil=True, cache=True)
-def _unpack_rest(data, at, width, mask, limit, dictionary, out, k):
-    """Look up the bit-packed codes from number `k` on; the top bit of the result is set if one was above the limit."""
-    beyond = uint32(0)  # a `max` would be a branch for each value
-    bit = (uint64(at) << uint64(3)) + uint64(k) * width
-    for i in range(k, out.shape[0]):
-        code = uint32((load64(data, bit >> uint64(3)) >> (bit & uint64(7))) & mask)
-        out[i] = dictionary[code]
-        beyond |= limit - code
-        bit += width
-    return beyond
-
-
-@njit(nogil=True, cache=True)
-def _unpack_pairs(data, at, width, mask, limit, dictionary, out):
-    """The same with two codes of up to 28 bits from each word."""
-    beyond = uint32(0)
-    bit = uint64(at) << uint64(3)
-    pairs = out.shape[0] >> 1
-    for k in range(pairs):
-        word = load64(data, bit >> uint64(3)) >> (bit & uint64(7))
-        first = uint32(word & mask)
-        second = uint32((word >> width) & mask)
-        out[2 * k] = dictionary[first]
-        out[2 * k + 1] = dictionary[second]
-        beyond |= (limit - first) | (limit - second)
-        bit += width + width
-    return beyond | _unpack_rest(data, at, width, mask, limit, dictionary, out, 2 * pairs)
-
-
-@njit(nogil=True, cache=True)
-def _unpack_fours(data, at, width, mask, limit, dictionary, out):
-    """The same with four codes of up to 14 bits from each word."""
-    beyond = uint32(0)
-    bit = uint64(at) << uint64(3)
-    fours = out.shape[0] >> 2
-    for k in range(fours):
-        word = load64(data, bit >> uint64(3)) >> (bit & uint64(7))
-        first = uint32(word & mask)
-        second = uint32((word >> width) & mask)
-        word >>= width + width
-        third = uint32(word & mask)
-        fourth = uint32((word >> width) & mask)
-        out[4 * k] = dictionary[first]
-        out[4 * k + 1] = dictionary[second]
-        out[4 * k + 2] = dictionary[third]
-        out[4 * k + 3] = dictionary[fourth]
-        beyond |= (limit - first) | (limit - second) | (limit - third) | (limit - fourth)
-        bit += width << uint64(2)
-    return beyond | _unpack_rest(data, at, width, mask, limit, dictionary, out, 4 * fours)
-
-
-@njit(nogil=True, cache=True)
-def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
-    """Dictionary codes looked up on the fly: `out[i] = dictionary[code[i]]`; returns 0 or a status."""
-    if count == 0:
-        return 0
-    if at >= end or dictionary_size == 0:
+def _read_dictionary(body, start, end, page, dictionary):
+    """The values of a dictionary page; returns their number or a status."""
+    if page[ENCODING] != PLAIN and page[ENCODING] != PLAIN_DICTIONARY:
         return DAMAGED
-    width = int64(data[at])
-    at += 1
-    # With room for every code of this width a wrong one reads garbage instead of foreign memory, and is noticed below.
-    if width > 30 or (1 << width) > dictionary.shape[0]:
+    count = page[NUM_VALUES]
+    if count * dictionary.itemsize != end - start:
+        return DAMAGED
+    if count > dictionary.shape[0]:
         return UNSUPPORTED
-    mask = uint64((1 << width) - 1)
-    step = uint64(width)
-    limit = uint32(dictionary_size - 1)
-    beyond = uint32(0)  # its top bit is set by the first code above the limit
-    done = 0
-    while done < count:
-        head, at = varint(data, at, end)
-        if at < 0:
-            return DAMAGED
-        if head & uint64(1):
-            run = min(int64(head >> uint64(1)) * 8, count - done)
-            if run <= 0 or (run * width + 7) // 8 > end - at:
-                return DAMAGED
-            target = out[done : done + run]
-            if width <= 14:
-                beyond |= _unpack_fours(data, at, step, mask, limit, dictionary, target)
-            elif width <= 28:
-                beyond |= _unpack_pairs(data, at, step, mask, limit, dictionary, target)
-            else:
-                beyond |= _unpack_rest(data, at, step, mask, limit, dictionary, target, 0)
-            at += int64(head >> uint64(1)) * width
-        else:
-            run = min(int64(head >> uint64(1)), count - done)
-            size = (width + 7) // 8
-            if run <= 0 or size > end - at:
-                return DAMAGED
-            code = uint32(load64(data, at) & (uint64((1 << (8 * size)) - 1)))
-            if code >= dictionary_size:
-                return DAMAGED
-            out[done : done + run] = dictionary[code]
-            at += size
-        done += run
-    return 0 if beyond >> uint32(31) == 0 else DAMAGED
+    return count if decode_plain(body, start, end, dictionary, count) == 0 else DAMAGED
 
 
 @njit(nogil=True, cache=True)
-def decode_plain(data, at, end, out, count):
-    """Values as they are; returns 0 or a status."""
-    size = count * out.itemsize
-    if size > end - at:
-        return DAMAGED
-    values = out[:count].view(np.uint8)
-    whole = size & ~7
-    copy_bytes(data, at, values, 0, whole)
-    for k in range(whole, size):
-        values[k] = data[at + k]
-    return 0
+def _level_block(body, start, end):
+    """`(start, end)` of a block of levels that its length precedes; the end is negative if it does not fit."""
+    if end - start < 4:
+        return start, DAMAGED
+    size = int64(load64(body, start) & uint64(0xFFFFFFFF))
+    return (start + 4, start + 4 + size) if size <= end - start - 4 else (start, DAMAGED)
 
 
 @njit(nogil=True, cache=True)
-def spread(out, levels, top, values, fill):
-    """Move `values` compact values at the front of `out` to the places whose level is `top`; `fill` goes elsewhere."""
-    at = values
-    for i in range(levels.shape[0] - 1, -1, -1):
-        if levels[i] == top:
-            at -= 1
-            out[i] = out[at]
-        else:
-            out[i] = fill
-
-
-@njit(nogil=True, cache=True)
-def count_level(levels, top):
-    """How many levels are `top`."""
-    total = 0
-    for i in range(levels.shape[0]):
-        total += levels[i] == top
-    return total
+def _flat_levels(data, page, body, start, end, levels):
+    """`(how many values are there, where they start)` of a page of a column that may be null; or a status."""
+    count = page[NUM_VALUES]
+    if page[KIND] == DATA_V1:
+        if page[LEVEL_ENCODING] != RLE:  # bit-packed ones are long gone, and polars takes them for RLE
+            return DAMAGED, start
+        first, last = _level_block(body, start, end)
+        if last < 0:
+            return DAMAGED, start
+        source, start = body, last
+    else:
+        first, last = page[START], page[START] + page[LEVEL_BYTES]
+        source = data
+    if one_run(source, first, last, 1, count):
+        return count, start
+    status = decode_levels(source, first, last, 1, 1, levels, count)
+    return (count_level(levels[:count], 1) if status == 0 else status), start
 
 
 @njit(nogil=True, cache=True)
@@ -208,59 +108,61 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
         page = pages[p]
         body, start, end = page_body(data, page, work, compressed)
         if start < 0:
-            return start
+            return _on_page(start, p)
         count = page[NUM_VALUES]
         if page[KIND] == DICTIONARY:
-            if page[ENCODING] not in (0, 2) or count > dictionary.shape[0]:
-                return UNSUPPORTED
-            status = decode_plain(body, start, end, dictionary, count)
-            if status < 0:
-                return status
-            dictionary_size = count
+            dictionary_size = _read_dictionary(body, start, end, page, dictionary)
+            if dictionary_size < 0:
+                return _on_page(dictionary_size, p)
             continue
-        if count > out.shape[0] - at:
-            return DAMAGED
+        if count > out.shape[0] - at or page[REPEAT_BYTES] > 0:
+            return DAMAGED - p
         target = out[at : at + count]
         present = count
         if optional:
-            if page[KIND] == DATA_V1:
-                if end - start < 4:
-                    return DAMAGED
-                size = int64(load64(body, start) & uint64(0xFFFFFFFF))
-                level_start, level_end = start + 4, start + 4 + size
-                start = level_end
-            else:
-                level_start, level_end = page[START], page[START] + page[LEVEL_BYTES]
-            source = body if page[KIND] == DATA_V1 else data
-            if page[KIND] == DATA_V1 and level_end > end:
-                return DAMAGED
-            if not _one_run(source, level_start, level_end, 1, count):
-                status = decode_levels(source, level_start, level_end, 1, levels, count)
-                if status < 0:
-                    return status
-                present = count_level(levels[:count], 1)
-        if page[ENCODING] == 0:
-            status = decode_plain(body, start, end, target, present)
-        elif page[ENCODING] in (2, 8):
-            status = decode_dictionary(body, start, end, dictionary, dictionary_size, target, present)
-        else:
-            status = UNSUPPORTED
+            present, start = _flat_levels(data, page, body, start, end, levels)
+            if present < 0:
+                return _on_page(present, p)
+        status = _decode_values(body, start, end, page[ENCODING], dictionary, dictionary_size, target, present)
         if status < 0:
-            return status
+            return _on_page(status, p)
         if present < count:
             spread(target, levels[:count], 1, present, fill)
             nulls += count - present
         at += count
-    return nulls if at == out.shape[0] else DAMAGED
+    return nulls if at == out.shape[0] else DAMAGED - pages.shape[0]
 
 
 @njit(nogil=True, cache=True)
-def _level_block(body, start, end):
-    """`(start, end)` of a block of levels that its length precedes; the end is negative if it does not fit."""
-    if end - start < 4:
-        return start, DAMAGED
-    size = int64(load64(body, start) & uint64(0xFFFFFFFF))
-    return (start + 4, start + 4 + size) if size <= end - start - 4 else (start, DAMAGED)
+def _on_page(status, page):
+    """A status of a page, with its number where it is damaged."""
+    return status - page if status == DAMAGED else status
+
+
+@njit(nogil=True, cache=True)
+def _list_levels(data, page, body, start, end, top, levels):
+    """Where the values of a page of lists begin, with its levels decoded; or a status."""
+    size, version_1 = page[NUM_VALUES], page[KIND] == DATA_V1
+    if size > levels.shape[1]:
+        return DAMAGED
+    first, stop, source = page[START], page[START] + page[REPEAT_BYTES], data
+    if version_1:
+        if page[LEVEL_ENCODING] != RLE or page[REPEAT_ENCODING] != RLE:
+            return DAMAGED
+        first, stop = _level_block(body, start, end)
+        source = body
+    for kind in range(2):
+        highest = 1 if kind == 0 else top
+        width = 1 if highest == 1 else 2
+        if stop < 0 or decode_levels(source, first, stop, width, highest, levels[kind], size) < 0:
+            return DAMAGED
+        if version_1:
+            start = stop
+            if kind == 0:
+                first, stop = _level_block(body, stop, end)
+        else:
+            first, stop = stop, stop + page[LEVEL_BYTES]
+    return start
 
 
 @njit(nogil=True, cache=True)
@@ -269,52 +171,42 @@ def decode_lists(data, pages, work, dictionary, levels, list_level, top, compres
 
     `offsets[0]` belongs to the chunk's first row and `count` values are there before it. `levels` has two rows of one
     byte a level, for repetition and definition. An empty list has definition level `list_level`, an item `top`;
-    anything else is a null, and columns with nulls are left to the general reader.
+    anything else is a null, and columns with nulls are left to the general reader, once all else was found right.
     """
-    row, rows, dictionary_size = -1, offsets.shape[0] - 1, 0
-    width = 1 if top == 1 else 2
+    row, rows, dictionary_size, closed, nulls = -1, offsets.shape[0] - 1, 0, True, False
     for p in range(pages.shape[0]):
         page = pages[p]
         body, start, end = page_body(data, page, work, compressed)
         if start < 0:
-            return start
+            return _on_page(start, p)
         size = page[NUM_VALUES]
         if page[KIND] == DICTIONARY:
-            if page[ENCODING] not in (0, 2) or size > dictionary.shape[0]:
-                return UNSUPPORTED
-            if decode_plain(body, start, end, dictionary, size) < 0:
-                return DAMAGED
-            dictionary_size = size
+            dictionary_size = _read_dictionary(body, start, end, page, dictionary)
+            if dictionary_size < 0:
+                return _on_page(dictionary_size, p)
             continue
-        if page[KIND] != DATA_V1:
-            return UNSUPPORTED
-        if size > levels.shape[1]:
-            return DAMAGED
-        for kind in range(2):
-            start, stop = _level_block(body, start, end)
-            if stop < 0 or decode_levels(body, start, stop, 1 if kind == 0 else width, levels[kind], size) < 0:
-                return DAMAGED
-            start = stop
+        start = _list_levels(data, page, body, start, end, top, levels)
+        if start < 0:
+            return _on_page(start, p)
         present = 0
         for i in range(size):
-            row += 1 - min(int64(levels[0, i]), 1)
+            row += 1 - int64(levels[0, i])
             if row < 0 or row >= rows:
-                return DAMAGED
+                return DAMAGED - p
             level = int64(levels[1, i])
-            if level != top and level != list_level:
-                return UNSUPPORTED
+            if levels[0, i] != 0 and (closed or level <= list_level):  # a list that goes on although it is empty
+                return DAMAGED - p
+            closed = level <= list_level
+            nulls |= level != top and level != list_level
             present += level == top
             offsets[row + 1] = count + present
         if present > values.shape[0] - count:
-            return DAMAGED
+            return DAMAGED - p
         target = values[count : count + present]
-        if page[ENCODING] == 0:
-            status = decode_plain(body, start, end, target, present)
-        elif page[ENCODING] in (2, 8):
-            status = decode_dictionary(body, start, end, dictionary, dictionary_size, target, present)
-        else:
-            status = UNSUPPORTED
+        status = _decode_values(body, start, end, page[ENCODING], dictionary, dictionary_size, target, present)
         if status < 0:
-            return status
+            return _on_page(status, p)
         count += present
-    return count if row == rows - 1 else DAMAGED
+    if row != rows - 1:
+        return DAMAGED - pages.shape[0]
+    return UNSUPPORTED if nulls else count

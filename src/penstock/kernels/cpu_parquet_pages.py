@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import int64, njit, types, uint64
+from numba import int32, int64, njit, types, uint64
 from numba.extending import intrinsic
 
-UNSUPPORTED, DAMAGED = -1, -2
+from penstock.kernels.cpu_checksum import crc32
+from penstock.kernels.cpu_thrift import DAMAGED, FALSE, I32, STRUCT, TRUE, field_header, signed, skip, varint
 
-# Columns of the page table that `scan_pages` fills, one row per page.
+UNSUPPORTED = -1  # valid, as far as one can see, but not understood; DAMAGED - n says that page n cannot be right
+
+# Columns of the page table that `scan_pages` fills, one row per page; -1 stands for what a header does not say.
 KIND, ENCODING, NUM_VALUES, START, SIZE, FULL_SIZE, LEVEL_BYTES, COMPRESSED = range(8)
-PAGE_FIELDS = 8
-DATA_V1, DICTIONARY, DATA_V2 = 0, 2, 3
+REPEAT_BYTES, LEVEL_ENCODING, REPEAT_ENCODING, CHECKSUM, HEADER = range(8, 13)
+PAGE_FIELDS = 13
+DATA_V1, INDEX, DICTIONARY, DATA_V2 = range(4)
+PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY = 0, 2, 3, 8  # encodings
 _intrinsic: Any = intrinsic  # its first argument is numba's own, which type checkers do not know
+MOST_GAIN = 32  # times that Snappy makes bytes fewer: three of them copy up to 64
 SLACK = 64  # bytes behind every buffer, so that eight bytes can be read or written at once near its end
 
 
@@ -49,94 +55,33 @@ def store64(typingctx, array, position, word):
 
 
 @njit(nogil=True, cache=True)
-def varint(data, at, end):
-    """`(value, next position)`; the position is -1 when the bytes run out."""
-    value, shift = uint64(0), uint64(0)
-    while at < end and shift < 64:
-        byte = uint64(data[at])
-        at += 1
-        value |= (byte & uint64(0x7F)) << shift
-        if byte < 0x80:
-            return value, at
-        shift += uint64(7)
-    return value, -1
-
-
-@njit(nogil=True, cache=True)
-def _skip(data, at, end, kind):
-    """The position behind one Thrift value (compact protocol), or a negative status."""
-    depth, previous_kind = 0, kind
-    while True:
-        if previous_kind == 3:
-            at += 1
-        elif previous_kind in (4, 5, 6):
-            _, at = varint(data, at, end)
-        elif previous_kind == 7:
-            at += 8
-        elif previous_kind == 8:
-            size, at = varint(data, at, end)
-            if at < 0 or size > uint64(end - at):
-                return DAMAGED
-            at += int64(size)
-        elif previous_kind == 12:
-            depth += 1
-        elif previous_kind not in (1, 2):
-            return UNSUPPORTED
-        if at < 0 or at > end:
-            return DAMAGED
-        while depth:  # the next field of the innermost struct
-            if at >= end:
-                return DAMAGED
-            head = data[at]
-            at += 1
-            if head:
-                previous_kind = head & 15
-                if head >> 4 == 0:
-                    _, at = varint(data, at, end)
-                    if at < 0:
-                        return DAMAGED
-                break
-            depth -= 1
-        if depth == 0:
-            return at
-
-
-@njit(nogil=True, cache=True)
 def _page_header(data, at, end, page):
     """Read one PageHeader into a row of the page table; returns the position behind it or a status."""
     nested, outer, field = 0, 0, 0
-    page[COMPRESSED] = 1
     while True:
-        if at >= end:
+        field, kind, at = field_header(data, at, end, field)
+        if at < 0:
             return DAMAGED
-        head = data[at]
-        at += 1
-        if head == 0:
+        if kind == 0:
             if nested == 0:
                 return at
             nested, field = 0, outer
-            continue
-        if head >> 4 == 0:
-            number, at = varint(data, at, end)
-            if at < 0:
+        elif nested == 0 and kind == STRUCT and (field == 5 or field == 7 or field == 8):
+            if page[HEADER] >= 0:  # two descriptions of one page
                 return DAMAGED
-            field = int64(number >> uint64(1)) ^ -int64(number & uint64(1))
-        else:
-            field += head >> 4
-        kind = head & 15
-        if nested == 0 and kind == 12 and field in (5, 7, 8):
-            nested, outer, field = field, field, 0
-        elif nested == 8 and field == 7 and kind in (1, 2):
-            page[COMPRESSED] = kind == 1
-        elif kind == 5:
+            page[HEADER], nested, outer, field = field, field, field, 0
+        elif nested == 8 and field == 7 and (kind in (TRUE, FALSE)):
+            page[COMPRESSED] = kind == TRUE
+        elif kind == I32:
             raw, at = varint(data, at, end)
+            value = signed(raw)
+            if at < 0 or value != int64(int32(value)):
+                return DAMAGED
+            _note(page, nested, field, value)
+        else:
+            at = skip(data, at, end, kind)
             if at < 0:
                 return DAMAGED
-            _note(page, nested, field, int64(raw >> uint64(1)) ^ -int64(raw & uint64(1)))
-        else:
-            at = _skip(data, at, end, kind)
-            if at < 0:
-                return at
 
 
 @njit(nogil=True, cache=True)
@@ -149,37 +94,79 @@ def _note(page, nested, field, value):
             page[FULL_SIZE] = value
         elif field == 3:
             page[SIZE] = value
+        elif field == 4:
+            page[CHECKSUM] = value & 0xFFFFFFFF
     elif field == 1:
         page[NUM_VALUES] = value
-    elif (nested in (5, 7) and field == 2) or (nested == 8 and field == 4):
+    elif (nested != 8 and field == 2) or (nested == 8 and field == 4):
         page[ENCODING] = value
-    elif nested == 8 and field in (5, 6):
-        page[LEVEL_BYTES] += value
+    elif nested == 5 and field == 3:
+        page[LEVEL_ENCODING] = value
+    elif nested == 5 and field == 4:
+        page[REPEAT_ENCODING] = value
+    elif nested == 8 and field == 5:
+        page[LEVEL_BYTES] = value
+    elif nested == 8 and field == 6:
+        page[REPEAT_BYTES] = value
+
+
+@njit(nogil=True, cache=True)
+def _check_page(data, page, room):
+    """0 where a page header's numbers are there, fit one another and the `room` bytes behind it; else a status."""
+    kind, size = page[KIND], page[SIZE]
+    if size < 0 or size > room or page[FULL_SIZE] < 0:
+        return DAMAGED
+    if page[CHECKSUM] >= 0 and crc32(data, page[START], size) != page[CHECKSUM]:
+        return DAMAGED
+    if kind == INDEX:
+        return 0
+    if kind != DATA_V1 and kind != DICTIONARY and kind != DATA_V2:
+        return DAMAGED
+    header = 5 if kind == DATA_V1 else (7 if kind == DICTIONARY else 8)
+    if page[HEADER] != header or page[NUM_VALUES] < 0 or page[ENCODING] < 0:
+        return DAMAGED
+    if kind == DATA_V1:
+        return 0 if page[LEVEL_ENCODING] >= 0 and page[REPEAT_ENCODING] >= 0 else DAMAGED
+    if kind == DATA_V2:
+        if page[LEVEL_BYTES] < 0 or page[REPEAT_BYTES] < 0:
+            return DAMAGED
+        if page[LEVEL_BYTES] + page[REPEAT_BYTES] > min(size, page[FULL_SIZE]):
+            return DAMAGED
+    return 0
 
 
 @njit(nogil=True, cache=True)
 def scan_pages(data, size, pages):
-    """Fill the page table from the `size` bytes of a column chunk; returns the number of pages or a status."""
+    """Fill the page table from the `size` bytes of a column chunk; returns the number of pages or a status.
+
+    The status of a damaged page tells which one it is (see `damaged_page`).
+    """
     at, count = 0, 0
     while at < size:
         if count == pages.shape[0]:
             return UNSUPPORTED
         page = pages[count]
-        page[:] = 0
+        page[:] = -1
+        page[COMPRESSED] = 1
         at = _page_header(data, at, size, page)
         if at < 0:
-            return at
+            return DAMAGED - count
         page[START] = at
-        if page[SIZE] < 0 or page[SIZE] > size - at or page[FULL_SIZE] < 0 or page[NUM_VALUES] < 0:
-            return DAMAGED
-        if page[LEVEL_BYTES] < 0 or page[LEVEL_BYTES] > min(page[SIZE], page[FULL_SIZE]):
-            return DAMAGED
+        if _check_page(data, page, size - at) < 0 or (page[KIND] == DICTIONARY and count > 0):
+            return DAMAGED - count
         at += page[SIZE]
-        if page[KIND] in (DATA_V1, DICTIONARY, DATA_V2):
+        if page[KIND] != INDEX:  # index pages carry nothing that is needed
             count += 1
-        elif page[KIND] != 1:  # index pages carry nothing that is needed
-            return UNSUPPORTED
     return count
+
+
+def damaged_page(status: int) -> int | None:
+    """The number of the damaged page that a kernel's status tells of, or None where it tells of none.
+
+    >>> damaged_page(UNSUPPORTED), damaged_page(DAMAGED - 3), damaged_page(17)
+    (None, 3, None)
+    """
+    return DAMAGED - status if status <= DAMAGED else None
 
 
 @njit(nogil=True, cache=True)
@@ -243,14 +230,16 @@ def snappy(source, start, size, out, full_size):
 def page_body(data, page, work, compressed):
     """`(bytes, start, end)` of a page's values, uncompressed; the start is negative for a status."""
     start, size, full_size = page[START], page[SIZE], page[FULL_SIZE]
-    skip = page[LEVEL_BYTES] if page[KIND] == DATA_V2 else 0
+    skipped = page[LEVEL_BYTES] + page[REPEAT_BYTES] if page[KIND] == DATA_V2 else 0
     if not (compressed and page[COMPRESSED]):
-        return data, start + skip, start + size
-    if full_size - skip > work.shape[0] - SLACK:
+        return data, start + skipped, start + size
+    if full_size == skipped:
+        return data, start + skipped, start + skipped
+    if full_size - skipped > MOST_GAIN * size:  # Snappy gains no more: no reason to find room for it
+        return data, DAMAGED, 0
+    if full_size - skipped > work.shape[0] - SLACK:
         return data, UNSUPPORTED, 0
-    if full_size == skip:
-        return data, start + skip, start + skip
-    written = snappy(data, start + skip, size - skip, work, full_size - skip)
+    written = snappy(data, start + skipped, size - skipped, work, full_size - skipped)
     if written < 0:
-        return data, written, 0
-    return work, 0, full_size - skip
+        return data, DAMAGED, 0
+    return work, 0, full_size - skipped

@@ -18,7 +18,8 @@ from penstock.kernels.cpu_parquet_column import copy_pieces
 from penstock.loader.cache import Cache
 from penstock.loader.checks import ColumnCheck
 from penstock.loader.frames import Fill, checked_height, dense_array, list_array, null_error, read_frame, where
-from penstock.loader.parquet import ColumnChunk, OpenFile, ParquetColumns, Workspace
+from penstock.loader.parquet import OpenFile, ParquetColumns, Workspace
+from penstock.loader.parquet_chunks import ColumnChunk
 from penstock.loader.stats import Stats
 
 

@@ -5,55 +5,31 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.core import dtypes
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
-from penstock.data.codecs import Codec, codec_in_footer
+from penstock.data.codecs import Codec
 from penstock.data.files import is_remote
 from penstock.data.formats.parquet import ParquetPartition
+from penstock.data.formats.parquet_footer import Footer
 from penstock.data.partition import Partition
 from penstock.kernels import cpu_parquet as kernels
 from penstock.kernels import cpu_parquet_pages as page_kernels
+from penstock.loader.parquet_chunks import ColumnChunk, column_chunks
 
 if hasattr(os, "pread"):
     from penstock.kernels import cpu_parquet_column as _whole
 else:  # Windows: columns are read step by step
     _whole = None  # type: ignore[assignment]
 
-_TYPES: dict[str, np.dtype] = {"INT32": np.dtype(np.int32), "INT64": np.dtype(np.int64), "FLOAT": np.dtype(np.float32)}
-_TYPES["DOUBLE"] = np.dtype(np.float64)
 _BITS: dict[int, np.dtype] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}  # one compilation for ints and floats
-_ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _PAGES = 4096
-
-
-@dataclass(frozen=True)
-class ColumnChunk:
-    """Where one column of one row group lies, and how it is written."""
-
-    offset: int
-    size: int
-    num_rows: int
-    codec: Codec
-    dtype: np.dtype  # on disk: narrow integers are stored as int32
-    logical: np.dtype  # what the numbers are: unsigned ones are stored as signed
-    optional: bool
-    num_values: int = 0
-    full_size: int = 0  # uncompressed
-    levels: tuple[int, int] | None = None  # of a list column: the definition levels of an empty list and of an item
-
-    @property
-    def is_snappy(self) -> bool:
-        """Whether the kernels must uncompress its pages: the one codec that they know."""
-        return self.codec.name == "snappy"
 
 
 class Workspace:
@@ -143,7 +119,7 @@ class ParquetColumns:
             if path not in self._files:
                 try:
                     stamp = _stamp(Path(path).stat())
-                    self._files[path] = stamp, _column_chunks(pq.read_metadata(path))
+                    self._files[path] = stamp, column_chunks(Footer.read(path))
                 except (pa.ArrowException, OSError) as error:
                     raise DataError(f"{path} cannot be read any more ({error})") from error
             return self._files[path]
@@ -161,11 +137,8 @@ class ParquetColumns:
         at = nulls = 0
         for chunk in chunks:
             target = out[at : at + chunk.num_rows]
-            try:
-                found = _decode(chunk, file, path, space, target, 0 if fill is None else fill)
-            except (pa.ArrowException, OSError):  # a page that does not uncompress
-                return None
-            if found < 0:
+            found = _decode(chunk, file, path, space, target, 0 if fill is None else fill)
+            if not _understood(found, chunk, path):
                 return None
             nulls += found
             at += chunk.num_rows
@@ -210,88 +183,23 @@ class ParquetColumns:
     ) -> int | None:
         """Decode lists behind `first_row` rows and `count` values of `out`; the number of values then, or None."""
         for chunk in chunks:
-            try:
-                count = _decode_lists(chunk, file, path, space, out, first_row, count)
-            except (pa.ArrowException, OSError):
-                return None
-            if count < 0:
+            count = _decode_lists(chunk, file, path, space, out, first_row, count)
+            if not _understood(count, chunk, path):
                 return None
             first_row += chunk.num_rows
         return count
 
 
+def _understood(status: int, chunk: ColumnChunk, path: str) -> bool:
+    """Whether a kernel decoded the chunk; False where the general reader must try, an error where nobody should."""
+    page = page_kernels.damaged_page(status)
+    if page is not None:
+        raise chunk.damaged(path, page)
+    return status >= 0
+
+
 def _stamp(status: os.stat_result) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
-
-
-def _logical(kind: pa.DataType) -> np.dtype | None:
-    """The numbers that a column, or a list's items, are; None for anything that only looks like numbers on disk."""
-    kind = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else kind
-    if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
-        dtype: np.dtype = np.dtype(kind.to_pandas_dtype())
-        return dtype
-    return None
-
-
-def _column_chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], ColumnChunk]:
-    """Every column chunk of the file that the kernels understand, by row group and column."""
-    fields = [field for field in metadata.schema.to_arrow_schema() for _ in range(_num_leaves(field.type))]
-    if len(fields) != metadata.num_columns:  # a type whose leaves nobody told us of: names could be mistaken
-        return {}
-    leaves = {}
-    for c, field in enumerate(fields):
-        levels = _levels(metadata.schema.column(c), field)
-        logical = _logical(field.type)
-        if levels is not False and logical is not None:
-            leaves[c] = field.name, levels, logical
-    chunks = {}
-    for group_index in range(metadata.num_row_groups):
-        group = metadata.row_group(group_index)
-        for c, (name, levels, logical) in leaves.items():
-            column = group.column(c)
-            known = column.physical_type in _TYPES and set(column.encodings) <= _ENCODINGS
-            codec = codec_in_footer(column.compression)
-            if not known or codec is None or not codec.known_to_loader:
-                continue
-            start = column.data_page_offset
-            if column.has_dictionary_page and column.dictionary_page_offset is not None:
-                start = min(start, column.dictionary_page_offset)
-            chunks[group_index, name] = ColumnChunk(
-                start,
-                column.total_compressed_size,
-                group.num_rows,
-                codec,
-                _TYPES[column.physical_type],
-                logical,
-                metadata.schema.column(c).max_definition_level > 0,
-                column.num_values,
-                column.total_uncompressed_size,
-                levels,
-            )
-    return chunks
-
-
-def _num_leaves(kind: pa.DataType) -> int:
-    """How many columns of the file a field of this type takes.
-
-    A column's name is that of its field: the path of its leaf joins names by dots, which names may contain.
-    """
-    if isinstance(kind, pa.BaseExtensionType):
-        return _num_leaves(kind.storage_type)
-    if pa.types.is_nested(kind):  # a map has one child here, of its entries
-        return sum(_num_leaves(kind.field(i).type) for i in range(kind.num_fields))
-    return 1
-
-
-def _levels(leaf: pq.ColumnSchema, field: pa.Field) -> tuple[int, int] | Literal[False] | None:
-    """None for a flat column, the levels of a list of numbers, False for anything deeper."""
-    if not pa.types.is_nested(field.type):
-        return None if leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1 else False
-    if leaf.max_repetition_level != 1 or not (pa.types.is_list(field.type) or pa.types.is_large_list(field.type)):
-        return False
-    empty = int(field.nullable)
-    item = empty + 1 + int(field.type.value_field.nullable)
-    return (empty, item) if item == leaf.max_definition_level else False
 
 
 def _decode(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace, out: np.ndarray, fill: float) -> int:
@@ -339,33 +247,64 @@ def _load(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace) -> An
     if count < 0:
         return int(count)
     pages = space.pages[:count]
+    _require_possible_pages(chunk, pages, path)
     if not chunk.codec.in_kernel:
-        data, pages = _inflate(chunk.codec, data, pages, space)
+        data, pages = _inflate(chunk, data, pages, space, path)
     is_dictionary = pages[:, page_kernels.KIND] == page_kernels.DICTIONARY
     largest = int(pages[is_dictionary, page_kernels.NUM_VALUES].max(initial=0))
     codes = 1 << max(1, (largest - 1).bit_length())  # room for every code of the width that the writer needs
-    work = space.bytes("work", int(pages[:, page_kernels.FULL_SIZE].max(initial=0)))
+    work = space.bytes("work", int(pages[:, page_kernels.FULL_SIZE].max(initial=0)) if chunk.is_snappy else 0)
     return data, pages, work, space.array("dictionary", codes, _BITS[chunk.dtype.itemsize])
 
 
-def _inflate(codec: Codec, data: np.ndarray, pages: np.ndarray, space: Workspace) -> tuple[np.ndarray, np.ndarray]:
+def _require_possible_pages(chunk: ColumnChunk, pages: np.ndarray, path: str) -> None:
+    """Refuse pages that promise more than they can hold, before memory is taken for it."""
+    size, full_size = pages[:, page_kernels.SIZE], pages[:, page_kernels.FULL_SIZE]
+    most = size * chunk.codec.most_gain + page_kernels.SLACK
+    values = np.where(pages[:, page_kernels.KIND] == page_kernels.DICTIONARY, pages[:, page_kernels.NUM_VALUES], 0)
+    uncompressed = size if chunk.codec.name == "none" else full_size
+    wrong = (full_size > most) | (values * chunk.dtype.itemsize > uncompressed)
+    wrong |= pages[:, page_kernels.NUM_VALUES] > max(chunk.num_values, chunk.num_rows, int(values.max(initial=0)))
+    if wrong.any():
+        raise chunk.damaged(path, int(wrong.argmax()), "its sizes are impossible")
+
+
+def _inflate(
+    chunk: ColumnChunk, data: np.ndarray, pages: np.ndarray, space: Workspace, path: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Pages of other codecs uncompressed by Arrow, as if they had been stored that way."""
-    total = int(pages[:, page_kernels.FULL_SIZE].sum())
-    plain, at = space.bytes("plain", total), 0
-    arrow = pa.Codec(codec.arrow)
-    for page in pages:
+    plain, at = space.bytes("plain", int(pages[:, page_kernels.FULL_SIZE].sum())), 0
+    for number, page in enumerate(pages):
         start, size, full_size = (
             int(page[page_kernels.START]),
             int(page[page_kernels.SIZE]),
             int(page[page_kernels.FULL_SIZE]),
         )
-        skip = int(page[page_kernels.LEVEL_BYTES]) if page[page_kernels.KIND] == page_kernels.DATA_V2 else 0
+        skip = 0
+        if page[page_kernels.KIND] == page_kernels.DATA_V2:
+            skip = int(page[page_kernels.LEVEL_BYTES] + page[page_kernels.REPEAT_BYTES])
         plain[at : at + skip] = data[start : start + skip]
         if not page[page_kernels.COMPRESSED]:
-            plain[at + skip : at + size] = data[start + skip : start + size]
+            full_size = min(size, full_size)
+            plain[at + skip : at + full_size] = data[start + skip : start + full_size]
         elif full_size > skip:
-            body = arrow.decompress(pa.py_buffer(data[start + skip : start + size]), full_size - skip)
+            try:
+                body = _uncompressed(chunk.codec, data[start + skip : start + size], full_size - skip)
+            except (pa.ArrowException, OSError, MemoryError) as error:
+                raise chunk.damaged(path, number, str(error)) from error
             plain[at + skip : at + full_size] = np.frombuffer(body, np.uint8)
         page[page_kernels.START], page[page_kernels.SIZE] = at, full_size
         at += full_size
     return plain, pages
+
+
+def _uncompressed(codec: Codec, body: np.ndarray, size: int) -> pa.Buffer:
+    """Exactly `size` bytes; anything else is an error."""
+    if codec.name == "zstd":
+        return pa.Codec(codec.arrow).decompress(pa.py_buffer(body), size)
+    # In one go these two would take a size that is too large, and leave the rest as the memory was.
+    with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(body)), codec.arrow) as stream:
+        found = stream.read_buffer(size + 1)
+    if len(found) != size:
+        raise OSError(f"it uncompresses to another size than {size} bytes")
+    return found

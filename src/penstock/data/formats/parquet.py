@@ -18,6 +18,7 @@ from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions, agree, polars_schema
 from penstock.data.formats.hive import hive_column, hive_folders
+from penstock.data.formats.parquet_footer import Footer
 from penstock.data.partition import Partition, cast_frame, decoded_bytes, named, select
 
 
@@ -32,11 +33,11 @@ class Parquet(Format):
         expected: dict[str, pl.DataType] | None = None
         parts: list[ParquetPartition] = []
         for path in files:
-            metadata = _parquet_metadata(path, options.storage_options)
+            footer = Footer.read(path, options.storage_options)
             constants = hive_folders(path)
-            found = polars_schema(metadata.schema.to_arrow_schema()) | dict.fromkeys(constants, pl.String())
+            found = polars_schema(footer.schema) | dict.fromkeys(constants, pl.String())
             expected = agree(expected, found, path, files[0], options.dtypes)
-            parts += [replace(p, constants=constants) for p in _row_group_runs(path, metadata, options)]
+            parts += [replace(p, constants=constants) for p in _row_group_runs(path, footer.metadata, options)]
         assert expected is not None
         return [replace(p, dtypes=expected) for p in parts], Schema.from_polars(expected)
 
@@ -114,18 +115,6 @@ class ParquetPartition(Partition):
         if columns is not None:
             scan = scan.select(named(columns))
         return scan.slice(self.first_row, self.num_rows).collect()
-
-
-def _parquet_metadata(path: str, storage_options: dict[str, Any] | None) -> pq.FileMetaData:
-    try:
-        if is_remote(path):
-            with filesystem(path, storage_options).open(path, "rb") as file:
-                return pq.read_metadata(file)
-        if Path(path).stat().st_size == 0:
-            raise DataError(f"{path} is empty (0 bytes), not a parquet file; write it again or leave it out")
-        return pq.read_metadata(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a whole parquet file ({error}); it may be truncated: write it again") from error
 
 
 def _row_group_runs(path: str, metadata: pq.FileMetaData, options: OpenOptions) -> list[ParquetPartition]:

@@ -1,0 +1,39 @@
+"""Changed parquet files: the loader reads what pyarrow reads or refuses, and lives. By hand: parquet_cases.py."""
+
+from pathlib import Path
+
+import pytest
+from guarded import sweep
+
+SCRIPT = Path(__file__).with_name("parquet_cases.py")
+# Each of these crashed, hung or lied once.
+FOUND = {
+    "a run of more groups than the page has bytes": 4259,
+    "a level block that ends early": 1074,
+    "levels bit-packed as of old": 3984,
+    "a required column with levels": 3901,
+    "lists that begin nowhere, in a page of version 2": 4385,
+    "a bit width of 128 before no values": 5584,
+    "a name that is no UTF-8": 2120,
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_was_found_once(what):
+    assert sweep(SCRIPT, FOUND[what], 1).findings == []
+
+
+def test_changed_files_are_read_right_or_refused():
+    found = sweep(SCRIPT, 0, 150)
+    assert found.findings == []
+    assert found.tries == 150
+    assert min(found.read, found.refused) > 20  # else nothing was tried
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100_000, 130_000, 5_000))
+def test_many_changed_files(first):
+    print(f"seeds {first} to {first + 5_000}")
+    found = sweep(SCRIPT, first, 5_000)
+    print(f"{found.tries} tries: {found.read} read, {found.refused} refused, {found.peer_deaths} deaths of peers")
+    assert found.findings == []
