@@ -37,6 +37,11 @@ ADAPTERS = {
     "penstock.loader.lightning": "DataModule",
     "penstock.loader.torch": "Loader",
 }
+# Protocols whose docstrings hold for the methods of all that implement them in a package.
+CONTRACTS = {
+    "penstock.embedding": ("penstock.embedding.protocol", "Embeddings"),
+    "penstock.metrics": ("penstock.metrics.protocol", "Metric"),
+}
 _NOTHING = (None, "None", "NoReturn", "Self")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -50,7 +55,7 @@ class Public:
         parameters: `(name, annotation)` of each, without self; the annotation is None where there is none.
         returns: the annotation of what it returns.
         raises: whether its body raises an error that it makes there.
-        docstring: of the function; of the class for a constructor.
+        docstring: of the function, and of what it overrides or implements; of the class for a constructor.
         is_property: whether it is read like an attribute.
     """
 
@@ -167,18 +172,20 @@ def _class(module: str, node: ast.ClassDef) -> Iterator[Public]:
 
 
 def _inherited(module: str, node: ast.ClassDef, method: str) -> str:
-    """The docstring that a method without one has from its parents, as `inspect.getdoc` finds it."""
-    for base in node.bases:
-        parent_module, parent = _home(module, ast.unparse(base).split("[")[0])
-        if not parent_module.startswith("penstock"):
+    """What parents and contracts say of a method: an override says what differs, and the rest holds for it too."""
+    parents = [_home(module, ast.unparse(base).split("[")[0]) for base in node.bases]
+    contracts = [contract for package, contract in CONTRACTS.items() if module.startswith(f"{package}.")]
+    texts = []
+    for parent_module, parent in [*parents, *contracts]:
+        if not parent_module.startswith("penstock") or (parent_module, parent) == (module, node.name):
             continue
         for other in _tree(parent_module).body:
             if isinstance(other, ast.ClassDef) and other.name == parent:
-                for item in other.body:
-                    if isinstance(item, Function) and item.name == method and ast.get_docstring(item):
-                        return ast.get_docstring(item) or ""
-                return _inherited(parent_module, other, method) if other is not node else ""
-    return ""
+                own = [item for item in other.body if isinstance(item, Function) and item.name == method]
+                texts += [ast.get_docstring(item) or "" for item in own]
+                if (parent_module, parent) not in contracts:
+                    texts.append(_inherited(parent_module, other, method))
+    return "\n".join(texts)
 
 
 def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str | None]]:
@@ -203,7 +210,7 @@ def _public(name: str, node: Function, docstring: str | None = None, inherited: 
     )
     returns = None if node.returns is None or node.name == "__init__" else ast.unparse(node.returns)
     raises = any(isinstance(part, ast.Raise) and isinstance(part.exc, ast.Call) for part in ast.walk(node))
-    text = docstring if docstring is not None else (ast.get_docstring(node) or inherited)
+    text = docstring if docstring is not None else f"{ast.get_docstring(node) or ''}\n{inherited}"
     is_property = bool(_decorators(node) & {"property", "cached_property", "setter"})
     return Public(name, parameters, returns, raises and node.name != "__init__", text, is_property)
 

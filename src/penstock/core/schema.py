@@ -34,6 +34,16 @@ class ColumnSchema:
     `dtype` is the element's dtype where `is_list` is set. `cardinality` says that integer codes lie in
     `[0, cardinality)`: it is the number of rows an embedding table needs.
 
+    Args:
+        name: of the column.
+        dtype: of its values, or of the elements of its lists.
+        role: what it is to the model.
+        is_list: whether a row holds several values.
+        nullable: whether values may be missing.
+        cardinality: one more than the largest code.
+        tags: free marks to select by.
+        properties: whatever else is known of it, as plain data.
+
     >>> c1 = ColumnSchema("C1", "int32", role="categorical", cardinality=1000, tags=["user"])
     >>> c1.with_(cardinality=2000).cardinality
     2000
@@ -58,7 +68,14 @@ class ColumnSchema:
         set_(self, "properties", MappingProxyType(dict(self.properties)))
 
     def with_(self, **changes: Any) -> ColumnSchema:
-        """A copy with some fields changed."""
+        """A copy with some fields changed.
+
+        Args:
+            changes: fields by name.
+
+        Returns:
+            The copy.
+        """
         return dataclasses.replace(self, **changes)
 
     @property
@@ -66,7 +83,11 @@ class ColumnSchema:
         return dtypes.to_polars(self.dtype, self.is_list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; fields at their default are left out."""
+        """Plain data; fields at their default are left out.
+
+        Returns:
+            Fields by name.
+        """
         out: dict[str, Any] = {"name": self.name, "dtype": self.dtype}
         if self.role is not Role.OTHER:
             out["role"] = str(self.role)
@@ -92,6 +113,12 @@ class ColumnSchema:
 class Schema:
     """An ordered set of `ColumnSchema`, looked up by name.
 
+    Args:
+        columns: in order, each name once.
+
+    Raises:
+        SchemaError: a name comes twice.
+
     >>> schema = Schema([ColumnSchema("label", "int8", role="label"), ColumnSchema("I1", "float32")])
     >>> schema.names
     ['label', 'I1']
@@ -112,7 +139,17 @@ class Schema:
 
     @classmethod
     def from_polars(cls, schema: Mapping[str, pl.DataType]) -> Schema:
-        """Names and dtypes of a polars frame's schema; roles are left open."""
+        """Names and dtypes of a polars frame's schema; roles are left open.
+
+        Args:
+            schema: dtypes by name.
+
+        Returns:
+            The schema.
+
+        Raises:
+            SchemaError: a dtype has no name here.
+        """
         columns = []
         for name, dtype in schema.items():
             inner, is_list = dtypes.split_list(dtype)
@@ -142,6 +179,14 @@ class Schema:
             raise ColumnNotFoundError(name, self._columns, "the schema") from None
 
     def get(self, name: str) -> ColumnSchema | None:
+        """A column, if there is one of that name.
+
+        Args:
+            name: of a column.
+
+        Returns:
+            The column, or None.
+        """
         return self._columns.get(name)
 
     def select(
@@ -151,7 +196,19 @@ class Schema:
         roles: Role | str | Iterable[Role | str] | None = None,
         tags: str | Iterable[str] | None = None,
     ) -> Schema:
-        """The columns named (in that order), or those with one of the roles and one of the tags."""
+        """The columns named (in that order), or those with one of the roles and one of the tags.
+
+        Args:
+            names: of columns.
+            roles: one, or several of which a column has one.
+            tags: one, or several of which a column has one.
+
+        Returns:
+            The schema of those columns.
+
+        Raises:
+            ColumnNotFoundError: there is no such column.
+        """
         chosen = list(self) if names is None else [self[n] for n in names]
         if roles is not None:
             wanted = {_role(r) for r in ([roles] if isinstance(roles, str) else roles)}
@@ -162,15 +219,37 @@ class Schema:
         return Schema(chosen)
 
     def without(self, names: Iterable[str]) -> Schema:
+        """All columns but some.
+
+        Args:
+            names: of columns; those that are not there do not matter.
+
+        Returns:
+            The schema of the others.
+        """
         gone = set(names)
         return Schema(c for c in self if c.name not in gone)
 
     def with_column(self, column: ColumnSchema) -> Schema:
-        """A copy where `column` replaces its namesake, or is appended."""
+        """A copy where `column` replaces its namesake, or is appended.
+
+        Args:
+            column: the new one.
+
+        Returns:
+            The copy.
+        """
         return Schema({**self._columns, column.name: column}.values())
 
     def with_roles(self, **roles: Iterable[str]) -> Schema:
-        """Roles by name: `schema.with_roles(label=["click"], categorical=["user", "item"])`."""
+        """Roles by name: `schema.with_roles(label=["click"], categorical=["user", "item"])`.
+
+        Args:
+            roles: names of columns by role.
+
+        Returns:
+            The copy; columns not named stay as they are.
+        """
         columns = dict(self._columns)
         for role, names in roles.items():
             for name in [names] if isinstance(names, str) else names:
@@ -190,19 +269,51 @@ class Schema:
         return {c.name: c.polars_dtype for c in self}
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain data.
+
+        Returns:
+            A version and the columns.
+        """
         return {"version": SCHEMA_VERSION, "columns": [c.to_dict() for c in self]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Schema:
+        """A schema from plain data.
+
+        Args:
+            data: what `to_dict` gave.
+
+        Returns:
+            The schema.
+
+        Raises:
+            ArtefactError: it is of another version, or has fields that are not known.
+        """
         if data.get("version") != SCHEMA_VERSION:
             raise ArtefactError(f"schema version {data.get('version')!r} is not readable here (needs {SCHEMA_VERSION})")
         return cls(_column_from_dict(c) for c in data["columns"])
 
     def to_json(self) -> str:
+        """Plain data as JSON.
+
+        Returns:
+            The text.
+        """
         return json.dumps(self.to_dict(), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Schema:
+        """A schema from JSON.
+
+        Args:
+            text: what `to_json` gave.
+
+        Returns:
+            The schema.
+
+        Raises:
+            ArtefactError: it is no schema.
+        """
         try:
             return cls.from_dict(json.loads(text))
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:

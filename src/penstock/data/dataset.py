@@ -100,7 +100,15 @@ class Dataset:
 
     @classmethod
     def from_partitions(cls, parts: Sequence[Partition], schema: Schema) -> Dataset:
-        """A data set from partitions and the schema of what they read."""
+        """A data set from partitions and the schema of what they read.
+
+        Args:
+            parts: what is read, in order.
+            schema: of what they read.
+
+        Returns:
+            The data set; nothing is read.
+        """
         dataset = cls.__new__(cls)
         dataset._set(parts, schema)
         return dataset
@@ -148,24 +156,61 @@ class Dataset:
         return sum(1 for _ in resolve(engine).map(manifest.verify_file, sorted(paths)))
 
     def iter_frames(self, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
-        """The partitions one by one, as polars frames."""
+        """The partitions one by one, as polars frames.
+
+        Args:
+            columns: names; all by default.
+
+        Returns:
+            One frame a partition.
+        """
         for part in self._parts:
             yield part.read(columns or self._schema.names)
 
     def to_polars(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """Everything in memory."""
+        """Everything in memory.
+
+        Args:
+            columns: names; all by default.
+
+        Returns:
+            One frame with all rows, in order.
+        """
         wanted = list(columns or self._schema.names)
         frames = resolve().map(partial(tasks.read, columns=wanted), self._parts)
         return end_to_end(frames)
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Everything in memory, for pandas.
+
+        Args:
+            columns: names; all by default.
+
+        Returns:
+            One pandas frame with all rows; needs `penstock[pandas]`.
+        """
         return self.to_polars(columns).to_pandas()
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Everything in memory, for Arrow.
+
+        Args:
+            columns: names; all by default.
+
+        Returns:
+            One Arrow table with all rows.
+        """
         return self.to_polars(columns).to_arrow(compat_level=pl.CompatLevel.oldest())
 
     def head(self, num_rows: int = 5) -> pl.DataFrame:
-        """The first rows."""
+        """The first rows.
+
+        Args:
+            num_rows: how many.
+
+        Returns:
+            A frame with at most so many rows.
+        """
         frames, missing = [], num_rows
         for frame in self.iter_frames():
             frames.append(frame.head(missing))
@@ -180,15 +225,42 @@ class Dataset:
     # Lazy changes.
 
     def with_schema(self, schema: Schema) -> Dataset:
-        """The same rows under another description (roles, tags, cardinalities) of the same columns."""
+        """The same rows under another description (roles, tags, cardinalities) of the same columns.
+
+        Args:
+            schema: of the same names and dtypes.
+
+        Returns:
+            The data set under that schema.
+
+        Raises:
+            SchemaError: it describes other columns.
+        """
         return Dataset.from_partitions(self._parts, merged(self._schema, schema, strict=True))
 
     def with_roles(self, **roles: Sequence[str]) -> Dataset:
-        """`data.with_roles(label=["click"], categorical=["user"])`."""
+        """`data.with_roles(label=["click"], categorical=["user"])`.
+
+        Args:
+            roles: names of columns by role.
+
+        Returns:
+            The data set with these roles; others stay.
+        """
         return self.with_schema(self._schema.with_roles(**roles))
 
     def select(self, columns: Sequence[str]) -> Dataset:
-        """Only some columns."""
+        """Only some columns.
+
+        Args:
+            columns: names, in the order wanted.
+
+        Returns:
+            The data set with these columns.
+
+        Raises:
+            ColumnNotFoundError: there is no such column.
+        """
         schema = self._schema.select(columns)
         return Dataset.from_partitions([SelectedPartition(p, tuple(schema.names)) for p in self._parts], schema)
 
@@ -199,17 +271,45 @@ class Dataset:
         inputs: Sequence[str] | None = None,
         keeps_rows: bool = True,
     ) -> Dataset:
-        """Run `function` on each partition when it is read; `schema` describes the result."""
+        """Run `function` on each partition when it is read; `schema` describes the result.
+
+        Args:
+            function: takes and gives a polars frame.
+            schema: of what it gives.
+            inputs: columns it needs; all by default.
+            keeps_rows: whether it gives as many rows as it takes.
+
+        Returns:
+            The data set as it will be read.
+        """
         wanted = tuple(inputs if inputs is not None else self._schema.names)
         parts = [MappedPartition(p, function, wanted, keeps_rows) for p in self._parts]
         return Dataset.from_partitions(parts, schema)
 
     def filter(self, predicate: pl.Expr) -> Dataset:
-        """Only the rows for which a polars expression holds."""
+        """Only the rows for which a polars expression holds.
+
+        Args:
+            predicate: a polars expression that is true or false.
+
+        Returns:
+            The data set with the rows for which it is true.
+        """
         return self.map(partial(tasks.filter, predicate=predicate), self._schema, keeps_rows=False)
 
     def repartition(self, num_partitions: int | None = None, *, part_size: int | str | None = None) -> Dataset:
-        """The same rows in the same order, in another number of partitions of equal length."""
+        """The same rows in the same order, in another number of partitions of equal length.
+
+        Args:
+            num_partitions: how many there shall be.
+            part_size: or how many bytes each (`"64MB"`).
+
+        Returns:
+            The data set in these partitions.
+
+        Raises:
+            ParameterError: not exactly one of the two is given.
+        """
         if (num_partitions is None) == (part_size is None):
             raise ParameterError("repartition takes either num_partitions or part_size")
         counts = self._row_counts()
@@ -250,6 +350,20 @@ class Dataset:
         given, to the row; null and NaN are one value); or `by` the hash of some columns, so that all rows of a user
         stay together; or by `time`: the earliest rows first, rows of one time together, rows without one with the
         earliest.
+
+        Args:
+            fractions: the share of each part; their sum counts as all.
+            seed: of the draw.
+            by: columns whose rows stay together.
+            time: a column to cut by.
+            stratify: a column inside whose values proportions are kept.
+
+        Returns:
+            One data set for each fraction.
+
+        Raises:
+            ParameterError: the fractions make no sense, or several ways to split are asked for.
+            SchemaError: a key column holds lists.
 
         >>> train, valid = Dataset({"x": list(range(10))}).split([0.8, 0.2])
         >>> train.num_rows, valid.num_rows
@@ -305,7 +419,20 @@ class Dataset:
     def sample(
         self, fraction: float | None = None, *, num_rows: int | None = None, seed: int = 0, stratify: str | None = None
     ) -> Dataset:
-        """A random subset without replacement, of exactly the size asked for."""
+        """A random subset without replacement, of exactly the size asked for.
+
+        Args:
+            fraction: the share of rows, or
+            num_rows: their number.
+            seed: of the draw.
+            stratify: a column inside whose values proportions are kept.
+
+        Returns:
+            The data set with the rows drawn.
+
+        Raises:
+            ParameterError: not exactly one of fraction and num_rows is given, or there are fewer rows.
+        """
         if (fraction is None) == (num_rows is None):
             raise ParameterError("sample takes either fraction or num_rows")
         if num_rows is not None:
@@ -321,7 +448,19 @@ class Dataset:
     def shuffle_by_keys(
         self, keys: Sequence[str], num_partitions: int | None = None, engine: EngineLike = None
     ) -> Dataset:
-        """Equal keys into equal partitions (out of core; the order inside a key stays)."""
+        """Equal keys into equal partitions (out of core; the order inside a key stays).
+
+        Args:
+            keys: columns whose equal values shall meet.
+            num_partitions: how many come out; as many as now by default.
+            engine: where the work runs (see `penstock.engine`).
+
+        Returns:
+            The data set after the exchange.
+
+        Raises:
+            SchemaError: a key column holds lists.
+        """
         self._key_columns(keys)
         assign = partial(exchange.by_key, keys=tuple(keys), num_buckets=num_partitions or self.num_partitions)
         return self._exchanged(assign, num_partitions or self.num_partitions, engine)
@@ -331,7 +470,16 @@ class Dataset:
         return Dataset.from_partitions(parts, self._schema)
 
     def shuffle(self, seed: int = 0, num_partitions: int | None = None, engine: EngineLike = None) -> Dataset:
-        """A uniform random permutation of all rows, out of core."""
+        """A uniform random permutation of all rows, out of core.
+
+        Args:
+            seed: of the permutation.
+            num_partitions: how many come out; as many as now by default.
+            engine: where the work runs (see `penstock.engine`).
+
+        Returns:
+            The data set after the exchange.
+        """
         buckets = num_partitions or self.num_partitions
         assign = partial(exchange.by_random, seed=seed, num_buckets=buckets)
         moved = self._exchanged(assign, buckets, engine)
@@ -346,7 +494,22 @@ class Dataset:
         suffix: str = "_right",
         engine: EngineLike = None,
     ) -> Dataset:
-        """Join with another data set or frame by key columns; both may exceed memory."""
+        """Join with another data set or frame by key columns; both may exceed memory.
+
+        Args:
+            other: a data set, or what one is made of.
+            on: key columns, of the same name and dtype on both sides.
+            how: `"inner"`, `"left"`, `"full"`, `"semi"` or `"anti"`.
+            suffix: what a name of the right side gets that the left has too.
+            engine: where the work runs (see `penstock.engine`).
+
+        Returns:
+            The joined rows.
+
+        Raises:
+            ColumnNotFoundError: the right side lacks a key.
+            SchemaError: a key has another dtype there.
+        """
         check("how", how, OneOf(("inner", "left", "full", "semi", "anti")))
         right = other if isinstance(other, Dataset) else Dataset(other)
         keys = [on] if isinstance(on, str) else list(on)
@@ -394,6 +557,25 @@ class Dataset:
 
         `shuffle`: None keeps the order; `"partition"` (or True) permutes rows inside each partition; `"full"` writes
         a uniform permutation of all rows. `partition_by` makes hive folders.
+
+        Args:
+            path: a folder, or the URL of one.
+            shuffle: how rows are permuted.
+            seed: of the permutation.
+            row_group_size: rows of a row group.
+            num_files: how many files; one a partition by default.
+            partition_by: columns that make hive folders.
+            compression: a codec (`"none"`, `"snappy"`, `"zstd"`, …).
+            overwrite: replace what is there.
+            engine: where the work runs (see `penstock.engine`).
+            show_progress: draw a bar; None draws it on a terminal.
+            storage_options: passed to fsspec.
+
+        Returns:
+            What was written: rows, files, malformed lines.
+
+        Raises:
+            OutputExistsError: the folder is there and overwrite was not asked for.
         """
         check("shuffle", shuffle, OneOf((None, False, True, "partition", "full")))
         check("row_group_size", row_group_size, Int(min=1))

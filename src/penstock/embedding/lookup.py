@@ -28,6 +28,12 @@ class Lookup(Mapping[str, np.ndarray]):
     All pooled slots lie side by side in `packed`, `(B, sum of dims)`, in the order of the configuration. `tensors()`
     are views of the same memory that collect gradients; `store.update(lookup)` takes those gradients. The memory is
     used again once the look-up and everything made from it is gone.
+
+    Args:
+        config: the slots.
+        batch: the ids, checked.
+        pool: where memory comes from.
+        train: whether gradients will come back.
     """
 
     def __init__(self, config: EmbeddingConfig, batch: IdBatch, pool: BufferPool, train: bool) -> None:
@@ -66,14 +72,28 @@ class Lookup(Mapping[str, np.ndarray]):
         return len(self._arrays)
 
     def tensors(self, requires_grad: bool | None = None) -> dict[str, Any]:
-        """One torch tensor a slot, sharing this memory; leaves that collect gradients after a training look-up."""
+        """One torch tensor a slot, sharing this memory; leaves that collect gradients after a training look-up.
+
+        Args:
+            requires_grad: whether they collect gradients; as the look-up says by default.
+
+        Returns:
+            Tensors by slot.
+        """
         torch = require("torch", "torch")
         wanted = self.train if requires_grad is None else requires_grad
         self._tensors = {n: torch.from_numpy(a).requires_grad_(wanted) for n, a in self._arrays.items()}
         return self._tensors
 
     def packed_tensor(self, requires_grad: bool | None = None) -> Any:
-        """All pooled slots as one leaf tensor `(B, sum of dims)`: one gradient comes back instead of one a slot."""
+        """All pooled slots as one leaf tensor `(B, sum of dims)`: one gradient comes back instead of one a slot.
+
+        Args:
+            requires_grad: whether it collects gradients; as the look-up says by default.
+
+        Returns:
+            The tensor.
+        """
         torch = require("torch", "torch")
         wanted = self.train if requires_grad is None else requires_grad
         tensor = torch.from_numpy(self.packed).requires_grad_(wanted)
@@ -81,12 +101,23 @@ class Lookup(Mapping[str, np.ndarray]):
         return tensor
 
     def mask_tensors(self) -> dict[str, Any]:
-        """The masks of the raw slots as torch tensors."""
+        """The masks of the raw slots as torch tensors.
+
+        Returns:
+            Tensors of bool by slot.
+        """
         torch = require("torch", "torch")
         return {name: torch.from_numpy(mask) for name, mask in self.masks.items()}
 
     def collected(self) -> Mapping[str, Any] | Any:
-        """The gradients that the tensors given out have collected."""
+        """The gradients that the tensors given out have collected.
+
+        Returns:
+            By slot, or packed.
+
+        Raises:
+            DataError: no tensors were given out.
+        """
         if not self._tensors:
             raise DataError("update(lookup) without gradients takes those of lookup.tensors(), which was never called")
         if "" in self._tensors:
@@ -94,7 +125,18 @@ class Lookup(Mapping[str, np.ndarray]):
         return {name: tensor.grad for name, tensor in self._tensors.items()}
 
     def place_gradients(self, inputs: np.ndarray, gradients: Gradients | None) -> list[np.ndarray]:
-        """Write the gradients' addresses into `inputs`; the arrays that must stay alive meanwhile."""
+        """Write the gradients' addresses into `inputs`; the arrays that must stay alive meanwhile.
+
+        Args:
+            inputs: the kernels' description of the batch.
+            gradients: by slot, or packed.
+
+        Returns:
+            Arrays.
+
+        Raises:
+            DataError: a gradient has another shape than its embeddings.
+        """
         inputs[:, layout.GRADIENT : layout.GRADIENT_STRIDE + 1] = 0
         if gradients is None:
             return []

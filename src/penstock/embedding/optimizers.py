@@ -31,6 +31,11 @@ class Optimizer:
 
     `lr` is a number or a callable `step → rate` (see `penstock.embedding.schedules`). With `weight_bound` weights are
     clipped to ±bound after each update.
+
+    Args:
+        lr: the learning rate, or a schedule of it.
+        weight_decay: times the weight, added to its gradient.
+        weight_bound: what weights are clipped to.
     """
 
     lr: Rate = 0.01
@@ -62,27 +67,58 @@ class Optimizer:
         return 0.0, 0.0
 
     def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
-        """The formula's own numbers (P0, P1, …) for the step numbered `step`, counted from 1."""
+        """The formula's own numbers (P0, P1, …) for the step numbered `step`, counted from 1.
+
+        Args:
+            rate: of this step.
+            step: its number.
+
+        Returns:
+            At most six numbers.
+        """
         return ()
 
     def hyper(self, step: int, scale: float = 1.0) -> list[float]:
-        """All numbers a kernel needs for the step numbered `step` (from 1); gradients are divided by `scale`."""
+        """All numbers a kernel needs for the step numbered `step` (from 1); gradients are divided by `scale`.
+
+        Args:
+            step: its number.
+            scale: what the loss was multiplied by.
+
+        Returns:
+            Ten numbers, in the order that the kernels read.
+        """
         rate = rate_at(self.lr, step - 1)
         own = self.own_hyper(rate, step)
         return [rate, self.weight_decay, self.weight_bound or 0.0, 1.0 / scale, *own, *[0.0] * (6 - len(own))]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for the checkpoint."""
+        """Plain data for the checkpoint.
+
+        Returns:
+            The name of the class and its fields.
+        """
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {"name": type(self).__name__, **fields, "lr": to_data(self.lr)}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Optimizer:
-        """The optimizer with the fields of `to_dict`; a class whose fields have changed reads the old ones here."""
+        """The optimizer with the fields of `to_dict`; a class whose fields have changed reads the old ones here.
+
+        Args:
+            fields: by name, the rate as a number or schedule.
+
+        Returns:
+            The optimizer.
+        """
         return cls(**fields)
 
     def layout(self) -> dict[str, Any]:
-        """What must agree for saved state to be usable: the formula and its shape, not the learning rate."""
+        """What must agree for saved state to be usable: the formula and its shape, not the learning rate.
+
+        Returns:
+            Plain data to compare.
+        """
         formula = self.formula
         return {"kernel": formula.name, "states": formula.num_vectors, "scalar": formula.has_number}
 
@@ -90,6 +126,10 @@ class Optimizer:
 @dataclass(frozen=True)
 class SGD(Optimizer):
     """`w -= lr (g + weight_decay w)`, with optional (Nesterov) momentum.
+
+    Args:
+        momentum: what is kept of the last step; none by default.
+        nesterov: look ahead by it.
 
     >>> SGD(lr=0.1, momentum=0.9).formula.state
     ('vector',)
@@ -112,6 +152,11 @@ class SGD(Optimizer):
 @dataclass(frozen=True)
 class Adagrad(Optimizer):
     """`s += g²; w -= lr g / (√s + eps)`; `row_wise` keeps one s a row, fed with the mean of g².
+
+    Args:
+        initial_accumulator: where s starts.
+        eps: keeps the divisor from 0.
+        row_wise: one s a row instead of one a weight.
 
     >>> Adagrad(row_wise=True).formula.state
     ('number',)
@@ -155,6 +200,9 @@ class Adagrad(Optimizer):
 class DecayedAdagrad(Adagrad):
     """`w -= lr g / √(s + eps)` with s before this gradient, then `s = decay s + g²`: Adagrad as PERSIA had it.
 
+    Args:
+        decay: what is kept of s in each step.
+
     >>> DecayedAdagrad(initial_accumulator=0.01, decay=0.9).formula.name
     'persia'
     """
@@ -174,6 +222,15 @@ class DecayedAdagrad(Adagrad):
 
 @dataclass(frozen=True)
 class _AdamFamily(Optimizer):
+    """What the kinds of Adam share.
+
+    Args:
+        lr: the learning rate, or a schedule of it.
+        beta1: what is kept of the mean of gradients.
+        beta2: what is kept of the mean of their squares.
+        eps: keeps the divisor from 0.
+    """
+
     lr: Rate = 0.001
     beta1: float = 0.9
     beta2: float = 0.999
@@ -232,6 +289,12 @@ class FTRL(Optimizer):
     """FTRL-Proximal (McMahan et al. 2013): `lr` is α, with β, λ₁ and λ₂.
 
     A new row starts with the z for which the closed form gives its initial weights, so they are not forgotten.
+
+    Args:
+        beta: β, which keeps the first steps small.
+        l1: λ₁, which makes small weights 0.
+        l2: λ₂.
+        initial_accumulator: where the sum of squares starts.
 
     >>> FTRL(lr=0.05, l1=1.0).closed_form
     (20.0, 1.0)

@@ -19,6 +19,11 @@ class Admission:
     Ids that wait for their count take 16 to 40 bytes each; when more than `remember` wait, those seen least are
     forgotten until half of them remain.
 
+    Args:
+        probability: the share of ids that may ever have a row.
+        min_count: batches in which an id must have been seen.
+        remember: ids that may wait for their count.
+
     >>> Admission(probability=0.5, min_count=2)
     Admission(probability=0.5, min_count=2, remember=10000000)
     """
@@ -44,6 +49,15 @@ class Eviction:
 
     A budget in rows or bytes holds after every look-up; while a batch comes in, its own new rows may exceed it. Rows of
     the batch itself are never evicted. Evicting makes a little room (1/16 of the rows), so it happens seldom.
+
+    Args:
+        policy: `"lru"`, `"lfu"` or `"ttl"`.
+        max_rows: the budget in rows.
+        max_bytes: the budget in bytes.
+        steps: how long a row may stay untouched, for `"ttl"`.
+
+    Raises:
+        ParameterError: the policy lacks its budget, or has one that is not its own.
 
     >>> Eviction("lru", max_rows=1_000_000).max_rows
     1000000

@@ -80,15 +80,32 @@ class Embeddings(Protocol):
         ...
 
     def save(self, path: str | Path, overwrite: bool = False, base: str | Path | None = None) -> None:
-        """Write everything, optimizer state as well, to `path`; with `base`, the last one, changes may do."""
+        """Write everything, optimizer state as well, to `path`; with `base`, the last one, changes may do.
+
+        Args:
+            path: a folder that is not there yet.
+            overwrite: replace one that is.
+            base: the checkpoint saved or loaded last, on which this one may build.
+        """
         ...
 
     def load(self, path: str | Path) -> None:
-        """Replace everything by what `save` wrote."""
+        """Replace everything by what `save` wrote.
+
+        Args:
+            path: a folder that `save` wrote.
+
+        Raises:
+            ArtefactError: it is damaged, or of other tables.
+        """
         ...
 
     def stats(self) -> dict[str, Any]:
-        """Plain figures; `rows` at least."""
+        """Plain figures; `rows` at least.
+
+        Returns:
+            Figures by name.
+        """
         ...
 
     def close(self) -> None:

@@ -54,6 +54,18 @@ class RayStore(EmbeddingStore):
     the shards: `path` must be one that all of them and the client can reach.
 
     `RayStore.attach(name)` gives further processes the same store. Ray is started here if it is not running.
+
+    Args:
+        config: the slots.
+        optimizer: how rows are trained; None to serve.
+        num_shards: actors.
+        name: under which others attach; a random one by default.
+        storage: the precision of rows.
+        admission: which ids get a row.
+        eviction: which rows go when there are too many.
+        threads_per_shard: of each actor.
+        seed: of the rows that are drawn.
+        timeout: seconds to wait for a shard.
     """
 
     def __init__(
@@ -91,7 +103,18 @@ class RayStore(EmbeddingStore):
 
     @classmethod
     def attach(cls, name: str, timeout: float = 120.0) -> RayStore:
-        """Another client of a store that was created under `name`."""
+        """Another client of a store that was created under `name`.
+
+        Args:
+            name: of the store.
+            timeout: seconds to wait for a shard.
+
+        Returns:
+            A store on the same rows.
+
+        Raises:
+            PenstockError: there is none of that name.
+        """
         ray = _start_ray()
         try:
             coordinator = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
@@ -223,7 +246,14 @@ class RayStore(EmbeddingStore):
     # Calling shards
 
     def shard_name(self, number: int) -> str:
-        """How messages name a shard."""
+        """How messages name a shard.
+
+        Args:
+            number: of the shard.
+
+        Returns:
+            The name.
+        """
         return f"shard {number} of store {self.name!r}"
 
     def _get(self, reference: Any) -> Any:

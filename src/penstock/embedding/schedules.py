@@ -28,6 +28,10 @@ class _Checked:
 class Warmup(_Checked):
     """Linear from 0 to `lr` over `steps`, then constant.
 
+    Args:
+        lr: where it ends.
+        steps: until then.
+
     >>> [round(Warmup(0.1, 4)(step), 3) for step in range(6)]
     [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]
     """
@@ -43,6 +47,11 @@ class Warmup(_Checked):
 @dataclass(frozen=True)
 class ExponentialDecay(_Checked):
     """`lr · rate^(step / steps)`.
+
+    Args:
+        lr: where it starts.
+        rate: what is left of it after `steps`.
+        steps: between one such decay and the next.
 
     >>> ExponentialDecay(0.1, rate=0.5, steps=10)(20)
     0.025
@@ -60,6 +69,11 @@ class ExponentialDecay(_Checked):
 @dataclass(frozen=True)
 class CosineDecay(_Checked):
     """From `lr` to `final` along half a cosine over `steps`, then `final`.
+
+    Args:
+        lr: where it starts.
+        steps: until it ends.
+        final: where it ends.
 
     >>> schedule = CosineDecay(0.2, steps=10)
     >>> schedule(0), round(schedule(5), 6), schedule(100)

@@ -18,6 +18,10 @@ DIM = Int(min=1, max=65536)  # of an embedding
 class HashStack:
     """Ids hashed `rounds` times into `rounds · size` rows, whose embeddings are summed: a small table for any id.
 
+    Args:
+        rounds: hashes of each id.
+        size: rows for each of them.
+
     >>> HashStack(rounds=2, size=1000)
     HashStack(rounds=2, size=1000)
     """
@@ -34,6 +38,11 @@ class Init:
     """How new rows start: a pure function of the row's sign, so neither arrival order nor sharding matters.
 
     `Init("uniform", -0.01, 0.01)`, `Init("normal", mean, deviation)` or `Init("zeros")`.
+
+    Args:
+        kind: `"uniform"`, `"normal"` or `"zeros"`.
+        a: the lower end, or the mean.
+        b: the upper end, or the standard deviation.
 
     >>> Init("uniform", 0.1, -0.1)
     Traceback (most recent call last):
@@ -61,6 +70,18 @@ class SlotConfig:
     `pooling` says what happens to a sample's rows: `sum`, `mean`, `sqrt_n` (the sum divided by √n), or `raw`: the first
     `length` rows, padded with zeros, and a mask. n counts the ids of the sample. Slots with the same `group` share rows
     (an id means the same in each); by default a slot has its own.
+
+    Args:
+        name: of the column.
+        dim: the width of its embeddings.
+        pooling: what happens to the rows of a sample.
+        length: positions to keep, for `"raw"`.
+        hash_stack: a small table for any id.
+        group: what it shares rows with; itself by default.
+        init: how new rows start.
+
+    Raises:
+        ParameterError: the settings do not go together.
 
     >>> SlotConfig("user", dim=16)
     SlotConfig(name='user', dim=16, pooling='sum', length=None, hash_stack=None, group='user', init=Init(...))
@@ -111,6 +132,13 @@ class EmbeddingConfig:
     With `prefix_bits`, as PERSIA has them, a sign names its group too: `(number of the group + 1)` in the top bits, and
     below it the id modulo `2^(64 - prefix_bits) - 1`, so ids that large fold. More groups than the bits can name are
     refused rather than wrapped around.
+
+    Args:
+        slots: the columns with embeddings.
+        prefix_bits: bits of a sign that name its group; none by default.
+
+    Raises:
+        ParameterError: a name comes twice, slots of a group differ, or groups do not fit in the prefix.
 
     >>> config = EmbeddingConfig([SlotConfig("user", 16), SlotConfig("item", 8), SlotConfig("seen", 8, group="item")])
     >>> config.groups
@@ -167,7 +195,14 @@ class EmbeddingConfig:
         return list(self._groups)
 
     def members(self, group: str) -> list[SlotConfig]:
-        """The slots that share a group's rows."""
+        """The slots that share a group's rows.
+
+        Args:
+            group: its name.
+
+        Returns:
+            The slots, in order.
+        """
         return self._groups[group]
 
     @property
@@ -176,11 +211,25 @@ class EmbeddingConfig:
         return 2 ** (64 - self.prefix_bits) - 1 if self.prefix_bits else 2**64
 
     def prefix(self, group: str) -> int:
-        """What a group adds to its ids: its number plus one in the top bits, or just 1, as no sign is 0."""
+        """What a group adds to its ids: its number plus one in the top bits, or just 1, as no sign is 0.
+
+        Args:
+            group: its name.
+
+        Returns:
+            A number to add to ids.
+        """
         return (self.groups.index(group) + 1) << (64 - self.prefix_bits) if self.prefix_bits else 1
 
     def sign(self, slot: str, identity: int) -> int:
         """The sign of an id of a slot without a hash stack.
+
+        Args:
+            slot: its name.
+            identity: the id.
+
+        Returns:
+            64 bits.
 
         >>> hex(EmbeddingConfig([SlotConfig("user", 4)]).sign("user", 255))
         '0x100'
@@ -203,12 +252,26 @@ class EmbeddingConfig:
     __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for the checkpoint."""
+        """Plain data for the checkpoint.
+
+        Returns:
+            The prefix and the slots.
+        """
         return {"prefix_bits": self.prefix_bits, "slots": [dataclasses.asdict(slot) for slot in self.slots]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> EmbeddingConfig:
-        """The configuration that `to_dict` described."""
+        """The configuration that `to_dict` described.
+
+        Args:
+            data: what `to_dict` gave.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            ArtefactError: it cannot be read.
+        """
         try:
             slots = [
                 SlotConfig(

@@ -47,7 +47,19 @@ class EmbeddingStore(ABC):
 
     @abstractmethod
     def lookup(self, batch: Mapping[str, Any], train: bool = True) -> Lookup:
-        """Embeddings of a batch. Training inserts ids and touches rows; else a miss is zeros and nothing changes."""
+        """Embeddings of a batch. Training inserts ids and touches rows; else a miss is zeros and nothing changes.
+
+        Args:
+            batch: ids by slot.
+            train: whether `update` will follow.
+
+        Returns:
+            Embeddings by slot, and the way back to their rows.
+
+        Raises:
+            PenstockError: the store has no optimizer, and training was asked for.
+            DataError: ids that no slot can have.
+        """
 
     @abstractmethod
     def update(self, lookup: Lookup, gradients: Gradients | None = None, scale: float = 1.0) -> None:
@@ -56,6 +68,14 @@ class EmbeddingStore(ABC):
         `gradients` maps slots to arrays or tensors of the embeddings' shape (a slot left out or None is skipped), or is
         one packed array; without it, the gradients of `lookup.tensors()` are taken. A slot whose gradient is not finite
         is skipped and counted. Rows evicted since the look-up are passed over.
+
+        Args:
+            lookup: what `lookup(batch, train=True)` gave.
+            gradients: by slot, packed, or None.
+            scale: what the loss was multiplied by.
+
+        Raises:
+            PenstockError: the look-up was no training one, or has been updated already.
         """
 
     @abstractmethod
@@ -129,6 +149,15 @@ class Store(EmbeddingStore):
     `storage` is the precision of the rows (`float32`, or `float16`/`bfloat16` with stochastic rounding; optimizer state
     is always float32). Without an optimizer the store is for serving: it holds rows only.
 
+    Args:
+        config: the slots.
+        optimizer: how rows are trained; None to serve.
+        storage: the precision of rows.
+        admission: which ids get a row; all by default.
+        eviction: which rows go when there are too many; none by default.
+        num_threads: threads of a look-up; as many as the machine has cores by default.
+        seed: of the rows that are drawn.
+
     >>> from penstock.embedding.optimizers import Adagrad
     >>> store = Store([SlotConfig("user", dim=4), SlotConfig("tags", dim=4, pooling="mean")], Adagrad(lr=0.1))
     >>> found = store.lookup({"user": [7, 8, 7], "tags": ([1, 2, 3], [0, 1, 3, 3])})
@@ -195,7 +224,20 @@ class Store(EmbeddingStore):
     def open(
         cls, path: str | Path, *, serving: bool = False, optimizer: Optimizer | None = None, **settings: Any
     ) -> Store:
-        """A new store from a checkpoint's own configuration; `serving=True` leaves the optimizer state out."""
+        """A new store from a checkpoint's own configuration; `serving=True` leaves the optimizer state out.
+
+        Args:
+            path: a checkpoint.
+            serving: without an optimizer.
+            optimizer: another than the one saved.
+            settings: of the constructor, other than those saved.
+
+        Returns:
+            The store, filled.
+
+        Raises:
+            ArtefactError: the checkpoint is damaged.
+        """
         saved = checkpoint.read_description(path)
         if not serving and optimizer is None:
             optimizer = saved.optimizer()

@@ -99,36 +99,92 @@ class Operator:
             cls.__init__ = __init__  # type: ignore[method-assign, assignment]
 
     def check_params(self) -> None:
+        """Check the arguments against the class's table of constraints.
+
+        Raises:
+            ParameterError: an argument is none of what the table allows.
+        """
         check_all(self.params(), self.constraints, type(self).__name__)
 
     # What a subclass defines.
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        """The output columns for the input columns (and dependencies) in `frame`."""
+        """The output columns for the input columns (and dependencies) in `frame`.
+
+        Args:
+            frame: rows with the input columns and the dependencies.
+            columns: those that the operator works on.
+
+        Returns:
+            The output columns, as many rows (but for operators that change rows).
+
+        Raises:
+            TypeError: a subclass does not define it.
+        """
         raise TypeError(f"{type(self).__name__} does not define transform")
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
-        """The schema of `transform`'s result, declared without reading a row."""
+        """The schema of `transform`'s result, declared without reading a row.
+
+        Args:
+            inputs: the schema of what comes in.
+            columns: those that the operator works on.
+
+        Returns:
+            The schema of the output columns, in order.
+        """
         return inputs.select(columns.names)
 
     def dependencies(self) -> Sequence[Any]:
-        """Further inputs: column names of the raw data, or nodes."""
+        """Further inputs: column names of the raw data, or nodes.
+
+        Returns:
+            Names or nodes; none by default.
+        """
         return ()
 
     def origins(self, columns: Columns) -> dict[str, str]:
-        """`{output: input}` for outputs that hold one input's values, some of them perhaps filled, cut or coded."""
+        """`{output: input}` for outputs that hold one input's values, some of them perhaps filled, cut or coded.
+
+        Args:
+            columns: those that the operator works on.
+
+        Returns:
+            Outputs by name; those that are something new are left out.
+        """
         return {}
 
     def exchange_keys(self, columns: Columns) -> tuple[str, ...] | None:
-        """Columns whose equal values must meet in one partition before `transform`; None for row-wise work."""
+        """Columns whose equal values must meet in one partition before `transform`; None for row-wise work.
+
+        Args:
+            columns: those that the operator works on.
+
+        Returns:
+            The names of the key columns, or None.
+        """
         return None
 
     def row_function(self, columns: Columns) -> RowFunction | None:
-        """A function from one row's values to one row's values, for low latency; None falls back to a frame."""
+        """A function from one row's values to one row's values, for low latency; None falls back to a frame.
+
+        Args:
+            columns: those that the operator works on.
+
+        Returns:
+            The function, or None.
+        """
         return None
 
     def bulk_function(self, columns: Columns) -> BulkFunction | None:
-        """`row_function` for a few rows at once, exact to the bit; None falls back to the row function or a frame."""
+        """`row_function` for a few rows at once, exact to the bit; None falls back to the row function or a frame.
+
+        Args:
+            columns: those that the operator works on.
+
+        Returns:
+            The function, or None.
+        """
         return None
 
     @classmethod
@@ -137,17 +193,28 @@ class Operator:
 
         Override it in a class that is one of its parents under other arguments; what it writes is then read as that
         parent, which must understand the learned state too.
+
+        Returns:
+            The class.
         """
         return cls
 
     # What every operator has.
 
     def params(self) -> dict[str, Any]:
-        """The constructor's arguments as given."""
+        """The constructor's arguments as given.
+
+        Returns:
+            Arguments by name.
+        """
         return {name: getattr(self, name) for name in parameter_names(self.recipe_class())}
 
     def recipe_params(self) -> dict[str, Any]:
-        """The arguments that differ from their defaults, as plain data for a recipe."""
+        """The arguments that differ from their defaults, as plain data for a recipe.
+
+        Returns:
+            Arguments by name, as JSON and YAML can hold them.
+        """
         out = {}
         for name, parameter in _parameters(self.recipe_class()).items():
             value = getattr(self, name)
@@ -157,11 +224,26 @@ class Operator:
         return out
 
     def frames(self) -> dict[str, pl.DataFrame]:
-        """Arguments that hold a table: a saved workflow keeps them beside its recipe, as parquet."""
+        """Arguments that hold a table: a saved workflow keeps them beside its recipe, as parquet.
+
+        Returns:
+            Tables by the name of their argument.
+        """
         return {}
 
     @classmethod
     def from_recipe(cls, params: Mapping[str, Any]) -> Operator:
+        """An operator from the arguments that a recipe has for it.
+
+        Args:
+            params: arguments by name, as `recipe_params` gives them.
+
+        Returns:
+            The operator, not fitted.
+
+        Raises:
+            ParameterError: there is no argument of that name.
+        """
         known = parameter_names(cls)
         for name in params:
             if name not in known:
@@ -191,32 +273,88 @@ class FittedOperator(Operator):
     state_: Any = None
 
     def partial(self, frame: pl.DataFrame, columns: Columns) -> Any:
-        """The state of these rows alone."""
+        """The state of these rows alone.
+
+        Args:
+            frame: rows of one partition.
+            columns: those that the operator works on.
+
+        Returns:
+            A state that `merge` can join with others.
+
+        Raises:
+            TypeError: a subclass does not define it.
+        """
         raise TypeError(f"{type(self).__name__} does not define partial")
 
     def accumulate(self, state: Any, frame: pl.DataFrame, columns: Columns) -> Any:
-        """`state` with these rows added; override where adding in place is cheaper than merging."""
+        """`state` with these rows added; override where adding in place is cheaper than merging.
+
+        Args:
+            state: what was learned of the rows before, or None.
+            frame: more rows.
+            columns: those that the operator works on.
+
+        Returns:
+            The state of all of them.
+        """
         part = self.partial(frame, columns)
         return part if state is None else self.merge(state, part)
 
     def merge(self, left: Any, right: Any) -> Any:
-        """Both states as one; must not depend on the order. May reuse `left`."""
+        """Both states as one; must not depend on the order. May reuse `left`.
+
+        Args:
+            left: a state.
+            right: another.
+
+        Returns:
+            The state of the rows of both.
+
+        Raises:
+            TypeError: a subclass does not define it.
+        """
         raise TypeError(f"{type(self).__name__} does not define merge")
 
     def finish(self, state: Any, columns: Columns) -> None:
-        """Store `state` as `state_` and derive what `transform` needs. Called again when more data has come."""
+        """Store `state` as `state_` and derive what `transform` needs. Called again when more data has come.
+
+        Args:
+            state: of all rows.
+            columns: those that the operator works on.
+        """
         self.state_ = state
 
     def save_state(self, folder: Path) -> None:
-        """Write `state_` as JSON and parquet files; the default suits plain data."""
+        """Write `state_` as JSON and parquet files; the default suits plain data.
+
+        Args:
+            folder: an empty folder of its own.
+        """
         (folder / "state.json").write_text(json.dumps(self.state_))
 
     def load_state(self, folder: SavedFolder, columns: Columns) -> None:
-        """Put back what `save_state` wrote; `folder` holds what was saved and verified, and nothing else."""
+        """Put back what `save_state` wrote; `folder` holds what was saved and verified, and nothing else.
+
+        Args:
+            folder: what `save_state` wrote, verified.
+            columns: those that the operator works on.
+
+        Raises:
+            ArtefactError: a file lacks what it should have.
+        """
         self.finish(folder.json("state.json"), columns)
 
     def transform_training(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        """`transform` for the very rows that were fitted on, where that differs (out-of-fold statistics)."""
+        """`transform` for the very rows that were fitted on, where that differs (out-of-fold statistics).
+
+        Args:
+            frame: the rows, with their numbers.
+            columns: those that the operator works on.
+
+        Returns:
+            The output columns.
+        """
         return self.transform(frame, columns)
 
     def clear(self) -> None:
@@ -229,6 +367,11 @@ class FittedOperator(Operator):
         return self.state_ is not None
 
     def check_fitted(self) -> None:
+        """Refuse to go on before the operator has learned.
+
+        Raises:
+            NotFittedError: it has not.
+        """
         if not self.is_fitted:
             raise NotFittedError(f"{self!r} is not fitted; call workflow.fit(data) first")
 
@@ -242,7 +385,18 @@ class Invertible:
     """Mixin for operators whose output columns can be turned back."""
 
     def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        """The inputs behind some of the output columns, under the outputs' names; lists come as their elements."""
+        """The inputs behind some of the output columns, under the outputs' names; lists come as their elements.
+
+        Args:
+            frame: output columns.
+            columns: those that the operator works on.
+
+        Returns:
+            The input values, under the outputs' names.
+
+        Raises:
+            TypeError: a subclass does not define it.
+        """
         raise TypeError(f"{type(self).__name__} does not define inverse")
 
 

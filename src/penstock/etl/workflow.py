@@ -70,7 +70,15 @@ class Workflow:
     # Fitting.
 
     def fit(self, data: DataLike, *, show_progress: bool | None = None) -> Workflow:
-        """Learn from `data` (a Dataset, or anything a Dataset takes), forgetting what was learned before."""
+        """Learn from `data` (a Dataset, or anything a Dataset takes), forgetting what was learned before.
+
+        Args:
+            data: rows to learn from.
+            show_progress: draw a bar; None draws it on a terminal.
+
+        Returns:
+            The workflow itself.
+        """
         with self._unchanged_on_failure():
             self.clear_stats()
             return self._fit(data, False, show_progress)
@@ -80,6 +88,13 @@ class Workflow:
 
         An operator that follows another fitted one (`FillMedian() >> Normalize()`) keeps what it learned of earlier
         data as that was transformed at the time.
+
+        Args:
+            data: more rows.
+            show_progress: draw a bar; None draws it on a terminal.
+
+        Returns:
+            The workflow itself; it is as it was when this fails.
         """
         if self._plan is None:
             return self.fit(data, show_progress=show_progress)
@@ -120,7 +135,14 @@ class Workflow:
         return self
 
     def fit_schema(self, schema: Schema) -> Workflow:
-        """Bind the graph to an input schema without reading data: enough for graphs that learn nothing."""
+        """Bind the graph to an input schema without reading data: enough for graphs that learn nothing.
+
+        Args:
+            schema: of the raw rows.
+
+        Returns:
+            The workflow itself.
+        """
         self._plan, self._row_plan, self._bulk_plan = Plan(self.output, schema), None, None
         return self
 
@@ -138,11 +160,30 @@ class Workflow:
     # Transforming.
 
     def transform(self, data: DataLike) -> Any:
-        """Transform a Dataset (lazily), or a frame: polars, pandas or Arrow in, the same kind out."""
+        """Transform a Dataset (lazily), or a frame: polars, pandas or Arrow in, the same kind out.
+
+        Args:
+            data: raw rows.
+
+        Returns:
+            A Dataset for a Dataset, else a frame of the kind that was given.
+
+        Raises:
+            NotFittedError: the workflow has not learned yet.
+            ColumnNotFoundError: a raw column is missing.
+        """
         return self._transformed(data, training=False)
 
     def fit_transform(self, data: DataLike, *, show_progress: bool | None = None) -> Any:
-        """Fit, then transform the same rows; target encodings of these rows are out of fold."""
+        """Fit, then transform the same rows; target encodings of these rows are out of fold.
+
+        Args:
+            data: raw rows.
+            show_progress: draw a bar; None draws it on a terminal.
+
+        Returns:
+            A Dataset for a Dataset, else a frame of the kind that was given.
+        """
         self.fit(data, show_progress=show_progress)
         return self._transformed(data, training=True)
 
@@ -162,7 +203,17 @@ class Workflow:
         return like(done, data)
 
     def transform_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """One row, as a dict, at the lowest latency: what an online service calls."""
+        """One row, as a dict, at the lowest latency: what an online service calls.
+
+        Args:
+            row: values by raw column; a column that is left out is missing.
+
+        Returns:
+            Values by output column.
+
+        Raises:
+            NotFittedError: the workflow has not learned yet.
+        """
         if self._row_plan is None:
             self._row_plan = RowPlan(self._fitted_plan())
         return self._row_plan(row)
@@ -172,6 +223,12 @@ class Workflow:
 
         What a service calls with the rows that came together. From four rows on it takes less time than
         `transform_row` on each, up to some thousands less than `transform` on a frame.
+
+        Args:
+            rows: values by raw column, one dict a row.
+
+        Returns:
+            The output columns.
 
         >>> frame = pl.DataFrame({"price": [1.0, None, 3.0]})
         >>> from penstock import ops
@@ -191,6 +248,16 @@ class Workflow:
         Each column goes back the way it came, through `Rename` too, until an operator that made something else of
         it. Operators that lose information (FillMissing, Clip) are passed over. `columns` limits it to some columns;
         columns that are no outputs stay as they are.
+
+        Args:
+            frame: output columns, and any others.
+            columns: which to turn back; all by default.
+
+        Returns:
+            A frame of the kind that was given.
+
+        Raises:
+            ParameterError: a column is not in the frame, or no output of the workflow.
         """
         plan = self._fitted_plan()
         original = frame
@@ -233,7 +300,18 @@ class Workflow:
     # Smaller workflows.
 
     def remove_inputs(self, names: Sequence[str]) -> Workflow:
-        """A workflow without some raw columns and all that depends on them: drop the label to serve."""
+        """A workflow without some raw columns and all that depends on them: drop the label to serve.
+
+        Args:
+            names: raw columns.
+
+        Returns:
+            A new workflow that shares what was learned.
+
+        Raises:
+            ParameterError: a name is no input.
+            GraphError: nothing is left.
+        """
         gone = set(names)
 
         def change(node: Node, parents: list[Node], dependencies: list[Node]) -> Node | None:
@@ -253,7 +331,17 @@ class Workflow:
         return self._derived(output, schema.without(gone))
 
     def get_subworkflow(self, name: str) -> Workflow:
-        """The workflow that ends at a named node."""
+        """The workflow that ends at a named node.
+
+        Args:
+            name: given by `node.named(name)`.
+
+        Returns:
+            A new workflow that shares what was learned.
+
+        Raises:
+            ParameterError: no node has that name.
+        """
         named = {n.name: n for n in ancestors([self.output]) if n.name}
         if name not in named:
             raise ParameterError(f"no node is named {name!r}{suggest(name, named, 'names')}")
@@ -271,12 +359,28 @@ class Workflow:
         """The unfitted graph as plain data, with the recipe's `input` section where it came from one.
 
         Tables that operators hold in memory are refused, unless there is a dict to put them in.
+
+        Args:
+            attached: takes the tables that operators hold in memory, by file name.
+
+        Returns:
+            Plain data for JSON and YAML.
+
+        Raises:
+            ParameterError: an argument is no plain data.
         """
         found = recipe.to_recipe(self.output, attached)
         return found if self.input is None else {"recipe": found["recipe"], "input": dict(self.input), **found}
 
     def to_yaml(self, path: str | Path | None = None) -> str:
-        """The recipe as YAML, also written to `path`."""
+        """The recipe as YAML, also written to `path`.
+
+        Args:
+            path: a file to write as well.
+
+        Returns:
+            The text.
+        """
         text = write_yaml(self.to_recipe())
         if path is not None:
             with replacing(path) as partial:
@@ -285,14 +389,35 @@ class Workflow:
 
     @classmethod
     def from_recipe(cls, data: Mapping[str, Any] | str | Path, *, engine: EngineLike = None) -> Workflow:
-        """An unfitted workflow from plain data or a YAML file."""
+        """An unfitted workflow from plain data or a YAML file.
+
+        Args:
+            data: a recipe, or the path of a YAML file.
+            engine: where passes over the data run.
+
+        Returns:
+            The workflow, not fitted.
+
+        Raises:
+            ParameterError: the recipe names what there is not.
+        """
         loaded = recipe.read_recipe(data) if isinstance(data, (str, Path)) else data
         workflow = cls(recipe.from_recipe(loaded), engine=engine)
         workflow.input = loaded.get("input")
         return workflow
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write the graph, schemas and what was learned as JSON and parquet, with checksums."""
+        """Write the graph, schemas and what was learned as JSON and parquet, with checksums.
+
+        Args:
+            path: a folder.
+            overwrite: replace what is there.
+
+        Raises:
+            NotFittedError: the workflow has not learned yet.
+            OutputExistsError: the folder is there and overwrite was not asked for.
+            ParameterError: something cannot be saved, a lambda for instance.
+        """
         plan = self._fitted_plan()
         tables: dict[str, pl.DataFrame] = {}
         with saving():

@@ -121,7 +121,14 @@ class BaseLoader:
     # Size and order.
 
     def plan(self, epoch: int | None = None) -> EpochPlan:
-        """The order of an epoch (the present one by default)."""
+        """The order of an epoch (the present one by default).
+
+        Args:
+            epoch: its number.
+
+        Returns:
+            The plan of this rank.
+        """
         epoch = self.epoch if epoch is None else epoch
         if epoch not in self._plans:
             self.seed = self._epoch_seed(epoch)
@@ -163,7 +170,11 @@ class BaseLoader:
         return self.plan().num_rows
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch the next iteration delivers, from its start."""
+        """Which epoch the next iteration delivers, from its start.
+
+        Args:
+            epoch: its number, from 0.
+        """
         self.epoch, self._batch, self._resume = epoch, 0, 0
 
     # Iteration.
@@ -211,7 +222,14 @@ class BaseLoader:
         return batch
 
     def epochs(self, count: int) -> Iterator[Any]:
-        """The batches of `count` epochs in a row."""
+        """The batches of `count` epochs in a row.
+
+        Args:
+            count: how many.
+
+        Returns:
+            Batches.
+        """
         for _ in range(count):
             yield from self
 
@@ -228,7 +246,14 @@ class BaseLoader:
             self.epoch, self._batch, self._resume, self.num_rows_processed = before
 
     def map(self, function: Callable[[Any], Any]) -> Any:
-        """A loader of the same batches with `function` run on each."""
+        """A loader of the same batches with `function` run on each.
+
+        Args:
+            function: takes and gives a batch.
+
+        Returns:
+            The loader.
+        """
         mapped = copy.copy(self)
         mapped._maps = (*self._maps, function)
         return mapped
@@ -236,11 +261,22 @@ class BaseLoader:
     # Resumption.
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands: after this many batches of this epoch, in this order."""
+        """Where the loader stands: after this many batches of this epoch, in this order.
+
+        Returns:
+            Plain data.
+        """
         return {"version": STATE_VERSION, "epoch": self.epoch, "batch": self._batch, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with exactly the batch that would have come next."""
+        """Go on with exactly the batch that would have come next.
+
+        Args:
+            state: what `state_dict` gave.
+
+        Raises:
+            ParameterError: it is of another loader; the message says what differs.
+        """
         if state.get("version") != STATE_VERSION:
             raise ParameterError(f"this is not the state of a loader (version {state.get('version')!r})")
         for name, value in self._identity().items():
@@ -258,7 +294,11 @@ class BaseLoader:
     # What runs behind.
 
     def stats(self) -> Stats:
-        """Where the time went since the loader was made; `print(loader.stats())` ends with a verdict."""
+        """Where the time went since the loader was made; `print(loader.stats())` ends with a verdict.
+
+        Returns:
+            Counters, which go on.
+        """
         return self._running().source.stats
 
     def _running(self) -> Runtime:

@@ -112,7 +112,14 @@ class EpochPlan:
         return cls(batch_size, num_batches, stop - start, chunks, seed, epoch, rank, world, shuffle)
 
     def bounds(self, batch: int) -> tuple[int, int]:
-        """Where batch number `batch` begins and ends in the rank's epoch."""
+        """Where batch number `batch` begins and ends in the rank's epoch.
+
+        Args:
+            batch: its number.
+
+        Returns:
+            The first row and the one behind the last.
+        """
         start = batch * self.batch_size
         if batch < self.num_batches - 1:
             return start, start + self.batch_size - (self._borrows and batch == self.num_batches - 2)
@@ -124,7 +131,14 @@ class EpochPlan:
         return int(self.num_batches > 1 and self.num_rows == (self.num_batches - 1) * self.batch_size)
 
     def chunk_of(self, row: int) -> int:
-        """The chunk that holds this row of the epoch."""
+        """The chunk that holds this row of the epoch.
+
+        Args:
+            row: its number in the rank's epoch.
+
+        Returns:
+            The number of the chunk.
+        """
         return max(0, bisect_right(self._firsts, row) - 1)
 
     @cached_property
@@ -132,24 +146,52 @@ class EpochPlan:
         return [c.first for c in self.chunks]
 
     def slab_rows(self, chunk: Chunk) -> tuple[int, int]:
-        """`[start, stop)` of the epoch's rows that are in batches made of this chunk alone."""
+        """`[start, stop)` of the epoch's rows that are in batches made of this chunk alone.
+
+        Args:
+            chunk: one of `chunks`.
+
+        Returns:
+            The first row and the one behind the last.
+        """
         start = -(-chunk.first // self.batch_size) * self.batch_size
         stop = chunk.end // self.batch_size * self.batch_size if chunk.end < self.num_rows else self.num_rows
         return min(start, stop), stop
 
     def bridge_rows(self, chunk: Chunk) -> tuple[int, int] | None:
-        """`[start, stop)` of the batch that the chunk before began and this one completes; None if there is none."""
+        """`[start, stop)` of the batch that the chunk before began and this one completes; None if there is none.
+
+        Args:
+            chunk: one of `chunks`.
+
+        Returns:
+            The first row and the one behind the last, or None.
+        """
         start = chunk.first // self.batch_size * self.batch_size
         if start == chunk.first:
             return None
         return start, min(start + self.batch_size, self.num_rows)
 
     def row_seed(self, chunk: Chunk) -> int:
-        """The seed of the row permutation of one chunk; no two chunks of any rank share it."""
+        """The seed of the row permutation of one chunk; no two chunks of any rank share it.
+
+        Args:
+            chunk: one of `chunks`.
+
+        Returns:
+            64 bits.
+        """
         return mix_seed(self.seed, self.epoch, self.rank * 0x1_0000_0000 + chunk.index, self.world)
 
     def row_order(self, chunk: Chunk) -> np.ndarray | None:
-        """The order of the rows inside a chunk (uint32), or None where they stay as they are."""
+        """The order of the rows inside a chunk (uint32), or None where they stay as they are.
+
+        Args:
+            chunk: one of `chunks`.
+
+        Returns:
+            Row numbers, or None.
+        """
         return permutation(chunk.num_rows, self.row_seed(chunk)) if self.shuffle else None
 
 

@@ -22,6 +22,9 @@ class WeightedSampling:
     Chunks keep their number of rows, so an epoch keeps its length; rows of weight 0 never come. The column need not be
     among those that are delivered. Like every order, the draw depends on the seed, epoch, rank and world only.
 
+    Args:
+        column: of weights, numbers from 0.
+
     >>> order = WeightedSampling("weight").draw(np.array([0.0, 1.0, 0.0]), seed=1)
     >>> order.tolist()
     [1, 1, 1]
@@ -33,7 +36,18 @@ class WeightedSampling:
         check("WeightedSampling.column", self.column, STR)
 
     def draw(self, weights: np.ndarray, seed: int) -> np.ndarray:
-        """As many row numbers as there are weights."""
+        """As many row numbers as there are weights.
+
+        Args:
+            weights: of the rows of a chunk.
+            seed: of the draw.
+
+        Returns:
+            Row numbers of uint32.
+
+        Raises:
+            DataError: there is no weight to draw by.
+        """
         total = np.cumsum(weights, dtype=np.float64)
         if not len(total) or not np.isfinite(total[-1]) or total[-1] <= 0 or weights.min() < 0:
             raise DataError(
@@ -53,6 +67,13 @@ class NegativeSampling:
     `range(low, cardinality)` when a cardinality is given. Batches are `(features, labels)`, of NumPy, torch,
     TensorFlow or JAX; lists are repeated with their rows. A drawn item can be the row's own by chance: that is not
     excluded.
+
+    Args:
+        items: columns that are drawn anew together.
+        num_negatives: rows more for each row.
+        seed: of the draws.
+        cardinality: draw ids below it instead of those of the batch.
+        low: the first id, then.
 
     >>> sample = NegativeSampling(["item"], num_negatives=1, seed=3)
     >>> features, labels = sample(({"user": np.array([1, 2]), "item": np.array([10, 20])}, np.array([1.0, 1.0])))

@@ -27,6 +27,11 @@ class Pad:
 
     Without `max_len` a batch is as wide as its longest list.
 
+    Args:
+        max_len: items kept of a list.
+        side: where it is filled up, `"right"` or `"left"`.
+        value: what with.
+
     >>> Pad(3, side="left").side
     'left'
     """

@@ -78,6 +78,12 @@ class LogLoss:
 def logit(probabilities: np.ndarray) -> np.ndarray:
     """Log odds in float64, finite at 0 and 1: there they are those of the nearest number that is neither.
 
+    Args:
+        probabilities: floats from 0 to 1.
+
+    Returns:
+        As many floats.
+
     >>> logit(np.array([0.5, 1.0], np.float32)).round(6)
     array([ 0.      , 16.635532])
     """

@@ -64,6 +64,13 @@ class Meter:
     def add(self, loss: Tensor, scores: Any, labels: Any, rows: int, weights: Tensor | None = None) -> None:
         """Count a batch: its mean loss, its scores and its labels, tensors or dicts of them by output.
 
+        Args:
+            loss: the mean of the batch.
+            scores: logits, one a row.
+            labels: one a row.
+            rows: how many.
+            weights: of the rows; all 1 by default.
+
         Raises:
             ParameterError: a graph is being captured, and such a batch was not seen before.
         """
@@ -89,7 +96,11 @@ class Meter:
             self._buffers[name].write(found, truth, weights)
 
     def reserve(self, rows: int) -> None:
-        """Make room for a batch that a replayed graph is about to add."""
+        """Make room for a batch that a replayed graph is about to add.
+
+        Args:
+            rows: of that batch.
+        """
         if self._reserved + rows > self._capacity:
             self._drain()
         self._reserved += rows

@@ -39,19 +39,45 @@ class Metric(Protocol):
     def update(
         self, scores: Values, labels: Values, weights: Values | None = None, groups: Values | None = None
     ) -> None:
-        """Count a batch: arrays, or tensors on any device, of one value a row."""
+        """Count a batch: arrays, or tensors on any device, of one value a row.
+
+        Args:
+            scores: what the model said, one a row.
+            labels: what came true.
+            weights: of the rows; all 1 by default.
+            groups: which user or query each row belongs to.
+
+        Raises:
+            DataError: the parts have different lengths, or values that the metric does not know.
+        """
 
     def merge(self, other: Self) -> None:
-        """Add what another one has counted."""
+        """Add what another one has counted.
+
+        Args:
+            other: one of the same kind and settings.
+        """
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that was counted, as arrays."""
+        """All that was counted, as arrays.
+
+        Returns:
+            Arrays by name.
+        """
 
     def load_state(self, state: State) -> None:
-        """Hold what `state` gave, in the place of what was counted."""
+        """Hold what `state` gave, in the place of what was counted.
+
+        Args:
+            state: arrays by name.
+        """
 
     def compute(self) -> float:
-        """The figure so far; NaN where there is none."""
+        """The figure so far; NaN where there is none.
+
+        Returns:
+            One number.
+        """
 
     def reset(self) -> None:
         """Begin anew."""

@@ -24,6 +24,12 @@ METRICS: dict[str, type[Metric]] = {
 def create_metric(metric: str | Callable[[], Metric]) -> Metric:
     """A new metric: of a name in `METRICS`, or from whatever makes one.
 
+    Args:
+        metric: a name, or something that makes a metric when called.
+
+    Returns:
+        The metric, empty.
+
     >>> create_metric("auc").name, create_metric(lambda: NDCG(k=10)).name
     ('auc', 'ndcg@10')
 

@@ -25,6 +25,14 @@ class Model(nn.Module):
     `dense` is `(B, n)`, the continuous columns in the schema's order. `embeddings` is `{name: (B, dim)}` or one
     `(B, columns, dim)` tensor in the schema's order of categorical columns; it does not matter where they come from. A
     sequence `(B, length, dim)`, as raw slots of a store give it, is summed over its length (padding is zeros).
+
+    Args:
+        schema: whose categorical and continuous columns the model reads.
+        embedding_dim: the width of embeddings.
+        arguments: of the constructor, as `locals()` has them; what `config` gives back.
+
+    Raises:
+        SchemaError: the schema has no such columns.
     """
 
     constraints: Mapping[str, Constraint] = {}
@@ -45,12 +53,27 @@ class Model(nn.Module):
             )
 
     def config(self) -> dict[str, Any]:
-        """Plain data from which `penstock.nn.from_config` builds the same model, without its weights."""
+        """Plain data from which `penstock.nn.from_config` builds the same model, without its weights.
+
+        Returns:
+            The class, the schema and the arguments.
+        """
         arguments = {k: list(v) if isinstance(v, tuple) else v for k, v in self._arguments.items()}
         return {"class": type(self).__name__, "schema": self.schema.to_dict(), "arguments": arguments}
 
     def stacked(self, embeddings: Embeddings) -> Tensor:
-        """The embeddings as `(B, columns, dim)`, checked."""
+        """The embeddings as `(B, columns, dim)`, checked.
+
+        Args:
+            embeddings: by name, or stacked.
+
+        Returns:
+            The tensor.
+
+        Raises:
+            ColumnNotFoundError: a column has none.
+            DataError: they have another shape.
+        """
         if isinstance(embeddings, Tensor):
             found = embeddings
         else:
@@ -73,7 +96,18 @@ class Model(nn.Module):
         return found
 
     def joined(self, dense: Tensor, embeddings: Embeddings) -> tuple[Tensor, Tensor | None]:
-        """`dense` checked, and the embeddings stacked (None where the schema has no categorical column)."""
+        """`dense` checked, and the embeddings stacked (None where the schema has no categorical column).
+
+        Args:
+            dense: the continuous columns.
+            embeddings: by name, or stacked.
+
+        Returns:
+            Both.
+
+        Raises:
+            DataError: one has another shape.
+        """
         if dense.dim() != 2 or dense.shape[1] != len(self.continuous):
             raise DataError(f"dense must be (B, {len(self.continuous)}), got {tuple(dense.shape)}")
         return dense, self.stacked(embeddings) if self.categorical else None
