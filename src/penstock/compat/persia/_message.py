@@ -137,8 +137,8 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Message:
             meta=None if description["meta"] is None else reader.array(description["meta"], DTYPES).tobytes(),
             requires_grad=bool(description["requires_grad"]),
         )
-    except (KeyError, TypeError, ValueError, struct.error) as error:
-        raise DataError(f"the message is not a batch: {error}") from error
+    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, SyntaxError, struct.error) as error:
+        raise DataError(f"the message is not a batch: {error}") from error  # SyntaxError: what NumPy makes of a dtype
     message.check()
     return message
 

@@ -4,15 +4,20 @@ A frame is its kind, its length and its content. A data loader introduces itself
 or REFUSED). Every BATCH is acknowledged (TAKEN) when it lies in the trainer's bounded queue, and only a few may be
 under way, so a slow trainer slows its data loaders. A data loader ends with END, or FAILED and a reason; a trainer that
 wants no more says DONE, or FAILED and a reason. Whoever vanishes without a word is named in the other's error.
+
+Nothing is believed of who has not shown the job's token: only a short HELLO is read, within a bounded time, from a
+bounded number of connections. Memory is taken as bytes arrive and not as a frame announces them.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import socket
 import struct
 import threading
 import time
+from collections.abc import Container
 from contextlib import suppress
 from typing import Any
 
@@ -27,11 +32,16 @@ PROTOCOL = 1
 HELLO, WELCOME, REFUSED, BATCH, TAKEN, END, FAILED, DONE = b"HWRBTEFD"
 _FRAME = struct.Struct("<4sBQ")
 _MARK = b"PSTR"
-_LARGEST = 1 << 32  # bytes of one batch: a length beyond this is not a length
+_WORDS = 1 << 16  # bytes of an introduction, and of a reason
+_LARGEST = dict.fromkeys((HELLO, WELCOME, REFUSED, FAILED, DONE), _WORDS) | {BATCH: 1 << 32, TAKEN: 0, END: 0}
+_AT_ONCE = 1 << 24  # bytes for which memory is taken before they have arrived
+_MOST_LOADERS = 1 << 16
+_MOST_STRANGERS = 64  # connections that have not shown the token
 _UNDER_WAY = 2  # batches sent and not yet taken
 _HANDSHAKE = 30.0  # seconds for the first words
 _SAY = 10.0  # seconds between words on waiting
 _LINGER = 1.0  # seconds for the last ones
+_BREATH = 0.05  # seconds before a connection is taken again where one could not be
 
 Address = tuple[str, int]
 
@@ -49,25 +59,51 @@ def parse_address(text: str, setting: str) -> Address:
 
 
 def write_frame(connection: socket.socket, kind: int, content: bytes = b"") -> None:
-    """Send one frame."""
+    """Send one frame; a reason that is too long is cut."""
+    if len(content) > _LARGEST[kind]:
+        if kind == BATCH:
+            raise DataError(f"a batch of {len(content):,} bytes is larger than {_LARGEST[kind]:,}; send fewer samples")
+        content = content[: _LARGEST[kind]]
     connection.sendall(_FRAME.pack(_MARK, kind, len(content)))
     if content:
         connection.sendall(content)
 
 
-def read_frame(connection: socket.socket) -> tuple[int, bytearray]:
-    """The next frame; `ConnectionError` where the other end is gone."""
-    mark, kind, length = _FRAME.unpack(_read(connection, _FRAME.size))
-    if mark != _MARK or length > _LARGEST:
+def read_frame(
+    connection: socket.socket, kinds: Container[int] = _LARGEST, until: float | None = None
+) -> tuple[int, bytearray]:
+    """The next frame.
+
+    Args:
+        connection: to read from.
+        kinds: that may come.
+        until: when it must be there, in `time.monotonic()`; None waits for it.
+
+    Returns:
+        Its kind and its content.
+
+    Raises:
+        DataError: what comes is no such frame.
+        ConnectionError: the other end is gone.
+        TimeoutError: it did not come in time.
+    """
+    mark, kind, length = _FRAME.unpack(_read(connection, _FRAME.size, until))
+    if mark != _MARK or kind not in _LARGEST or kind not in kinds or length > _LARGEST[kind]:
         raise DataError("what came over the connection is not from a data loader or trainer of Penstock")
-    return kind, _read(connection, length)
+    return kind, _read(connection, length, until)
 
 
-def _read(connection: socket.socket, size: int) -> bytearray:
-    content = bytearray(size)
-    view, at = memoryview(content), 0
+def _read(connection: socket.socket, size: int, until: float | None = None) -> bytearray:
+    content, at = bytearray(min(size, _AT_ONCE)), 0
     while at < size:
-        count = connection.recv_into(view[at:])
+        if at == len(content):
+            content.extend(bytes(min(at, size - at)))  # twice as much, since that much has come
+        if until is not None:
+            if (remaining := until - time.monotonic()) <= 0:
+                raise TimeoutError("timed out")
+            connection.settimeout(remaining)
+        with memoryview(content) as view:
+            count = connection.recv_into(view[at:])
         if count == 0:
             raise ConnectionError("the connection was closed")
         at += count
@@ -85,6 +121,7 @@ class Server:
         self._stream, self._rank, self._token = stream, rank, token
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
+        self._strangers: dict[socket.socket, None] = {}  # oldest first
         self._closing = False
         try:
             self._socket = socket.create_server(address)
@@ -100,42 +137,61 @@ class Server:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
-                return
+                if self._closing or self._socket.fileno() < 0:
+                    return
+                time.sleep(_BREATH)  # no file is free, or who came is gone: the next one may have better luck
+                continue
+            self._make_room_for_strangers()
+            self._strangers[connection] = None
             start_thread("receive", self._serve, connection)
+
+    def _make_room_for_strangers(self) -> None:
+        """Let go of whoever has been silent longest, so that nobody can keep data loaders out by being silent."""
+        while len(self._strangers) >= _MOST_STRANGERS:
+            with suppress(OSError, KeyError, StopIteration, RuntimeError):
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads it
 
     def _serve(self, connection: socket.socket) -> None:
         number = None
         with connection:
             try:
-                connection.settimeout(_HANDSHAKE)
                 number = self._welcome(connection)
                 connection.settimeout(None)
                 self._receive(connection, number)
-            except (OSError, DataError, StreamError) as error:
+            except Exception as error:  # whatever came over the connection, the trainer goes on
                 if number is not None:
                     lost = f"it ended without finishing ({error}); its own output says why"
                     self._stream.end(number, lost if isinstance(error, OSError) else str(error))
                 with suppress(OSError):
-                    self._answer(connection, REFUSED, str(error).encode())
+                    self._answer(connection, REFUSED, str(error).encode(errors="replace"))
             finally:
+                self._strangers.pop(connection, None)
                 self._connections.pop(connection, None)
 
     def _welcome(self, connection: socket.socket) -> int:
-        kind, content = read_frame(connection)
-        hello = _decoded(content) if kind == HELLO else {}
-        if hello.get("protocol") != PROTOCOL:
-            raise DataError(f"this trainer speaks protocol {PROTOCOL}, the data loader {hello.get('protocol')}")
-        if hello.get("token", "") != self._token:
+        _, content = read_frame(connection, (HELLO,), time.monotonic() + _HANDSHAKE)
+        connection.settimeout(_HANDSHAKE)
+        hello = _decoded(content)
+        token = hello.get("token")
+        given = token.encode(errors="replace") if isinstance(token, str) else b""
+        if not hmac.compare_digest(given, self._token.encode()):
             raise DataError("this trainer belongs to another job (its token differs)")
-        number = int(hello["replica_index"])
-        self._stream.open(number, f"data loader {number} (pid {hello['pid']})", int(hello["replica_size"]))
+        if hello.get("protocol") != PROTOCOL:
+            raise DataError(f"this trainer speaks protocol {PROTOCOL}, the data loader {hello.get('protocol')!r:.20}")
+        self._strangers.pop(connection, None)
+        number, loaders = (hello.get(name) for name in ("replica_index", "replica_size"))
+        if type(number) is not int or type(loaders) is not int or not 0 <= number < loaders <= _MOST_LOADERS:
+            raise DataError("the data loader does not say which of how many it is (replica_index, replica_size)")
+        self._stream.open(number, f"data loader {number} (pid {hello.get('pid')!r:.20})", loaders)
         self._connections[connection] = threading.current_thread()
         self._answer(connection, WELCOME, _introduction(rank=self._rank))
         return number
 
     def _receive(self, connection: socket.socket, number: int) -> None:
         while True:
-            kind, content = read_frame(connection)
+            kind, content = read_frame(connection, (BATCH, END, FAILED))
             if kind == BATCH:
                 if self._stream.put(
                     number, from_bytes(content)
@@ -144,10 +200,8 @@ class Server:
             elif kind == END:
                 self._stream.end(number)
                 return self._answer(connection, TAKEN)
-            elif kind == FAILED:
-                return self._stream.end(number, content.decode(errors="replace"))
             else:
-                raise DataError(f"an unexpected frame of kind {kind}")
+                return self._stream.end(number, content.decode(errors="replace"))
 
     def _answer(self, connection: socket.socket, kind: int, content: bytes = b"") -> None:
         with self._lock:
@@ -161,7 +215,7 @@ class Server:
             connections = dict(self._connections)
             for connection in connections:
                 with suppress(OSError):
-                    write_frame(connection, FAILED if failure else DONE, (failure or "").encode())
+                    write_frame(connection, FAILED if failure else DONE, (failure or "").encode(errors="replace"))
                     connection.shutdown(socket.SHUT_WR)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
@@ -183,8 +237,9 @@ class Client:
         self._socket.settimeout(_HANDSHAKE)
         try:
             write_frame(self._socket, HELLO, hello)
-            kind, content = read_frame(self._socket)
-        except OSError as error:
+            kind, content = read_frame(self._socket, (WELCOME, REFUSED, FAILED, DONE), time.monotonic() + _HANDSHAKE)
+        except (OSError, DataError) as error:
+            self._socket.close()
             raise StreamError(f"{self.name} did not answer: {error}") from error
         if kind != WELCOME:
             raise StreamError(f"{self.name} refused this data loader: {content.decode(errors='replace')}")
@@ -221,7 +276,7 @@ class Client:
 
     def _part(self, failure: str) -> None:
         """Say what went wrong, and read on for a moment: closing on what was not read would take the words back."""
-        write_frame(self._socket, FAILED, failure.encode())
+        write_frame(self._socket, FAILED, failure.encode(errors="replace"))
         self._socket.shutdown(socket.SHUT_WR)
         self._socket.settimeout(_LINGER)
         while self._socket.recv(1 << 16):
@@ -229,7 +284,7 @@ class Client:
 
     def _hear(self) -> bool:
         """Read one answer; False when the trainer wants no more."""
-        kind, content = read_frame(self._socket)
+        kind, content = read_frame(self._socket, (TAKEN, DONE, FAILED, REFUSED))
         if kind == TAKEN:
             self._under_way -= 1
             return True
@@ -268,6 +323,6 @@ def _connect(address: Address, name: str, timeout: float) -> socket.socket:
 def _decoded(content: bytearray) -> dict[str, Any]:
     try:
         found = json.loads(bytes(content))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"an introduction that cannot be read: {error}") from error
     return found if isinstance(found, dict) else {}
