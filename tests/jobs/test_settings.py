@@ -160,3 +160,64 @@ def test_a_model_of_ones_own_is_named_by_its_module(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(MODELS, "_registered", {})
     with pytest.raises(PenstockError, match="unknown model 'Tower'"):  # a description never imports anything
         from_config(model.config())
+
+
+OWN_METRIC = """
+from penstock.metrics import LogLoss
+
+
+class Doubled(LogLoss):
+    name = "doubled"
+
+    def compute(self):
+        return 2 * super().compute()
+
+
+class NoMetric:
+    pass
+"""
+
+
+def test_metrics_are_named_by_the_registry_or_by_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.jobs.building import metric_classes
+    from penstock.metrics import AUC
+
+    (tmp_path / "own_metrics_of_a_test.py").write_text(OWN_METRIC)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def found(*names: str) -> Any:
+        return metric_classes(TrainSettings.resolve({"metrics": list(names)}))
+
+    assert metric_classes(TrainSettings()) is None
+    assert [metric.__name__ for metric in found("auc", "own_metrics_of_a_test:Doubled")] == [AUC.__name__, "Doubled"]
+    for name, said in (
+        ("acu", "metrics is 'acu'; did you mean 'auc'"),
+        ("gauc", "metrics: a Meter has no groups, which gauc needs"),
+        ("own_metrics_of_a_test:NoMetric", "has not all that penstock.metrics.Metric asks for"),
+        ("own_metrics_of_a_test:Missing", "cannot find .* which metrics refers to"),
+    ):
+        with pytest.raises(ParameterError, match=said):
+            found(name)
+    assert TrainSettings.resolve({"metrics": "auc"}).metrics == ["auc"]
+    with pytest.raises(ParameterError, match="metrics must be"):
+        TrainSettings.resolve({"metrics": 3})
+
+
+def test_options_of_metrics_on_the_command_line() -> None:
+    import typer
+    from typer.testing import CliRunner
+
+    from penstock.cli.setting_options import with_setting_options
+
+    app, given = typer.Typer(), []
+
+    @app.command()
+    @with_setting_options
+    def train(settings: dict[str, Any] | None = None) -> None:
+        given.append(settings)
+
+    for words in ([], ["--metric", "auc", "--metrics", "my.own:Metric"]):
+        assert CliRunner().invoke(app, words).exit_code == 0
+    assert given == [{}, {"metrics": ["auc", "my.own:Metric"]}]
+    refused = CliRunner().invoke(app, ["--metric", "acu"])
+    assert refused.exit_code == 2 and len(given) == 2

@@ -237,6 +237,15 @@ def test_bad_settings(made: Any, tmp_path: Path, settings: dict, error: type[Pen
     assert not (tmp_path / "run").exists()
 
 
+def test_metrics_that_were_asked_for(features: Path, tmp_path: Path) -> None:
+    settings = {**SETTINGS, "metrics": ["log_loss", "calibration"], "max_steps": 3}
+    ear = Ear()
+    found = TrainJob(features, tmp_path / "run", settings=settings, progress=False, listener=ear).run()
+    assert list(found.metrics) == ["log_loss", "calibration"] and found.auc is None and found.log_loss > 0
+    records = [event.record for event in ear.heard if isinstance(event, events.Recorded)]
+    assert {name for record in records for name in getattr(record, "metrics", ())} == {"log_loss", "calibration"}
+
+
 def test_bad_data(made: Any, features: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(DataError, match="raw rows need a recipe"):

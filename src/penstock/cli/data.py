@@ -8,23 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.app import Preset, Progress, Recipe, Trust, app, console, recipe_of
+from penstock.cli.choices import FileFormat, OnError
 
 
 class Kind(StrEnum):
     criteo = "criteo"
     multihot = "multihot"
     movielens = "movielens"
-
-
-class FileFormat(StrEnum):
-    tsv = "tsv"
-    parquet = "parquet"
-
-
-class OnError(StrEnum):
-    raise_ = "raise"
-    skip = "skip"
-    null = "null"
 
 
 class Shuffle(StrEnum):
@@ -54,12 +44,12 @@ def synth(
     """Make synthetic click logs that a model can learn, with a known best AUC."""
     from penstock.data import synthetic
 
-    if kind is not Kind.criteo and format is FileFormat.tsv:
+    if kind is not Kind.criteo and format is FileFormat.TSV:
         raise typer.BadParameter(f"{kind} has list columns, which TSV cannot hold; use parquet", param_hint="--format")
     common: dict[str, Any] = {"seed": seed, "num_files": files, "overwrite": overwrite, "progress": progress}
     if kind is Kind.criteo:
         made = synthetic.criteo(
-            output, rows, format=str(format or FileFormat.tsv), cardinalities=cardinality_cap, **common
+            output, rows, format=str(format or FileFormat.TSV), cardinalities=cardinality_cap, **common
         )
     elif kind is Kind.multihot:
         cap = 100_000 if cardinality_cap is None else min(cardinality_cap, 100_000)
@@ -82,7 +72,7 @@ def etl(
         str, typer.Option(help="Where it runs: local, local:N (threads), tcp://… (Dask), ray or ray://…")
     ] = "local",
     part_size: Annotated[str, typer.Option(help="Bytes that a partition aims at.")] = "64MB",
-    on_error: Annotated[OnError, typer.Option(help="What a malformed text line does.")] = OnError.raise_,
+    on_error: Annotated[OnError, typer.Option(help="What a malformed text line does.")] = OnError.RAISE,
     workflow: Annotated[
         str | None, typer.Option(help="Where the fitted workflow goes.", show_default="OUTPUT-workflow")
     ] = None,
@@ -130,7 +120,7 @@ def inspect(
     recipe: Recipe = None,
     preset: Preset = None,
     rows: Annotated[int, typer.Option(min=1, help="Look at no more than this many rows.")] = 1_000_000,
-    on_error: Annotated[OnError, typer.Option(help="What a malformed text line does.")] = OnError.raise_,
+    on_error: Annotated[OnError, typer.Option(help="What a malformed text line does.")] = OnError.RAISE,
     trust: Trust = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli.app import Json, Preset, Progress, Recipe, Trust, app, console, print_json, recipe_of
 from penstock.cli.attended import AttendedRun
-from penstock.cli.data import OnError
+from penstock.cli.choices import OnError
 from penstock.cli.setting_options import with_setting_options
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def evaluate(
     recipe: Recipe = None,
     preset: Preset = None,
     features: Features = None,
-    on_error: Bad = OnError.raise_,
+    on_error: Bad = OnError.RAISE,
     device: Device = None,
     trust: Trust = None,
     json: Json = False,
@@ -153,7 +153,7 @@ def predict(
     recipe: Recipe = None,
     preset: Preset = None,
     features: Features = None,
-    on_error: Bad = OnError.raise_,
+    on_error: Bad = OnError.RAISE,
     device: Device = None,
     trust: Trust = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE.")] = False,

@@ -27,7 +27,7 @@ def with_setting_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def called(**given: Any) -> None:
         values = {name: given.pop(name) for name in options}
-        settings = {name: _plain(value) for name, value in values.items() if value is not None}
+        settings = {name: _plain(value) for name, value in values.items() if value is not None and value != []}
         command(**given, settings=settings)
 
     called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -50,12 +50,13 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     return inspect.Parameter(name, place, default=None, annotation=Annotated[kind | None, option])
 
 
-def _named(setting: Setting) -> Callable[[str | None], str | None]:
-    """Takes one of the choices, or a reference to something of one's own."""
+def _named(setting: Setting) -> Callable[[Any], Any]:
+    """Takes one of the choices (or several), or a reference to something of one's own."""
 
-    def checked(value: str | None) -> str | None:
-        if value is not None and value not in setting.choices and ":" not in value:
-            raise typer.BadParameter(f"{value!r} is none of {', '.join(setting.choices)}, nor package.module:Class")
+    def checked(value: str | list[str] | None) -> str | list[str] | None:
+        for name in [value] if isinstance(value, str) else value or ():
+            if name not in setting.choices and ":" not in name:
+                raise typer.BadParameter(f"{name!r} is none of {', '.join(setting.choices)}, nor package.module:Class")
         return value
 
     return checked

@@ -44,12 +44,13 @@ def reference_to(function: Callable[..., Any]) -> str:
     return reference
 
 
-def resolve_reference(reference: str, own_kind: type | None = None) -> Any:
+def resolve_reference(reference: str, own_kind: type | None = None, named_by: str = "the workflow") -> Any:
     """What a reference names.
 
     Args:
         reference: `"module:name"`.
         own_kind: the base of the classes of Penstock's own that a saved workflow may name here.
+        named_by: the setting or the file that names it, for the error.
 
     Returns:
         The function or class.
@@ -65,7 +66,7 @@ def resolve_reference(reference: str, own_kind: type | None = None) -> Any:
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ParameterError(f"cannot find {reference!r}, which the workflow refers to: {error}") from error
+        raise ParameterError(f"cannot find {reference!r}, which {named_by} refers to: {error}") from error
     check_found(reference, found, own_kind)
     return found
 

@@ -14,20 +14,16 @@ from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
 from penstock.etl import Workflow
 from penstock.etl.references import resolve_reference
+from penstock.jobs.dense_optimizers import DENSE_OPTIMIZERS
 from penstock.jobs.embeddings import check_embeddings
-from penstock.jobs.settings import DENSE_OPTIMIZERS, TrainSettings, rate
+from penstock.jobs.settings import TrainSettings, rate
+from penstock.metrics import Meter, Metric
+from penstock.metrics.registry import METRICS
 from penstock.nn import Model
 from penstock.nn.base import constructor_names
 from penstock.nn.registry import MODELS
 from penstock.serve.devices import named_device
 from penstock.serve.model import serving_workflow
-
-_GRAPH_ARGUMENTS: Mapping[str, Mapping[str, bool]] = {
-    "Adam": {"fused": True, "capturable": True},
-    "AdamW": {"fused": True, "capturable": True},
-    "SGD": {"fused": True},
-    "RMSprop": {"capturable": True},
-}
 
 
 def build_model(settings: TrainSettings, schema: Schema) -> Model:
@@ -60,12 +56,43 @@ def model_class(name: str) -> type[Model]:
     """
     if ":" not in name:
         return MODELS[name]
-    found = resolve_reference(name)
+    found = resolve_reference(name, named_by="model.name")
     if not (isinstance(found, type) and issubclass(found, Model)):
         raise ParameterError(f"model.name is {name!r}, which is not a subclass of penstock.nn.Model")
     if MODELS.get(found.__name__, found) is not found:
         raise ParameterError(f"model.name is {name!r}, and there is another model called {found.__name__}; rename it")
     return MODELS.register(found)
+
+
+def metric_classes(settings: TrainSettings) -> list[type[Metric]] | None:
+    """The metrics of a run: of `penstock.metrics.METRICS`, or classes of one's own as `package.module:Class`.
+
+    Returns:
+        The classes; None for those that `fit` has by itself.
+
+    Raises:
+        ParameterError: there is no such class, it is no metric, or it needs more than scores and labels.
+    """
+    if settings.metrics is None:
+        return None
+    found = [METRICS[name] if ":" not in name else _own_metric(name) for name in settings.metrics]
+    try:
+        Meter("cpu", found)
+    except ParameterError as error:
+        raise ParameterError(f"metrics: {error}") from error
+    return found
+
+
+def _own_metric(name: str) -> type[Metric]:
+    found: Any = resolve_reference(name, named_by="metrics")
+    try:
+        is_metric = isinstance(found, type) and isinstance(found(), Metric)
+    except TypeError as error:
+        raise ParameterError(f"metrics: {name} cannot be made without arguments: {error}") from error
+    if not is_metric:
+        raise ParameterError(f"metrics names {name!r}, which has not all that penstock.metrics.Metric asks for")
+    made: type[Metric] = found
+    return made
 
 
 def build_dense_optimizer(
@@ -99,7 +126,7 @@ def build_dense_optimizer(
 
 def _on_gpu(name: str, given: Mapping[str, Any]) -> dict[str, bool]:
     """What makes an optimizer part of a CUDA graph, and lets it skip a step by itself."""
-    own = dict(_GRAPH_ARGUMENTS.get(name, {}))
+    own = dict(DENSE_OPTIMIZERS[name])
     if given.get("foreach") or given.get("differentiable"):  # another way to step, which was asked for
         own.pop("fused", None)
     return own
@@ -117,6 +144,7 @@ def check(settings: TrainSettings, schema: Schema, workflow: Workflow | None, is
     with torch.device("meta"):
         model = build_model(settings, schema)
         build_dense_optimizer(settings, model)
+    metric_classes(settings)
     check_embeddings(settings, schema, is_fitted)
     if workflow is not None:
         serving_workflow(workflow, model)

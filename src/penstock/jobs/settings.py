@@ -7,27 +7,29 @@ every key filled in.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import GenericAlias
 from typing import Any
 
+from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ParameterError, PenstockError, suggest
-from penstock.core.params import NONE, Constraint, Instance, Int, OneOf, Real, Satisfies, check_all
+from penstock.core.params import NONE, STR, Constraint, Instance, Int, ListOf, OneOf, Real, Satisfies, check_all
 from penstock.core.yaml_files import read_yaml
 from penstock.embedding.optimizers import OPTIMIZERS
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.schedules import SCHEDULES
 from penstock.embedding.slots import POOLINGS, HashStack, Init
+from penstock.jobs.dense_optimizers import DENSE_OPTIMIZERS
+from penstock.metrics.registry import METRICS
 from penstock.nn.registry import MODELS
 
 ON_DEVICE = ("fused", "cached")  # of what `tables` may be, those that train in tables on the device
 TABLES = ("auto", "store", *ON_DEVICE)
-DENSE_OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")
 
 _SECTION = Instance(Mapping, "a mapping")
 _EVERY = NONE | Int(min=1)
-_ON_ERROR = ("raise", "skip", "null")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Setting:
 
     constraint: Constraint = _SECTION
     help: str = ""
-    kind: type = int
+    kind: type | GenericAlias = int
     default: str = ""
     choices: tuple[str, ...] = ()
     is_open: bool = False
@@ -66,7 +68,7 @@ def _setting(value: Any, constraint: Constraint = _SECTION, /, **about: Any) -> 
 _ANY = Satisfies(lambda _: True, "anything")  # checked by what is built from it
 _PLAIN: dict[str, dict[str, Constraint]] = {
     "loader": {"cache": OneOf((None, "memory", "disk")), "chunk_rows": _EVERY, "threads": _EVERY},
-    "etl": {"engine": _ANY, "part_size": _ANY, "on_error": OneOf((None, *_ON_ERROR))},
+    "etl": {"engine": _ANY, "part_size": _ANY, "on_error": OneOf((None, *ON_ERROR))},
     "store": {
         **dict.fromkeys(("storage", "num_threads", "init", "pooling", "admission", "eviction"), _ANY),
         "cache_rows": _EVERY,
@@ -84,7 +86,7 @@ _SHORTHAND_OPTIONS = {
     "learning_rate": Setting(help="Of the dense model.", kind=float, flags=("--lr",)),
     "embedding_learning_rate": Setting(help="Of the embeddings.", kind=float, flags=("--embedding-lr",)),
     "engine": Setting(help="Where the ETL runs: local, tcp://… (Dask), ray.", kind=str, default="local"),
-    "on_error": Setting(help="What a malformed text line does.", kind=str, default="raise", choices=_ON_ERROR),
+    "on_error": Setting(help="What a malformed text line does.", kind=str, default="raise", choices=ON_ERROR),
 }
 # What a file of settings may also say: where the rows are and how they become features.
 DATA_KEYS = ("data", "valid", "recipe", "preset", "workflow")
@@ -134,6 +136,10 @@ class TrainSettings:
         None, _EVERY, help="Steps between records.", default="50, fewer in a short run", is_changeable=True
     )
     max_steps: int | None = _setting(None, _EVERY, help="Stop after so many steps.", default="none", is_changeable=True)
+    metrics: Sequence[str] | None = _setting(
+        None, NONE | ListOf(STR), kind=list[str], default="auc, log_loss", choices=tuple(METRICS), is_open=True,
+        help="What is measured; may be repeated.", flags=("--metric",), is_changeable=True,
+    )  # fmt: skip
     autocast: str | None = _setting(
         None, OneOf((None, "bfloat16", "float16")), help="Of the model's arithmetic.", kind=str, default="float32",
         choices=("bfloat16", "float16"),
@@ -157,7 +163,10 @@ class TrainSettings:
         check_all(vars(self), {name: setting.constraint for name, setting in described().items()})
         if ":" not in str(self.model.get("name")):  # a class of one's own is found when it is built
             _one_of("model.name", self.model.get("name"), tuple(MODELS))
-        _one_of("dense_optimizer.name", self.dense_optimizer.get("name"), DENSE_OPTIMIZERS)
+        _one_of("dense_optimizer.name", self.dense_optimizer.get("name"), tuple(DENSE_OPTIMIZERS))
+        for name in self.metrics or ():
+            if ":" not in name:
+                _one_of("metrics", name, tuple(METRICS))
         for section, known in _PLAIN.items():
             given = getattr(self, section)
             _keys(given, known, section)
@@ -282,6 +291,8 @@ def rate(value: Any, where: str) -> Any:
 def _laid_over(key: str, below: Any, value: Any) -> Any:
     if key == "model" and isinstance(value, str):
         value = {"name": value}
+    if key == "metrics" and isinstance(value, str):
+        value = [value]
     if not isinstance(below, Mapping) or not isinstance(value, Mapping):
         return {} if isinstance(below, Mapping) and value is None else value
     if "name" in value and value["name"] != below.get("name") and key != "model":

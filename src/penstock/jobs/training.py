@@ -41,6 +41,7 @@ from penstock.loader.torch import Loader
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
 from penstock.train import Checkpointer, History, Record, TrainContext, TrainRecord, ValidRecord, evaluate, fit
+from penstock.train.evaluation import Metrics
 from penstock.train.executors.captured import CapturedExecutor
 
 STAGES = ("etl", "train", "save", "predict")
@@ -280,6 +281,7 @@ class TrainJob:
         on_gpu = updates_in_backward(store) and device.type == "cuda"
         optimizer, scheduler = building.build_dense_optimizer(settings, network, for_graph=on_gpu)
         autocast = getattr(torch, settings.autocast) if settings.autocast else None
+        metrics = building.metric_classes(settings)
         steps = settings.epochs * len(loader)
         steps = steps if settings.max_steps is None else min(steps, settings.max_steps)
         self._notify(TrainingBegan(network, loader, valid, store, steps))
@@ -298,13 +300,14 @@ class TrainJob:
             checkpoint_dir=saver,
             checkpoint_every=settings.checkpoint_every or max(1, len(loader)), max_steps=settings.max_steps,
             autocast=autocast, device=device, progress=self.progress, callbacks=[keep, *self.callbacks],
+            metrics=metrics,
             graph=False if on_gpu and settings.dense_optimizer.get("lr_decay") else None,  # it counts on the host
         )  # fmt: skip
         if self.stop is not None and self.stop() and history.stats["steps"] < steps:
             raise TrainingStopped(history.stats["steps"], steps, Path(self.output))
         evaluated = history.last("valid")
         if valid is not None and (evaluated is None or evaluated.step != history.stats["steps"]):
-            figures = _evaluated(network, store, valid, device, autocast)  # it ended in the middle of an epoch
+            figures = _evaluated(network, store, valid, device, autocast, metrics)  # it ended in the middle of an epoch
             last = ValidRecord.from_figures(history.stats["steps"], None, figures)
             history.records.append(last)
             self._notify(Recorded(last))
@@ -340,11 +343,13 @@ class TrainJob:
         self._notify(StageEnded(name, self._seconds[name]))
 
 
-def _evaluated(network: Any, store: Any, valid: Loader, device: torch.device, autocast: Any) -> dict[str, Any]:
+def _evaluated(
+    network: Any, store: Any, valid: Loader, device: torch.device, autocast: Any, metrics: Metrics | None
+) -> dict[str, Any]:
     if updates_in_backward(store):
-        return CapturedExecutor(network, store, None, device=device, autocast=autocast).evaluate(valid)
+        return CapturedExecutor(network, store, None, device=device, autocast=autocast, metrics=metrics).evaluate(valid)
     with TrainContext(network, store, None, device=device, autocast=autocast) as ctx:
-        return evaluate(ctx, valid)
+        return evaluate(ctx, valid, metrics)
 
 
 def _speed(records: Sequence[Record]) -> float | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ParameterError, suggest
 from penstock.core.params import Int, OneOf, check
 from penstock.kernels import cpu_text_fields as fields
@@ -32,7 +33,6 @@ INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32
 DTYPES = {name: name for name in (*INTEGERS, "float32", "float64")} | {"hex32": "uint32", "hex64": "uint64"}
 DTYPES["string"] = "V16"  # a string view
 KINDS = (*DTYPES, "skip")
-ON_ERROR = ("raise", "skip", "null")
 ERROR_TEXTS = {
     fields.TOO_FEW_FIELDS: "too few fields",
     fields.TOO_MANY_FIELDS: "too many fields",

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from penstock.metrics import Meter
+from penstock.metrics import Meter, Metric
 
 if TYPE_CHECKING:
     from penstock.train.context import TrainContext
 
-METRICS = ("auc", "log_loss")
+Metrics = Sequence[str | Callable[[], Metric]]
+METRICS = ("auc", "log_loss")  # of an evaluation, unless others are asked for
+TRAIN_METRICS = ("auc",)  # of training records: the loss is there in any case
 
 
-def measured(device: torch.device, batches: Iterable[tuple[Tensor, Any, Any, int]]) -> dict[str, Any]:
+def measured(
+    device: torch.device, batches: Iterable[tuple[Tensor, Any, Any, int]], metrics: Metrics | None = None
+) -> dict[str, Any]:
     """Loss, metrics, rows and seconds of batches: the mean loss, the output, the labels and the rows of each."""
-    meter, began = Meter(device, METRICS), time.perf_counter()
+    meter, began = Meter(device, METRICS if metrics is None else metrics), time.perf_counter()
     for loss, output, labels, rows in batches:
         meter.add(loss, output, labels, rows)
     return {**meter.take(), "seconds": time.perf_counter() - began}
 
 
-def evaluate(ctx: TrainContext, loader: Iterable[Any]) -> dict[str, Any]:
+def evaluate(ctx: TrainContext, loader: Iterable[Any], metrics: Metrics | None = None) -> dict[str, Any]:
     """Evaluate a model and its embeddings inside a training context; nothing is inserted or trained.
 
     With several workers each evaluates its own share, and all get the figures of the whole.
@@ -33,9 +37,13 @@ def evaluate(ctx: TrainContext, loader: Iterable[Any]) -> dict[str, Any]:
     Args:
         ctx: the context, entered.
         loader: batches to evaluate on.
+        metrics: names in `penstock.metrics.METRICS`, or what makes a metric; AUC and log loss by default.
 
     Returns:
-        `loss`, by rows; `rows`; `auc` and `log_loss`, where labels are 0 or 1; `seconds`.
+        `loss`, by rows; `rows`; every metric by its name, those of clicks where labels are 0 or 1; `seconds`.
+
+    Raises:
+        ParameterError: there is no such metric, or it needs more than scores and labels.
     """
 
     def batches() -> Iterable[tuple[Tensor, Any, Any, int]]:
@@ -44,4 +52,4 @@ def evaluate(ctx: TrainContext, loader: Iterable[Any]) -> dict[str, Any]:
             yield ctx.loss(output, labels), output, labels, batch.num_rows
 
     with ctx.evaluating():
-        return measured(ctx.device, batches())
+        return measured(ctx.device, batches(), metrics)

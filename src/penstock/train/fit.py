@@ -15,6 +15,7 @@ from penstock.core.progress import bar
 from penstock.train import distributed
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.context import TrainContext
+from penstock.train.evaluation import Metrics
 from penstock.train.executors.captured import CapturedExecutor, trains_on_device
 from penstock.train.executors.overlapped import OverlappedExecutor
 from penstock.train.feeder import Source
@@ -53,6 +54,7 @@ def fit(
     callbacks: Iterable[Callback] = (),
     log_every: int | None = 50,
     max_steps: int | None = None,
+    metrics: Metrics | None = None,
     loss_fn: Callable[[Any, Any], Tensor] | None = None,
     grad_scaler: torch.amp.GradScaler | None = None,
     autocast: torch.dtype | None = None,
@@ -83,6 +85,8 @@ def fit(
             step at which one returns True.
         log_every: steps between training records; None makes one an epoch. On a GPU each waits for the device.
         max_steps: stop after this many steps in all.
+        metrics: of records and evaluations: names in `penstock.metrics.METRICS`, or what makes a metric. By default
+            AUC, and log loss in evaluations.
         compile, graph: with fused tables, whether the model is compiled (`torch.compile`) and the step captured; None
             does both on a GPU, where `DeviceStep` can. `history.stats["captured"]` tells.
 
@@ -113,11 +117,14 @@ def fit(
     executor: OverlappedExecutor | CapturedExecutor
     if trains_on_device(model, embeddings):
         tables: Any = embeddings
-        executor = CapturedExecutor(model, tables, dense_optimizer, compile=compile, graph=graph, **settings)
+        executor = CapturedExecutor(
+            model, tables, dense_optimizer, compile=compile, graph=graph, metrics=metrics, **settings
+        )
     else:
         _refuse(compile=compile, graph=graph)
         optimizer = dense_optimizer or _adam(model, embeddings)
-        executor = OverlappedExecutor(TrainContext(model, embeddings, optimizer, staleness=staleness, **settings))
+        ctx = TrainContext(model, embeddings, optimizer, staleness=staleness, **settings)
+        executor = OverlappedExecutor(ctx, metrics)
     loop = Loop(executor, loader, valid, saver, epochs, eval_every, checkpoint_every, log_every, max_steps, callbacks)
     with executor:
         loop.begin(resume)

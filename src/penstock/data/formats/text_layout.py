@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 
 from penstock.core import dtypes as dt
+from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.core.runtime.forks import require_polars
 from penstock.data.formats.base import OpenOptions
 from penstock.data.formats.text_bytes import file_size, read_bytes
 
-ON_ERROR = ("raise", "skip", "null")
 _INFER_BYTES = 1 << 20
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core import artefact, params
+from penstock.core.choices import SYNTHETIC_FORMATS
 from penstock.core.errors import ArtefactError, OutputExistsError, PenstockError
 from penstock.core.progress import Bar, bar
 from penstock.core.runtime.threads import ThreadPool, thread_count, thread_pool
@@ -25,7 +26,7 @@ SCHEMA_FILE = "_schema.json"
 _CONSTRAINTS = {
     "num_rows": params.Int(min=0),
     "seed": params.Int(),
-    "format": params.OneOf(("tsv", "parquet")),
+    "format": params.OneOf(SYNTHETIC_FORMATS),
     "num_files": params.Int(min=1),
     "rows_per_chunk": params.Int(min=1),
     "overwrite": params.BOOL,

@@ -18,7 +18,7 @@ from penstock.nn.base import Model
 from penstock.train import distributed
 from penstock.train.batch import floats
 from penstock.train.checkpoint import Checkpointer
-from penstock.train.evaluation import measured
+from penstock.train.evaluation import TRAIN_METRICS, Metrics, measured
 from penstock.train.executors.device_reader import DeviceReader
 from penstock.train.executors.device_step import DeviceStep
 
@@ -52,6 +52,7 @@ class CapturedExecutor:
         *,
         scheduler: Any = None,
         device: Any = None,
+        metrics: Metrics | None = None,
         **settings: Any,
     ) -> None:
         schedulers = NONE | Satisfies(lambda v: hasattr(v, "step"), "a learning-rate scheduler")
@@ -63,7 +64,8 @@ class CapturedExecutor:
             held = (t.device for t in (*model.parameters(), *model.buffers()))
             tables.to(next(held, tables.weight.device) if device is None else device)
         self.module, self.tables, self.scheduler = model, tables, scheduler
-        self.step = DeviceStep(model, optimizer, tables=tables, **settings)
+        own = TRAIN_METRICS if metrics is None else metrics
+        self.step, self._metrics = DeviceStep(model, optimizer, tables=tables, metrics=own, **settings), metrics
         self.device, self.dense_optimizer = self.step.device, self.step.optimizer
         self.grad_scaler = self.step.grad_scaler
         self.rows, self.skipped_steps, self.dropped_gradients = 0, 0, dict[str, int]()
@@ -126,10 +128,10 @@ class CapturedExecutor:
         return prefetched(fetched(), *self._prefetchers, ids=lambda found: found[0][0])
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, Any]:
-        """Loss, AUC, log loss and rows of a loader's batches; nothing is trained."""
+        """Loss, metrics and rows of a loader's batches; nothing is trained."""
         self._train(False)
         try:
-            figures = measured(self.device, self._outputs(loader))
+            figures = measured(self.device, self._outputs(loader), self._metrics)
         finally:
             self._train(True)
         self._check_ids()

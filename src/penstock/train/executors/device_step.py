@@ -17,6 +17,7 @@ from penstock.core.params import BOOL, CALLABLE, NONE, Instance, check_all
 from penstock.embedding.protocol import TrainsInBackward, updates_in_backward
 from penstock.metrics import Meter
 from penstock.train.batch import copied, floats, tensors_of
+from penstock.train.evaluation import TRAIN_METRICS, Metrics
 from penstock.train.gradients import dense_finite
 
 _MOST_VERSIONS = 64  # of one function, that torch's compiler keeps
@@ -76,6 +77,7 @@ class DeviceStep:
         autocast: torch.dtype | None = None,
         compile: bool | None = None,
         graph: bool | None = None,
+        metrics: Metrics = TRAIN_METRICS,
     ) -> None:
         check_all(locals(), _CONSTRAINTS, "DeviceStep")
         self.model, self.tables, self.grad_scaler, self.autocast = model, tables, grad_scaler, autocast
@@ -92,7 +94,7 @@ class DeviceStep:
         if graph and not on_gpu:
             raise ParameterError("DeviceStep.graph: CUDA graphs need a model on a GPU")
         self._graph_wanted = graph
-        self.metrics = Meter(self.device)
+        self.metrics = Meter(self.device, metrics)
         self.skipped = torch.zeros((), dtype=torch.int64, device=self.device)  # dense steps left out
         self.steps = 0
         self.stepped = True  # whether the last dense step was taken, as far as the host knows: on a GPU it does not ask

@@ -11,14 +11,15 @@ from torch import Tensor
 from penstock.metrics import Meter
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.context import TrainContext
-from penstock.train.evaluation import evaluate
+from penstock.train.evaluation import TRAIN_METRICS, Metrics, evaluate
 
 
 class OverlappedExecutor:
     """What `fit` drives for a `TrainContext`."""
 
-    def __init__(self, ctx: TrainContext) -> None:
-        self.ctx, self._meter = ctx, _Meter(ctx)
+    def __init__(self, ctx: TrainContext, metrics: Metrics | None = None) -> None:
+        self.ctx, self._metrics = ctx, metrics
+        self._meter = _Meter(ctx, TRAIN_METRICS if metrics is None else metrics)
 
     @property
     def position(self) -> Any:
@@ -50,7 +51,7 @@ class OverlappedExecutor:
             yield batch.num_rows
 
     def evaluate(self, loader: Any) -> dict[str, Any]:
-        return evaluate(self.ctx, loader)
+        return evaluate(self.ctx, loader, self._metrics)
 
     def take_figures(self) -> dict[str, Any]:
         """What was measured since this was last asked; empty if nothing was."""
@@ -70,10 +71,10 @@ class OverlappedExecutor:
 
 
 class _Meter:
-    """Loss, AUC and rates since the last record. Figures stay on the device until they are asked for."""
+    """Loss, metrics and rates since the last record. Figures stay on the device until they are asked for."""
 
-    def __init__(self, ctx: TrainContext) -> None:
-        self.ctx, self._figures = ctx, Meter(ctx.device)
+    def __init__(self, ctx: TrainContext, metrics: Metrics) -> None:
+        self.ctx, self._figures = ctx, Meter(ctx.device, metrics)
         self._rows, self._since = 0, time.perf_counter()
 
     def add(self, loss: Tensor, output: Any, labels: Any, rows: int) -> None:
