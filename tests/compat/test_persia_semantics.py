@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,16 @@ import torch
 from penstock.compat.persia.ctx import TrainCtx, cnt_ctx, eval_ctx
 
 from penstock.compat.persia import _service
+from penstock.compat.persia._checkpoints import EMBEDDINGS
 from penstock.compat.persia.data import DataLoader, IterableDataset
 from penstock.compat.persia.embedding import EmbeddingConfig
 from penstock.compat.persia.embedding.data import IDTypeFeature, IDTypeFeatureWithSingleID, Label, PersiaBatch
 from penstock.compat.persia.embedding.optim import SGD, Adagrad, Adam, Optimizer
 from penstock.core.errors import ColumnNotFoundError, ParameterError, PenstockError
+from penstock.embedding import Init, Store
+from penstock.kernels.reference_embedding import initial_row
+
+XOSHIRO = "xoshiro256++"
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +113,28 @@ class TestShapes:
                 found.append([row(ctx, "user", identity) for identity in (1, 2, 3)])
         assert np.array_equal(found[0], found[1])
         assert np.abs(found[0]).max() <= 0.01
+
+    def test_rows_begin_with_the_numbers_that_persia_drew(self) -> None:
+        configure(age={"dim": 3}, city={"dim": 3})
+        with context() as ctx:
+            batch = PersiaBatch([single("age", 5), single("city", 5)], labels=[Label(np.ones((1, 1), np.float32))])
+            ctx.get_embedding_from_data(batch)
+            for number, name in enumerate(["age", "city"], start=1):
+                sign = (number << 56) + 5
+                assert row(ctx, name, 5) == pytest.approx(
+                    initial_row(sign, 3, "uniform", -0.01, 0.01, 0, XOSHIRO), abs=1e-9
+                )
+
+    def test_what_was_trained_from_other_first_numbers_loads(self, tmp_path: Path) -> None:
+        configure(age={"dim": 3})
+        service = _service.service()
+        with Store(service.slots(Init()), SGD(lr=0.1).to_native(10)) as other:  # as versions before this one began
+            other.lookup({"age": np.array([5], np.uint64)}, train=True)
+            other.save(tmp_path / EMBEDDINGS)
+            before = np.array(other.lookup({"age": np.array([5], np.uint64)}, train=False)["age"][0])
+        with context() as ctx:
+            ctx.load_embedding(str(tmp_path))
+            assert row(ctx, "age", 5).tolist() == before.tolist()
 
     def test_a_slot_that_a_batch_lacks_is_left_out(self) -> None:
         configure(user={"dim": 4}, item={"dim": 8})

@@ -35,6 +35,8 @@ def test_groups_that_would_wrap_around_are_refused():
         (lambda: SlotConfig("a", 4, length=3), "length is for pooling='raw'"),
         (lambda: HashStack(0, 10), "HashStack.rounds"),
         (lambda: Init("normal", 0, -1), "standard deviation"),
+        (lambda: Init("normal", 0, 1, generator="xoshiro256++"), "draws uniform numbers, not normal ones"),
+        (lambda: Init(generator="mt19937"), "Init.generator"),
         (lambda: EmbeddingConfig([]), "at least one slot"),
         (lambda: EmbeddingConfig([SlotConfig("a", 4), SlotConfig("b", 8, group="a")]), "'a' and 'b' share group 'a'"),
         (lambda: EmbeddingConfig([SlotConfig("a", 4)], prefix_bits=33), "prefix_bits"),

@@ -37,7 +37,10 @@ class HashStack:
 class Init:
     """How new rows start: a pure function of the row's sign, so neither arrival order nor sharding matters.
 
-    `Init("uniform", -0.01, 0.01)`, `Init("normal", mean, deviation)` or `Init("zeros")`.
+    `Init("uniform", -0.01, 0.01)`, `Init("normal", mean, deviation)` or `Init("zeros")`. Each number is a hash of sign
+    and column. `generator="xoshiro256++"` draws uniform ones from that generator instead, seeded with the sign as by
+    Rust's `SmallRng` of rand 0.8, which is how PERSIA's rows start. Both are the same distribution, so a checkpoint
+    fits a store whatever the generator.
 
     Args:
         kind: `"uniform"`, `"normal"` or `"zeros"`.
@@ -53,10 +56,13 @@ class Init:
     kind: str = "uniform"
     a: float = -0.01
     b: float = 0.01
+    generator: str = dataclasses.field(default="hash", compare=False)
 
     def __post_init__(self) -> None:
-        kinds = OneOf(("uniform", "normal", "zeros"))
-        check_all(vars(self), {"kind": kinds, "a": Real(), "b": Real()}, "Init")
+        kinds, generators = OneOf(("uniform", "normal", "zeros")), OneOf(("hash", "xoshiro256++"))
+        check_all(vars(self), {"kind": kinds, "a": Real(), "b": Real(), "generator": generators}, "Init")
+        if self.generator != "hash" and self.kind != "uniform":
+            raise ParameterError(f"Init.generator={self.generator!r} draws uniform numbers, not {self.kind} ones")
         if self.kind == "uniform" and self.b < self.a:
             raise ParameterError(f"Init.b, the upper end, must be ≥ a = {self.a}, got {self.b}")
         if self.kind == "normal" and self.b < 0:
@@ -247,7 +253,9 @@ class EmbeddingConfig:
         return iter(self.slots)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, EmbeddingConfig) and self.to_dict() == other.to_dict()
+        if not isinstance(other, EmbeddingConfig):
+            return NotImplemented
+        return self.prefix_bits == other.prefix_bits and list(self.slots) == list(other.slots)
 
     __hash__ = None  # type: ignore[assignment]
 

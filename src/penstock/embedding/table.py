@@ -137,12 +137,15 @@ class Table:
         header[index.COUNT_OFFSET] = rows * (layout.stride + 4 * layout.scalar) if layout.count else 0
         header[index.NUM_STATES], header[index.STORAGE] = layout.states, STORAGES[layout.storage]
         header[index.INIT] = {"uniform": index.UNIFORM, "normal": index.NORMAL, "zeros": index.ZEROS}[self._init.kind]
+        second_setting = self._init.b
+        if self._init.generator == "xoshiro256++":
+            header[index.INIT], second_setting = index.XOSHIRO, xoshiro_width(self._init)
         header[index.SEED] = (self._seed * 0x9E3779B97F4A7C15) % 2**64
         header[index.MIN_COUNT], header[index.ADMIT_BELOW] = self.admission.min_count, self.admission.below
         header[index.TIME_TO_LIVE] = (self.eviction.steps or 0) if self.eviction else 0
         first, second, scalar = optimizer.initial_state if optimizer else (0.0, 0.0, 0.0)
         closed_form = optimizer.closed_form if optimizer else (0.0, 0.0)
-        self.settings[:] = (self._init.a, self._init.b, first, second, scalar, *closed_form)
+        self.settings[:] = (self._init.a, second_setting, first, second, scalar, *closed_form)
 
     def reset(self) -> None:
         """Empty the table and give its memory back."""
@@ -431,3 +434,12 @@ def _counts(segments: np.ndarray) -> np.ndarray:
     counts = np.empty(len(segments), np.int64)
     index.segment_counts(segments, counts)
     return counts
+
+
+def xoshiro_width(init: Init) -> float:
+    """`b - a` in float32, so much smaller where needed that no number of xoshiro256++ is rounded up to b."""
+    low, high = np.float32(init.a), np.float32(init.b)
+    width, most = high - low, np.float32(1 - 2.0**-23)
+    while width > 0 and width * most + low >= high:
+        width = np.nextafter(width, np.float32(0))
+    return float(width)

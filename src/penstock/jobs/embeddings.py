@@ -119,7 +119,7 @@ def _scale(settings: TrainSettings) -> float:
     init = Init() if given is None else Init(**given)
     if init.kind == "zeros":
         return 0.0
-    if init.kind == "uniform" and init.a == -init.b:
+    if init.kind == "uniform" and init.generator == "hash" and init.a == -init.b:
         return init.b
     raise ParameterError(
         f"store.init is {given}, and tables on the device start at zeros or uniform between -b and b{_INSTEAD}"

@@ -3,7 +3,7 @@
 A group is one table and the slots that share it. One thread works a group from end to end, so rows need no locks:
 
 1. `deduplicate`: the ids of the group's slots become signs; equal signs get one number (a small local table).
-2. `resolve_group`: each distinct sign is found or inserted once, 16 prefetches ahead.
+2. `resolve_group`: each distinct sign is found or inserted once (`initialise_row`), 16 prefetches ahead.
 3. `pool_slot`: rows are copied, summed or averaged into the slots' outputs.
 
 The update runs 1's numbering backwards: gradients are summed per distinct sign, checked, and applied once.

@@ -1,7 +1,7 @@
 """Rows of a store by number: what a cache in front of it reads, inserts and writes back.
 
 A batch's rows come sorted by table. Threads draw *pieces* `(table, first, last)` of them from a counter; finding or
-inserting ids is one piece a table, since a table's index has one writer.
+inserting ids (`initialise_row`) is one piece a table, since a table's index has one writer.
 """
 
 from __future__ import annotations

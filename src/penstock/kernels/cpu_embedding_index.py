@@ -17,6 +17,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from penstock.kernels import cpu_xoshiro as xoshiro
 from penstock.kernels.cpu_half import FLOAT32, mix, narrow_row
 from penstock.kernels.cpu_intrinsics import KERNEL, load64
 from penstock.kernels.cpu_vector import INLINED, load_u32, store_float, store_u32, store_u64
@@ -28,7 +29,7 @@ DIM, NUM_STATES, STORAGE, INIT, SEED, GENERATION, CROWDED, MIN_COUNT, ADMIT_BELO
 HISTORY, STAMPED, NUM_FIELDS = 26, 27, 28
 # Fields of a table's float settings.
 INIT_A, INIT_B, STATE_0, STATE_1, SCALAR_0, FTRL_DIVISOR, FTRL_L1, NUM_SETTINGS = range(8)
-UNIFORM, NORMAL, ZEROS = range(3)
+UNIFORM, NORMAL, ZEROS, XOSHIRO = range(4)  # XOSHIRO: INIT_B is the width, not the upper end
 
 ENTRY_BYTES, SEGMENT_HEADER, MAX_SEGMENT = 16, 64, 32768  # bytes, bytes, entries
 ABSENT, NEED_ROWS, NEED_SPLIT = -1, -2, -3  # what `resolve` answers in place of a row
@@ -105,10 +106,16 @@ def initialise_row(header: np.ndarray, settings: np.ndarray, sign: Any, row: Any
     state = address + header[STATE_OFFSET]
     weights = address if header[STORAGE] == FLOAT32 else scratch
     seed = mix(sign ^ header[SEED])
+    generator = (seed, seed, seed, seed)
+    if kind == XOSHIRO:
+        generator = xoshiro.seeded(sign ^ header[SEED])
     for i in range(dim):
         step = np.uint64(i) << np.uint64(2)
         value = np.float32(0)
-        if kind != ZEROS:
+        if kind == XOSHIRO:
+            value, generator = xoshiro.drawn(generator)
+            value = np.float32(value * settings[INIT_B]) + settings[INIT_A]
+        elif kind != ZEROS:
             value = np.float32(
                 initial_value(mix(seed + np.uint64(i + 1) * _GOLDEN), kind, settings[INIT_A], settings[INIT_B])
             )

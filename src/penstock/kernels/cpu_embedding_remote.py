@@ -1,7 +1,8 @@
 """Look-up and update by distinct signs: what a shard does for its clients, and how a client divides its signs.
 
 A client numbers its batch (`cpu_embedding_batch.number_groups`), routes each distinct sign to the shard that owns it,
-and sends every shard one flat array of signs, group after group. Rows come back, and gradients go out, in that order.
+and sends every shard one flat array of signs, group after group. Rows come back, new ones
+as `initialise_row` makes them, and gradients go out, in that order.
 """
 
 from __future__ import annotations

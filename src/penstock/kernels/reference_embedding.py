@@ -24,9 +24,14 @@ def mix(key: int) -> int:
     return key ^ key >> 32
 
 
-def initial_row(sign: int, dim: int, kind: str, a: float, b: float, seed: int = 0) -> np.ndarray:
+def initial_row(
+    sign: int, dim: int, kind: str, a: float, b: float, seed: int = 0, generator: str = "hash"
+) -> np.ndarray:
     """A new row's weights: from its sign alone."""
-    base = mix(sign ^ (seed * _GOLDEN & _MASK))
+    first_seed = sign ^ (seed * _GOLDEN & _MASK)
+    if generator == "xoshiro256++":
+        return a + (b - a) * np.array(xoshiro_draws(first_seed, dim))
+    base = mix(first_seed)
     out = np.zeros(dim)
     for i in range(dim):
         draw = mix(base + (i + 1) * _GOLDEN & _MASK)
@@ -36,6 +41,33 @@ def initial_row(sign: int, dim: int, kind: str, a: float, b: float, seed: int = 
         elif kind == "normal":
             out[i] = a + b * math.sqrt(-2 * math.log(first + 2.0**-25)) * math.cos(2 * math.pi * second)
     return out
+
+
+def xoshiro_draws(seed: int, count: int) -> list[float]:
+    """Numbers in [0, 1) of xoshiro256++, whose state is filled by PCG32: 23 bits each."""
+    words, state = [], seed
+    for _ in range(8):
+        state = (state * 6364136223846793005 + 11634580027462260723) & _MASK
+        shifted, turn = ((state >> 18 ^ state) >> 27) & 0xFFFFFFFF, state >> 59
+        words.append((shifted << 32 | shifted) >> turn & 0xFFFFFFFF)
+    s = [words[2 * i] | words[2 * i + 1] << 32 for i in range(4)]
+    return [(xoshiro_next(s) >> 41) * 2.0**-23 for _ in range(count)]
+
+
+def xoshiro_next(s: list[int]) -> int:
+    """The next 64 bits of xoshiro256++, whose four words are stepped."""
+
+    def rotated(value: int, bits: int) -> int:
+        return (value << bits | value >> (64 - bits)) & _MASK
+
+    result, shifted = (rotated((s[0] + s[3]) & _MASK, 23) + s[0]) & _MASK, s[1] << 17 & _MASK
+    s[2] ^= s[0]
+    s[3] ^= s[1]
+    s[1] ^= s[2]
+    s[0] ^= s[3]
+    s[2] ^= shifted
+    s[3] = rotated(s[3], 45)
+    return result
 
 
 def signs_of(identity: int, prefix: int, modulus: int, rounds: int = 0, size: int = 0) -> list[int]:

@@ -12,6 +12,7 @@ __all__ = ["EmbeddingConfig", "get_default_embedding_config"]
 class EmbeddingConfig:
     """Where new embeddings start (uniform between two numbers), which are admitted, and how large they may become.
 
+    New embeddings begin with the numbers that PERSIA drew for the same ids.
     `admit_probability` is decided by an id, once and for all, and not anew at each of its look-ups. A `weight_bound` of
     0 or less means none.
 
@@ -38,8 +39,8 @@ class EmbeddingConfig:
         self.to_init()
 
     def to_init(self) -> Init:
-        """The native form of `emb_initialization`."""
-        return Init("uniform", *self.emb_initialization)
+        """The native form of `emb_initialization`: the numbers that PERSIA drew, from the sign alone."""
+        return Init("uniform", *self.emb_initialization, generator="xoshiro256++")
 
     @property
     def bound(self) -> float | None:
