@@ -85,7 +85,7 @@ class Public:
         []
         """
         needed = {
-            "Args": bool(self.parameters),
+            "Args": bool(self.parameters) and not self.is_property,
             "Returns": self.returns not in _NOTHING and not self.is_property,
             "Raises": self.raises and not self.is_property,
         }
@@ -192,7 +192,9 @@ def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str | None]]:
     for item in node.body:
         if not isinstance(item, ast.AnnAssign) or ast.unparse(item.annotation).startswith("ClassVar"):
             continue
-        if "init=False" not in (ast.unparse(item.value) if item.value else ""):
+        if not ast.unparse(item.target).startswith("_") and "init=False" not in (
+            ast.unparse(item.value) if item.value else ""
+        ):
             yield ast.unparse(item.target), ast.unparse(item.annotation)
 
 

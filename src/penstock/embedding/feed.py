@@ -56,6 +56,11 @@ def packet_numbers(directory: Path) -> list[int]:
 class FeedWriter:
     """Publishes what changes in a store. `whole_every` packets everything is written anew and older ones are deleted.
 
+    Args:
+        store: whose changes are published.
+        directory: where packets go.
+        whole_every: packets after which one holds everything.
+
     >>> import tempfile
     >>> from penstock.embedding import SGD, SlotConfig, Store
     >>> config = [SlotConfig("user", dim=4)]
@@ -79,7 +84,11 @@ class FeedWriter:
         self._steps = store.tables.steps  # of each table when all its rows were last brought forward
 
     def publish(self) -> Path:
-        """Write the next packet; its path."""
+        """Write the next packet; its path.
+
+        Returns:
+            The path of the packet.
+        """
         whole = self._since_whole < 0 or (self.whole_every is not None and self._since_whole + 1 >= self.whole_every)
         place = packet_path(self.directory, self._number + 1)
         with self.store._lock:

@@ -92,7 +92,11 @@ class FrozenEmbeddings(TableModule):
             return self.embedded(ids, dense, sample_weights)
 
     def lookup(self, batch: Mapping[str, Any], train: bool = False) -> TableLookup:
-        """Embeddings by column."""
+        """Embeddings by column.
+
+        Raises:
+            ParameterError: training was asked for.
+        """
         if train:
             raise ParameterError("FrozenEmbeddings are not trained; look up with train=False")
         return super().lookup(batch, train=False)

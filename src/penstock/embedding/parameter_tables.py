@@ -26,6 +26,13 @@ class EmbeddingTables(nn.Module):
     ragged `(values, offsets)` for list columns, which are pooled. With `sparse`, gradients are sparse tensors
     (`torch.optim.SparseAdam`, `Adagrad`, `SGD`).
 
+    Args:
+        schema: of the features.
+        dim: the width of embeddings.
+        pooling: of list columns.
+        sparse: whether gradients are sparse tensors.
+        scale: weights start between minus and plus this.
+
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical", cardinality=10)])
     >>> EmbeddingTables(schema, dim=4)({"user": torch.tensor([3, 9])}).shape
@@ -63,10 +70,26 @@ class EmbeddingTables(nn.Module):
         return dict.fromkeys(self.names, self.dim)
 
     def config(self) -> dict[str, Any]:
-        """Plain data from which `penstock.nn.from_config` builds the same tables, without their weights."""
+        """Plain data from which `penstock.nn.from_config` builds the same tables, without their weights.
+
+        Returns:
+            The class, the schema and the arguments.
+        """
         return {"class": "EmbeddingTables", "schema": self.schema.to_dict(), "arguments": self._arguments}
 
     def forward(self, features: Mapping[str, Any]) -> Tensor:
+        """The embeddings of a batch.
+
+        Args:
+            features: ids by column.
+
+        Returns:
+            `(B, columns, dim)`.
+
+        Raises:
+            ColumnNotFoundError: a column is missing.
+            DataError: an id lies outside its table.
+        """
         for name in self.names:
             if name not in features:
                 raise ColumnNotFoundError(name, features, "the features given to the tables")
@@ -76,7 +99,14 @@ class EmbeddingTables(nn.Module):
         return torch.stack([self._column(i, features[name]) for i, name in enumerate(self.names)], 1)
 
     def for_serving(self, schema: Schema) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """What `from_config` builds tables to predict with from, and their weights in host memory."""
+        """What `from_config` builds tables to predict with from, and their weights in host memory.
+
+        Args:
+            schema: of the columns that the model reads.
+
+        Returns:
+            The description and the weights.
+        """
         return self.config(), {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
 
     # The protocol `Embeddings`, by hand.

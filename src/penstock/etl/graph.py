@@ -14,6 +14,12 @@ from penstock.etl.operator import Columns, FittedOperator, Operator
 class ColumnSelector:
     """Columns by name (nested lists make groups), by tag, by role, or all of them.
 
+    Args:
+        names: columns, or groups of them.
+        tags: columns with one of these.
+        roles: columns with one of these.
+        everything: all columns.
+
     >>> schema = Schema(ColumnSchema(name, "int8") for name in "abc")
     >>> ColumnSelector(["a", ["b", "c"]]).resolve(schema).groups
     (('a',), ('b', 'c'))
@@ -35,7 +41,17 @@ class ColumnSelector:
             raise ParameterError("a ColumnSelector needs names, tags, roles or everything=True")
 
     def resolve(self, schema: Schema) -> Columns:
-        """The columns meant, once the schema is known."""
+        """The columns meant, once the schema is known.
+
+        Args:
+            schema: of the data.
+
+        Returns:
+            The columns, in groups.
+
+        Raises:
+            ColumnNotFoundError: a name is not in the schema.
+        """
         groups = list(self.groups)
         taken = {schema[name].name for group in groups for name in group}
         if self.everything:
@@ -65,7 +81,11 @@ class ColumnSelector:
         return node
 
     def to_recipe(self) -> Any:
-        """The short form (a list) where only names are given."""
+        """The short form (a list) where only names are given.
+
+        Returns:
+            A list, or a mapping of what is selected by.
+        """
         names = [group[0] if len(group) == 1 else list(group) for group in self.groups]
         if not (self.tags or self.roles or self.everything):
             return names
@@ -82,6 +102,14 @@ class ColumnSelector:
 
     @classmethod
     def from_recipe(cls, data: Any) -> ColumnSelector:
+        """A selector from plain data.
+
+        Args:
+            data: what `to_recipe` gave.
+
+        Returns:
+            The selector.
+        """
         if isinstance(data, dict):
             return cls(**data)
         return cls(data)

@@ -142,37 +142,81 @@ class EventListener:
         getattr(self, name)(event)
 
     def run_began(self, event: RunBegan) -> None:
-        """A run starts."""
+        """A run starts.
+
+        Args:
+            event: what happened.
+        """
 
     def stage_began(self, event: StageBegan) -> None:
-        """A stage starts."""
+        """A stage starts.
+
+        Args:
+            event: what happened.
+        """
 
     def stage_ended(self, event: StageEnded) -> None:
-        """A stage is over."""
+        """A stage is over.
+
+        Args:
+            event: what happened.
+        """
 
     def data_opened(self, event: DataOpened) -> None:
-        """Raw rows can be read."""
+        """Raw rows can be read.
+
+        Args:
+            event: what happened.
+        """
 
     def data_prepared(self, event: DataPrepared) -> None:
-        """Features are ready."""
+        """Features are ready.
+
+        Args:
+            event: what happened.
+        """
 
     def training_began(self, event: TrainingBegan) -> None:
-        """The first step is next."""
+        """The first step is next.
+
+        Args:
+            event: what happened.
+        """
 
     def recorded(self, event: Recorded) -> None:
-        """A record of `fit`."""
+        """A record of `fit`.
+
+        Args:
+            event: what happened.
+        """
 
     def trained(self, event: Trained) -> None:
-        """The last step is done."""
+        """The last step is done.
+
+        Args:
+            event: what happened.
+        """
 
     def model_saved(self, event: ModelSaved) -> None:
-        """The model is on disk."""
+        """The model is on disk.
+
+        Args:
+            event: what happened.
+        """
 
     def run_failed(self, event: RunFailed) -> None:
-        """The run ends before it is done."""
+        """The run ends before it is done.
+
+        Args:
+            event: what happened.
+        """
 
     def run_done(self, event: RunDone) -> None:
-        """The run is done."""
+        """The run is done.
+
+        Args:
+            event: what happened.
+        """
 
 
 METHODS: Mapping[type, str] = {

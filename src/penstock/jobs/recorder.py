@@ -133,7 +133,11 @@ class RunRecorder(EventListener):
                 warnings.warn(f"the report could not be written to {self.directory}: {error}", stacklevel=2)
 
     def record(self, record: Record) -> None:
-        """A callback of `fit`."""
+        """A callback of `fit`.
+
+        Args:
+            record: of `fit`.
+        """
         self(Recorded(record))
 
     # What the events bring.
@@ -237,7 +241,11 @@ class RunRecorder(EventListener):
     # What is told.
 
     def report(self) -> dict[str, Any]:
-        """Everything so far as plain data."""
+        """Everything so far as plain data.
+
+        Returns:
+            What `penstock.report.render` takes.
+        """
         with self._lock:
             data = {**self._data, "records": list(self._data["records"]), "stages": list(self._data["stages"])}
             data["problems"] = list(data["problems"])
@@ -251,6 +259,10 @@ class RunRecorder(EventListener):
         return data
 
     def write(self) -> Path:
-        """Write both files as things stand; the page's path."""
+        """Write both files as things stand; the page's path.
+
+        Returns:
+            The path.
+        """
         self._written = time.perf_counter()
         return write(self.report(), self.directory)

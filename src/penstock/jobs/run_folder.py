@@ -24,6 +24,9 @@ class RunFolder:
     `features`, `valid` and `workflow` are what the rows became; `checkpoints` is the state that a stopped run goes on
     from; `model` predicts; `report.json` and `report.html` tell what happened; `config.yaml` is the configuration.
 
+    Args:
+        path: of the folder; it need not be there.
+
     >>> RunFolder("run").model.as_posix()
     'run/model'
     """
@@ -40,7 +43,14 @@ class RunFolder:
         return [*folders, self.config, self.report, self.path / "report.json"]
 
     def check_free(self, overwrite: bool) -> None:
-        """Refuse a folder with a run in it unless it may be replaced, and foreign files in the places of a run's."""
+        """Refuse a folder with a run in it unless it may be replaced, and foreign files in the places of a run's.
+
+        Args:
+            overwrite: whether a run may be replaced.
+
+        Raises:
+            OutputExistsError: there is one, or something else.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise OutputExistsError(f"{self.path} is a file; the output of a run is a folder")
         taken = [part for part in self.parts if part.exists()]
@@ -61,6 +71,9 @@ class RunFolder:
         """Clear what an earlier run left and write the configuration.
 
         The earlier model stays until the new one takes its place in one step, so that what serves it is not disturbed.
+
+        Args:
+            config: settings, and where the data is.
         """
         for part in self.parts:
             if part.is_dir() and part != self.model:
@@ -70,7 +83,14 @@ class RunFolder:
         self.write(config)
 
     def write(self, config: Mapping[str, Any]) -> None:
-        """Write the configuration."""
+        """Write the configuration.
+
+        Args:
+            config: settings, and where the data is.
+
+        Raises:
+            ArtefactError: the folder cannot be written.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -79,10 +99,22 @@ class RunFolder:
             partial.write_text(_HEAD + write_yaml({MARK: VERSION, **config}))
 
     def is_run(self) -> bool:
+        """Whether a run began here.
+
+        Returns:
+            Whether.
+        """
         return self.config.is_file() and MARK in self.config.read_text()
 
     def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the run began with: about its data, and its settings."""
+        """What the run began with: about its data, and its settings.
+
+        Returns:
+            Two mappings.
+
+        Raises:
+            ArtefactError: there is no run, or its configuration cannot be read.
+        """
         if not self.is_run():
             raise ArtefactError(f"{self.path} is not the folder of a training run: it has no {self.config.name} of one")
         if read_yaml(self.config)[MARK] != VERSION:

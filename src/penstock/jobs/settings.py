@@ -178,7 +178,17 @@ class TrainSettings:
 
     @classmethod
     def resolve(cls, *layers: Mapping[str, Any]) -> TrainSettings:
-        """Settings from mappings, of which later ones win; a section that names another class starts anew."""
+        """Settings from mappings, of which later ones win; a section that names another class starts anew.
+
+        Args:
+            layers: mappings, the strongest last.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ParameterError: a key or value makes no sense.
+        """
         values = {f.name: getattr(cls(), f.name) for f in dataclasses.fields(cls)}
         for layer in layers:
             _keys(layer, [*values, *SHORTHANDS])
@@ -190,11 +200,25 @@ class TrainSettings:
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, every key filled in."""
+        """Plain data, every key filled in.
+
+        Returns:
+            Values by key.
+        """
         return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     def changed(self, changes: Mapping[str, Any]) -> TrainSettings:
-        """These settings with some changed, as a resumed run may."""
+        """These settings with some changed, as a resumed run may.
+
+        Args:
+            changes: values by key.
+
+        Returns:
+            Other settings.
+
+        Raises:
+            ParameterError: a key is one that a run cannot change.
+        """
         new = TrainSettings.resolve(self.to_dict(), changes)
         changeable = [name for name, setting in described().items() if setting.is_changeable]
         for name, (was, now) in {k: (getattr(self, k), getattr(new, k)) for k in self.to_dict()}.items():
@@ -208,7 +232,11 @@ class TrainSettings:
     # The parts that need no framework.
 
     def sparse_optimizer(self) -> Any:
-        """The optimizer of the embeddings."""
+        """The optimizer of the embeddings.
+
+        Returns:
+            Of `penstock.embedding`.
+        """
         arguments = dict(self.embedding_optimizer)
         name = arguments.pop("name", None)
         _one_of("embedding_optimizer.name", name, tuple(OPTIMIZERS))
@@ -217,7 +245,11 @@ class TrainSettings:
         return _built(OPTIMIZERS[str(name)], arguments, "embedding_optimizer")
 
     def store_arguments(self) -> dict[str, Any]:
-        """What the store takes beside its slots and its optimizer."""
+        """What the store takes beside its slots and its optimizer.
+
+        Returns:
+            Arguments by name.
+        """
         policies = {"admission": Admission, "eviction": Eviction}
         out = {key: self.store[key] for key in ("storage", "num_threads") if self.store.get(key) is not None}
         for key, policy in policies.items():
@@ -226,7 +258,14 @@ class TrainSettings:
         return out
 
     def slot(self, name: str) -> dict[str, Any]:
-        """The arguments of one column's slot, beside its name and width."""
+        """The arguments of one column's slot, beside its name and width.
+
+        Args:
+            name: of the column.
+
+        Returns:
+            Arguments by name.
+        """
         own = self.slots.get(name, {})
         _keys(own, _SLOT_KEYS, f"slots.{name}")
         common = {key: self.store[key] for key in ("init",) if self.store.get(key) is not None}

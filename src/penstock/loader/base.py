@@ -234,7 +234,14 @@ class BaseLoader:
             yield from self
 
     def peek(self) -> Any:
-        """The batch that comes next, without moving on."""
+        """The batch that comes next, without moving on.
+
+        Returns:
+            A batch, as iterating gives it.
+
+        Raises:
+            PenstockError: there is no batch left.
+        """
         before = self.epoch, self._batch, self._resume, self.num_rows_processed
         iterator = iter(self)
         try:

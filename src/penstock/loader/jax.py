@@ -21,6 +21,12 @@ class Loader(BaseLoader):
     Without `jax_enable_x64` JAX has no 64-bit numbers, so 64-bit columns are delivered in 32 bits; an id that does not
     fit is an error. Use `last_batch="wrap"` or `"drop"` for batches of one shape, which compile once.
 
+    Args:
+        data: as `penstock.loader.Loader` takes it.
+        batch_size: rows of a batch.
+        device: a JAX device; the first by default.
+        options: the others of `penstock.loader.Loader`.
+
     >>> loader = Loader({"user": [1, 2, 3], "click": [0, 1, 0]}, 2, categorical=["user"], labels=["click"])
     >>> [(features["user"].tolist(), labels.tolist()) for features, labels in loader]
     [([1, 2], [0, 1]), ([3], [0])]

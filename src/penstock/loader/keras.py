@@ -206,6 +206,12 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined]
 
         For `tf.distribute`, for tf.data's own operations, and where lists are ragged: Keras takes three times as long
         to hand such a batch over from a `PyDataset`. `prefetch` batches are kept ready.
+
+        Args:
+            prefetch: batches that TensorFlow holds ready.
+
+        Returns:
+            The data set.
         """
         from penstock.loader.keras_tfdata import dataset_of
 

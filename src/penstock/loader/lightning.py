@@ -17,6 +17,12 @@ class DataModule(lightning.LightningDataModule):  # type: ignore[name-defined]
     Under several processes each loader delivers its rank's share, with as many batches on every rank. The position in
     the epoch is saved in Lightning's checkpoints and restored from them.
 
+    Args:
+        train: the loader of `fit`.
+        validation: of `validate`, and of `fit` between epochs.
+        test: of `test`.
+        predict: of `predict`.
+
     >>> train = Loader({"user": [1, 2, 3], "click": [0, 1, 0]}, 2, categorical=["user"], labels=["click"])
     >>> len(DataModule(train).train_dataloader())
     2
@@ -48,5 +54,14 @@ class DataModule(lightning.LightningDataModule):  # type: ignore[name-defined]
         return loader
 
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
-        """Batches that are on the device already stay there."""
+        """Batches that are on the device already stay there.
+
+        Args:
+            batch: of a loader.
+            device: that of the trainer.
+            dataloader_idx: which loader it is from.
+
+        Returns:
+            The batch there.
+        """
         return lightning.fabric.utilities.move_data_to_device(batch, device)

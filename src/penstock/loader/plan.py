@@ -73,6 +73,17 @@ class EpochPlan:
     "wrap" fills up with rows from the start of the epoch's line, so that every batch is full and no row is missing.
     In all three every rank has the same number of batches.
 
+    Args:
+        batch_size: rows of a full batch.
+        num_batches: of every rank.
+        num_rows: of this rank.
+        chunks: what is decoded together, in order.
+        seed: of the orders.
+        epoch: its number.
+        rank: of this reader.
+        world: how many readers there are.
+        shuffle: whether rows are permuted.
+
     >>> plan = EpochPlan.build([Piece(0, 0, 5), Piece(1, 0, 5)], batch_size=2, chunk_rows=4, rank=1, world=2)
     >>> plan.num_rows, plan.num_batches, [plan.bounds(b) for b in range(plan.num_batches)]
     (5, 3, [(0, 2), (2, 4), (4, 5)])
@@ -102,6 +113,22 @@ class EpochPlan:
         world: int = 1,
         last_batch: LastBatch = "keep",
     ) -> EpochPlan:
+        """Plan an epoch.
+
+        Args:
+            units: the pieces that are permuted.
+            batch_size: rows of a full batch.
+            chunk_rows: rows that are decoded together.
+            shuffle: whether pieces and rows are permuted.
+            seed: of the orders.
+            epoch: its number.
+            rank: of this reader.
+            world: how many readers there are.
+            last_batch: what becomes of rows that fill no batch.
+
+        Returns:
+            The plan of one rank.
+        """
         total = sum(u.num_rows for u in units)
         line = list(units)
         if shuffle:

@@ -28,6 +28,11 @@ class Stats:
     `wait_for_loader` is how long the consumer had to wait for batches, `wait_for_consumer` how long it kept the batches
     waiting while it worked.
 
+    Args:
+        stages: seconds and bytes by stage.
+        rows: delivered.
+        batches: delivered.
+
     >>> stats = Stats()
     >>> stats.add("decode", 0.5, num_bytes=1000)
     >>> stats.stages["decode"].seconds
@@ -40,6 +45,13 @@ class Stats:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, stage: str, seconds: float, num_bytes: int = 0) -> None:
+        """Count some work.
+
+        Args:
+            stage: one of `STAGES`.
+            seconds: of work.
+            num_bytes: moved.
+        """
         with self._lock:
             entry = self.stages[stage]
             entry.seconds += seconds
@@ -47,6 +59,15 @@ class Stats:
 
     @contextmanager
     def timed(self, stage: str, num_bytes: int = 0) -> Iterator[None]:
+        """A block whose time is counted.
+
+        Args:
+            stage: one of `STAGES`.
+            num_bytes: moved.
+
+        Returns:
+            A block.
+        """
         start = time.perf_counter()
         try:
             yield
@@ -59,7 +80,11 @@ class Stats:
         return self.stages["wait_for_loader"].seconds + self.stages["wait_for_consumer"].seconds
 
     def verdict(self) -> str:
-        """One line on which side waits for the other."""
+        """One line on which side waits for the other.
+
+        Returns:
+            A sentence.
+        """
         if not self.batches:
             return "nothing was loaded yet"
         waited = self.stages["wait_for_loader"].seconds / max(self.elapsed, 1e-9)
@@ -74,7 +99,11 @@ class Stats:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: per stage seconds and bytes, rows, batches, the verdict."""
+        """Plain data: per stage seconds and bytes, rows, batches, the verdict.
+
+        Returns:
+            Figures by name.
+        """
         stages = {n: {"seconds": round(s.seconds, 6), "bytes": s.num_bytes} for n, s in self.stages.items()}
         return {"rows": self.rows, "batches": self.batches, "stages": stages, "verdict": self.verdict()}
 

@@ -92,7 +92,14 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
             self._fit_device()
 
     def to(self, device: torch.device | str | int) -> Loader:
-        """The same loader with its batches on another device."""
+        """The same loader with its batches on another device.
+
+        Args:
+            device: where batches are wanted.
+
+        Returns:
+            Another loader; this one stays.
+        """
         moved = copy.copy(self)
         moved.device = torch.device(device)
         moved._runtime = None if self._staged != moved._staged else self._runtime

@@ -18,6 +18,15 @@ _TABLES: dict[str, Any] = {c.__name__: c for c in (EmbeddingTables, FrozenEmbedd
 def from_config(data: Mapping[str, Any]) -> Any:
     """The model (or tables) that `config()` described, with fresh weights. Only classes that are registered are built.
 
+    Args:
+        data: what `config` gave.
+
+    Returns:
+        A model, or tables.
+
+    Raises:
+        ArtefactError: it names a class that is not known, or arguments that this has not.
+
     >>> from penstock import ColumnSchema
     >>> from penstock.nn import MLP
     >>> model = MLP(Schema([ColumnSchema("price", "float32", role="continuous")]), hidden=(4,))

@@ -35,6 +35,15 @@ class CrossLayer(nn.Module):
 class DCNv2(Model):
     """`num_cross` cross layers; `structure` puts the hidden layers beside them (`parallel`) or behind (`stacked`).
 
+    Args:
+        schema: whose categorical and continuous columns the model reads.
+        embedding_dim: the width of embeddings.
+        hidden: widths of the hidden layers.
+        num_cross: cross layers.
+        rank: of their weights; None for full ones.
+        structure: `"parallel"` or `"stacked"`.
+        dropout: behind each hidden layer.
+
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
     ...     role="continuous")])
@@ -70,6 +79,16 @@ class DCNv2(Model):
         self.head = nn.Linear(deep_width + (width if structure == "parallel" else 0), 1)
 
     def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
+        """The logits of a batch.
+
+        Args:
+            dense: the continuous columns, `(B, n)`.
+            embeddings: by name, or stacked.
+            masks: of columns that are sequences.
+
+        Returns:
+            Logits, `(B,)`.
+        """
         first = flat(*self.joined(dense, embeddings))
         x = first
         for cross in self.crosses:

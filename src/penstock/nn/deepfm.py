@@ -18,6 +18,12 @@ class DeepFM(Model):
     A number's factor is its value times a learned vector. The first-order weight of a category is a learned projection
     of its embedding, so that one embedding a category is all a store has to hold.
 
+    Args:
+        schema: whose categorical and continuous columns the model reads.
+        embedding_dim: the width of embeddings.
+        hidden: widths of the hidden layers.
+        dropout: behind each of them.
+
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
     ...     role="continuous")])
@@ -37,6 +43,16 @@ class DeepFM(Model):
         self.deep = perceptron(inputs, hidden, dropout, outputs=1)
 
     def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
+        """The logits of a batch.
+
+        Args:
+            dense: the continuous columns, `(B, n)`.
+            embeddings: by name, or stacked.
+            masks: of columns that are sequences.
+
+        Returns:
+            Logits, `(B,)`.
+        """
         dense, stacked = self.joined(dense, embeddings)
         everything = flat(dense, stacked)
         # Σ over pairs of vᵢ·vⱼ = ½ (|Σ vᵢ|² - Σ |vᵢ|²)

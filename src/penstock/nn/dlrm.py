@@ -16,6 +16,13 @@ from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, perceptron
 class DLRM(Model):
     """`bottom` are hidden layers that bring the numbers to `embedding_dim`; `top` sees that and all dot products.
 
+    Args:
+        schema: whose categorical and continuous columns the model reads.
+        embedding_dim: the width of embeddings.
+        bottom: widths of the layers before the products.
+        top: widths of those behind.
+        dropout: behind each hidden layer.
+
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
     ...     role="continuous")])
@@ -48,6 +55,16 @@ class DLRM(Model):
         self.register_buffer("pairs", row * vectors + column, persistent=False)
 
     def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
+        """The logits of a batch.
+
+        Args:
+            dense: the continuous columns, `(B, n)`.
+            embeddings: by name, or stacked.
+            masks: of columns that are sequences.
+
+        Returns:
+            Logits, `(B,)`.
+        """
         dense, stacked = self.joined(dense, embeddings)
         parts = []
         if self.bottom is not None:

@@ -14,6 +14,12 @@ from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, flat, perceptro
 class MLP(Model):
     """Hidden layers of the widths given, then one logit.
 
+    Args:
+        schema: whose categorical and continuous columns the model reads.
+        embedding_dim: the width of embeddings.
+        hidden: widths of the hidden layers.
+        dropout: behind each of them.
+
     >>> import torch
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
@@ -32,5 +38,15 @@ class MLP(Model):
         self.layers = perceptron(inputs, hidden, dropout, outputs=1)
 
     def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
+        """The logits of a batch.
+
+        Args:
+            dense: the continuous columns, `(B, n)`.
+            embeddings: by name, or stacked.
+            masks: of columns that are sequences.
+
+        Returns:
+            Logits, `(B,)`.
+        """
         logits: Tensor = self.layers(flat(*self.joined(dense, embeddings))).squeeze(1)
         return logits

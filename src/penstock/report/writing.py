@@ -15,6 +15,13 @@ from penstock.report.plain import plain
 def write(report: Mapping[str, Any], directory: str | Path) -> Path:
     """`report.json` and `report.html` in `directory`, each replaced in one step; the page's path.
 
+    Args:
+        report: plain data.
+        directory: where to.
+
+    Returns:
+        The path of the page.
+
     >>> import tempfile
     >>> write({"version": 1, "title": "empty"}, tempfile.mkdtemp()).name
     'report.html'

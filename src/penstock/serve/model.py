@@ -60,6 +60,17 @@ def save_model(
     `workflow` may be None where rows come as features already. Of `FusedEmbeddings` and `CachedEmbeddings` the weights
     are saved, without optimizer state, to be read as `FrozenEmbeddings`; in host memory that takes all rows of a cached
     one. Give `tables.store` instead to save only the ids that were seen.
+
+    Args:
+        directory: a folder.
+        workflow: fitted, from raw rows to features.
+        model: of `penstock.nn`.
+        embeddings: what it was trained with; None where it has no categories.
+        overwrite: replace what is there.
+
+    Raises:
+        OutputExistsError: the folder is there and overwrite was not asked for.
+        ParameterError: the parts do not go together.
     """
     place = Path(directory)
     if not isinstance(model, Model):

@@ -95,7 +95,17 @@ class Predictor:
     # Predicting.
 
     def predict(self, rows: Dataset | Frame | Sequence[Mapping[str, Any]]) -> np.ndarray:
-        """The probability of a click for each row, `(rows,)`: dicts, a frame (polars, pandas, Arrow), or a Dataset."""
+        """The probability of a click for each row, `(rows,)`: dicts, a frame (polars, pandas, Arrow), or a Dataset.
+
+        Args:
+            rows: raw rows.
+
+        Returns:
+            Probabilities of float32.
+
+        Raises:
+            DataError: it is a single row.
+        """
         if self._feed and self._poll_seconds is not None and time.monotonic() - self._polled >= self._poll_seconds:
             self.refresh()
         if isinstance(rows, Mapping):
@@ -104,11 +114,25 @@ class Predictor:
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     def predict_row(self, row: Mapping[str, Any]) -> float:
-        """The probability for one row."""
+        """The probability for one row.
+
+        Args:
+            row: values by raw column.
+
+        Returns:
+            The probability.
+        """
         return float(self.predict([row])[0])
 
     def predict_features(self, features: pl.DataFrame) -> np.ndarray:
-        """The probability for each row of a frame that the workflow has transformed already."""
+        """The probability for each row of a frame that the workflow has transformed already.
+
+        Args:
+            features: as the workflow gives them.
+
+        Returns:
+            Probabilities of float32.
+        """
         parts = [self._scores(columns) for columns in self._batches(features)]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
@@ -128,7 +152,14 @@ class Predictor:
         return None if self._feed is None else self._feed.problem
 
     def refresh(self) -> int:
-        """Apply the packets of the feed that have arrived; how many. Predictions go on meanwhile, in other threads."""
+        """Apply the packets of the feed that have arrived; how many. Predictions go on meanwhile, in other threads.
+
+        Returns:
+            How many packets.
+
+        Raises:
+            DataError: the predictor follows no feed.
+        """
         if self._feed is None:
             raise DataError("this predictor follows no feed; open it with Predictor(directory, feed=…)")
         self._polled = time.monotonic()

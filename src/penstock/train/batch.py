@@ -21,6 +21,18 @@ class TrainBatch:
 
     `dense` is `(B, n)`; `embeddings` is `(B, slots, dim)` or `{name: tensor}`; `masks` are those of raw slots. All lie
     on the context's device. `ids` are the categorical columns as the loader gave them.
+
+    Args:
+        ids: by column.
+        dense: the continuous columns.
+        labels: one a row, or by output.
+        num_rows: of the batch.
+        embeddings: by column, or stacked.
+        masks: of columns that are sequences.
+        position: of the loader behind this batch.
+        lookup: what the update needs.
+        dims: widths of what is packed.
+        leaves: tensors that collect gradients.
     """
 
     ids: dict[str, Any]

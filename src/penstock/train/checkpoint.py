@@ -76,12 +76,20 @@ class Checkpointer:
         self._since_full = 0
 
     def steps(self) -> list[int]:
-        """The steps there are checkpoints of."""
+        """The steps there are checkpoints of.
+
+        Returns:
+            In ascending order.
+        """
         numbers = (path.name.removeprefix("step-") for path in self.directory.glob("step-*"))
         return sorted(int(number) for number in numbers if number.isdigit())
 
     def latest(self) -> Path | None:
-        """The newest checkpoint."""
+        """The newest checkpoint.
+
+        Returns:
+            Its folder, or None.
+        """
         steps = self.steps()
         return self._place("step", steps[-1]) if steps else None
 
@@ -91,7 +99,19 @@ class Checkpointer:
     # Saving.
 
     def save(self, ctx: Training, loader: Resumable | None = None, extra: Mapping[str, Any] | None = None) -> Path:
-        """Write a checkpoint of the last step; with several workers all of them call this."""
+        """Write a checkpoint of the last step; with several workers all of them call this.
+
+        Args:
+            ctx: the training.
+            loader: whose position is saved; by default the one that was trained from.
+            extra: plain data to save with it.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ArtefactError: it cannot be written; those before are whole.
+        """
         place = self._place("step", ctx.steps)
         position = _position(ctx, loader)
         with ctx.paused():

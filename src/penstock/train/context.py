@@ -127,7 +127,17 @@ class TrainContext:
     # The loop.
 
     def batches(self, loader: Iterable[Any]) -> Iterator[TrainBatch]:
-        """The loader's batches with their embeddings: for training, or for evaluation inside `evaluating()`."""
+        """The loader's batches with their embeddings: for training, or for evaluation inside `evaluating()`.
+
+        Args:
+            loader: an iterable of batches.
+
+        Returns:
+            Batches on the device.
+
+        Raises:
+            PenstockError: outside the block, or while another loop runs.
+        """
         if not self._entered:
             raise PenstockError("use the context in a with block: with TrainContext(…) as ctx:")
         training = not self._evaluating
@@ -146,7 +156,14 @@ class TrainContext:
                 self._current = None
 
     def forward(self, batch: TrainBatch) -> tuple[Any, Any]:
-        """The model's output and the labels, both on the device."""
+        """The model's output and the labels, both on the device.
+
+        Args:
+            batch: one of `batches`.
+
+        Returns:
+            Both.
+        """
         embeddings = batch.embeddings
         casting = torch.autocast(self.device.type, dtype=self.autocast) if self.autocast is not None else nullcontext()
         with casting, self.timings.timed(None if self._evaluating else "forward"):
@@ -167,6 +184,15 @@ class TrainContext:
         Gradients are un-scaled by the loss scale. Those of an embedding column that are not finite are skipped, and so
         is the whole dense step where one of its gradients is not; both are counted (`dropped_gradients`,
         `skipped_steps`), on every step.
+
+        Args:
+            loss: of the batch that `forward` had last.
+
+        Returns:
+            What became of the step; asking whether it is true may wait.
+
+        Raises:
+            PenstockError: there is no batch to train on.
         """
         batch, self._current = self._current, None
         if batch is None:
@@ -241,7 +267,11 @@ class TrainContext:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """A block in which look-ups never insert, nothing is trained, and the model is in evaluation mode."""
+        """A block in which look-ups never insert, nothing is trained, and the model is in evaluation mode.
+
+        Returns:
+            A block.
+        """
         self.drain()
         modules = [m for m in (self.module, self.tables) if m is not None]
         before, was = [m.training for m in modules], self._evaluating
@@ -267,6 +297,9 @@ class TrainContext:
 
         Batches that were looked up ahead are looked up again behind it, so that going on and resuming from what was
         saved see the same.
+
+        Returns:
+            A block.
         """
         self.drain()
         yield
@@ -274,7 +307,11 @@ class TrainContext:
             self._loops.look_up_again()
 
     def stats(self) -> dict[str, Any]:
-        """What the loop has done so far."""
+        """What the loop has done so far.
+
+        Returns:
+            Figures by name.
+        """
         return {
             "steps": self.steps,
             "rows": self.rows,

@@ -15,6 +15,14 @@ class TrainRecord:
 
     `rows` are all that were trained on so far; `loss` is the mean over the rows since the record before, and so are
     `metrics`; `seconds` has the `total` and that of each stage (see `Timings`).
+
+    Args:
+        step: behind which it was made.
+        rows: trained on since the start.
+        loss: the mean since the record before.
+        metrics: by name, since the record before.
+        rows_per_second: how fast.
+        seconds: in all, and by stage.
     """
 
     step: int
@@ -32,7 +40,16 @@ class TrainRecord:
 
 @dataclass(frozen=True)
 class ValidRecord:
-    """An evaluation behind a step: the mean loss over its rows, its metrics, and how long it took."""
+    """An evaluation behind a step: the mean loss over its rows, its metrics, and how long it took.
+
+    Args:
+        step: behind which it was made.
+        epoch: its number.
+        rows: evaluated.
+        loss: the mean.
+        metrics: by name.
+        seconds: that it took.
+    """
 
     step: int
     epoch: int | None
@@ -49,7 +66,13 @@ class ValidRecord:
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """A checkpoint was written."""
+    """A checkpoint was written.
+
+    Args:
+        step: behind which it was made.
+        path: of the checkpoint.
+        seconds: that it took.
+    """
 
     step: int
     path: str
@@ -74,6 +97,12 @@ def kind_of(record: Record) -> str:
 def record_to_dict(record: Record) -> dict[str, Any]:
     """A record as flat plain data, as checkpoints and reports hold it; metrics stand beside the loss.
 
+    Args:
+        record: of `fit`.
+
+    Returns:
+        Plain data.
+
     >>> record_to_dict(ValidRecord(step=5, epoch=0, rows=10, loss=0.5, metrics={"auc": 0.7}, seconds=0.1))
     {'kind': 'valid', 'step': 5, 'epoch': 0, 'rows': 10, 'loss': 0.5, 'auc': 0.7, 'seconds': 0.1}
     """
@@ -86,6 +115,12 @@ def record_to_dict(record: Record) -> dict[str, Any]:
 
 def record_from_dict(data: Mapping[str, Any]) -> Record:
     """What `record_to_dict` was given; figures that no field has are metrics.
+
+    Args:
+        data: what `record_to_dict` gave.
+
+    Returns:
+        The record.
 
     >>> record_from_dict({"kind": "valid", "step": 5, "rows": 10, "loss": 0.5, "auc": 0.7}).metrics
     {'auc': 0.7}

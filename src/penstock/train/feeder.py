@@ -22,6 +22,15 @@ Source = Embeddings | nn.Module | None
 def slots_of(schema: Schema, dim: int, pooling: str = "mean", init: Init | None = None) -> list[SlotConfig]:
     """One slot for each categorical column of a schema, in its order; list columns are pooled.
 
+    Args:
+        schema: of the features.
+        dim: the width of embeddings.
+        pooling: of list columns.
+        init: how new rows start.
+
+    Returns:
+        The slots.
+
     >>> from penstock import ColumnSchema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32")])
     >>> [(slot.name, slot.dim, slot.pooling) for slot in slots_of(schema, 16)]

@@ -90,6 +90,9 @@ def fit(
         compile, graph: with fused tables, whether the model is compiled (`torch.compile`) and the step captured; None
             does both on a GPU, where `DeviceStep` can. `history.stats["captured"]` tells.
 
+    Returns:
+        The records, and the figures of the whole training.
+
     >>> from penstock.embedding import Adagrad, SlotConfig, Store
     >>> from penstock.loader.torch import Loader
     >>> from penstock.nn import MLP

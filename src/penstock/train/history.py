@@ -12,6 +12,10 @@ from penstock.train.events import KINDS, CheckpointRecord, Record, TrainRecord, 
 class History:
     """Records in the order in which they were made (see `penstock.train.events`), and the figures of the whole run.
 
+    Args:
+        records: in order.
+        stats: the figures of the whole training.
+
     >>> history = History([ValidRecord(1, 0, 10, 0.6, {"auc": 0.7}), ValidRecord(2, 0, 10, 0.5, {"auc": 0.8})])
     >>> history.last("valid").metrics["auc"], history.values("valid", "auc")
     (0.8, [0.7, 0.8])
@@ -27,7 +31,14 @@ class History:
     @overload
     def of(self, kind: Literal["checkpoint"]) -> list[CheckpointRecord]: ...
     def of(self, kind: str) -> Any:
-        """All records of a kind: "train", "valid" or "checkpoint"."""
+        """All records of a kind: "train", "valid" or "checkpoint".
+
+        Args:
+            kind: of record.
+
+        Returns:
+            A list of them.
+        """
         return [record for record in self.records if isinstance(record, KINDS[kind])]
 
     @overload
@@ -37,11 +48,26 @@ class History:
     @overload
     def last(self, kind: Literal["checkpoint"]) -> CheckpointRecord | None: ...
     def last(self, kind: Any) -> Any:
-        """The latest record of a kind; None where there is none."""
+        """The latest record of a kind; None where there is none.
+
+        Args:
+            kind: of record.
+
+        Returns:
+            The record, or None.
+        """
         found = self.of(kind)
         return found[-1] if found else None
 
     def values(self, kind: Literal["train", "valid", "checkpoint"], name: str) -> list[Any]:
-        """One figure of all records of a kind that have it."""
+        """One figure of all records of a kind that have it.
+
+        Args:
+            kind: of record.
+            name: of a field or metric.
+
+        Returns:
+            The figures, in order.
+        """
         found = [record_to_dict(record) for record in self.of(kind)]
         return [record[name] for record in found if name in record]

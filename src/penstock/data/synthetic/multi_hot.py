@@ -120,7 +120,14 @@ class MultiHotTeacher:
     shape: _Shape
 
     def probability(self, frame: pl.DataFrame | pa.Table) -> NDArray[np.float64]:
-        """The probability of label 1 for rows as written: a polars frame or an Arrow table."""
+        """The probability of label 1 for rows as written: a polars frame or an Arrow table.
+
+        Args:
+            frame: rows as written.
+
+        Returns:
+            Probabilities.
+        """
         table = frame.to_arrow() if isinstance(frame, pl.DataFrame) else frame
         return draws.sigmoid(self.bias + self.scale * _raw_logit(self.shape, self.seed, table))
 

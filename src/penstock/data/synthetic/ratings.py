@@ -36,6 +36,11 @@ _SAMPLE_SEED = -(2**63)
 class RatingTeacher:
     """Opinions behind the ratings: mean, user, item, a product of hidden vectors, and the user's taste in genres.
 
+    Args:
+        seed: of the opinions.
+        num_users: how many.
+        num_items: how many.
+
     >>> teacher = RatingTeacher(seed=0, num_users=10, num_items=10)
     >>> frame = {"user": np.array([1, 2]), "item": np.array([3, 4])}
     >>> bool(((0.5 <= teacher.rating(frame)) & (teacher.rating(frame) <= 5)).all())
@@ -47,20 +52,49 @@ class RatingTeacher:
     num_items: int
 
     def rating(self, frame: pl.DataFrame | Mapping[str, Any]) -> NDArray[np.float64]:
-        """The expected rating of each row: what minimises the squared error. Needs the columns user and item."""
+        """The expected rating of each row: what minimises the squared error. Needs the columns user and item.
+
+        Args:
+            frame: with the columns user and item.
+
+        Returns:
+            Stars.
+        """
         return self._moments(self._opinion(frame))[0]
 
     def probability(self, frame: pl.DataFrame | Mapping[str, Any]) -> NDArray[np.float64]:
-        """The probability of 4 stars or more for each row."""
+        """The probability of 4 stars or more for each row.
+
+        Args:
+            frame: with the columns user and item.
+
+        Returns:
+            Probabilities.
+        """
         return draws.sigmoid((self._opinion(frame) - (_LIKED - 0.25)) / _NOISE)
 
     def best_rmse(self, frame: pl.DataFrame | Mapping[str, Any]) -> float:
-        """The root mean squared error that `rating` itself has."""
+        """The root mean squared error that `rating` itself has.
+
+        Args:
+            frame: with the columns user and item.
+
+        Returns:
+            The error.
+        """
         mean, square = self._moments(self._opinion(frame))
         return float(np.sqrt((square - mean**2).mean()))
 
     def stars(self, frame: pl.DataFrame | Mapping[str, Any], uniform: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Ratings drawn around the opinions, in steps of half a star."""
+        """Ratings drawn around the opinions, in steps of half a star.
+
+        Args:
+            frame: with the columns user and item.
+            uniform: random numbers, one a row.
+
+        Returns:
+            Ratings.
+        """
         u = np.clip(uniform, 1e-12, 1.0 - 1e-12)
         noisy = self._opinion(frame) + _NOISE * np.log(u / (1.0 - u))
         return np.clip(np.round(noisy * 2.0) / 2.0, 0.5, 5.0).astype(np.float32)

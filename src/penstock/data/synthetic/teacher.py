@@ -50,7 +50,18 @@ class Teacher:
     cardinalities: Mapping[str, int]
 
     def probability(self, frame: Frame) -> NDArray[np.float64]:
-        """The probability of label 1 for raw rows: polars, pandas, Arrow or a dict; ids as hex text or integers."""
+        """The probability of label 1 for raw rows: polars, pandas, Arrow or a dict; ids as hex text or integers.
+
+        Args:
+            frame: raw rows.
+
+        Returns:
+            One probability a row.
+
+        Raises:
+            ColumnNotFoundError: a column is missing.
+            DataError: a column holds ids that were never written.
+        """
         frame = _to_polars(frame)
         for name in (*INTEGERS, *CATEGORIES):
             if name not in frame.columns:
@@ -60,7 +71,15 @@ class Teacher:
         return self.score(integers, ranks)
 
     def score(self, integers: NDArray[np.int32], ranks: NDArray[np.int32]) -> NDArray[np.float64]:
-        """The same from `(13, rows)` integers and `(26, rows)` ranks as the kernels hold them."""
+        """The same from `(13, rows)` integers and `(26, rows)` ranks as the kernels hold them.
+
+        Args:
+            integers: of the rows.
+            ranks: of their categories.
+
+        Returns:
+            One number a row.
+        """
         return draws.sigmoid(self.bias + self.scale * raw_logit(self.seed, self.logs, integers, ranks))
 
 

@@ -95,6 +95,9 @@ class CachedEmbeddings(TableModule):
         here, on the stream that is current. Given nothing, or `None`, it only waits. Several batches are brought in
         together, which takes less than one by one; the cache must hold the rows of those and of the ones announced
         before. What is wrong with the ids is reported by their look-up.
+
+        Args:
+            batches: the ids of each.
         """
         given = [ids for ids in batches if ids is not None]
         with torch.no_grad():
@@ -105,7 +108,14 @@ class CachedEmbeddings(TableModule):
                 self.home.in_flight.announce(found)
 
     def batches_to_prefetch(self, ids: Any) -> int:
-        """How many batches like this one should be announced together."""
+        """How many batches like this one should be announced together.
+
+        Args:
+            ids: of a batch.
+
+        Returns:
+            A number from 1.
+        """
         if self.prefetch_batches is not None:
             return self.prefetch_batches
         count = max(read_ids(ids, self.names, self.weight.device).num_occurrences, 1)
@@ -138,7 +148,14 @@ class CachedEmbeddings(TableModule):
         self.home.store.close()
 
     def train(self, mode: bool = True) -> CachedEmbeddings:
-        """Leaving training flushes, so that the store can be evaluated, too."""
+        """Leaving training flushes, so that the store can be evaluated, too.
+
+        Args:
+            mode: whether training begins or ends.
+
+        Returns:
+            These embeddings.
+        """
         if self.training and not mode:
             self.flush()
         super().train(mode)

@@ -188,6 +188,14 @@ def prefetched(
     together as the tables ask for (`CachedEmbeddings.batches_to_prefetch`), one if they do not say, and up to twice as
     many are held. Behind the last, None is announced.
 
+    Args:
+        batches: an iterable.
+        ids: takes the ids out of a batch.
+        tables: that are to be told.
+
+    Returns:
+        The batches, as they came.
+
     >>> from penstock.embedding import CachedEmbeddings
     >>> tables = CachedEmbeddings([100], dim=4, cache_rows=8)
     >>> batches = [(torch.tensor([[i], [i + 1]]), torch.ones(2)) for i in range(4)]

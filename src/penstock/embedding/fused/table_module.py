@@ -105,7 +105,14 @@ class TableModule(nn.Module):
         return dict.fromkeys(self.names, self.dim)
 
     def width(self, num_dense: int = 0) -> int:
-        """Columns of the output of "concat" with `num_dense` numbers beside the embeddings."""
+        """Columns of the output of "concat" with `num_dense` numbers beside the embeddings.
+
+        Args:
+            num_dense: how many.
+
+        Returns:
+            The width.
+        """
         return -(-(len(self.names) * self.dim + num_dense) // self.align) * self.align
 
     @property
@@ -150,11 +157,35 @@ class TableModule(nn.Module):
 
         `ids` are `(B, tables)`, or `{name: column}` with `(B,)`, padded `(B, n)` or ragged `(values, offsets)` columns,
         or a packed batch with lists. `sample_weights` are `{list column: one weight a value}`; they are not trained.
+
+        Args:
+            ids: of the batch.
+            dense: numbers that are written beside the embeddings.
+            sample_weights: by list column, one a value.
+
+        Returns:
+            `(B, width)`, or `(B, tables, dim)`.
+
+        Raises:
+            DataError: the ids have a form that is not known.
+            ParameterError: numbers were given, and the output has no place for them.
         """
         return _embedded(self, ids, dense, sample_weights)
 
     def embedded(self, ids: Any, dense: Tensor | None, sample_weights: Mapping[str, Any] | None) -> Tensor:
-        """What `forward` returns."""
+        """What `forward` returns.
+
+        Args:
+            ids: of the batch.
+            dense: numbers that are written beside the embeddings.
+            sample_weights: by list column, one a value.
+
+        Returns:
+            `(B, width)`, or `(B, tables, dim)`.
+
+        Raises:
+            ParameterError: numbers were given, and the output has no place for them.
+        """
         self._check_dtypes()
         found = read_ids(ids, self.names, self.weight.device, sample_weights)
         if dense is not None and self.output == "stack":
@@ -170,6 +201,9 @@ class TableModule(nn.Module):
         """Raise `DataError` if any id since the last call lay outside its table. Waits for the GPU.
 
         Such an id gives zeros and is not trained. On the CPU `forward` calls this itself.
+
+        Raises:
+            DataError: there was one; its table is named.
         """
         code = int(self.errors)
         if not code:
@@ -184,7 +218,17 @@ class TableModule(nn.Module):
         )
 
     def look_up(self, ids: Ids, dense: Tensor | None, training: bool, given: Any = None) -> tuple[Tensor, Any]:
-        """The `(B, width)` output and, for training, what `step` needs."""
+        """The `(B, width)` output and, for training, what `step` needs.
+
+        Args:
+            ids: of the batch, read.
+            dense: numbers beside the embeddings.
+            training: whether `step` will follow.
+            given: the caller's own object.
+
+        Returns:
+            Both.
+        """
         located, token = self.home.locate(self, ids, given, training)
         out, saved = self._look_up_rows(located, dense, training)
         self.home.looked_up(self, token, training)
@@ -219,7 +263,13 @@ class TableModule(nn.Module):
         return out, None if saved is None else (self._sorter.sorted(self._kernels, saved[0]), saved[1:])
 
     def step(self, ids: Ids, saved: Any, gradient: Tensor) -> None:
-        """Apply the optimizer for a gradient of `look_up`'s output."""
+        """Apply the optimizer for a gradient of `look_up`'s output.
+
+        Args:
+            ids: of the batch, read.
+            saved: what `look_up` gave.
+            gradient: of its output.
+        """
         (in_order, bags), token = saved
         self.home.before_step(token)
         self._advance()
@@ -238,6 +288,9 @@ class TableModule(nn.Module):
 
         Raises:
             ParameterError: the columns are not those of the tables.
+
+        Returns:
+            Both.
         """
         names, sizes = schema.names, self.sizes.values()
         if len(names) != len(sizes) or (self.named and names != self.names):
@@ -287,7 +340,14 @@ class TableModule(nn.Module):
         """Nothing is held open."""
 
     def tables(self) -> EmbeddingTables:
-        """Plain tables with these weights, as serving takes them; needs a schema."""
+        """Plain tables with these weights, as serving takes them; needs a schema.
+
+        Returns:
+            The tables.
+
+        Raises:
+            SchemaError: there is no schema.
+        """
         if self.schema is None:
             raise SchemaError("plain tables need a schema: build FusedEmbeddings from one")
         plain = EmbeddingTables(self.schema, self.dim, pooling=self.pooling).to(self.weight.device)
@@ -340,7 +400,14 @@ class TableModule(nn.Module):
         return self._features[key]
 
     def table_places(self, bags: tuple[int, ...]) -> Tensor:
-        """`reference_fused`'s features for a batch in which these features are bags; made once for each such set."""
+        """`reference_fused`'s features for a batch in which these features are bags; made once for each such set.
+
+        Args:
+            bags: the features that are lists.
+
+        Returns:
+            A tensor on the device.
+        """
         key = bags, self.weight.device
         if key not in self._features:
             sizes = torch.tensor(list(self.sizes.values()), dtype=torch.int64)
@@ -371,6 +438,11 @@ class TableModule(nn.Module):
         self._taken = None
 
     def extra_repr(self) -> str:
+        """What `repr` shows of the tables.
+
+        Returns:
+            Text.
+        """
         name = type(self.optimizer).__name__
         return f"{len(self.names)} tables, {len(self.weight)} rows, dim={self.dim}, {name}, {self.weight.dtype}"
 

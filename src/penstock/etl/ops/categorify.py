@@ -137,6 +137,14 @@ class Categorify(FittedOperator, Invertible):
     # Which vocabularies there are.
 
     def vocabulary_name(self, group: tuple[str, ...]) -> str:
+        """What the vocabulary of some columns is called.
+
+        Args:
+            group: columns that are encoded together.
+
+        Returns:
+            The name.
+        """
         return group[0] if len(group) == 1 else self.name_sep.join(group)
 
     def _outputs(self, columns: Columns) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -151,14 +159,28 @@ class Categorify(FittedOperator, Invertible):
         return out
 
     def codes(self, vocabulary: str) -> Codes:
-        """The layout of a vocabulary's codes, before any shift into a single table."""
+        """The layout of a vocabulary's codes, before any shift into a single table.
+
+        Args:
+            vocabulary: its name.
+
+        Returns:
+            Which codes are reserved and where values begin.
+        """
         buckets = _of(self.num_buckets, vocabulary, 1)
         if self.start_index is not None:
             return Codes(self.start_index, self.start_index, buckets)
         return Codes(1, 2, buckets)
 
     def layout(self, vocabulary: str) -> Codes:
-        """The codes of a fitted vocabulary as `transform` gives them."""
+        """The codes of a fitted vocabulary as `transform` gives them.
+
+        Args:
+            vocabulary: its name.
+
+        Returns:
+            Which codes are reserved and where values begin.
+        """
         return self.codes(vocabulary).shifted(self.shifts_[vocabulary], self.later_.get(vocabulary, ()))
 
     def _dtypes(self, columns: Columns, schema: Mapping[str, str]) -> dict[str, str]:
@@ -405,7 +427,11 @@ class Categorify(FittedOperator, Invertible):
         self._set_shifts(columns)
 
     def write_categories(self, folder: Path) -> None:
-        """`unique.<column>.parquet` (code, value, count) and `meta.<column>.parquet` for each vocabulary."""
+        """`unique.<column>.parquet` (code, value, count) and `meta.<column>.parquet` for each vocabulary.
+
+        Args:
+            folder: where to.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         for name, vocabulary in self.vocabularies_.items():
             codes = self.codes(name)

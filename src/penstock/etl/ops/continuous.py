@@ -32,6 +32,17 @@ class _Filler(Elementwise):
     add_binary_cols: bool
 
     def fill_value(self, name: str) -> Any:
+        """What missing values of a column become.
+
+        Args:
+            name: of the column.
+
+        Returns:
+            The value.
+
+        Raises:
+            TypeError: a subclass does not define it.
+        """
         raise TypeError(f"{type(self).__name__} does not define fill_value")
 
     def expression(self, series: pl.Series, name: str) -> pl.Expr:
@@ -55,7 +66,14 @@ class _Filler(Elementwise):
         return held_value(self.fill_value(name), dtype, name, type(self).__name__)
 
     def filled_dtype(self, dtype: str) -> str:
-        """The dtype of the result; a column of which nothing is known but that it is empty is one of numbers."""
+        """The dtype of the result; a column of which nothing is known but that it is empty is one of numbers.
+
+        Args:
+            dtype: of the column.
+
+        Returns:
+            Its dtype when filled.
+        """
         return "float32" if dtype == "null" else dtype
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
@@ -110,6 +128,10 @@ def _missing(series: pl.Series) -> pl.Series:
 class FillMissing(_Filler):
     """Missing values become `fill_val` (one, or `{column: value}`).
 
+    Args:
+        fill_val: for all columns, or by column.
+        add_binary_cols: also say which values were missing, in `<column>_filled`.
+
     >>> from penstock import Workflow
     >>> Workflow(["x"] >> FillMissing(7)).transform(pl.DataFrame({"x": [1, None]}))["x"].to_list()
     [1, 7]
@@ -126,7 +148,11 @@ class FillMissing(_Filler):
 
 
 class FillMedian(_Filler, FittedOperator):
-    """Missing values become the column's median over all data (exact up to 100,000 distinct values)."""
+    """Missing values become the column's median over all data (exact up to 100,000 distinct values).
+
+    Args:
+        add_binary_cols: also say which values were missing, in `<column>_filled`.
+    """
 
     constraints = {"add_binary_cols": BOOL}
 
@@ -184,7 +210,12 @@ class FillMedian(_Filler, FittedOperator):
 
 
 class Clip(Elementwise):
-    """Values below `min_value` become it, values above `max_value` become that; dtypes stay."""
+    """Values below `min_value` become it, values above `max_value` become that; dtypes stay.
+
+    Args:
+        min_value: the lower bound.
+        max_value: the upper bound.
+    """
 
     constraints = {"min_value": Real() | NONE, "max_value": Real() | NONE}
 
@@ -310,6 +341,17 @@ class _Scale(Elementwise, FittedOperator, Invertible):
             self.scales_[name] = scale if math.isfinite(scale) and scale > 0 else 1.0
 
     def offset_and_scale(self, moments: Any) -> tuple[float, float]:
+        """How a column is scaled.
+
+        Args:
+            moments: what was learned of a column.
+
+        Returns:
+            What is taken off, and what it is divided by then.
+
+        Raises:
+            TypeError: a subclass does not define it.
+        """
         raise TypeError(f"{type(self).__name__} does not define offset_and_scale")
 
     def save_state(self, folder: Any) -> None:
@@ -353,6 +395,9 @@ class _Scale(Elementwise, FittedOperator, Invertible):
 class Normalize(_Scale):
     """Subtract the mean, divide by the standard deviation (of the sample; a constant column is only centred).
 
+    Args:
+        out_dtype: of the result, a float.
+
     >>> from penstock import Workflow
     >>> frame = pl.DataFrame({"x": [1.0, 2.0, 3.0]})
     >>> Workflow(["x"] >> Normalize()).fit_transform(frame)["x"].to_list()
@@ -377,7 +422,11 @@ class Normalize(_Scale):
 
 
 class NormalizeMinMax(_Scale):
-    """Map the range seen in fitting to [0, 1] (a constant column to 0)."""
+    """Map the range seen in fitting to [0, 1] (a constant column to 0).
+
+    Args:
+        out_dtype: of the result, a float.
+    """
 
     constraints = {"out_dtype": FLOAT_DTYPE}
 
@@ -394,6 +443,9 @@ class Bucketize(Elementwise):
     """The number of the bucket that a value falls in (`np.digitize`), as int32.
 
     `boundaries` is one rising list, or `{column: list}`.
+
+    Args:
+        boundaries: in ascending order, for all columns or by column.
     """
 
     constraints = {"boundaries": PerColumn(Satisfies(lambda b: _rising(b), "a rising list of numbers"))}

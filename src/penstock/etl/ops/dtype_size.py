@@ -24,6 +24,9 @@ class ReduceDtypeSize(FittedOperator):
 
     Integers beyond what was seen are refused at transform when they do not fit; update the workflow with them.
 
+    Args:
+        float_dtype: what floats become.
+
     >>> from penstock import Workflow
     >>> frame = pl.DataFrame({"age": [30, 41], "price": [1.0, 2.0]})
     >>> Workflow(["age", "price"] >> ReduceDtypeSize()).fit(frame).output_dtypes
@@ -94,6 +97,9 @@ class DropLowCardinality(Operator):
     """Leave out categorical columns whose cardinality (reserved codes included) is below `min_cardinality`.
 
     Cardinalities come from the schema, as `Categorify` sets them; a column without one stays.
+
+    Args:
+        min_cardinality: what a column must have to stay.
 
     >>> from penstock import Workflow, ops
     >>> frame = pl.DataFrame({"country": ["IT", "IT"], "city": ["Rome", "Bari"]})

@@ -26,19 +26,59 @@ class Elementwise(Operator):
     """
 
     def expression(self, series: pl.Series, name: str) -> pl.Expr | None:
-        """What becomes of a column, over the column of the series' name; polars then does all columns in one call."""
+        """What becomes of a column, over the column of the series' name; polars then does all columns in one call.
+
+        Args:
+            series: the values.
+            name: of the column they belong to.
+
+        Returns:
+            The expression, or None where there is none.
+        """
         return None
 
     def apply(self, series: pl.Series, name: str) -> pl.Series:
+        """What becomes of a column's values; those inside lists come end to end.
+
+        Args:
+            series: the values.
+            name: of the column they belong to.
+
+        Returns:
+            As many values.
+
+        Raises:
+            TypeError: a subclass defines neither this nor an expression.
+        """
         made = self.expression(series, name)
         if made is None:
             raise TypeError(f"{type(self).__name__} defines neither apply nor expression")
         return series.to_frame().select(made).to_series()
 
     def apply_one(self, value: Any, name: str) -> Any:
+        """What becomes of one value.
+
+        Args:
+            value: one that is not missing.
+            name: of its column.
+
+        Returns:
+            The value as the output holds it.
+
+        Raises:
+            TypeError: a subclass does not define it.
+        """
         raise TypeError(f"{type(self).__name__} does not define apply_one")
 
     def output_column(self, column: ColumnSchema) -> ColumnSchema:
+        """The schema of what becomes of a column.
+
+        Args:
+            column: the input.
+
+        Returns:
+            The output.
+        """
         return column
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
@@ -50,7 +90,15 @@ class Elementwise(Operator):
         return pl.DataFrame([done[n] if n in done else self.mapped(frame[n], n) for n in columns.names])
 
     def mapped(self, series: pl.Series, name: str) -> pl.Series:
-        """`apply`, inside lists where the column has lists."""
+        """`apply`, inside lists where the column has lists.
+
+        Args:
+            series: the values.
+            name: of the column they belong to.
+
+        Returns:
+            As many values, or lists.
+        """
         if _is_list(series):
             values, lists = flatten(series)
             return lists.rebuild(self.apply(values, name)).alias(series.name)
@@ -65,11 +113,27 @@ class Elementwise(Operator):
         return run
 
     def apply_null(self, name: str) -> Any:
-        """What a missing value becomes."""
+        """What a missing value becomes.
+
+        Args:
+            name: of the column.
+
+        Returns:
+            The value, None where it stays missing.
+        """
         return None
 
     def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
-        """`apply` for a few rows of several columns of one dtype, `(columns, rows)`; None: value by value."""
+        """`apply` for a few rows of several columns of one dtype, `(columns, rows)`; None: value by value.
+
+        Args:
+            names: of the columns.
+            values: `(columns, rows)`.
+            valid: false where a value is missing; None where none is.
+
+        Returns:
+            Values and which are valid, or None.
+        """
         return None
 
     def bulk_function(self, columns: Columns) -> BulkFunction | None:

@@ -30,6 +30,12 @@ def get_embedding_sizes(
         source: a fitted Workflow, a Schema, or a Dataset.
         dimension: overrides the rule: one number, `{column: number}`, or a function of the cardinality.
 
+    Returns:
+        Sizes by column.
+
+    Raises:
+        ParameterError: the source is none that has categories.
+
     >>> from penstock import ColumnSchema, Schema
     >>> get_embedding_sizes(Schema([ColumnSchema("C1", "int32", role="categorical", cardinality=1000)]))
     {'C1': (1000, 77)}

@@ -74,7 +74,14 @@ class JoinGroupby(FittedOperator):
         return self._conts
 
     def output_names(self, group: tuple[str, ...]) -> dict[str, tuple[str, str]]:
-        """`{output: (statistic, column)}` of one group of key columns."""
+        """`{output: (statistic, column)}` of one group of key columns.
+
+        Args:
+            group: the key columns.
+
+        Returns:
+            By output, its statistic and the column it is of.
+        """
         out = {}
         for statistic in self._stats:
             if statistic == "count":

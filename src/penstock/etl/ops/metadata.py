@@ -21,12 +21,27 @@ class _Annotate(Operator):
     bulk_takes_lists = True
 
     def added_tags(self) -> Sequence[str]:
+        """The tags that columns get.
+
+        Returns:
+            Tags.
+        """
         return ()
 
     def added_properties(self) -> Mapping[str, Any]:
+        """The properties that columns get.
+
+        Returns:
+            Properties by name.
+        """
         return {}
 
     def new_role(self) -> Role | None:
+        """What the columns are to the model.
+
+        Returns:
+            The role; None where it stays.
+        """
         return None
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
@@ -55,6 +70,11 @@ class _Annotate(Operator):
 
 class AddMetadata(_Annotate):
     """Add tags and properties to the columns' schema, and say what they are to the model (`role`).
+
+    Args:
+        tags: to add.
+        properties: to add.
+        role: to give; None keeps that of each column.
 
     >>> from penstock import Workflow
     >>> node = ["price"] >> AddMetadata(tags=["item"], properties={"unit": "EUR"})
@@ -92,6 +112,9 @@ class AddMetadata(_Annotate):
 class AddTags(_Annotate):
     """Add tags to the columns' schema.
 
+    Args:
+        tags: to add.
+
     >>> (["a"] >> AddTags("user")).op
     AddTags(tags='user')
     """
@@ -107,6 +130,9 @@ class AddTags(_Annotate):
 
 class AddProperties(_Annotate):
     """Add properties to the columns' schema.
+
+    Args:
+        properties: to add.
 
     >>> (["a"] >> AddProperties({"unit": "EUR"})).op
     AddProperties(properties={'unit': 'EUR'})

@@ -42,6 +42,11 @@ class _Columns(keras.layers.Layer):  # type: ignore[name-defined]
         return lookup.ids_checked(inputs, self.columns if self.check_ids else [])
 
     def get_config(self) -> dict[str, Any]:
+        """What Keras saves the layer as.
+
+        Returns:
+            Arguments by name, as plain data.
+        """
         columns = [column.to_dict() for column in self.columns]
         own = {"feature_columns": columns, "padding": self.padding, "check_ids": self.check_ids}
         return {**super().get_config(), **own}
@@ -97,6 +102,11 @@ class DenseFeatures(_Columns):
         self.aggregation = aggregation
 
     def build(self, input_shape: Any = None) -> None:
+        """Make the weights.
+
+        Args:
+            input_shape: of what the layer will be called with.
+        """
         for column in self.columns:
             if column.kind == "embedding":
                 default = keras.initializers.TruncatedNormal(stddev=column.dimension**-0.5)
@@ -105,6 +115,14 @@ class DenseFeatures(_Columns):
         self.built = True
 
     def call(self, inputs: Mapping[str, Any]) -> Any:
+        """What the layer makes of a batch.
+
+        Args:
+            inputs: a batch.
+
+        Returns:
+            The output of the layer.
+        """
         with self._checked(inputs):
             parts = [self._part(lookup.column_input(inputs, c.name), c) for c in self.columns]
         return ops.stack(parts, axis=1) if self.aggregation == "stack" else ops.concatenate(parts, axis=-1)
@@ -117,11 +135,24 @@ class DenseFeatures(_Columns):
         return lookup.embedded(value, self.tables[column.name], column, self.padding)
 
     def compute_output_shape(self, input_shape: Any = None) -> tuple[int | None, ...]:
+        """The shape of the output.
+
+        Args:
+            input_shape: of what the layer is called with.
+
+        Returns:
+            The shape; None for the batch.
+        """
         if self.aggregation == "stack":
             return (None, len(self.columns), self.columns[0].width)
         return (None, sum(c.width for c in self.columns))
 
     def get_config(self) -> dict[str, Any]:
+        """What Keras saves the layer as.
+
+        Returns:
+            Arguments by name, as plain data.
+        """
         return {**super().get_config(), "aggregation": self.aggregation}
 
 
@@ -159,12 +190,25 @@ class LinearFeatures(_Columns):
         self.units, self.use_bias = units, use_bias
 
     def build(self, input_shape: Any = None) -> None:
+        """Make the weights.
+
+        Args:
+            input_shape: of what the layer will be called with.
+        """
         for column in self.columns:
             self._add_table(column, self.units, "zeros")
         self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros") if self.use_bias else None
         self.built = True
 
     def call(self, inputs: Mapping[str, Any]) -> Any:
+        """What the layer makes of a batch.
+
+        Args:
+            inputs: a batch.
+
+        Returns:
+            The output of the layer.
+        """
         with self._checked(inputs):
             total = sum(self._part(lookup.column_input(inputs, c.name), c) for c in self.columns)
         return total if self.bias is None else total + self.bias
@@ -176,9 +220,22 @@ class LinearFeatures(_Columns):
         return ops.matmul(lookup.numbers(value, column, self.compute_dtype), table)
 
     def compute_output_shape(self, input_shape: Any = None) -> tuple[int | None, ...]:
+        """The shape of the output.
+
+        Args:
+            input_shape: of what the layer is called with.
+
+        Returns:
+            The shape; None for the batch.
+        """
         return (None, self.units)
 
     def get_config(self) -> dict[str, Any]:
+        """What Keras saves the layer as.
+
+        Returns:
+            Arguments by name, as plain data.
+        """
         return {**super().get_config(), "units": self.units, "use_bias": self.use_bias}
 
 
@@ -202,6 +259,11 @@ class DotProductInteraction(keras.layers.Layer):  # type: ignore[name-defined]
         self.interaction_type, self.self_interaction = interaction_type, self_interaction
 
     def build(self, input_shape: Any) -> None:
+        """Make the weights.
+
+        Args:
+            input_shape: of what the layer will be called with.
+        """
         _, count, width = input_shape
         if count is None or width is None:
             raise ParameterError(f"DotProductInteraction needs a known number of vectors and width, got {input_shape}")
@@ -219,6 +281,14 @@ class DotProductInteraction(keras.layers.Layer):  # type: ignore[name-defined]
         return count * (count + (1 if self.self_interaction else -1)) // 2
 
     def call(self, inputs: Any) -> Any:
+        """What the layer makes of a batch.
+
+        Args:
+            inputs: a batch.
+
+        Returns:
+            The output of the layer.
+        """
         count = inputs.shape[1]
         first, second = self._pairs(count)
         if self.interaction_type == "field_interaction":
@@ -233,9 +303,22 @@ class DotProductInteraction(keras.layers.Layer):  # type: ignore[name-defined]
         return ops.take(products, [i * count + j for i, j in zip(first, second, strict=True)], axis=1)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """The shape of the output.
+
+        Args:
+            input_shape: of what the layer is called with.
+
+        Returns:
+            The shape; None for the batch.
+        """
         return (input_shape[0], self._num_pairs(input_shape[1]))
 
     def get_config(self) -> dict[str, Any]:
+        """What Keras saves the layer as.
+
+        Returns:
+            Arguments by name, as plain data.
+        """
         own = {"interaction_type": self.interaction_type, "self_interaction": self.self_interaction}
         return {**super().get_config(), **own}
 

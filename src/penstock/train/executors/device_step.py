@@ -141,7 +141,15 @@ class DeviceStep:
             self._record(batch)
 
     def logits(self, ids: Any, numbers: Tensor) -> Any:
-        """The model's output without training."""
+        """The model's output without training.
+
+        Args:
+            ids: of the batch.
+            numbers: its continuous columns.
+
+        Returns:
+            The output, as the model gives it.
+        """
         with torch.no_grad():
             return self._output(self.model, ids, numbers)
 
