@@ -58,12 +58,12 @@ def working_folder(place: Path, overwrite: bool = False) -> Iterator[Path]:
         staging, claim = _claimed(place, Path.mkdir)
     except OSError as error:
         raise ArtefactError(f"cannot write to {place.parent}: {error.strerror}; choose a writable folder") from error
-    try:
-        yield staging
-    finally:  # also on Ctrl-C: nothing half-written stays behind
-        settle(place)  # what was promised is done before its folder goes
-        remove(staging)
-        claim.close()
+    with claim:
+        try:
+            yield staging
+        finally:  # also on Ctrl-C: nothing half-written stays behind
+            settle(place)  # what was promised is done before its folder goes
+            remove(staging)
 
 
 def _claimed(place: Path, make: Callable[[Path], None]) -> tuple[Path, Claim]:

@@ -61,9 +61,11 @@ class WriteLock:
     def close(self) -> None:
         """Let the next writer in."""
         if self._file >= 0:
-            self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            self._file = -1
+            try:
+                self._path.unlink(missing_ok=True)
+            finally:
+                os.close(self._file)
+                self._file = -1
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from penstock.core import artefact
 from penstock.core.artefact import SavedFolder
-from penstock.core.bounded import check_fields
+from penstock.core.bounded import check_fields, read_json
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, STR, Instance
 from penstock.core.schema import Role
@@ -89,7 +89,7 @@ def save_model(
         try:
             _write(place, workflow, model, tables, name)
         except BaseException:
-            if name is not None:
+            if name is not None and not _names(place / "model", name):
                 shutil.rmtree(place / name, ignore_errors=True)
             raise
         for old in place.glob("store-*"):
@@ -116,6 +116,15 @@ def _tables(model: Model, embeddings: Embeddings | None) -> tuple[dict[str, Any]
 
 def _weights(module: nn.Module) -> Weights:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+
+
+def _names(model: Path, store: str) -> bool:
+    """Whether the model that is in place belongs to a store: it may have got there before it was stopped."""
+    try:
+        about = read_json(model / "model.json", _FIELDS)
+    except ArtefactError:
+        return False
+    return about["store"] is not None and about["store"].get("path") == store
 
 
 def _write(
