@@ -14,6 +14,7 @@ import torch
 
 from penstock import Dataset, Workflow
 from penstock.core import artefact
+from penstock.core.errors import DataError
 from penstock.embedding import SGD, EmbeddingConfig, SlotConfig, Store
 from penstock.embedding.feed import FeedReader, FeedWriter
 from penstock.jobs.etl import EtlJob
@@ -122,6 +123,16 @@ def write_data(place: Path, version: int) -> None:
     Dataset(parts, part_size=80).to_parquet(place, num_files=3, overwrite=True, engine="local:1", show_progress=False)
 
 
+def versions_of_data(place: Path) -> set[int]:
+    """A data set that is replaced while it is opened or read says so, and is opened again."""
+    for _ in range(200):
+        try:
+            return set(Dataset(place).to_polars()["x"].unique().to_list())
+        except DataError as error:
+            last = error
+    raise last
+
+
 def write_packets(place: Path, version: int) -> None:
     writer = FeedWriter(store(version), place, whole_every=1)
     try:
@@ -158,7 +169,7 @@ def _save_model(place: Path, version: int) -> None:
 
 WRITERS = [
     Writer("file", write_file, lambda place: set(json.loads(place.read_text()))),
-    Writer("data", write_data, lambda place: set(Dataset(place).to_polars()["x"].unique().to_list())),
+    Writer("data", write_data, versions_of_data),
     Writer("workflow", lambda p, v: fitted(v).save(p, overwrite=True), lambda place: version_of(Workflow.load(place))),
     Writer("store", lambda p, v: store(v).save(p, overwrite=True), lambda place: versions_of_store(Store.open(place))),
     Writer("packets", write_packets, versions_of_packets),

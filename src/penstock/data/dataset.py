@@ -84,12 +84,14 @@ class Dataset:
         beside: Schema | None = None
         if _is_path(source):
             manifest.settle_folder(source)
+            version = manifest.version(source)
             files = find(source, storage_options)
             manifest.check_files(source, files)
             beside = schema_beside(source, files, storage_options)
             dtypes = {**hive_dtypes(files[0], beside), **(dtypes or {})}
             options = OpenOptions(size, dtypes, names, separator, header, on_error, storage_options)
             parts, found = format_named(format or infer_format(files)).open(files, options)
+            manifest.check_version(source, version)
         else:
             parts, found = open_frame(cast(Frame, source), size, dtypes)
         self._set(parts, merged(found, schema or beside, strict=schema is not None))

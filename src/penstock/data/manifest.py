@@ -78,6 +78,23 @@ def settle_folder(source: Any) -> None:
             return
 
 
+def version(source: Any) -> tuple[int, int] | None:
+    """What tells the data set in a local folder from one that takes its place."""
+    if not isinstance(source, (str, os.PathLike)) or is_remote(os.fspath(source)):
+        return None
+    try:
+        found = Path(local_path(os.fspath(source)), MANIFEST_FILE).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def check_version(source: Any, before: tuple[int, int] | None) -> None:
+    """Refuse a data set that was replaced while it was opened: its files may be of both."""
+    if version(source) != before:
+        raise DataError(f"{os.fspath(source)} was replaced while it was opened; open the data set again")
+
+
 def check_files(source: Any, files: Iterable[str]) -> None:
     """Refuse a data set that is not as it was written.
 

@@ -33,11 +33,13 @@ class Parquet(Format):
         expected: dict[str, pl.DataType] | None = None
         parts: list[ParquetPartition] = []
         for path in files:
+            opened = file_identity(path)
             footer = Footer.read(path, options.storage_options)
             constants = hive_folders(path)
             found = polars_schema(footer.schema) | dict.fromkeys(constants, pl.String())
             expected = agree(expected, found, path, files[0], options.dtypes)
-            parts += [replace(p, constants=constants) for p in _row_group_runs(path, footer.metadata, options)]
+            runs = _row_group_runs(path, footer.metadata, options)
+            parts += [replace(part, constants=constants, opened=opened) for part in runs]
         assert expected is not None
         return [replace(p, dtypes=expected) for p in parts], Schema.from_polars(expected)
 
@@ -62,6 +64,7 @@ class ParquetPartition(Partition):
     dtypes: dict[str, pl.DataType] | None = field(default=None, compare=False)  # what the data set expects
     storage_options: dict[str, Any] | None = field(default=None, compare=False)
     constants: dict[str, str] = field(default_factory=dict, compare=False)  # values as Hive folders spell them
+    opened: tuple[int, int] | None = field(default=None, compare=False)  # size and time of the file, as it was opened
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         require_polars(f"reading {self.path}")
@@ -84,6 +87,8 @@ class ParquetPartition(Partition):
                 f"{self.path}: row groups {list(self.row_groups)} held {self.num_rows} rows when the data set was "
                 f"opened and {frame.height} now; the file was changed, open the data set again"
             )
+        if self.opened is not None and file_identity(self.path) != self.opened:
+            raise DataError(f"{self.path} was replaced after the data set was opened; open the data set again")
         if self.constants:
             frame = frame.with_columns(
                 pl.lit(hive_column(n, v, (self.dtypes or {}).get(n, pl.String()), self.path)).first().alias(n)
@@ -115,6 +120,17 @@ class ParquetPartition(Partition):
         if columns is not None:
             scan = scan.select(named(columns))
         return scan.slice(self.first_row, self.num_rows).collect()
+
+
+def file_identity(path: str) -> tuple[int, int] | None:
+    """What tells a local file from one that takes its place; the same seen from every machine."""
+    if is_remote(path):
+        return None
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def _row_group_runs(path: str, metadata: pq.FileMetaData, options: OpenOptions) -> list[ParquetPartition]:
