@@ -9,26 +9,45 @@ import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL
 
-NEWLINE = 10
+NEWLINE, RETURN = 10, 13
 
 
 @nb.njit(**KERNEL)
-def record_cuts(buffer: np.ndarray, start: int, quote: int, step: int) -> np.ndarray:
-    """Offsets after a record's end, at least `step` bytes apart; newlines inside quotes do not end a record."""
+def record_cuts(buffer: np.ndarray, origin: int, quote: int, step: int, state: np.ndarray) -> np.ndarray:
+    """Offsets after a record's end, at least `step` bytes apart; newlines inside quotes do not end a record.
+
+    `buffer` is the part of a file from `origin` on; `state` (inside quotes, last cut) goes from one part to the next.
+    """
     cuts = []
-    inside = False
-    last = start
-    for i in range(start, buffer.shape[0]):
+    inside, last = state[0] != 0, state[1]
+    for i in range(buffer.shape[0]):
         byte = buffer[i]
         if byte == quote:
             inside = not inside
-        elif byte == NEWLINE and not inside and i + 1 - last >= step:
-            last = i + 1
+        elif byte == NEWLINE and not inside and origin + i + 1 - last >= step:
+            last = origin + i + 1
             cuts.append(last)
+    state[0], state[1] = inside, last
     out = np.empty(len(cuts), np.int64)
     for i in range(len(cuts)):
         out[i] = cuts[i]
     return out
+
+
+@nb.njit(**KERNEL)
+def without_returns(buffer: np.ndarray, quote: int) -> np.ndarray:
+    """A copy whose lines end in a newline alone; `quote` is -1 where the format has none, and quoted text stays."""
+    out = np.empty(buffer.shape[0], np.uint8)
+    size, inside, last = 0, False, buffer.shape[0] - 1
+    for i in range(buffer.shape[0]):
+        byte = buffer[i]
+        if byte == quote:
+            inside = not inside
+        elif byte == RETURN and not inside and (i == last or buffer[i + 1] == NEWLINE):
+            continue
+        out[size] = byte
+        size += 1
+    return out[:size]
 
 
 @nb.njit(**KERNEL)

@@ -2,17 +2,17 @@
 
 Plain fields only: no quoting, no surrounding blanks; an empty field is null. Kinds are `"int8"` to `"int64"`, `"uint8"`
 to `"uint64"`, `"hex32"` (up to 8 hexadecimal digits, as uint32), `"hex64"`, `"float32"`, `"float64"`, `"string"` and
-`"skip"`. Strings come as Arrow string views that point into the text, which must be valid UTF-8 and shorter than 2 GiB.
+`"skip"`. Strings come as Arrow string views with bytes of their own; the text must be valid UTF-8 and below 2 GiB.
 Integers may have a sign and are checked for range; floats are correctly rounded; lines may end in `\\r\\n`, and the
 last one need not end at all. Any number of threads may parse different ranges.
 """
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -208,6 +208,8 @@ class _Run:
         for index, column in self.outputs.items():
             column.values, column.bitmap = column.values[:num_rows], column.bitmap[: -(-num_rows // 8)]
             column.null_count = null_counts[index]
+            if column.text is not None:
+                column.text = _owned(column.values, column.text)
         errors = sorted(LineError(*entry) for entry in self.errors[: self.state[tiles.NUM_ERRORS]].tolist())
         return ParsedText(self.outputs, num_rows, num_lines, int(self.state[tiles.BAD_LINES]), errors)
 
@@ -217,6 +219,14 @@ class _Run:
             digits = text[offset : offset + length].tobytes().decode("ascii")
             values[row] = float(digits) if values.dtype == np.float64 else _nearest_float32(digits)
         self.state[tiles.NUM_HARD] = 0
+
+
+def _owned(views: np.ndarray, text: np.ndarray) -> np.ndarray:
+    """The strings that views point at, copied out of the text, which need not be kept then."""
+    pairs = views.view(np.uint64).reshape(-1, 2)
+    arena = np.empty(int(tiles.own_strings(pairs, text, np.empty(0, np.uint8))), np.uint8)
+    tiles.own_strings(pairs, text, arena)
+    return arena
 
 
 def _plan_row(column: int, kind: str, out: ParsedColumn | None) -> list[int]:
@@ -229,20 +239,30 @@ def _plan_row(column: int, kind: str, out: ParsedColumn | None) -> list[int]:
 
 
 def _nearest_float32(digits: str) -> np.float32:
-    """The float32 nearest to a decimal text, ties to even; float64 in between would round twice."""
+    """The float32 nearest to a decimal text, ties to even; float64 in between would round twice.
+
+    `float` is right, and fast for any text. Rounding its result again goes wrong only from the middle of two float32,
+    and there the one question is on which side of the middle the text lies: comparing decimals tells without powers.
+    """
     double = float(digits)
-    if not np.isfinite(double) or abs(double) > 3.5e38:
-        return np.float32(np.copysign(np.inf, double)) if not np.isnan(double) else np.float32(double)
-    exact = Fraction(re.sub(r"^\+", "", digits))
     with np.errstate(over="ignore", under="ignore"):
         near = np.float32(double)
-        candidates = [near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))]
-    return min(candidates, key=lambda c: (abs(_as_fraction(c) - exact), int(c.view(np.uint32)) & 1))
+    if not np.isfinite(double) or float(near) == double:
+        return near
+    other = np.nextafter(near, np.float32(np.inf if double > float(near) else -np.inf))
+    if _middle(near, other) != double:
+        return near
+    exact = Decimal(digits)  # what it says, in any number of digits
+    middle = Decimal(double)
+    if exact == middle:
+        return near
+    return max(near, other) if exact > middle else min(near, other)
 
 
-def _as_fraction(value: np.float32) -> Fraction:
-    # Infinity stands for the power of two after the greatest float32, from whose middle on numbers round to it.
-    return Fraction(float(value)) if np.isfinite(value) else Fraction(2) ** 128 * int(np.sign(value))
+def _middle(left: np.float32, right: np.float32) -> float:
+    """Between two neighbours, exactly; infinity stands for the power of two after the greatest float32."""
+    values = [float(v) if np.isfinite(v) else math.copysign(2.0**128, float(v)) for v in (left, right)]
+    return (values[0] + values[1]) / 2
 
 
 def _as_uint8(buffer: Any) -> np.ndarray:

@@ -97,8 +97,29 @@ def _note_error(errors: np.ndarray, state: np.ndarray, line: int, offset: int, c
 
 
 @numba.njit(**KERNEL)
+def _is_return(base: Any, newline: Any) -> Any:
+    """Whether the newline at this place has a carriage return before it."""
+    return load8(base + U64(newline) - U64(1)) == fields.CARRIAGE_RETURN
+
+
+@numba.njit(**KERNEL)
+def own_strings(views: np.ndarray, text: np.ndarray, out: np.ndarray) -> Any:
+    """Copy what long string views point at end to end into `out`, and point them there; the number of bytes."""
+    at, twelve, low = U64(0), U64(12), U64(0xFFFFFFFF)
+    for row in range(views.shape[0]):
+        length = views[row, 0] & low
+        if length > twelve:
+            start = views[row, 1] >> U64(32)
+            if at + length <= U64(out.shape[0]):
+                out[at : at + length] = text[start : start + length]
+                views[row, 1] = (views[row, 1] & low) | (at << U64(32))
+            at += length
+    return I64(at)
+
+
+@numba.njit(**KERNEL)
 def _select_lines(
-    separators: np.ndarray, line_ends: np.ndarray, num_lines: int, filled: int, num_fields: int, mode: int,
+    base: Any, separators: np.ndarray, line_ends: np.ndarray, num_lines: int, filled: int, num_fields: int, mode: int,
     errors: np.ndarray, state: np.ndarray, first: np.ndarray, lines: np.ndarray,
 ) -> Any:  # fmt: skip
     """Check every line's number of fields; list the rows to decode in `first` and `lines`.
@@ -114,7 +135,8 @@ def _select_lines(
         first[num_rows], lines[num_rows] = origin + 1, state[LINE] + line
         if count != num_fields:
             state[BAD_LINES] += 1
-            offset = state[POSITION] + I64(U32(separators[origin] + U32(1)))
+            offset_in_tile = U32(separators[origin] + U32(1))
+            offset = state[POSITION] + I64(offset_in_tile)
             code = fields.TOO_FEW_FIELDS if count < num_fields else fields.TOO_MANY_FIELDS
             _note_error(errors, state, state[LINE] + line, offset, min(count, num_fields), code)
             if mode != MODE_NULL:
@@ -125,6 +147,9 @@ def _select_lines(
                 for column in range(num_fields + 1):
                     place = origin + column if origin + column < end else end
                     separators[spare + column] = separators[place]
+                    newline = separators[place]
+                    if place == end and newline > offset_in_tile and _is_return(base, newline):
+                        separators[spare + column] = newline - U32(1)
                 spare += num_fields + 1
         num_rows += 1
     return num_rows, ragged
@@ -312,7 +337,7 @@ def parse_tiles(
             num_lines = min(num_lines, TILE)
             consumed = I64(separators[line_ends[num_lines - 1]]) + 1
         num_rows, ragged = _select_lines(
-            separators, line_ends, num_lines, filled, num_fields, mode, errors, state, first, lines
+            base, separators, line_ends, num_lines, filled, num_fields, mode, errors, state, first, lines
         )
         num_hard, bad = state[NUM_HARD], ~U64(0)
         while bad != U64(0):  # twice where rows are dropped: their neighbours move up

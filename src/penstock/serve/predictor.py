@@ -13,7 +13,8 @@ import torch
 
 from penstock.core import artefact
 from penstock.core.batch import Ragged
-from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.core.conversion import HEXADECIMAL, NO_HEXADECIMAL
+from penstock.core.errors import ColumnNotFoundError, ConversionError, DataError
 from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import ColumnSchema
 from penstock.data import Dataset
@@ -223,7 +224,7 @@ class Predictor:
             except KeyError:
                 raise ColumnNotFoundError(column.name, rows[0], "the rows to predict") from None
             is_hex = column.properties.get("text") == "hex"
-            values = [int(v, 16) if isinstance(v, str) else v for v in values] if is_hex else values
+            values = [_hexadecimal(v, column) if isinstance(v, str) else v for v in values] if is_hex else values
             try:
                 columns[column.name] = pl.Series(column.name, values, dtype=column.polars_dtype, strict=True)
             except (TypeError, pl.exceptions.PolarsError) as error:
@@ -285,6 +286,12 @@ def _array(series: pl.Series, column: ColumnSchema) -> Any:
             raise _null(series.name)
         return Ragged(values.to_numpy(zero_copy_only=False), offsets - offsets[0])
     return np.ascontiguousarray(series.to_numpy())
+
+
+def _hexadecimal(text: str, column: ColumnSchema) -> int:
+    if not HEXADECIMAL.fullmatch(text):
+        raise ConversionError(text, column.dtype, NO_HEXADECIMAL, column.name, where="the rows to predict")
+    return int(text, 16)
 
 
 def _null(name: str) -> DataError:

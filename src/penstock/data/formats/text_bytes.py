@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import mmap
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,43 @@ import numpy as np
 from penstock.core.errors import DataError
 from penstock.data.files import filesystem, is_remote
 
+_WINDOW = 1 << 24
+
 
 def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] | None = None) -> np.ndarray:
-    """Bytes `[start, end)` of a file as uint8; a local file is memory-mapped, not copied."""
+    """Bytes `[start, end)` of a file as uint8, in memory of their own.
+
+    A mapped file would be faster by nothing that was measured, and is at the mercy of others: truncated while it is
+    read (as `logrotate` does), it ends the process, and rewritten it changes strings that were read long ago.
+
+    Raises:
+        DataError: the file cannot be read, or has become shorter.
+    """
     if start == end:
         return np.empty(0, np.uint8)
     if is_remote(path):
-        return np.frombuffer(filesystem(path, storage_options).cat_file(path, start=start, end=end), np.uint8)
-    try:
-        with Path(path).open("rb") as file:
-            if file.seek(0, io.SEEK_END) < end:
-                raise DataError(f"{path} is shorter than when the data set was opened; open the data set again")
-            aligned = start - start % mmap.ALLOCATIONGRANULARITY
-            mapped = mmap.mmap(file.fileno(), end - aligned, access=mmap.ACCESS_READ, offset=aligned)
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    return np.frombuffer(mapped, np.uint8)[start - aligned :]
+        found = np.frombuffer(filesystem(path, storage_options).cat_file(path, start=start, end=end), np.uint8)
+    else:
+        found, done = np.empty(end - start, np.uint8), 0
+        try:
+            with Path(path).open("rb", buffering=0) as file:
+                file.seek(start)
+                while done < len(found) and (got := file.readinto(memoryview(found)[done:])):  # type: ignore[arg-type]
+                    done += got
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        found = found[:done]
+    if len(found) != end - start:
+        raise DataError(f"{path} is shorter than when the data set was opened; open the data set again")
+    return found
+
+
+def windows(
+    path: str, start: int, end: int, storage_options: dict[str, Any] | None = None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """`(offset, bytes)` of a range of any size, some megabytes at a time."""
+    for offset in range(start, end, _WINDOW):
+        yield offset, read_bytes(path, offset, min(end, offset + _WINDOW), storage_options)
 
 
 def file_size(path: str, storage_options: dict[str, Any] | None = None) -> int:
@@ -75,6 +96,41 @@ def _quoted_cuts(
 
     if size - start <= part_size:
         return [start]
-    buffer = read_bytes(path, 0, size, storage_options)
-    cuts = [c for c in record_cuts(buffer, start, quote, part_size).tolist() if c < size]
-    return [start, *cuts]
+    state, cuts = np.array([0, start], np.int64), [start]
+    for offset, window in windows(path, start, size, storage_options):
+        cuts += [c for c in record_cuts(window, offset, quote, part_size, state).tolist() if c < size]
+    return cuts
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def utf8_records(text: bytes, separator: str, quote: str | None, on_error: str) -> tuple[bytes, list[int]]:
+    """`(text without what is no UTF-8, lines where it was)`; slow, as only damaged files come here.
+
+    With `on_error="skip"` such records go. With `"null"` their fields become empty where they can be told apart without
+    looking at quotes, and all fields of a record that has quotes.
+    """
+    kept, bad = [], []
+    mark, comma = quote.encode() if quote else None, separator.encode()
+    record, first = b"", 0
+    for number, line in enumerate(re.findall(rb"[^\n]*\n|[^\n]+", text)):
+        record, first = (record + line, first) if record else (line, number)
+        if mark is not None and record.count(mark) % 2:
+            continue  # a newline inside quotes
+        if is_utf8(record):
+            kept.append(record)
+        else:
+            bad.append(first)
+            if on_error == "null":
+                quoted = mark is not None and mark in record
+                fields = record.rstrip(b"\n").split(comma)
+                kept.append(comma.join(b"" if quoted or not is_utf8(f) else f for f in fields) + b"\n")
+        record = b""
+    return b"".join([*kept, record if is_utf8(record) else b""]), bad

@@ -15,7 +15,7 @@ from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.core.runtime.forks import require_polars
 from penstock.data.formats.base import OpenOptions
-from penstock.data.formats.text_bytes import file_size, read_bytes
+from penstock.data.formats.text_bytes import file_size, is_utf8, read_bytes
 
 _INFER_BYTES = 1 << 20
 
@@ -38,12 +38,17 @@ class TextLayout:
         return all(self.dtypes[n] in known for n in self.names)
 
     def suits(self, buffer: np.ndarray) -> bool:
-        """Whether the kernel can read these bytes: nothing quoted, and text that needs no check of its encoding."""
-        from penstock.kernels.cpu_lines import count_byte, is_ascii
+        """Whether the kernel can read these bytes, whose text is UTF-8: nothing quoted, and not too much of it."""
+        from penstock.kernels.cpu_lines import count_byte
 
         if not self.fast or (self.quote is not None and count_byte(buffer, ord(self.quote))):
             return False
-        return "string" not in self.dtypes.values() or (len(buffer) < 2**31 and is_ascii(buffer))
+        return not self.has_text or len(buffer) < 2**31
+
+    @property
+    def has_text(self) -> bool:
+        """Whether some column holds text: what is no UTF-8 is found in others as no number is."""
+        return any(self.dtypes[n] not in (*dt.INTEGERS, *dt.FLOATS, *dt.HEX) for n in self.names)
 
     @property
     def polars_schema(self) -> dict[str, pl.DataType]:
@@ -75,9 +80,12 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
         head = head[: head.rfind(b"\n") + 1]
     if not head.strip():
         raise DataError(f"{path} is empty; columns and dtypes cannot be inferred from it: pass names= and dtypes=")
+    if has_header and not is_utf8(head.partition(b"\n")[0]):
+        raise DataError(f"{path}, line 1: the names of its columns are no UTF-8; write them so, or pass names=")
     try:
         sample = pl.read_csv(
             io.BytesIO(head),
+            encoding="utf8-lossy",
             has_header=has_header,
             separator=separator,
             quote_char=quote,

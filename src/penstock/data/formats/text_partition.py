@@ -14,11 +14,12 @@ from penstock.core import dtypes as dt
 from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.runtime.forks import require_polars
 from penstock.data import bad_lines
-from penstock.data.formats.text_bytes import read_bytes
+from penstock.data.formats.text_bytes import is_utf8, read_bytes, utf8_records, windows
 from penstock.data.formats.text_layout import TextLayout, unreadable_quotes
 from penstock.data.partition import Partition, named
 
 _MOST_REPORTED = 1000
+_HEXADECIMAL = "^[0-9a-fA-F]+$"  # polars, as Python, takes signs, blanks, underscores and 0x as well
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class TextPartition(Partition):
                 raise ColumnNotFoundError(name, self.layout.names, self.path)
         wanted = list(columns) if columns is not None else list(self.layout.names)
         buffer = read_bytes(self.path, self.start, self.end, self.storage_options)
+        buffer = self._only_text(buffer) if self.layout.has_text else buffer
         if self.layout.suits(buffer):
             from penstock.data.formats.text_kernel import parse
 
@@ -71,6 +73,7 @@ class TextPartition(Partition):
     # The general path: polars, after the records have been checked for their number of fields.
 
     def _read_general(self, buffer: np.ndarray, wanted: list[str]) -> pl.DataFrame:
+        buffer = self._with_newlines(self._only_text(buffer))
         even = self._looks_even(buffer)
         if not even:
             buffer = self._checked(buffer)
@@ -81,6 +84,23 @@ class TextPartition(Partition):
             # Some field does not parse, or lines too long made up for others: read it all as text to find out.
             text = self._checked(buffer).tobytes() if even else text
             return self._careful(text, wanted)
+
+    def _with_newlines(self, buffer: np.ndarray) -> np.ndarray:
+        """Lines that end in a newline alone: in a line that is too short, polars would keep the carriage return."""
+        from penstock.kernels.cpu_lines import count_byte, without_returns
+
+        quote = ord(self.layout.quote) if self.layout.quote else -1
+        return without_returns(buffer, quote) if count_byte(buffer, 13) else buffer
+
+    def _only_text(self, buffer: np.ndarray) -> np.ndarray:
+        """The bytes, if they are UTF-8; else without the records (or fields) that are not, after saying which."""
+        from penstock.kernels.cpu_lines import is_ascii
+
+        if is_ascii(buffer) or is_utf8(buffer.tobytes()):
+            return buffer
+        kept, errors = utf8_records(buffer.tobytes(), self.layout.separator, self.layout.quote, self.layout.on_error)
+        self._report([(line, "bytes that are no UTF-8") for line in errors[:_MOST_REPORTED]], len(errors))
+        return np.frombuffer(kept, np.uint8)
 
     def _looks_even(self, buffer: np.ndarray) -> bool:
         """Whether there are as many separators as there should be: cheap, and polars refuses lines that are too long,
@@ -129,12 +149,10 @@ class TextPartition(Partition):
         }
 
     def _cast(self, frame: pl.DataFrame, wanted: list[str]) -> pl.DataFrame:
-        hexed = [
-            pl.col(n).str.to_integer(base=16, dtype=dt.to_polars(self.layout.dtypes[n]))  # type: ignore[arg-type]
-            for n in wanted
-            if self.layout.dtypes[n] in dt.HEX
-        ]
-        return frame.with_columns(hexed) if hexed else frame
+        hexed = [n for n in wanted if self.layout.dtypes[n] in dt.HEX]
+        if hexed and not all(frame.select(pl.col(n).str.contains(_HEXADECIMAL).all() for n in hexed).row(0)):
+            raise pl.exceptions.ComputeError("not hexadecimal")  # where, the careful reading says
+        return frame.with_columns(_hex_numbers(n, self.layout.dtypes[n]) for n in hexed) if hexed else frame
 
     def _careful(self, text: bytes, wanted: list[str]) -> pl.DataFrame:
         try:
@@ -145,7 +163,8 @@ class TextPartition(Partition):
         for name in wanted:
             series, dtype = raw[name], self.layout.dtypes[name]
             if dtype in dt.HEX:
-                parsed = series.str.to_integer(base=16, dtype=dt.to_polars(dtype), strict=False)  # type: ignore[arg-type]
+                spelled = pl.when(pl.col(name).str.contains(_HEXADECIMAL)).then(pl.col(name)).alias(name)
+                parsed = raw.select(spelled).select(_hex_numbers(name, dtype, strict=False)).to_series()
             elif dtype == "bool":
                 parsed = series.str.to_lowercase().replace_strict(
                     {"true": True, "false": False, "1": True, "0": False}, default=None, return_dtype=pl.Boolean
@@ -187,9 +206,12 @@ class TextPartition(Partition):
         bad_lines.note(self.path, count, where)
 
     def _lines_before(self) -> int:
-        if self.start == 0:
-            return 0
-        return int(np.count_nonzero(read_bytes(self.path, 0, self.start, self.storage_options) == 10))
+        before = windows(self.path, 0, self.start, self.storage_options)
+        return sum(int(np.count_nonzero(window == 10)) for _, window in before)
+
+
+def _hex_numbers(name: str, dtype: str, strict: bool = True) -> pl.Expr:
+    return pl.col(name).str.to_integer(base=16, dtype=dt.to_polars(dtype), strict=strict)  # type: ignore[arg-type]
 
 
 def _ragged(found: int, expected: int) -> str:
