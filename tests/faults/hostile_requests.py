@@ -1,10 +1,21 @@
-"""Requests that no honest client sends, made from one that an honest client does; a seed decides."""
+"""Requests that no honest client sends, made from one that an honest client does; a seed decides.
+
+    python tests/faults/hostile_requests.py PORT BODY FIRST_SEED COUNT THREADS
+
+sends so many of them and prints how many were answered with which status.
+"""
 
 from __future__ import annotations
 
 import json
 import random
+import re
+import socket
+import sys
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -108,3 +119,36 @@ def hostile(seed: int, good: bytes) -> bytes:
     """The bytes of one hostile client; `good` is the body of an honest one."""
     rng = random.Random(seed)
     return KINDS[seed % len(KINDS)](rng, good)
+
+
+def attack(port: int, data: bytes, timeout: float = 10.0) -> bytes:
+    """Send bytes to a service, then wait for all that it has to say."""
+    parts = []
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout) as line:
+        with suppress(OSError):  # it may have closed in the middle of them
+            line.sendall(data)
+            line.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionError):  # a reset ends it too
+            while part := line.recv(1 << 16):
+                parts.append(part)
+    return b"".join(parts)
+
+
+def final_status(answer: bytes) -> int | None:
+    """The status of the first answer that is one."""
+    statuses = [int(found) for found in re.findall(rb"HTTP/1\.1 (\d\d\d) ", answer)]
+    return next((status for status in statuses if status != 100), None)
+
+
+def main(port: int, body: str, first_seed: int, count: int, threads: int) -> None:
+    """Attack from this process, and print a JSON object: status to number of requests."""
+
+    def one(seed: int) -> int | None:
+        return final_status(attack(port, hostile(seed, body.encode()), timeout=60.0))
+
+    with ThreadPoolExecutor(threads) as pool:
+        print(json.dumps(Counter(map(str, pool.map(one, range(first_seed, first_seed + count))))))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))

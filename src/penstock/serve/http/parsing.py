@@ -15,7 +15,7 @@ from penstock.serve.http.requests import RefusedError
 
 AT_ONCE = 1 << 16  # bytes that are parsed in one call, in about a millisecond
 _DECODER = json.JSONDecoder()
-_SPACE = re.compile(r"[ \t\n\r]*")
+_SPACE = re.compile(r"[ \t\n\r]{0,65536}")
 _FORM = 'the body must be {"rows": [{column: value, …}, …]}'
 
 
@@ -111,7 +111,8 @@ class _Walk:
         except RecursionError:
             raise RefusedError(400, "malformed JSON: nested too deeply", self._row) from None
         except json.JSONDecodeError as error:
-            if self._start + len(self._window) < len(self._text) and len(self._window) - error.pos < 32:
+            is_cut = self._start + len(self._window) < len(self._text)
+            if is_cut and (error.msg.startswith("Unterminated") or len(self._window) - error.pos < 32):
                 raise self._too_long() from None
             raise self._malformed(error.msg, self._start + error.pos) from None
         except ValueError as error:  # a number of thousands of digits
@@ -121,8 +122,9 @@ class _Walk:
         return value, end + self._start
 
     def _space(self, at: int) -> int:
-        found = _SPACE.match(self._text, at)
-        return at if found is None else found.end()
+        while (found := _SPACE.match(self._text, at)) is not None and found.end() > at:
+            at = found.end()  # in portions, between which other threads may run
+        return at
 
     def _after(self, at: int, sign: str) -> int:
         at = self._space(at)
