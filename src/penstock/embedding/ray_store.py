@@ -171,6 +171,12 @@ class RayStore(EmbeddingStore):
         lookup._work = None
 
     def save(self, path: str | Path, overwrite: bool = False, base: str | Path | None = None) -> None:
+        """Write a checkpoint, each shard its part; with `base`, the last one saved or loaded, only what changed since.
+
+        Raises:
+            SecondWriterError: the store is being saved already.
+            OutputExistsError: the folder is there and overwrite was not asked for.
+        """
         place = Path(path).absolute()
         busy = self._get(self._coordinator.begin_save.remote(str(place)))
         if busy is not None:

@@ -132,6 +132,11 @@ class Operator:
 
         Returns:
             The schema of the output columns, in order.
+
+        Raises:
+            SchemaError: a column has a dtype that the operator does not take.
+            ColumnNotFoundError: it needs a column that is not there.
+            ParameterError: its arguments do not fit the columns.
         """
         return inputs.select(columns.names)
 
@@ -162,6 +167,9 @@ class Operator:
 
         Returns:
             The names of the key columns, or None.
+
+        Raises:
+            ColumnNotFoundError: a key column is not among those that the operator works on.
         """
         return None
 
@@ -214,6 +222,9 @@ class Operator:
 
         Returns:
             Arguments by name, as JSON and YAML can hold them.
+
+        Raises:
+            ParameterError: an argument is no plain data.
         """
         out = {}
         for name, parameter in _parameters(self.recipe_class()).items():

@@ -46,6 +46,9 @@ def trusting(*modules: str) -> Iterator[None]:
     Raises:
         ParameterError: a name is not that of a module.
 
+    Returns:
+        A block.
+
     >>> with trusting("my_package.features"):
     ...     is_trusted("my_package.features.ages"), is_trusted("my_package.other"), is_trusted("subprocess")
     (True, False, False)

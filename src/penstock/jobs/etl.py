@@ -24,7 +24,17 @@ from penstock.jobs.workflow_profile import profile_schema
 
 @dataclass(frozen=True)
 class EtlResult:
-    """What an ETL run produced."""
+    """What an ETL run produced.
+
+    Args:
+        output: where the features are.
+        workflow: where the fitted workflow is.
+        num_rows: written.
+        num_files: written.
+        seconds: that it took.
+        bad_lines: malformed lines of text.
+        fitted: the workflow.
+    """
 
     output: str
     workflow: str | None
@@ -45,7 +55,11 @@ class EtlResult:
         return self.num_rows / max(self.seconds, 1e-9)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data; `columns` describes the features."""
+        """The same as plain data; `columns` describes the features.
+
+        Returns:
+            Figures by name.
+        """
         return {
             "output": self.output,
             "workflow": self.workflow,
@@ -67,6 +81,24 @@ class EtlJob:
     default (`OUTPUT-workflow`). `held_out` are rows that nothing is fitted on; they are transformed too and go to
     `held_out_output`. All of it appears together when everything is written, the workflow last: a run that fails or is
     stopped leaves none of it.
+
+    Args:
+        inputs: raw rows.
+        output: where features go.
+        recipe: to fit.
+        apply: or a fitted workflow to take.
+        workflow: where the fitted one goes.
+        engine: where the work runs.
+        part_size: bytes a partition aims at.
+        on_error: what a malformed text line does.
+        shuffle: how rows are permuted.
+        seed: of the permutation.
+        row_group_size: rows of a row group.
+        num_files: how many files.
+        overwrite: replace what is there.
+        show_progress: draw bars; None draws them on a terminal.
+        held_out: rows that nothing is fitted on.
+        held_out_output: where these go.
 
     >>> import tempfile
     >>> from penstock.data.synthetic import criteo

@@ -34,6 +34,14 @@ class ScoreResult:
     where predictions are NaN, whose number is `nan_scores`. `calibration` is what `Calibration.to_dict` gives;
     `unknown` has the share of values that training has not seen, by category column.
 
+    Args:
+        metrics: by name.
+        rows: scored.
+        calibration: of the predictions.
+        unknown: shares by column.
+        seconds: that it took.
+        nan_scores: predictions that are NaN.
+
     >>> ScoreResult({"auc": 0.75}, 100, {}, {}, 0.1).auc
     0.75
     """
@@ -56,7 +64,11 @@ class ScoreResult:
         return self.metrics.get("log_loss")
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """The same as plain data that JSON can hold.
+
+        Returns:
+            Figures by name.
+        """
         figures = {"auc": self.auc, "log_loss": self.log_loss, **asdict(self)}
         if not self.nan_scores:
             del figures["nan_scores"]
@@ -66,6 +78,11 @@ class ScoreResult:
 @dataclass(frozen=True)
 class PredictResult:
     """Predictions that were written.
+
+    Args:
+        output: where they are.
+        rows: written.
+        seconds: that it took.
 
     >>> PredictResult("scores.parquet", 1000, 0.5).rows_per_second
     2000.0
@@ -81,7 +98,11 @@ class PredictResult:
         return self.rows / max(self.seconds, 1e-9)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The same as plain data.
+
+        Returns:
+            Figures by name.
+        """
         return {**asdict(self), "rows_per_second": self.rows_per_second}
 
 

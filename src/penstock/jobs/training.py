@@ -50,7 +50,13 @@ _RECORDS = 60  # points that even a short run's curves should have
 
 
 class TrainingStopped(PenstockError):
-    """Training was asked to stop and did, with a checkpoint of its last step."""
+    """Training was asked to stop and did, with a checkpoint of its last step.
+
+    Args:
+        step: the last one.
+        steps: how many there were to be.
+        output: the folder of the run.
+    """
 
     def __init__(self, step: int, steps: int, output: Path) -> None:
         self.step, self.steps, self.output = step, steps, output
@@ -67,6 +73,17 @@ class TrainResult:
     `metrics` are those of the held-out rows by name, `auc` and `log_loss` among them: None where there are no such rows
     or only one label. `rows` counts "train" and "valid", `seconds` the stages and their "total"; `examples` are
     held-out labels and predictions.
+
+    Args:
+        metrics: of the held-out rows.
+        best_auc: that any model can reach, where the data says so.
+        rows: by split.
+        steps: taken.
+        rows_per_second: in training.
+        embedding_rows: at the end.
+        model: where it is.
+        examples: labels and predictions.
+        seconds: by stage.
     """
 
     metrics: dict[str, float | None]
@@ -90,7 +107,11 @@ class TrainResult:
         return self.metrics.get("log_loss")
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """The same as plain data that JSON can hold.
+
+        Returns:
+            Figures by name.
+        """
         return {"auc": self.auc, "log_loss": self.log_loss, **asdict(self)}
 
 
@@ -152,7 +173,20 @@ class TrainJob:
 
     @classmethod
     def resumed(cls, output: str | Path, changes: Mapping[str, Any] | None = None, **hooks: Any) -> Self:
-        """The job that began in `output`, to go on from its newest checkpoint, with some settings changed."""
+        """The job that began in `output`, to go on from its newest checkpoint, with some settings changed.
+
+        Args:
+            output: the folder of a run.
+            changes: settings by key.
+            hooks: other arguments of the job, such as `listener`.
+
+        Returns:
+            The job.
+
+        Raises:
+            ParameterError: the run read data from memory, or a setting cannot be changed.
+            ArtefactError: there is no run in the folder.
+        """
         about, config = RunFolder(output).read()
         del about["preset"]  # a run keeps the recipe itself
         if about["data"] is None:

@@ -45,6 +45,16 @@ _MARK = Markup(
 def render(report: Mapping[str, Any], live: int | None = None) -> str:
     """The page. With `live`, the number of its state, it asks where it came from for what has changed since.
 
+    Args:
+        report: plain data, as `RunRecorder.report` gives it.
+        live: the number of the state that is shown; None for a page that stays as it is.
+
+    Returns:
+        The page as HTML.
+
+    Raises:
+        ArtefactError: it is no report.
+
     >>> page = render({"version": 1, "title": "<script>alert(1)</script>", "state": "done"})
     >>> "<script>alert" in page, "&lt;script&gt;alert(1)" in page
     (False, True)

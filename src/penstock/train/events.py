@@ -34,7 +34,12 @@ class TrainRecord:
 
     @classmethod
     def from_figures(cls, step: int, figures: Mapping[str, Any]) -> Self:
-        """The record of what was measured since the one before; figures that are no field are metrics."""
+        """The record of what was measured since the one before; figures that are no field are metrics.
+
+        Args:
+            step: behind which it was made.
+            figures: by name.
+        """
         return cls(step=step, **_with_metrics(figures, cls))
 
 
@@ -60,7 +65,13 @@ class ValidRecord:
 
     @classmethod
     def from_figures(cls, step: int, epoch: int | None, figures: Mapping[str, Any]) -> Self:
-        """The record of an evaluation; figures that are no field are metrics."""
+        """The record of an evaluation; figures that are no field are metrics.
+
+        Args:
+            step: behind which it was made.
+            epoch: its number.
+            figures: by name.
+        """
         return cls(step=step, epoch=epoch, **_with_metrics(figures, cls))
 
 

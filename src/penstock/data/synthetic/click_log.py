@@ -112,6 +112,30 @@ def criteo(
     `cardinalities`: "kaggle" (default), "terabyte", an int that caps the default, 26 ints, or {column: int}.
     `missing`: one rate for all columns, or {column: rate} over Criteo-like defaults.
 
+    Args:
+        path: a file, or a folder for several.
+        num_rows: how many.
+        seed: of the rows.
+        format: `"tsv"` or `"parquet"`.
+        cardinalities: values of the category columns.
+        missing: rates of missing values.
+        exponent: of the Zipf-like frequencies.
+        base_rate: the share of clicks.
+        teacher_seed: of the teacher.
+        raw_hex: ids as hexadecimal text.
+        num_files: how many files.
+        rows_per_chunk: rows that are made at a time.
+        overwrite: replace what is there.
+        progress: draw a bar; None draws it on a terminal.
+        num_threads: threads that make rows.
+
+    Returns:
+        What was written, with the teacher.
+
+    Raises:
+        ParameterError: ids shall be integers in TSV.
+        OutputExistsError: the path is there and overwrite was not asked for.
+
     >>> import tempfile
     >>> summary = criteo(Path(tempfile.mkdtemp()) / "day.tsv", 1000, cardinalities=100)
     >>> summary.rows, summary.cardinalities["C3"], 0.78 < summary.best_auc < 0.88
@@ -152,12 +176,31 @@ def teacher_probability(
     base_rate: float = 0.25,
     teacher_seed: int = 0,
 ) -> NDArray[np.float64]:
-    """The probabilities that labels were drawn with, from raw rows; arguments as they were given to `criteo`."""
+    """The probabilities that labels were drawn with, from raw rows; arguments as they were given to `criteo`.
+
+    Args:
+        frame: raw rows.
+        cardinalities: as given to `criteo`.
+        missing: as given to `criteo`.
+        exponent: as given to `criteo`.
+        base_rate: as given to `criteo`.
+        teacher_seed: as given to `criteo`.
+
+    Returns:
+        One probability a row.
+    """
     return _rows(cardinalities, missing, exponent).teacher(teacher_seed, base_rate)[0].probability(frame)
 
 
 def criteo_schema(*, raw_hex: bool = True, cardinalities: Cardinalities = None) -> Schema:
     """Roles and dtypes of the raw columns; `num_values` says how many values a category column can take.
+
+    Args:
+        raw_hex: ids as hexadecimal text.
+        cardinalities: as `criteo` takes them.
+
+    Returns:
+        The schema.
 
     >>> criteo_schema().select(roles="label").names
     ['label']

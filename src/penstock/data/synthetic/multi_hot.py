@@ -112,7 +112,14 @@ class _Shape:
 
 @dataclass(frozen=True)
 class MultiHotTeacher:
-    """Click probabilities of `multihot`: an effect per id (averaged over a list) and per number, one interaction."""
+    """Click probabilities of `multihot`: an effect per id (averaged over a list) and per number, one interaction.
+
+    Args:
+        seed: of the effects.
+        bias: added to the sum of effects.
+        scale: that sum is multiplied by.
+        shape: of the columns.
+    """
 
     seed: int
     bias: float
@@ -156,6 +163,29 @@ def multihot(
     """Write parquet with a label, numbers N1…, single ids S1… and lists of ids M1… (0 to `max_length` long).
 
     Ids are int32 in [0, cardinality) with Zipf-like frequencies, and the frequent ones are not the small ones.
+
+    Args:
+        path: a file, or a folder for several.
+        num_rows: how many.
+        num_lists: list columns.
+        num_categorical: columns of single ids.
+        num_continuous: columns of numbers.
+        cardinality: of all ids.
+        mean_length: of lists.
+        max_length: of lists.
+        missing: the rate of missing values.
+        exponent: of the Zipf-like frequencies.
+        base_rate: the share of label 1.
+        teacher_seed: of the teacher.
+        seed: of the rows.
+        num_files: how many files.
+        rows_per_chunk: rows that are made at a time.
+        overwrite: replace what is there.
+        progress: draw a bar; None draws it on a terminal.
+        num_threads: threads that make rows.
+
+    Returns:
+        What was written, with the teacher.
 
     >>> import tempfile
     >>> summary = multihot(Path(tempfile.mkdtemp()) / "lists.parquet", 100, num_lists=2, cardinality=50)

@@ -41,6 +41,18 @@ class Summary:
 
     `best_auc` is the AUC of the probabilities that the labels were drawn from: no model does better, apart from luck.
 
+    Args:
+        path: what was asked for.
+        rows: written.
+        files: written.
+        bytes: of all of them.
+        positive_rate: the share of label 1.
+        best_auc: that a model can reach.
+        cardinalities: by column.
+        schema: of the rows.
+        teacher: what labels were drawn from.
+        best_rmse: that a model can reach, for ratings.
+
     >>> summary = Summary(Path("a.tsv"), 10, [Path("a.tsv")], 2000, 0.3, 0.8, {"C1": 5}, Schema())
     >>> print(summary)
     a.tsv: 10 rows in 1 file (0.0 MB), positive rate 0.300, best reachable AUC 0.800

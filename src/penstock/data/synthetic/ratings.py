@@ -152,6 +152,22 @@ def movielens(
     The positive rate and the best AUC are those of "4 stars or more"; `best_rmse` is that of the expected rating. Rows
     come in no order of time, and a user may rate an item twice.
 
+    Args:
+        path: a file, or a folder for several.
+        num_rows: how many.
+        num_users: how many.
+        num_items: how many.
+        teacher_seed: of the teacher.
+        seed: of the rows.
+        num_files: how many files.
+        rows_per_chunk: rows that are made at a time.
+        overwrite: replace what is there.
+        progress: draw a bar; None draws it on a terminal.
+        num_threads: threads that make rows.
+
+    Returns:
+        What was written, with the teacher.
+
     >>> import tempfile
     >>> import pyarrow.parquet as pq
     >>> summary = movielens(Path(tempfile.mkdtemp()) / "ratings.parquet", 100, num_users=20, num_items=10)

@@ -37,6 +37,13 @@ class Teacher:
     `probability` recomputes them from raw rows: the best score that any model can give. `logs` holds the mean and the
     deviation of log1p of the numbers used.
 
+    Args:
+        seed: of the effects.
+        bias: added to the sum of effects.
+        scale: that sum is multiplied by.
+        logs: mean and deviation by column.
+        cardinalities: by column.
+
     >>> teacher = Teacher(0, bias=-1.0, scale=0.5, logs={name: (1.0, 1.0) for name in NUMBERS}, cardinalities={})
     >>> row = {name: [None] for name in INTEGERS + CATEGORIES}
     >>> teacher.probability(row).shape

@@ -312,7 +312,11 @@ class LogOp(Elementwise, Invertible):
 
 
 class _Scale(Elementwise, FittedOperator, Invertible):
-    """`(x - offset) / scale` with numbers learned from exact, order-independent moments."""
+    """`(x - offset) / scale` with numbers learned from exact, order-independent moments.
+
+    Args:
+        out_dtype: of the result, a float.
+    """
 
     def __init__(self, out_dtype: DtypeLike = "float32") -> None:
         self.out_dtype = out_dtype

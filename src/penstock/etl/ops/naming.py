@@ -17,6 +17,11 @@ from penstock.etl.references import reference_to, resolve_reference
 class Rename(Operator):
     """Rename columns by one of: a function of the name, a postfix, or (for a single column) a name.
 
+    Args:
+        f: takes a name, gives another.
+        postfix: put behind each name.
+        name: of a single column.
+
     >>> from penstock import Workflow
     >>> Workflow(["a", "b"] >> Rename(postfix="_raw")).transform(pl.DataFrame({"a": [1], "b": [2]})).columns
     ['a_raw', 'b_raw']

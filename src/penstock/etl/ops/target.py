@@ -91,7 +91,17 @@ class TargetEncoding(FittedOperator):
         return self.targets
 
     def output_names(self, columns: Columns) -> list[tuple[str, tuple[str, ...], str]]:
-        """`(output, key columns, target)` for each output."""
+        """`(output, key columns, target)` for each output.
+
+        Args:
+            columns: those that the operator works on.
+
+        Returns:
+            One for each group of columns and each target.
+
+        Raises:
+            ParameterError: `out_col` names another number of outputs.
+        """
         pairs = [(group, target) for group in columns.groups for target in self.targets]
         if self.out_col is None:
             return [(self.name_sep.join(("TE", *group, target)), group, target) for group, target in pairs]

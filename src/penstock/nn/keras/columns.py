@@ -62,7 +62,11 @@ class FeatureColumn:
         return self.kind != "numeric"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; fields at their default are left out."""
+        """Plain data; fields at their default are left out.
+
+        Returns:
+            Fields by name.
+        """
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         required = {"name", "kind"}
         return {

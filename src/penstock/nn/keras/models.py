@@ -22,6 +22,13 @@ def inputs_of(schema: Schema, lists: str = "ragged") -> dict[str, Any]:
 
     `lists` is how list columns come: `"ragged"`, `"padded"` (dense) or `"row_lengths"`.
 
+    Args:
+        schema: of the features.
+        lists: how list columns come.
+
+    Returns:
+        Inputs by column.
+
     >>> schema = Schema([ColumnSchema("user", "int32", role="categorical", cardinality=10)])
     >>> inputs_of(schema)["user"].shape
     (None, 1)
@@ -62,6 +69,9 @@ def wide_and_deep(
         dropout: after each hidden layer.
         activation: of the output; None gives logits.
 
+    Returns:
+        A Keras model.
+
     >>> schema = Schema([ColumnSchema("user", "int32", role="categorical", cardinality=10)])
     >>> wide_and_deep(schema, dimension=2, hidden=[4]).output_shape
     (None, 1)
@@ -96,6 +106,12 @@ def dlrm(
         combiner, lists: how list columns are combined, and how they come (see `inputs_of`).
         interaction_type: of `DotProductInteraction`.
         activation: of the output; None gives logits.
+
+    Returns:
+        A Keras model.
+
+    Raises:
+        SchemaError: the schema has no categorical column.
 
     >>> columns = [ColumnSchema(n, "int32", role="categorical", cardinality=10) for n in ("user", "item")]
     >>> dlrm(Schema(columns), dimension=2).output_shape
