@@ -230,7 +230,76 @@ feature { name: "click" type: INT annotation { tag: "target" tag: "binary_classi
 """
 
 
+class TestEditingInPlace:
+    def test_what_is_written_into_a_data_sets_schema_counts(self):
+        from merlin.dataloader.torch import Loader
+        from merlin.io import Dataset
+        from merlin.schema import Tags
+
+        data = Dataset(pd.DataFrame({"x": [1.0, 2.0], "y": [0, 1]}))
+        assert data.schema is data.schema
+        data.schema["y"] = data.schema["y"].with_tags(Tags.TARGET)
+        features, label = next(Loader(data, batch_size=2))
+        assert list(features) == ["x"] and label.tolist() == [0, 1]
+        data.schema.column_schemas["x"] = data.schema["x"].with_tags([Tags.CONTINUOUS, Tags.USER])
+        assert data.native.schema["x"].role is Role.CONTINUOUS
+        data.schema["x"].properties["unit"] = "km"
+        assert data.native.schema["x"].properties["unit"] == "km"
+        assert data.schema.select_by_tag(Tags.TARGET).column_names == ["y"]
+
+    def test_shapes_and_columns_that_are_taken_away(self):
+        from merlin.io import Dataset
+
+        data = Dataset(pd.DataFrame({"x": [[1, 2], [3, 4]], "y": [0, 1]}))
+        data.schema["x"] = data.schema["x"].with_shape((None, 2))
+        assert data.native.schema["x"].properties["value_count"] == {"min": 2, "max": 2}
+        del data.schema.column_schemas["y"]
+        assert data.compute().columns.tolist() == ["x"]
+
+    def test_an_edit_of_one_data_set_is_not_another_ones(self):
+        from merlin.io import Dataset
+        from merlin.schema import Tags
+
+        first = Dataset(pd.DataFrame({"y": [0, 1]}))
+        second = Dataset(first)
+        second.schema["y"] = second.schema["y"].with_tags(Tags.TARGET)
+        assert not first.schema.select_by_tag(Tags.TARGET).column_names
+
+    def test_tags_that_stand_for_two(self):
+        from merlin.schema import ColumnSchema, Schema, Tags
+
+        found = Schema([ColumnSchema("item", tags=[Tags.ITEM, Tags.ID]), ColumnSchema("price", tags=[Tags.ITEM])])
+        assert found.select_by_tag(Tags.ITEM_ID).column_names == ["item"]
+        assert found.remove_by_tag(Tags.ITEM_ID).column_names == ["price"]
+
+    def test_dtypes_without_a_shape_are_those_of_plain_columns(self):
+        import merlin.dtypes as md
+        from merlin.schema import ColumnSchema
+
+        column, lists = ColumnSchema("a", dtype=np.int32, dims=(None,)), ColumnSchema("b", dtype=np.int32, is_list=True)
+        assert column.dtype == md.int32 and column.dtype != md.int64 and lists.dtype != md.int32
+        assert md.struct.name == "struct" and column.shape.is_variable and not md.Shape((2, 3)).is_variable
+
+
 class TestSchemasBesideData:
+    def test_json_keeps_everything(self, tmp_path):
+        import json
+
+        from merlin.schema import ColumnSchema, Schema, Tags
+        from merlin.schema.io.tensorflow_metadata import TensorflowMetadata
+
+        domain = {"min": 0, "max": 9, "name": "user"}
+        user = ColumnSchema("user", dtype=np.int32, tags=[Tags.CATEGORICAL], properties={"domain": domain, "unit": 3})
+        seen = ColumnSchema("seen", dtype=np.float32, dims=(None, (1, 4)))
+        before = Schema([user, seen, ColumnSchema("name", dtype=str)])
+        TensorflowMetadata.from_merlin_schema(before).to_json_file(tmp_path)
+        written = json.loads((tmp_path / "schema.json").read_text())["feature"][0]
+        assert written["intDomain"] == {"min": "0", "max": "9", "name": "user", "isCategorical": True}
+        after = TensorflowMetadata.from_json_file(tmp_path).to_merlin_schema()
+        assert after["user"].properties == user.properties and after["user"].dtype.name == "int32"
+        assert after["seen"].value_count.max == 4 and after["seen"].dtype.name == "float32"
+        assert after["name"].dtype.name == "str" and not after["name"].is_list
+
     def test_text(self, tmp_path):
         from merlin.schema import Tags
         from merlin.schema.io.tensorflow_metadata import TensorflowMetadata

@@ -30,6 +30,7 @@ class ElementType(Enum):
     String = "string"
     DateTime = "datetime"
     Object = "object"
+    Struct = "struct"
     Unknown = "unknown"
 
 
@@ -113,10 +114,15 @@ class DType:
             except TypeError:
                 return False
             return self.name == other.name  # a foreign dtype says nothing of shapes
-        return (self.name, self.shape) == (other.name, other.shape)
+        return self.name == other.name and _as_column(self.shape) == _as_column(other.shape)
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+
+def _as_column(shape: Shape | None) -> Shape:
+    """A dtype that says nothing of shapes, as `merlin.dtypes.int32`, is that of a column without lists."""
+    return shape if shape is not None and not shape.is_unknown else Shape((None,))
 
 
 _UNITS = {"Y": "Year", "M": "Month", "D": "Day", "h": "Hour", "m": "Minute", "s": "Second", "ms": "Millisecond",
@@ -136,11 +142,21 @@ def named(name: str) -> DType:
     if name.startswith("datetime64"):
         unit = name[len("datetime64[") : -1] if "[" in name else ""
         return DType(name, ElementType.DateTime, 64, ElementUnit[_UNITS[unit]] if unit else None)
-    kinds = {"str": ElementType.String, "bool": ElementType.Bool, "object": ElementType.Object}
+    kinds = {"str": ElementType.String, "bool": ElementType.Bool, "object": ElementType.Object,
+             "struct": ElementType.Struct}  # fmt: skip
     return DType(name, kinds.get(name, ElementType.Unknown))
 
 
-_OWN = {"str", "string", "object", "unknown", "float16", "datetime64", *(f"datetime64[{unit}]" for unit in _UNITS)}
+_OWN = {
+    "str",
+    "string",
+    "object",
+    "struct",
+    "unknown",
+    "float16",
+    "datetime64",
+    *(f"datetime64[{unit}]" for unit in _UNITS),
+}
 
 
 def dtype_of(external: Any) -> DType:

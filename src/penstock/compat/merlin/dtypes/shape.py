@@ -75,6 +75,11 @@ class Shape:
         return self.dims is not None and all(d.is_fixed for d in self.dims)
 
     @property
+    def is_variable(self) -> bool:
+        """Whether any axis may differ from row to row."""
+        return not self.is_fixed
+
+    @property
     def as_tuple(self) -> tuple | None:
         """Numbers for fixed axes, None for unlimited ones, pairs for the others."""
         if self.dims is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import polars as pl
 from penstock.compat.merlin.io import writing
 from penstock.compat.merlin.io._frames import DataFrameIter, native_shuffle
 from penstock.compat.merlin.io.opening import cast, opened
-from penstock.compat.merlin.schema.schema import Schema, as_native
+from penstock.compat.merlin.schema.schema import ColumnSchema, Schema, as_native
 from penstock.compat.missing import CompatError
 from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError, SchemaError
@@ -37,6 +38,10 @@ class Dataset:
     (3, ['user', 'click'], [0, 1, 0])
     """
 
+    _native: native.Dataset
+    _schema: Schema | None  # as it was handed out, perhaps edited since
+    _known: dict[str, ColumnSchema]  # what of it `_native` has
+
     def __init__(
         self,
         path_or_source: Any,
@@ -54,18 +59,34 @@ class Dataset:
     ) -> None:
         source = path_or_source.native if isinstance(path_or_source, Dataset) else path_or_source
         data = opened(source, engine, npartitions, part_size, part_mem_fraction, storage_options, dtypes, kwargs)
-        self.native: native.Dataset = data if schema is None else _described(data, schema)
+        self.native = data if schema is None else _described(data, schema)
         self.client = None if client == "auto" else client
         self.cpu, self.dtypes, self.base_dataset = True if cpu is None else cpu, dtypes, base_dataset or self
 
     def _like(self, data: native.Dataset) -> Dataset:
         return Dataset(data, client=self.client or "auto", cpu=self.cpu, base_dataset=self.base_dataset)
 
+    @property
+    def native(self) -> native.Dataset:
+        """Penstock's data set, with what has been written into `schema` since."""
+        if self._schema is not None and self._schema.column_schemas != self._known:
+            self._native = _described(self._native, self._schema)
+            self._known = deepcopy(self._schema.column_schemas)
+        return self._native
+
+    @native.setter
+    def native(self, data: native.Dataset) -> None:
+        self._native, self._schema = data, None
+
     # Looking at it.
 
     @property
     def schema(self) -> Schema:
-        return Schema.from_native(self.native.schema)
+        """The columns. It can be edited in place: `data.schema["y"] = data.schema["y"].with_tags(Tags.TARGET)`."""
+        if self._schema is None:
+            self._schema = Schema.from_native(self._native.schema)
+            self._known = deepcopy(self._schema.column_schemas)
+        return self._schema
 
     @schema.setter
     def schema(self, schema: Schema) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.compat.merlin.schema import _text_proto as text_proto
 from penstock.compat.merlin.schema._text_proto import Word
 from penstock.compat.merlin.schema.schema import ColumnSchema, Schema
-from penstock.compat.merlin.schema.tags import text_of
+from penstock.compat.merlin.schema.tags import Tags, text_of
 from penstock.core.artefact import replacing
 from penstock.core.errors import ArtefactError
 
@@ -68,10 +68,15 @@ class TensorflowMetadata:
 
     def to_proto_text_file(self, path: Any, file_name: str = "schema.pbtxt") -> None:
         """Write the text form to a folder."""
-        folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / file_name) as partial:
-            partial.write_text(self.to_proto_text())
+        _write(path, file_name, self.to_proto_text())
+
+    def to_json(self) -> str:
+        """The JSON form, with the properties that the text form has no place for."""
+        return json.dumps({"feature": [_camel(_feature(column, with_properties=True)) for column in self._schema]})
+
+    def to_json_file(self, path: Any, file_name: str = "schema.json") -> None:
+        """Write the JSON form to a folder."""
+        _write(path, file_name, self.to_json())
 
 
 def schema_beside(file: str) -> Schema | None:
@@ -89,6 +94,13 @@ def _read(file: Path) -> str:
     if not file.is_file():
         raise ArtefactError(f"{file} does not exist")
     return file.read_text()
+
+
+def _write(path: Any, file_name: str, text: str) -> None:
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / file_name) as partial:
+        partial.write_text(text)
 
 
 def _single(message: Mapping[str, list[Any]]) -> dict[str, Any]:
@@ -109,6 +121,18 @@ def _snake(value: Any) -> Any:
     if isinstance(value, list):
         return [_snake(v) for v in value]
     return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
+
+
+def _camel(value: Any) -> Any:
+    """Fields as JSON spells them: the way back from `_snake`."""
+    if isinstance(value, Mapping):
+        spelled = {k: k.split("_")[0] + "".join(part.title() for part in k.split("_")[1:]) for k in value}
+        return {spelled[k]: v if k == "extra_metadata" else _camel(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_camel(v) for v in value]
+    if isinstance(value, Word):
+        return value == "true" if value in ("true", "false") else str(value)
+    return str(value) if type(value) is int else value
 
 
 def _column(feature: Mapping[str, Any], where: str) -> ColumnSchema:
@@ -136,7 +160,7 @@ def _column(feature: Mapping[str, Any], where: str) -> ColumnSchema:
     )  # fmt: skip
 
 
-def _feature(column: ColumnSchema) -> dict[str, Any]:
+def _feature(column: ColumnSchema, with_properties: bool = False) -> dict[str, Any]:
     kind = "INT" if column.dtype.is_integer else "FLOAT" if column.dtype.is_float else "BYTES"
     out: dict[str, Any] = {"name": column.name, "type": Word(kind)}
     counts = column.properties.get("value_count")
@@ -144,7 +168,19 @@ def _feature(column: ColumnSchema) -> dict[str, Any]:
         out["value_count"] = {k: v for k, v in counts.items() if v is not None}
     domain = column.properties.get("domain")
     if domain and kind in ("INT", "FLOAT"):
-        out["int_domain" if kind == "INT" else "float_domain"] = {k: v for k, v in domain.items() if v is not None}
-    if len(column.tags):
-        out["annotation"] = {"tag": [text_of(tag) for tag in column.tags]}
-    return out
+        described = out["int_domain" if kind == "INT" else "float_domain"] = {
+            k: v for k, v in domain.items() if v is not None
+        }
+        if kind == "INT" and Tags.CATEGORICAL in column.tags:
+            described["is_categorical"] = Word("true")
+    annotation: dict[str, Any] = {"tag": [text_of(tag) for tag in column.tags]} if len(column.tags) else {}
+    if with_properties:
+        annotation["extra_metadata"] = [_extra(column)]
+    return {**out, "annotation": annotation} if annotation else out
+
+
+def _extra(column: ColumnSchema) -> dict[str, Any]:
+    """What `tensorflow_metadata` has no field for."""
+    own = {k: v for k, v in column.properties.items() if k not in ("domain", "value_count")}
+    size = {"dtype_item_size": column.dtype.element_size} if column.dtype.element_size else {}
+    return {**own, "is_list": bool(column.is_list), "is_ragged": bool(column.is_ragged), **size}

@@ -90,7 +90,10 @@ class TagSet:
         return iter(sorted(self._tags, key=text_of))
 
     def __contains__(self, tag: object) -> bool:
-        return tag in self._tags or as_tag(tag) in self._tags
+        known = as_tag(tag)
+        if parts := _PARTS.get(known):  # a column of [ITEM, ID] is one of ITEM_ID
+            return all(part in self._tags for part in parts)
+        return tag in self._tags or known in self._tags
 
     def __len__(self) -> int:
         return len(self._tags)
