@@ -11,7 +11,7 @@ import pytest
 
 from penstock.compat import settings
 from penstock.compat.missing import CompatError
-from penstock.core.errors import (
+from penstock.core.errors import ArtefactError, (
     DataError,
     GraphError,
     ParameterError,
@@ -312,7 +312,9 @@ class TestFunctions:
 
         workflow = nvt.Workflow(["x"] >> nvt.ops.LambdaOp(importable)).fit(pd.DataFrame({"x": [2, 4]}))
         workflow.save(tmp_path / "workflow")
-        again = nvt.Workflow.load(tmp_path / "workflow")
+        with pytest.raises(ArtefactError, match="my_functions:halve"):
+            nvt.Workflow.load(tmp_path / "workflow")
+        again = nvt.Workflow.load(tmp_path / "workflow", trust=["my_functions"])
         assert again.transform(pd.DataFrame({"x": [3]}))["x"].tolist() == [1.5]
 
     def test_a_workflow_with_lambdas_is_saved_without_them(self, tmp_path: Path) -> None:
