@@ -49,6 +49,7 @@ __all__ = [
     "check_name",
     "checksum",
     "describe_files",
+    "explaining",
     "read",
     "replace",
     "replacing",
@@ -136,6 +137,17 @@ def read(place: str | Path, kind: str, version: int, load: Callable[[SavedFolder
                     return result
         time.sleep(min(0.001 * attempt, 0.05))
     raise ArtefactError(f"{place} was replaced {_ATTEMPTS} times while it was read; read it when nobody writes it")
+
+
+@contextmanager
+def explaining(place: Path, kind: str) -> Iterator[None]:
+    """Whatever goes wrong in the block with what was read from `place` is an `ArtefactError`."""
+    try:
+        yield
+    except (Exception, pl.exceptions.PanicException) as error:
+        if (explained := _explained(error, place, kind)) is error:
+            raise
+        raise explained from error
 
 
 def _explained(error: BaseException, place: Path, kind: str) -> BaseException:

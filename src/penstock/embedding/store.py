@@ -8,11 +8,13 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from penstock.core import artefact
 from penstock.core.errors import PenstockError
 from penstock.core.params import BOOL, NONE, Instance, Int, OneOf, Satisfies, check_all
 from penstock.embedding import checkpoint
@@ -239,9 +241,11 @@ class Store(EmbeddingStore):
             ArtefactError: the checkpoint is damaged.
         """
         saved = checkpoint.read_description(path)
-        if not serving and optimizer is None:
-            optimizer = saved.optimizer()
-        store = cls(saved.config(), None if serving else optimizer, **{**saved.settings(), **settings})
+        # What a caller asks for besides is the caller's to get right; the rest is the checkpoint's.
+        with nullcontext() if settings else artefact.explaining(Path(path), checkpoint.KIND):
+            if not serving and optimizer is None:
+                optimizer = saved.optimizer()
+            store = cls(saved.config(), None if serving else optimizer, **{**saved.settings(), **settings})
         store.load(path)
         return store
 

@@ -183,6 +183,20 @@ class Checkpointer:
         """
         place = Path(path) if path is not None else self._newest_whole()
         about, model, training = artefact.read(place, KIND, VERSION, _read)
+        with artefact.explaining(place, KIND):
+            self._restore(ctx, loader, place, about, model, training)
+        extra: dict[str, Any] = about["extra"]
+        return extra
+
+    def _restore(
+        self,
+        ctx: Training,
+        loader: Resumable | None,
+        place: Path,
+        about: Mapping[str, Any],
+        model: Mapping[str, Any],
+        training: Mapping[str, Any],
+    ) -> None:
         _restore_modules(ctx, model, place)
         _restore_stepping(ctx, training, place)
         self._load_store(ctx, about["store"], place)
@@ -195,8 +209,6 @@ class Checkpointer:
         ctx.position = about["position"]
         generators = training["generators"]
         set_random_state(generators[min(distributed.rank(), len(generators) - 1)])
-        extra: dict[str, Any] = about["extra"]
-        return extra
 
     def _newest_whole(self) -> Path:
         """The newest checkpoint whose files are as they were written, as the first worker finds it."""
