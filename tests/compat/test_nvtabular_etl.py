@@ -11,7 +11,8 @@ import pytest
 
 from penstock.compat import settings
 from penstock.compat.missing import CompatError
-from penstock.core.errors import ArtefactError, (
+from penstock.core.errors import (
+    ArtefactError,
     DataError,
     GraphError,
     ParameterError,
