@@ -6,7 +6,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,9 @@ from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.operator import BulkFunction, Columns, FittedOperator, Invertible, RowFunction, same_names
 from penstock.etl.ops.elementwise import Block, Elementwise, as_continuous, from_values, numeric, require_numbers
 from penstock.etl.raw_values import held_value
+
+if TYPE_CHECKING:
+    from penstock.kernels.cpu_stats import Moments
 
 FLOAT_DTYPE = Satisfies(lambda d: canonical(d) in FLOATS, "float32 or float64")
 
@@ -344,7 +348,7 @@ class _Scale(Elementwise, FittedOperator, Invertible):
             self.offsets_[name] = offset if math.isfinite(offset) else 0.0
             self.scales_[name] = scale if math.isfinite(scale) and scale > 0 else 1.0
 
-    def offset_and_scale(self, moments: Any) -> tuple[float, float]:
+    def offset_and_scale(self, moments: Moments) -> tuple[float, float]:
         """How a column is scaled.
 
         Args:
@@ -358,7 +362,7 @@ class _Scale(Elementwise, FittedOperator, Invertible):
         """
         raise TypeError(f"{type(self).__name__} does not define offset_and_scale")
 
-    def save_state(self, folder: Any) -> None:
+    def save_state(self, folder: Path) -> None:
         import json
 
         plain = {name: moments.to_dict() for name, moments in self.state_.items()}
@@ -413,7 +417,7 @@ class Normalize(_Scale):
     def __init__(self, out_dtype: DtypeLike = "float32") -> None:
         super().__init__(out_dtype)
 
-    def offset_and_scale(self, moments: Any) -> tuple[float, float]:
+    def offset_and_scale(self, moments: Moments) -> tuple[float, float]:
         return moments.mean(), moments.std(ddof=1)
 
     @property
@@ -437,7 +441,7 @@ class NormalizeMinMax(_Scale):
     def __init__(self, out_dtype: DtypeLike = "float32") -> None:
         super().__init__(out_dtype)
 
-    def offset_and_scale(self, moments: Any) -> tuple[float, float]:
+    def offset_and_scale(self, moments: Moments) -> tuple[float, float]:
         if moments.minimum is None:
             return math.nan, math.nan
         return float(moments.minimum), float(moments.maximum) - float(moments.minimum)

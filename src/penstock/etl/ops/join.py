@@ -17,6 +17,7 @@ from penstock.core.schema import Schema
 from penstock.data.dataset import Dataset
 from penstock.data.frames import to_polars
 from penstock.data.keys import one_zero
+from penstock.data.sources import DataLike
 from penstock.etl.operator import ROW_NUMBER, Columns, Operator, same_names
 
 _NAMES = STR | ListOf(STR)
@@ -54,7 +55,7 @@ class JoinExternal(Operator):
 
     def __init__(
         self,
-        df_ext: Any,
+        df_ext: DataLike,
         on: str | Sequence[str],
         how: str = "left",
         on_ext: str | Sequence[str] | None = None,

@@ -263,6 +263,9 @@ class DotProductInteraction(keras.layers.Layer):  # type: ignore[name-defined]
 
         Args:
             input_shape: of what the layer will be called with.
+
+        Raises:
+            ParameterError: the number of vectors or their width is not known.
         """
         _, count, width = input_shape
         if count is None or width is None:
