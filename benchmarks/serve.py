@@ -66,12 +66,11 @@ def make_model(folder: Path, num_rows: int) -> tuple[Path, list[dict[str, Any]]]
 
     from penstock import Dataset, Workflow
     from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
-    from penstock.embedding import Adagrad, Store
+    from penstock.embedding import Adagrad, Store, slots_from_schema
     from penstock.etl import presets
     from penstock.loader.torch import Loader
     from penstock.nn import DLRM
     from penstock.serve import save_model
-    from penstock.train import slots_of
 
     source = folder / "clicks.tsv"
     criteo(source, num_rows)
@@ -82,7 +81,7 @@ def make_model(folder: Path, num_rows: int) -> tuple[Path, list[dict[str, Any]]]
     loader = Loader(Dataset(workflow.fit_transform(data).to_polars(), schema=workflow.output_schema), 8192)
     torch.manual_seed(0)
     model = DLRM(workflow.output_schema, 16)
-    with Store(slots_of(workflow.output_schema, 16), Adagrad()) as store:
+    with Store(slots_from_schema(workflow.output_schema, 16), Adagrad()) as store:
         for batch in loader:
             columns = batch[0]
             store.lookup({name: columns[name] for name in model.categorical})  # a row for every id

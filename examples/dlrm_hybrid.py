@@ -13,10 +13,10 @@ import torch
 import penstock as ps
 from penstock import ops
 from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
-from penstock.embedding import Adagrad, Store
+from penstock.embedding import Adagrad, Store, slots_from_schema
 from penstock.loader.torch import Loader
 from penstock.nn import DLRM
-from penstock.train import TrainContext, evaluate, slots_of
+from penstock.train import TrainContext, evaluate
 
 NUMBERS, CATEGORIES = CRITEO_NAMES[1:14], CRITEO_NAMES[14:]
 
@@ -39,7 +39,7 @@ def main(source: str | None = None, num_rows: int = 200_000, epochs: int = 2) ->
 
     torch.manual_seed(0)
     model = DLRM(loader.schema, embedding_dim=16, bottom=(64,), top=(128, 64))
-    store = Store(slots_of(loader.schema, dim=16), Adagrad(lr=0.05, initial_accumulator=1e-3))
+    store = Store(slots_from_schema(loader.schema, dim=16), Adagrad(lr=0.05, initial_accumulator=1e-3))
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
     with TrainContext(model, store, optimizer, staleness=4) as ctx:

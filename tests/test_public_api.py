@@ -23,7 +23,14 @@ def test_all_is_sorted_and_complete(module: ModuleType) -> None:
 
 def test_the_first_names_are_there() -> None:
     first = {"ColumnSchema", "ColumnSelector", "Dataset", "Role", "Schema", "Workflow", "ops"}
+    first |= {"Adagrad", "DLRM", "Predictor", "Store", "fit", "save_model", "slots_from_schema"}
     assert first <= set(penstock.__all__)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    from importlib.metadata import version
+
+    assert penstock.__version__ == version("penstock")
 
 
 def test_dir_shows_no_stray_public_names() -> None:

@@ -9,11 +9,39 @@ import typing
 if typing.TYPE_CHECKING:
     from penstock.core.schema import ColumnSchema, Role, Schema
     from penstock.data import Dataset
+    from penstock.embedding import Adagrad, Store, slots_from_schema
     from penstock.etl import ColumnSelector, Workflow, ops
+    from penstock.nn import DLRM
+    from penstock.serve import Predictor, save_model
+    from penstock.train import fit
 
-__all__ = ["ColumnSchema", "ColumnSelector", "Dataset", "Role", "Schema", "Workflow", "ops"]
+    __version__: str
+
+__all__ = [  # noqa: RUF022
+    "Adagrad",
+    "ColumnSchema",
+    "ColumnSelector",
+    "DLRM",
+    "Dataset",
+    "Predictor",
+    "Role",
+    "Schema",
+    "Store",
+    "Workflow",
+    "fit",
+    "ops",
+    "save_model",
+    "slots_from_schema",
+]
 
 _WHERE = {
+    "Adagrad": "embedding",
+    "DLRM": "nn",
+    "Predictor": "serve",
+    "Store": "embedding",
+    "fit": "train",
+    "save_model": "serve",
+    "slots_from_schema": "embedding",
     "ColumnSchema": "core.schema",
     "ColumnSelector": "etl",
     "Dataset": "data",
@@ -26,14 +54,26 @@ _MODULES = {**{name: name for name in _PACKAGES}, "ops": "etl.ops"}
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name in _MODULES:
-        found: typing.Any = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+    if name == "__version__":
+        found: typing.Any = _version()
+    elif name in _MODULES:
+        found = importlib.import_module(f"{__name__}.{_MODULES[name]}")
     elif name in _WHERE:
         found = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found  # once
     return found
+
+
+def _version() -> str:
+    """What is installed; a source tree that is not has no version."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("penstock")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def __dir__() -> list[str]:

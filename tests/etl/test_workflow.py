@@ -343,3 +343,16 @@ def test_arguments_of_subclasses_are_checked():
         _Bounded()
     with pytest.raises(ParameterError, match=r"_Odd\.out_dtype must be float32 or float64"):
         type("_Odd", (ops.Normalize,), {})("int8")
+
+
+def test_a_workflow_is_fitted_only_when_it_can_transform() -> None:
+    from penstock import ColumnSchema, Schema
+
+    schema = Schema([ColumnSchema("city", "string"), ColumnSchema("price", "float64")])
+    learns = Workflow(["city"] >> ops.Categorify())
+    assert not learns.has_schema and not learns.is_fitted
+    learns.fit_schema(schema)
+    assert learns.has_schema and not learns.is_fitted
+    with pytest.raises(NotFittedError):
+        learns.transform(pl.DataFrame({"city": ["a"], "price": [1.0]}))
+    assert Workflow(["price"] >> ops.LogOp()).fit_schema(schema).is_fitted

@@ -22,11 +22,10 @@ from tests.faults.hostile_requests import HEAD, KINDS, final_status, hostile, re
 
 import penstock as ps
 from penstock import ops
-from penstock.embedding import SGD, Store
+from penstock.embedding import SGD, Store, slots_from_schema
 from penstock.nn import MLP
 from penstock.serve import save_model
 from penstock.serve.http import HttpServer, Limits
-from penstock.train import slots_of
 
 ROW = {"user": "ann", "ad": "1a", "price": 0.5}
 GOOD = json.dumps({"rows": [ROW, {**ROW, "user": None}]}).encode()
@@ -45,7 +44,7 @@ def place(tmp_path_factory):
     workflow = ps.Workflow((["user", "ad"] >> ops.Categorify()) + (["price"] >> ops.Normalize()) + ["click"]).fit(data)
     place = tmp_path_factory.mktemp("attacked") / "model"
     model = MLP(workflow.output_schema, 4, hidden=())
-    save_model(place, workflow, model, Store(slots_of(workflow.output_schema, 4), SGD()))
+    save_model(place, workflow, model, Store(slots_from_schema(workflow.output_schema, 4), SGD()))
     return place
 
 

@@ -9,10 +9,10 @@ from torch import nn
 
 from penstock import ColumnSchema, Schema
 from penstock.core.errors import DataError
-from penstock.embedding import Adagrad, CachedEmbeddings, FusedEmbeddings, Init, Store
+from penstock.embedding import Adagrad, CachedEmbeddings, FusedEmbeddings, Init, Store, slots_from_schema
 from penstock.loader.torch import Loader
 from penstock.nn import DLRM
-from penstock.train import DeviceStep, fit, slots_of
+from penstock.train import DeviceStep, fit
 
 pytestmark = [
     pytest.mark.gpu,
@@ -242,7 +242,7 @@ def test_a_store_feeds_a_model_on_the_gpu(staleness: int, tmp_path) -> None:
     for device in ("cuda", "cpu"):
         torch.manual_seed(7)
         model = DLRM(SCHEMA, 16, bottom=(32,), top=(32,)).to(device)
-        with Store(slots_of(SCHEMA, 16, init=Init("uniform", -0.1, 0.1)), Adagrad(lr=0.1)) as store:
+        with Store(slots_from_schema(SCHEMA, 16, init=Init("uniform", -0.1, 0.1)), Adagrad(lr=0.1)) as store:
             history = fit(
                 model, loader(device=device, layout="dict"), store, epochs=2, staleness=staleness,
                 valid=loader(5000, seed=1, device=device, layout="dict"),
@@ -259,7 +259,7 @@ def test_a_store_feeds_a_model_on_the_gpu(staleness: int, tmp_path) -> None:
 def test_a_store_with_float16_and_a_scaler() -> None:
     torch.manual_seed(7)
     model = DLRM(SCHEMA, 16, bottom=(32,), top=(32,)).cuda()
-    with Store(slots_of(SCHEMA, 16), Adagrad(lr=0.1)) as store:
+    with Store(slots_from_schema(SCHEMA, 16), Adagrad(lr=0.1)) as store:
         history = fit(
             model, loader(layout="dict"), store, epochs=2, autocast=torch.float16,
             grad_scaler=torch.amp.GradScaler("cuda", init_scale=2.0**30),

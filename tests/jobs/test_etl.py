@@ -32,7 +32,7 @@ def broken() -> Dataset:
 
 
 def job(place: Path, **more) -> EtlJob:
-    return EtlJob(Dataset(ROWS), str(place / "features"), recipe=RECIPE, show_progress=False, **more)
+    return EtlJob(Dataset(ROWS), str(place / "features"), recipe=RECIPE, progress=False, **more)
 
 
 def test_held_out_rows_go_through_the_workflow_and_teach_it_nothing(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the disk is gone"):
         job(tmp_path, held_out=broken(), held_out_output=str(tmp_path / "valid")).run()
     with pytest.raises(DataError, match="the disk is gone"):
-        EtlJob(broken(), str(tmp_path / "features"), recipe=RECIPE, show_progress=False).run()
+        EtlJob(broken(), str(tmp_path / "features"), recipe=RECIPE, progress=False).run()
     assert list(tmp_path.iterdir()) == []
 
 

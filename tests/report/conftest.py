@@ -46,10 +46,10 @@ def train_some(listener: Any, place: Path, name: str = "user", epochs: int = 2, 
     """A run of one's own: every event by hand, a real training in the middle."""
     import torch
 
-    from penstock.embedding import Adagrad, Store
+    from penstock.embedding import Adagrad, Store, slots_from_schema
     from penstock.loader.torch import Loader
     from penstock.nn import MLP
-    from penstock.train import fit, slots_of
+    from penstock.train import fit
 
     raw = Dataset(some_clicks(name=name))
     listener(RunBegan({"model": "MLP", "staleness": 2, "epochs": epochs, name: name}, place))
@@ -65,7 +65,7 @@ def train_some(listener: Any, place: Path, name: str = "user", epochs: int = 2, 
     loader, valid = Loader(features, 50, shuffle=True), Loader(features, 500)
     torch.manual_seed(0)
     model = MLP(loader.schema, 4, hidden=(8,))
-    with Store(slots_of(loader.schema, 4), Adagrad(lr=0.1)) as store:
+    with Store(slots_from_schema(loader.schema, 4), Adagrad(lr=0.1)) as store:
         steps = epochs * len(loader)
         listener(TrainingBegan(model, loader, valid, store, steps))
         history = fit(

@@ -9,11 +9,11 @@ import torch
 
 import penstock as ps
 from penstock import ops
-from penstock.embedding import Adagrad, EmbeddingTables, Store
+from penstock.embedding import Adagrad, EmbeddingTables, Store, slots_from_schema
 from penstock.loader.torch import Loader
 from penstock.nn import DLRM
 from penstock.serve import save_model
-from penstock.train import fit, slots_of
+from penstock.train import fit
 
 
 def raw_rows(rows: int = 300) -> pl.DataFrame:
@@ -49,7 +49,7 @@ class Trained:
         if tables:
             self.store = EmbeddingTables(self.schema, 4)
         else:
-            self.store = Store(slots_of(self.schema, 4), Adagrad(lr=0.2))
+            self.store = Store(slots_from_schema(self.schema, 4), Adagrad(lr=0.2))
         fit(self.model, self.loader, self.store, epochs=3, staleness=1, progress=False)
 
     def expected(self) -> np.ndarray:

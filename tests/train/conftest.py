@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from penstock import ColumnSchema, Schema
-from penstock.embedding import Adagrad, Init, Store
+from penstock.embedding import Adagrad, Init, Store, slots_from_schema
 from penstock.loader.torch import Loader
 from penstock.nn import DLRM
-from penstock.train import slots_of
 
 ROLES = {"categorical": ["user", "item"], "continuous": ["price", "age"], "labels": ["click"]}
 
@@ -43,7 +42,7 @@ class Setup:
         self.loader = Loader(some_rows(rows), batch_size, shuffle=shuffle, seed=3, chunk_rows=200, **ROLES)
         self.valid = Loader(some_rows(400, seed=1), 100, **ROLES)
         self.model = DLRM(SCHEMA, embedding_dim=4, bottom=(8,), top=(8,), **model)
-        self.store = Store(slots_of(SCHEMA, 4, init=Init("uniform", -0.1, 0.1)), optimizer or Adagrad(lr=0.1))
+        self.store = Store(slots_from_schema(SCHEMA, 4, init=Init("uniform", -0.1, 0.1)), optimizer or Adagrad(lr=0.1))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
 
     def weights(self) -> dict[str, np.ndarray]:

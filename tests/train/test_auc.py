@@ -8,11 +8,11 @@ import torch
 
 import penstock as ps
 from penstock.data.synthetic import criteo
-from penstock.embedding import Adagrad, EmbeddingTables, Store
+from penstock.embedding import Adagrad, EmbeddingTables, Store, slots_from_schema
 from penstock.etl import Workflow, presets
 from penstock.loader.torch import Loader
 from penstock.nn import DLRM
-from penstock.train import TrainContext, evaluate, slots_of
+from penstock.train import TrainContext, evaluate
 
 DIM, LR, ACCUMULATOR, EPOCHS = 16, 0.02, 1e-3, 3
 
@@ -52,7 +52,7 @@ def new_model(loader: Loader) -> DLRM:
 
 
 def new_store(loader: Loader) -> Store:
-    return Store(slots_of(loader.schema, DIM), Adagrad(lr=LR, initial_accumulator=ACCUMULATOR))
+    return Store(slots_from_schema(loader.schema, DIM), Adagrad(lr=LR, initial_accumulator=ACCUMULATOR))
 
 
 @pytest.mark.slow

@@ -16,10 +16,10 @@ from torch import nn
 from penstock import ColumnSchema, Schema
 from penstock.core import artefact
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
-from penstock.embedding import SGD, CachedEmbeddings, FusedEmbeddings, Store
+from penstock.embedding import SGD, CachedEmbeddings, FusedEmbeddings, Store, slots_from_schema
 from penstock.loader.torch import Loader
 from penstock.nn import DLRM, MLP, DCNv2, DeepFM
-from penstock.train import DeviceStep, fit, slots_of
+from penstock.train import DeviceStep, fit
 from penstock.train.executors.device_reader import DeviceReader
 
 from .conftest import ROLES, SCHEMA, assert_same_bits, some_rows
@@ -378,7 +378,7 @@ def test_a_broken_sample_costs_its_own_rows_and_one_dense_step() -> None:
 
 
 def test_settings_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(slots_of(SCHEMA, 4), SGD())
+    store = Store(slots_from_schema(SCHEMA, 4), SGD())
     with pytest.raises(ParameterError, match="holds embeddings of its own"):
         quick(Clicks(), loader(), store)
     with pytest.raises(ParameterError, match=r"fit\.compile is for embeddings on the device"):

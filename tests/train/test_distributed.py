@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.embedding import Adagrad, Init, RayStore
-from penstock.train import Checkpointer, slots_of
+from penstock.embedding import Adagrad, Init, RayStore, slots_from_schema
+from penstock.train import Checkpointer
 
 from .conftest import SCHEMA
 
@@ -27,7 +27,9 @@ def ray():
 
 
 def test_two_workers_share_a_store(ray, tmp_path) -> None:
-    store = RayStore(slots_of(SCHEMA, 4, init=Init("uniform", -0.1, 0.1)), Adagrad(lr=0.1), num_shards=2, name="shared")
+    store = RayStore(
+        slots_from_schema(SCHEMA, 4, init=Init("uniform", -0.1, 0.1)), Adagrad(lr=0.1), num_shards=2, name="shared"
+    )
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

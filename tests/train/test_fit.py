@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError
-from penstock.embedding import SGD, EmbeddingTables, Store
-from penstock.train import Checkpointer, TrainContext, evaluate, fit, slots_of
+from penstock.embedding import SGD, EmbeddingTables, Store, slots_from_schema
+from penstock.train import Checkpointer, TrainContext, evaluate, fit
 
 from . import resume_job
 from .conftest import SCHEMA, assert_same_bits
@@ -212,8 +212,8 @@ def test_bad_settings(make) -> None:
 
 
 def test_slots_follow_the_schema() -> None:
-    assert [slot.name for slot in slots_of(SCHEMA, 8)] == ["user", "item"]
-    assert np.array_equal([slot.dim for slot in slots_of(SCHEMA, 8)], [8, 8])
+    assert [slot.name for slot in slots_from_schema(SCHEMA, 8)] == ["user", "item"]
+    assert np.array_equal([slot.dim for slot in slots_from_schema(SCHEMA, 8)], [8, 8])
 
 
 def test_a_stop_at_the_end_of_an_epoch_keeps_its_evaluation(make) -> None:

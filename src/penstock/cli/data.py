@@ -108,7 +108,7 @@ def etl(
     job = EtlJob(
         inputs, output, recipe=recipe_of(recipe, preset), apply=apply, workflow=workflow, engine=engine,
         part_size=part_size, on_error=str(on_error), shuffle=None if shuffle is Shuffle.none else str(shuffle),
-        seed=seed, row_group_size=row_group_size, num_files=files, overwrite=overwrite, show_progress=progress,
+        seed=seed, row_group_size=row_group_size, num_files=files, overwrite=overwrite, progress=progress,
     )  # fmt: skip
     with trusting(*(trust or ())):
         terminal.show_etl(job.run().to_dict(), console())

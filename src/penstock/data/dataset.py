@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import polars as pl
 
-from penstock.core import progress
 from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
 from penstock.core.params import Int, OneOf, Real, check
+from penstock.core.progress import bar
 from penstock.core.schema import Schema
 from penstock.data import exchange, manifest, split, tasks, writer
 from penstock.data.bad_lines import collecting
@@ -552,7 +552,7 @@ class Dataset:
         compression: str = "none",
         overwrite: bool = False,
         engine: EngineLike = None,
-        show_progress: bool | None = None,
+        progress: bool | None = None,
         storage_options: dict[str, Any] | None = None,
     ) -> writer.WriteReport:
         """Write parquet files and the schema to a folder, which appears whole or not at all.
@@ -570,7 +570,7 @@ class Dataset:
             compression: a codec (`"none"`, `"snappy"`, `"zstd"`, …).
             overwrite: replace what is there.
             engine: where the work runs (see `penstock.engine`).
-            show_progress: draw a bar; None draws it on a terminal.
+            progress: draw a bar; None draws it on a terminal.
             storage_options: passed to fsspec.
 
         Returns:
@@ -593,10 +593,10 @@ class Dataset:
         inside = seed if shuffle in (True, "partition") else None
         options = writer.ParquetOptions(row_group_size, codec.name, hive, inside)
         parts = source.partitions
-        with progress.bar("write", _work(parts), show=show_progress) as bar:
+        with bar("write", _work(parts), show=progress) as drawn:
             report = writer.write_parquet(
                 parts, source.schema, str(path), options, num_files, engine, overwrite,
-                lambda i: bar.advance(parts[i].estimated_rows), storage_options,
+                lambda i: drawn.advance(parts[i].estimated_rows), storage_options,
             )  # fmt: skip
         report.bad_lines.add(spilled)
         report.bad_lines.warn()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.embedding.protocol import Embeddings
     from penstock.embedding.ray_store import RayStore, ShardRestartedWarning, StoreTimeoutError
     from penstock.embedding.schedules import CosineDecay, ExponentialDecay, Warmup
-    from penstock.embedding.slots import EmbeddingConfig, HashStack, Init, SlotConfig
+    from penstock.embedding.slots import EmbeddingConfig, HashStack, Init, SlotConfig, slots_from_schema
     from penstock.embedding.store import EmbeddingStore, Store
 
 __all__ = [  # noqa: RUF022
@@ -62,9 +62,11 @@ __all__ = [  # noqa: RUF022
     "StoreTimeoutError",
     "Warmup",
     "prefetched",
+    "slots_from_schema",
 ]
 _WHERE = {
     "SlotConfig": "slots",
+    "slots_from_schema": "slots",
     "HashStack": "slots",
     "Init": "slots",
     "EmbeddingConfig": "slots",

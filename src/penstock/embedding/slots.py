@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import ArtefactError, ColumnNotFoundError, ParameterError
 from penstock.core.params import NONE, STR, Int, OneOf, Real, Satisfies, check_all
+
+if TYPE_CHECKING:
+    from penstock.core.schema import Schema
 
 POOLINGS = ("sum", "mean", "sqrt_n", "raw")
 DIM = Int(min=1, max=65536)  # of an embedding
@@ -297,3 +300,25 @@ class EmbeddingConfig:
 
     def __repr__(self) -> str:
         return f"EmbeddingConfig({len(self.slots)} slots in {len(self._groups)} groups, prefix_bits={self.prefix_bits})"
+
+
+def slots_from_schema(schema: Schema, dim: int, pooling: str = "mean", init: Init | None = None) -> list[SlotConfig]:
+    """One slot for each categorical column of a schema, in its order.
+
+    Args:
+        schema: of a loader or a workflow's output.
+        dim: width of an embedding.
+        pooling: of list columns.
+        init: how rows begin; see `Init`.
+
+    Returns:
+        The slots, as `Store` takes them.
+
+    >>> from penstock import ColumnSchema, Schema
+    >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32")])
+    >>> [(slot.name, slot.dim, slot.pooling) for slot in slots_from_schema(schema, 16)]
+    [('user', 16, 'sum')]
+    """
+    columns = schema.select(roles="categorical")
+    start = Init() if init is None else init
+    return [SlotConfig(c.name, dim, pooling=pooling if c.is_list else "sum", init=start) for c in columns]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.core import progress
+from penstock.core.progress import bar
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines, collecting
@@ -138,7 +138,7 @@ class _Merge:
         return merged
 
 
-def fit(plan: Plan, dataset: Dataset, engine: Engine, update: bool, show_progress: bool | None) -> BadLines:
+def fit(plan: Plan, dataset: Dataset, engine: Engine, update: bool, progress: bool | None) -> BadLines:
     """Fit every operator of the plan, in as few passes as their order allows."""
     found = BadLines()
     stage = first_stage(plan, dataset)
@@ -151,7 +151,7 @@ def fit(plan: Plan, dataset: Dataset, engine: Engine, update: bool, show_progres
             for i in numbers:
                 plan.check_fittable(i)
             label = f"fit {done}/{passes}" if passes > 1 else "fit"
-            states = _one_pass(plan, stage, numbers, engine, label, show_progress)
+            states = _one_pass(plan, stage, numbers, engine, label, progress)
             if not found.count:  # later passes read the same bad lines again
                 found = states["bad"]
             for i in numbers:
@@ -167,15 +167,15 @@ def fit(plan: Plan, dataset: Dataset, engine: Engine, update: bool, show_progres
 
 
 def _one_pass(
-    plan: Plan, stage: Stage, numbers: list[int], engine: Engine, label: str, show_progress: bool | None
+    plan: Plan, stage: Stage, numbers: list[int], engine: Engine, label: str, progress: bool | None
 ) -> dict[Any, Any]:
     parts = list(stage.parts)
-    with progress.bar(label, sum(p.estimated_rows for p in parts), show=show_progress) as bar:
+    with bar(label, sum(p.estimated_rows for p in parts), show=progress) as drawn:
         state = engine.reduce(
             _Fit(plan, _shell(stage), tuple(numbers)),
             _Merge(plan),
             parts,
-            lambda i: bar.advance(parts[i].estimated_rows),
+            lambda i: drawn.advance(parts[i].estimated_rows),
         )
     assert state is not None
     return state

@@ -69,21 +69,21 @@ class Workflow:
 
     # Fitting.
 
-    def fit(self, data: DataLike, *, show_progress: bool | None = None) -> Workflow:
+    def fit(self, data: DataLike, *, progress: bool | None = None) -> Workflow:
         """Learn from `data` (a Dataset, or anything a Dataset takes), forgetting what was learned before.
 
         Args:
             data: rows to learn from.
-            show_progress: draw a bar; None draws it on a terminal.
+            progress: draw a bar; None draws it on a terminal.
 
         Returns:
             The workflow itself.
         """
         with self._unchanged_on_failure():
             self.clear_stats()
-            return self._fit(data, False, show_progress)
+            return self._fit(data, False, progress)
 
-    def update(self, data: DataLike, *, show_progress: bool | None = None) -> Workflow:
+    def update(self, data: DataLike, *, progress: bool | None = None) -> Workflow:
         """Learn from more data: statistics as if fitted on all of it; codes already given stay, new ones are added.
 
         An operator that follows another fitted one (`FillMedian() >> Normalize()`) keeps what it learned of earlier
@@ -91,15 +91,15 @@ class Workflow:
 
         Args:
             data: more rows.
-            show_progress: draw a bar; None draws it on a terminal.
+            progress: draw a bar; None draws it on a terminal.
 
         Returns:
             The workflow itself; it is as it was when this fails.
         """
         if self._plan is None:
-            return self.fit(data, show_progress=show_progress)
+            return self.fit(data, progress=progress)
         with self._unchanged_on_failure(copy_states=True):
-            return self._fit(data, True, show_progress)
+            return self._fit(data, True, progress)
 
     @contextlib.contextmanager
     def _unchanged_on_failure(self, copy_states: bool = False) -> Iterator[None]:
@@ -124,12 +124,12 @@ class Workflow:
                 self._plan.refresh()
             raise
 
-    def _fit(self, data: DataLike, update: bool, show_progress: bool | None) -> Workflow:
+    def _fit(self, data: DataLike, update: bool, progress: bool | None) -> Workflow:
         require_polars("Workflow.fit")
         dataset = _dataset(data)
         schema = self._plan.input_schema if update and self._plan is not None else dataset.schema
         plan = Plan(self.output, schema)
-        self.bad_lines = execute.fit(plan, dataset, resolve(self.engine), update, show_progress)
+        self.bad_lines = execute.fit(plan, dataset, resolve(self.engine), update, progress)
         self.bad_lines.warn()
         self._plan, self._row_plan, self._bulk_plan = plan, None, None
         return self
@@ -154,8 +154,16 @@ class Workflow:
         self._plan = self._row_plan = self._bulk_plan = None
 
     @property
-    def is_fitted(self) -> bool:
+    def has_schema(self) -> bool:
+        """Whether the graph is bound to an input schema: by fitting, loading or `fit_schema`."""
         return self._plan is not None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it can transform: it has a schema, and every operator that learns has learned."""
+        return self.has_schema and all(
+            node.fitted_op.is_fitted for node in ancestors([self.output]) if node.fitted_op is not None
+        )
 
     # Transforming.
 
@@ -174,17 +182,17 @@ class Workflow:
         """
         return self._transformed(data, training=False)
 
-    def fit_transform(self, data: DataLike, *, show_progress: bool | None = None) -> Any:
+    def fit_transform(self, data: DataLike, *, progress: bool | None = None) -> Any:
         """Fit, then transform the same rows; target encodings of these rows are out of fold.
 
         Args:
             data: raw rows.
-            show_progress: draw a bar; None draws it on a terminal.
+            progress: draw a bar; None draws it on a terminal.
 
         Returns:
             A Dataset for a Dataset, else a frame of the kind that was given.
         """
-        self.fit(data, show_progress=show_progress)
+        self.fit(data, progress=progress)
         return self._transformed(data, training=True)
 
     def _transformed(self, data: DataLike, training: bool) -> Any:

@@ -175,7 +175,7 @@ def _run(test: _SelfTest, place: Path, num_rows: int) -> bool:
     with test.timed("synth"):
         made = synthetic.criteo(place / "day.tsv", num_rows, cardinalities=50, progress=False)
     with test.timed("etl"):
-        EtlJob([str(made.path)], str(place / "features"), recipe=presets.load("criteo"), show_progress=False).run()
+        EtlJob([str(made.path)], str(place / "features"), recipe=presets.load("criteo"), progress=False).run()
     with test.timed("loader"):
         rows = sum(len(labels) for _, labels in Loader(str(place / "features"), 256, shuffle=True))
         _expect(rows == num_rows, f"the loader gave {rows} of {num_rows} rows")

@@ -123,7 +123,7 @@ class EtlJob:
     row_group_size: int = 250_000
     num_files: int | None = None
     overwrite: bool = False
-    show_progress: bool | None = None
+    progress: bool | None = None
     held_out: Dataset | None = None
     held_out_output: str | None = None
 
@@ -143,10 +143,7 @@ class EtlJob:
         fitted = None if self.apply is None else Workflow.load(self.apply, engine=self.engine)
         workflow = fitted or Workflow.from_recipe(self.recipe or {}, engine=self.engine)
         data = self._opened()
-        if fitted is None:
-            rows = workflow.fit_transform(data, show_progress=self.show_progress)
-        else:
-            rows = workflow.transform(data)
+        rows = workflow.fit_transform(data, progress=self.progress) if fitted is None else workflow.transform(data)
         local = [p for p in (self.output, self.held_out_output, place) if p is not None and not is_remote(p)]
         with staged_together([Path(local_path(p)) for p in local], self.overwrite) as folders:
             staging: dict[str, Any] = dict(zip(local, folders, strict=True))
@@ -180,7 +177,7 @@ class EtlJob:
     def _write(self, rows: Dataset, place: str | Path) -> WriteReport:
         return rows.to_parquet(
             place, shuffle=self.shuffle, seed=self.seed, row_group_size=self.row_group_size, num_files=self.num_files,
-            overwrite=self.overwrite, engine=self.engine, show_progress=self.show_progress,
+            overwrite=self.overwrite, engine=self.engine, progress=self.progress,
         )  # fmt: skip
 
     def _workflow_place(self) -> str | None:

@@ -80,7 +80,7 @@ class RawRows:
             held_out_output = None if valid is None else str(folder.valid)
             job = EtlJob(
                 train, str(folder.features), recipe=self.recipe, workflow=str(folder.workflow), engine=self.engine,
-                overwrite=True, show_progress=progress, held_out=valid, held_out_output=held_out_output,
+                overwrite=True, progress=progress, held_out=valid, held_out_output=held_out_output,
             )  # fmt: skip
             workflow = job.run().fitted
         else:
@@ -116,7 +116,7 @@ class ReadyFeatures:
             train, held_out = split(self.data, None, self.settings)
             assert held_out is not None
             for rows, place in ((train, folder.features), (held_out, folder.valid)):
-                rows.to_parquet(place, overwrite=True, show_progress=progress)
+                rows.to_parquet(place, overwrite=True, progress=progress)
         features, valid = (folder.features, folder.valid) if is_split else (self.source, self.valid_source)
         check_rows(features, self.label)
         listener(DataPrepared(as_dataset(features), self.workflow))

@@ -53,12 +53,12 @@ class Predictor:
     >>> from penstock.embedding import SGD, Store
     >>> from penstock.nn import MLP
     >>> from penstock.serve import save_model
-    >>> from penstock.train import slots_of
+    >>> from penstock.embedding import slots_from_schema
     >>> rows = ps.Dataset({"user": ["ann", "bob"], "click": [0, 1]}).with_roles(label=["click"])
     >>> workflow = ps.Workflow((["user"] >> ops.Categorify()) + ["click"]).fit(rows)
     >>> model = MLP(workflow.output_schema, 4, hidden=())
     >>> place = tempfile.mkdtemp()
-    >>> save_model(place, workflow, model, Store(slots_of(workflow.output_schema, 4), SGD()))
+    >>> save_model(place, workflow, model, Store(slots_from_schema(workflow.output_schema, 4), SGD()))
     >>> Predictor(place).predict([{"user": "ann"}, {"user": "nobody"}]).shape
     (2,)
     """

@@ -2,7 +2,7 @@
 
 >>> __all__
 ['CheckpointRecord', 'Checkpointer', 'DeviceStep', 'History', 'Record', 'TrainBatch', 'TrainContext', 'TrainRecord',
- 'ValidRecord', 'evaluate', 'fit', 'record_from_dict', 'record_to_dict', 'slots_of']
+ 'ValidRecord', 'evaluate', 'fit', 'record_from_dict', 'record_to_dict']
 """
 
 from penstock.core.extras import require
@@ -22,7 +22,6 @@ from penstock.train.events import (  # noqa: E402
     record_to_dict,
 )
 from penstock.train.executors.device_step import DeviceStep  # noqa: E402
-from penstock.train.feeder import slots_of  # noqa: E402
 from penstock.train.fit import fit  # noqa: E402
 from penstock.train.history import History  # noqa: E402
 
@@ -40,5 +39,4 @@ __all__ = [
     "fit",
     "record_from_dict",
     "record_to_dict",
-    "slots_of",
 ]

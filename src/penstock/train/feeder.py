@@ -8,37 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from penstock.core.errors import ParameterError, suggest
-from penstock.core.schema import Role, Schema
 from penstock.embedding.protocol import Embeddings, is_on_host
-from penstock.embedding.slots import Init, SlotConfig
 from penstock.train.batch import TrainBatch, as_tensor, to_device, training_batch
 from penstock.train.pipeline import Pipeline
 from penstock.train.timing import Timings
 from penstock.train.transfer import Transfer
 
 Source = Embeddings | nn.Module | None
-
-
-def slots_of(schema: Schema, dim: int, pooling: str = "mean", init: Init | None = None) -> list[SlotConfig]:
-    """One slot for each categorical column of a schema, in its order; list columns are pooled.
-
-    Args:
-        schema: of the features.
-        dim: the width of embeddings.
-        pooling: of list columns.
-        init: how new rows start.
-
-    Returns:
-        The slots.
-
-    >>> from penstock import ColumnSchema
-    >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32")])
-    >>> [(slot.name, slot.dim, slot.pooling) for slot in slots_of(schema, 16)]
-    [('user', 16, 'sum')]
-    """
-    columns = schema.select(roles=Role.CATEGORICAL)
-    start = Init() if init is None else init
-    return [SlotConfig(c.name, dim, pooling=pooling if c.is_list else "sum", init=start) for c in columns]
 
 
 class Feeder:

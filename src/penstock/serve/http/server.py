@@ -57,11 +57,11 @@ class HttpServer:
     >>> from penstock.embedding import SGD, Store
     >>> from penstock.nn import MLP
     >>> from penstock.serve import save_model
-    >>> from penstock.train import slots_of
+    >>> from penstock.embedding import slots_from_schema
     >>> rows = ps.Dataset({"user": ["ann", "bob"], "click": [0, 1]}).with_roles(label=["click"])
     >>> workflow = ps.Workflow((["user"] >> ops.Categorify()) + ["click"]).fit(rows)
     >>> model, place = MLP(workflow.output_schema, 4, hidden=()), tempfile.mkdtemp()
-    >>> save_model(place, workflow, model, Store(slots_of(workflow.output_schema, 4), SGD()))
+    >>> save_model(place, workflow, model, Store(slots_from_schema(workflow.output_schema, 4), SGD()))
     >>> with HttpServer(place, port=0) as server:
     ...     body = json.dumps({"rows": [{"user": "ann"}, {"user": None}]}).encode()
     ...     request = urllib.request.Request(f"{server.url}/predict", body, {"Content-Type": "application/json"})

@@ -74,7 +74,7 @@ def _look(node: Node, data: Dataset) -> None:
     op._looking = True
     try:
         plan = Plan(node, data.schema)
-        execute.fit(plan, data, resolve("local:1"), update=False, show_progress=False)
+        execute.fit(plan, data, resolve("local:1"), update=False, progress=False)
         stage = execute.first_stage(plan, data)
         environment, rows = execute.opened(plan, stage, stage.parts[0])
         number = plan.output

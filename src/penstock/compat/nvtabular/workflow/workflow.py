@@ -52,7 +52,7 @@ class Workflow:
         made = cls.__new__(cls)
         made.native = workflow
         promoted(workflow.output)
-        if workflow.is_fitted:
+        if workflow.has_schema:
             place_nodes(workflow._fitted_plan())
         return made
 
@@ -87,7 +87,7 @@ class Workflow:
 
     def transform(self, dataset: Any) -> Any:
         """A data set for a data set (lazily), a frame for a frame."""
-        if not self.native.is_fitted and not self.native._has_fitted_ops():
+        if not self.native.has_schema and not self.native._has_fitted_ops():
             look(self.native.output, _native(dataset))
         if isinstance(dataset, Dataset):
             return dataset._like(self.native.transform(dataset.native))
@@ -114,11 +114,11 @@ class Workflow:
 
     @property
     def input_schema(self) -> Schema | None:
-        return Schema.from_native(self.native.input_schema) if self.native.is_fitted else None
+        return Schema.from_native(self.native.input_schema) if self.native.has_schema else None
 
     @property
     def output_schema(self) -> Schema | None:
-        return Schema.from_native(self.native.output_schema) if self.native.is_fitted else None
+        return Schema.from_native(self.native.output_schema) if self.native.has_schema else None
 
     @property
     def input_dtypes(self) -> dict[str, np.dtype] | None:
