@@ -109,7 +109,7 @@ def versions_of_training(place: Path) -> set[int]:
 
 def write_etl(place: Path, version: int) -> None:
     EtlJob(Dataset(frame(version)), str(place), recipe=RECIPE, engine="local:1", num_files=2, overwrite=True,
-           show_progress=False).run()  # fmt: skip
+           progress=False).run()  # fmt: skip
 
 
 def versions_of_etl(place: Path) -> set[int]:
@@ -120,7 +120,7 @@ def versions_of_etl(place: Path) -> set[int]:
 
 def write_data(place: Path, version: int) -> None:
     parts = pl.DataFrame({"x": np.full(40, version)})
-    Dataset(parts, part_size=80).to_parquet(place, num_files=3, overwrite=True, engine="local:1", show_progress=False)
+    Dataset(parts, part_size=80).to_parquet(place, num_files=3, overwrite=True, engine="local:1", progress=False)
 
 
 def versions_of_data(place: Path) -> set[int]:
