@@ -442,7 +442,7 @@ class NormalizeMinMax(_Scale):
         super().__init__(out_dtype)
 
     def offset_and_scale(self, moments: Moments) -> tuple[float, float]:
-        if moments.minimum is None:
+        if moments.minimum is None or moments.maximum is None:
             return math.nan, math.nan
         return float(moments.minimum), float(moments.maximum) - float(moments.minimum)
 
