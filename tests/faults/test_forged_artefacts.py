@@ -43,7 +43,7 @@ def _read_packets(place: Path) -> None:
 KINDS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
     "workflow": ("", "workflow", Workflow.load),
     "store": ("", "embedding-store", Store.open),
-    "model": ("model", "model", lambda place: Predictor(place).predict([{"user": "v1-1", "price": 2.0}])),
+    "model": ("model", "model", lambda place: Predictor(place).close()),
     "training": ("step-00000002", "training", lambda place: Checkpointer(place).load(training(1))),
     "packets": ("packet-00000001", "embedding-packet", _read_packets),
 }
