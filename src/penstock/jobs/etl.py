@@ -96,7 +96,7 @@ class EtlJob:
         row_group_size: rows of a row group.
         num_files: how many files.
         overwrite: replace what is there.
-        show_progress: draw bars; None draws them on a terminal.
+        progress: draw bars; None draws them on a terminal.
         held_out: rows that nothing is fitted on.
         held_out_output: where these go.
 
