@@ -40,6 +40,9 @@ class Waiting(Enum):
     ANSWER = "nothing: its request is with the application"
 
 
+FIRST, HEAD, BODY, ANSWER = Waiting  # looked at for every header, and slower to get at inside the class
+
+
 class _UnfitError(PenstockError):
     """Stops the parser; the protocol knows why."""
 
@@ -66,14 +69,14 @@ class Guard:
     def admit(self, newcomer: GuardedProtocol) -> None:
         """Let a connection in; where there are too many, in place of the one that has been idle longest."""
         if len(self._connections) >= self.max_connections:
-            idle = [one for one in self._connections if one.waiting in (Waiting.FIRST, Waiting.HEAD)]
+            idle = [one for one in self._connections if one.waiting in (FIRST, HEAD)]
             if not idle:
                 message = f"{self.max_connections:,} connections have requests under way; come again in a moment"
                 newcomer.refuse(RefusedError(503, message))
                 newcomer.transport.close()
                 return
             # Half a head is suspect; a connection kept open between two requests is not.
-            min(idle, key=lambda one: (one.waiting is Waiting.FIRST, one.since)).abort()
+            min(idle, key=lambda one: (one.waiting is FIRST, one.since)).abort()
             self.refused(408)
         self._connections[newcomer] = None
         if self._timer is None:
@@ -95,9 +98,10 @@ class GuardedProtocol(HttpToolsProtocol):
     def __init__(self, guard: Guard, **settings: Any) -> None:
         super().__init__(**settings)
         self.guard = guard
-        self.waiting, self.since = Waiting.FIRST, self.loop.time()
+        self.waiting, self.since = FIRST, self.loop.time()
         self._unproductive = 0  # bytes that have brought neither a head to its end nor any of a body
         self._head_bytes = self._num_headers = self._discarded = 0
+        self._most_head_bytes, self._most_headers = guard.head_bytes, guard.limits.max_headers
         self._problem: RefusedError | None = None
         self._is_refused = self._is_half_closed = False
         self._closing_since: float | None = None
@@ -137,11 +141,11 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self._write_paused_since is not None and now - self._write_paused_since > limits.body_seconds:
             self.guard.refused(408)
             self.abort()
-        elif self.waiting is Waiting.HEAD and waited > limits.head_seconds:
+        elif self.waiting is HEAD and waited > limits.head_seconds:
             self.refuse(RefusedError(408, f"the request's head did not arrive within {limits.head_seconds:g} seconds"))
-        elif self.waiting is Waiting.FIRST and self.cycle is None and waited > limits.head_seconds:
+        elif self.waiting is FIRST and self.cycle is None and waited > limits.head_seconds:
             self.transport.close()  # uvicorn sees to the time between two requests
-        elif self.waiting is Waiting.BODY and waited > limits.body_seconds + 2 * LINGER_SECONDS:
+        elif self.waiting is BODY and waited > limits.body_seconds + 2 * LINGER_SECONDS:
             self.guard.refused(408)  # the application has said so, or was never interested in it
             self.abort()
         elif self._is_half_closed:
@@ -152,8 +156,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_refused:  # read and thrown away, so that a client which is still sending gets to its answer
             return
-        if self.waiting is Waiting.FIRST:
-            self.waiting, self.since = Waiting.HEAD, self.loop.time()
+        if self.waiting is FIRST:
+            self.waiting, self.since = HEAD, self.loop.time()
         self._unset_keepalive_if_required()
         self._unproductive += len(data)
         try:
@@ -168,10 +172,10 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client sends no more. It may still wait for its answer, or have gone."""
-        if self._is_refused or self.waiting is Waiting.FIRST:
+        if self._is_refused or self.waiting is FIRST:
             return None
         is_answered = self.cycle is None or self.cycle.response_complete
-        if self.waiting is Waiting.HEAD or (self.waiting is Waiting.BODY and not is_answered):
+        if self.waiting is HEAD or (self.waiting is BODY and not is_answered):
             self.refuse(RefusedError(400, "the connection ended before the request did"))
             return True
         if is_answered:
@@ -200,7 +204,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.waiting = Waiting.HEAD
+        self.waiting = HEAD
         self._head_bytes = self._num_headers = self._discarded = 0
 
     def on_url(self, url: bytes) -> None:
@@ -209,15 +213,17 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._num_headers += 1
-        self._count(len(name) + len(value) + 4)
-        if self.waiting is Waiting.HEAD:  # what comes behind a body in pieces is not looked at
-            super().on_header(name, value)
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self._most_head_bytes or self._num_headers > self._most_headers:
+            self._count(0)  # says which
+        if self.waiting is HEAD:  # what comes behind a body in pieces is not looked at
+            HttpToolsProtocol.on_header(self, name, value)
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= PIPELINED:
             raise self._unfit(RefusedError(503, f"more than {PIPELINED} requests wait on this connection"))
         self._unproductive = 0
-        self.waiting, self.since = Waiting.BODY, self.loop.time()
+        self.waiting, self.since = BODY, self.loop.time()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -234,13 +240,13 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._unproductive = 0
-        self.waiting = Waiting.FIRST if self.cycle.response_complete else Waiting.ANSWER
+        self.waiting = FIRST if self.cycle.response_complete else ANSWER
         self.since = self.loop.time()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        if self.waiting is Waiting.ANSWER and not self.pipeline:
-            self.waiting, self.since = Waiting.FIRST, self.loop.time()
+        if self.waiting is ANSWER and not self.pipeline:
+            self.waiting, self.since = FIRST, self.loop.time()
         super().on_response_complete()
 
     def _count(self, size: int) -> None:
@@ -268,14 +274,14 @@ class GuardedProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             cycle.keep_alive = False
-            if self.waiting is not Waiting.BODY:
+            if self.waiting is not BODY:
                 return  # it closes behind the answers that are due
             cycle.disconnected = True  # the application waits for a body that does not come
             cycle.message_event.set()
             if cycle.response_started or self.pipeline:
                 self.transport.close()
                 return
-        elif self.waiting is Waiting.BODY:  # answered already
+        elif self.waiting is BODY:  # answered already
             self.abort()
             return
         content = refusal.content()
