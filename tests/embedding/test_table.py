@@ -19,8 +19,8 @@ ONE = np.ones
 def ids_of(store):
     """The ids whose rows are in the store's first table."""
     table = store.tables.tables[0]
-    signs = table.read(0, table.num_segments()).signs & np.uint64(2**56 - 1)
-    return set(signs.tolist())
+    signs = table.read(0, table.num_segments()).signs
+    return set((signs - np.uint64(1)).tolist())  # no sign is 0
 
 
 def move(store, ids, amount=1.0):

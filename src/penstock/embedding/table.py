@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,6 +141,7 @@ class Table:
         second_setting = self._init.b
         if self._init.generator == "xoshiro256++":
             header[index.INIT], second_setting = index.XOSHIRO, xoshiro_width(self._init)
+        header[index.KEY] = secrets.randbits(64)  # of this process alone: no result and no checkpoint depends on it
         header[index.SEED] = (self._seed * 0x9E3779B97F4A7C15) % 2**64
         header[index.MIN_COUNT], header[index.ADMIT_BELOW] = self.admission.min_count, self.admission.below
         header[index.TIME_TO_LIVE] = (self.eviction.steps or 0) if self.eviction else 0
@@ -237,7 +239,7 @@ class Table:
         arena = _zeros(_segment_bytes(grown))
         entries = self._entries(0)
         address = np.uint64(address_of(arena))
-        index.redistribute(entries, np.uint64(grown - 1), address, address, np.uint64(0))
+        index.redistribute(self.header, entries, np.uint64(grown - 1), address, address, np.uint64(0))
         self._arenas, self._segments = [arena], np.array([address])
         self._directory = self._segments.copy()
         self.header[index.MASK], self.header[index.CROWDED] = grown - 1, 0
@@ -252,7 +254,7 @@ class Table:
         new = np.uint64(self._take_segment())
         self._raw(number)[:] = 0
         mask = self.header[index.MASK]
-        index.redistribute(entries, mask, old, new, np.uint64(63 - depth))
+        index.redistribute(self.header, entries, mask, old, new, np.uint64(63 - depth))
         owned = np.flatnonzero(self._directory == old)
         self._directory[owned[len(owned) // 2 :]] = new
         self._segments = np.append(self._segments, new)

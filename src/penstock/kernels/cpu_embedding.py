@@ -7,6 +7,8 @@ A group is one table and the slots that share it. One thread works a group from 
 3. `pool_slot`: rows are copied, summed or averaged into the slots' outputs.
 
 The update runs 1's numbering backwards: gradients are summed per distinct sign, checked, and applied once.
+
+Rows are found by the table's keyed index (`cpu_embedding_index.hash_of`).
 """
 
 from __future__ import annotations

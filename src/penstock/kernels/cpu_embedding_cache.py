@@ -2,6 +2,8 @@
 
 A batch's rows come sorted by table. Threads draw *pieces* `(table, first, last)` of them from a counter; finding or
 inserting ids (`initialise_row`) is one piece a table, since a table's index has one writer.
+
+Rows are found by the table's keyed index (`cpu_embedding_index.hash_of`).
 """
 
 from __future__ import annotations

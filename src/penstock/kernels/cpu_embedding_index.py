@@ -26,7 +26,7 @@ from penstock.kernels.cpu_vector import INLINED, load_u32, store_float, store_u3
 DIRECTORY, DEPTH, MASK, ROWS, PENDING, NEXT_ROW, CAPACITY, FREE, FREE_COUNT = range(9)
 CHUNKS, SHIFT, STRIDE, STATE_OFFSET, SCALAR_OFFSET, COUNT_OFFSET = range(9, 15)
 DIM, NUM_STATES, STORAGE, INIT, SEED, GENERATION, CROWDED, MIN_COUNT, ADMIT_BELOW, TIME_TO_LIVE, STEP = range(15, 26)
-HISTORY, STAMPED, NUM_FIELDS = 26, 27, 28
+HISTORY, STAMPED, KEY, NUM_FIELDS = 26, 27, 28, 29
 # Fields of a table's float settings.
 INIT_A, INIT_B, STATE_0, STATE_1, SCALAR_0, FTRL_DIVISOR, FTRL_L1, NUM_SETTINGS = range(8)
 UNIFORM, NORMAL, ZEROS, XOSHIRO = range(4)  # XOSHIRO: INIT_B is the width, not the upper end
@@ -36,6 +36,12 @@ ABSENT, NEED_ROWS, NEED_SPLIT = -1, -2, -3  # what `resolve` answers in place of
 PENDING_ROW = np.uint64(0xFFFFFFFF)  # an entry that only counts: its sign is not admitted yet
 _LOW32 = np.uint64(0xFFFFFFFF)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@numba.njit(**INLINED)
+def hash_of(header: np.ndarray, sign: Any) -> Any:
+    """The hash by which the index places a sign: keyed for each table, so that nobody can choose signs that collide."""
+    return mix(sign ^ header[KEY])
 
 
 @numba.njit(**INLINED)
@@ -49,14 +55,14 @@ def segment_of(header: np.ndarray, hashed: Any) -> Any:
 @numba.njit(**INLINED)
 def first_place(header: np.ndarray, sign: Any) -> Any:
     """Address where the search for a sign begins: what to prefetch."""
-    hashed = mix(sign)
+    hashed = hash_of(header, sign)
     return segment_of(header, hashed) + np.uint64(SEGMENT_HEADER) + ((hashed & header[MASK]) << np.uint64(4))
 
 
 @numba.njit(**INLINED)
 def find_entry(header: np.ndarray, sign: Any) -> Any:
     """Address of the sign's entry, or of the empty one where it would go."""
-    hashed = mix(sign)
+    hashed = hash_of(header, sign)
     base, mask = segment_of(header, hashed) + np.uint64(SEGMENT_HEADER), header[MASK]
     place = hashed & mask
     while True:
@@ -187,7 +193,7 @@ def resolve(header: np.ndarray, settings: np.ndarray, sign: Any, clock: Any, tra
 
 @numba.njit(**KERNEL)
 def _insert(header: np.ndarray, settings: np.ndarray, sign: Any, entry: Any, clock: Any, scratch: Any) -> Any:
-    segment = segment_of(header, mix(sign))
+    segment = segment_of(header, hash_of(header, sign))
     count, size = load64(segment), header[MASK] + np.uint64(1)
     if count * np.uint64(8) >= size * np.uint64(7):
         return NEED_SPLIT
@@ -234,9 +240,9 @@ def _settle(
 
 
 @numba.njit(**KERNEL)
-def place_entry(segment: Any, mask: Any, key: Any, value: Any) -> None:
+def place_entry(header: np.ndarray, segment: Any, mask: Any, key: Any, value: Any) -> None:
     """Put an entry that is known to be new into a segment."""
-    place = mix(key) & mask
+    place = hash_of(header, key) & mask
     while load64(segment + np.uint64(SEGMENT_HEADER) + (place << np.uint64(4))) != np.uint64(0):
         place = (place + np.uint64(1)) & mask
     entry = segment + np.uint64(SEGMENT_HEADER) + (place << np.uint64(4))
@@ -246,12 +252,13 @@ def place_entry(segment: Any, mask: Any, key: Any, value: Any) -> None:
 
 
 @numba.njit(**KERNEL)
-def redistribute(copied: np.ndarray, mask: Any, low: Any, high: Any, bit: Any) -> None:
+def redistribute(header: np.ndarray, copied: np.ndarray, mask: Any, low: Any, high: Any, bit: Any) -> None:
     """Put the entries of a copied segment into two empty ones by one bit of their hash."""
     for i in range(copied.shape[0]):
         key = copied[i, 0]
         if key != np.uint64(0):
-            place_entry(high if (mix(key) >> bit) & np.uint64(1) else low, mask, key, copied[i, 1])
+            segment = high if (hash_of(header, key) >> bit) & np.uint64(1) else low
+            place_entry(header, segment, mask, key, copied[i, 1])
 
 
 @numba.njit(**KERNEL)

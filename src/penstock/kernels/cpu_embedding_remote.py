@@ -19,7 +19,7 @@ from penstock.kernels.cpu_half import mix
 from penstock.kernels.cpu_intrinsics import KERNEL, load64, multiply_high
 from penstock.kernels.cpu_vector import copy_row, fetch_add, store_u32, store_u64
 
-_SALT = np.uint64(0x5851F42D4C957F2D)  # the index takes its segments from mix(sign); shards must not follow them
+_SALT = np.uint64(0x5851F42D4C957F2D)  # shards are the same in every process, unlike the index's keyed hash
 _LOW32 = np.uint64(0xFFFFFFFF)
 
 

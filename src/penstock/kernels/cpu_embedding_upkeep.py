@@ -30,6 +30,7 @@ from penstock.kernels.cpu_embedding_index import (
     STORAGE,
     STRIDE,
     find_entry,
+    hash_of,
     place_entry,
     row_address,
     segment_of,
@@ -149,7 +150,7 @@ def remove(
             for place in range(np.int64(header[MASK]) + 1):
                 store_u64(_entry(segment, place), np.uint64(0))
             for i in range(kept):
-                place_entry(segment, header[MASK], scratch[i, 0], scratch[i, 1])
+                place_entry(header, segment, header[MASK], scratch[i, 0], scratch[i, 1])
     return gone
 
 
@@ -258,7 +259,7 @@ def write_rows(
         new = load64(entry) != signs[i]
         row = load64(entry + np.uint64(8)) & _LOW32
         if new:
-            segment = segment_of(header, mix(signs[i]))
+            segment = segment_of(header, hash_of(header, signs[i]))
             if load64(segment) * np.uint64(4) >= (header[MASK] + np.uint64(1)) * np.uint64(3):
                 return i, NEED_SPLIT
         if (new or row == PENDING_ROW) and not pending:
