@@ -173,7 +173,7 @@ def test_list_columns(train: Any, tmp_path: Path) -> None:
     found = job.run()
     assert found.auc > 0.9
     with Predictor(found.model) as predictor:
-        assert predictor.store.pooling == "sqrt_n"
+        assert predictor.tables.pooling == "sqrt_n"
         scores = predictor.predict(made.frame.drop("click"))
         np.testing.assert_array_equal(predictor.predict_features(made.features), scores)
 

@@ -58,9 +58,10 @@ def test_predictions_are_those_of_the_live_tables(fused: Any, saved: Path) -> No
 def test_nothing_but_plain_files_and_no_optimizer_state(fused: Any, saved: Path) -> None:
     kinds = {p.suffix for p in saved.rglob("*") if p.is_file()}
     assert kinds <= {".json", ".safetensors", ".parquet"}
-    store = load_model(saved).store
-    rows = sum(store.sizes.values()) + 1  # one of zeros
-    assert (rows, 4) == tuple(store.weight.shape) and store.first_state is None and store.second_state is None
+    tables = load_model(saved).tables
+    rows = sum(tables.sizes.values()) + 1  # one of zeros
+    assert (rows, 4) == tuple(tables.weight.shape)
+    assert tables.first_state is None and tables.second_state is None
 
 
 def test_over_http(fused: Any, saved: Path) -> None:
