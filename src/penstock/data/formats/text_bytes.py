@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import DataError
+from penstock.core.runtime.buffers import BufferPool
 from penstock.data.files import filesystem, is_remote
 
 _WINDOW = 1 << 24
+_buffers = BufferPool(keep=2)
 
 
 def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] | None = None) -> np.ndarray:
     """Bytes `[start, end)` of a file as uint8, in memory of their own.
 
-    A mapped file would be faster by nothing that was measured, and is at the mercy of others: truncated while it is
+    A mapped file is at the mercy of others: truncated while it is
     read (as `logrotate` does), it ends the process, and rewritten it changes strings that were read long ago.
 
     Raises:
@@ -29,7 +31,7 @@ def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] 
     if is_remote(path):
         found = np.frombuffer(filesystem(path, storage_options).cat_file(path, start=start, end=end), np.uint8)
     else:
-        found, done = np.empty(end - start, np.uint8), 0
+        found, done = _buffers.take((end - start,), np.uint8), 0
         try:
             with Path(path).open("rb", buffering=0) as file:
                 file.seek(start)
