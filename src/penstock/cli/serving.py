@@ -26,7 +26,11 @@ def serve(
     max_connections: Annotated[int, typer.Option(min=1, help="Connections that may be open.")] = 1000,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A further name that requests may ask for; repeat it, or * for any."),
+        typer.Option(
+            metavar="NAME",
+            help="A further name that requests may ask for; repeat it, or * for any.",
+            show_default="this machine's",
+        ),
     ] = None,
     feed: Annotated[
         str | None, typer.Option(metavar="DIR", help="Follow the embeddings published here.", show_default="none")

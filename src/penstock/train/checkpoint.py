@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from penstock.core import artefact
 from penstock.core.artefact import SavedFolder
 from penstock.core.bounded import check_fields, read_json
-from penstock.core.errors import ArtefactError, ParameterError
+from penstock.core.errors import ArtefactError, ParameterError, PenstockError
 from penstock.core.params import NONE, STR, Instance, Int, check_all
 from penstock.embedding.checkpoint import read_chain
 from penstock.embedding.locks import write_lock
@@ -184,14 +184,14 @@ class Checkpointer:
         place = Path(path) if path is not None else self._newest_whole()
         about, model, training = artefact.read(place, KIND, VERSION, _read)
         with artefact.explaining(place, KIND):
-            self._restore(ctx, loader, place, about, model, training)
+            self._restore(ctx, place, about, model, training)
+        _restore_position(loader, about["position"], place)
         extra: dict[str, Any] = about["extra"]
         return extra
 
     def _restore(
         self,
         ctx: Training,
-        loader: Resumable | None,
         place: Path,
         about: Mapping[str, Any],
         model: Mapping[str, Any],
@@ -200,11 +200,6 @@ class Checkpointer:
         _restore_modules(ctx, model, place)
         _restore_stepping(ctx, training, place)
         self._load_store(ctx, about["store"], place)
-        if loader is not None and about["position"] is not None:
-            state = dict(about["position"])
-            if "rank" in state:  # rank 0 saved for all: they stand at the same batch
-                state["rank"] = getattr(loader, "rank", state["rank"])
-            loader.load_state_dict(state)
         _set_counters(ctx, about["counters"])
         ctx.position = about["position"]
         generators = training["generators"]
@@ -253,6 +248,21 @@ class Checkpointer:
 def _modules(ctx: Training) -> dict[str, Any]:
     tables = {} if ctx.tables is None else {"tables": dict(ctx.tables.state_dict())}
     return {"model": dict(ctx.module.state_dict()), **tables}
+
+
+def _restore_position(loader: Resumable | None, position: Mapping[str, Any] | None, place: Path) -> None:
+    """Put the loader where it was. What its settings do not allow it says in its own words."""
+    if loader is None or position is None:
+        return
+    try:
+        state = dict(position)
+        if "rank" in state:  # rank 0 saved for all: they stand at the same batch
+            state["rank"] = getattr(loader, "rank", state["rank"])
+        loader.load_state_dict(state)
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise ArtefactError(f"{place} holds no position of a loader: {type(error).__name__}: {error}") from error
 
 
 def _restore_modules(ctx: Training, state: Mapping[str, Any], place: Path) -> None:
