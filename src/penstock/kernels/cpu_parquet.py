@@ -45,7 +45,7 @@ from penstock.kernels.cpu_thrift import DAMAGED
 def _decode_values(body, start, end, encoding, dictionary, dictionary_size, out, count):
     """The values of a data page by their encoding; returns 0 or a status.
 
-    Columns with other encodings in their footer never come here: a page that says so contradicts it.
+    Columns with other encodings in their footer never come here: a page that has one contradicts it.
     """
     if encoding == PLAIN:
         return decode_plain(body, start, end, out, count)

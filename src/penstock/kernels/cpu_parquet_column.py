@@ -72,8 +72,8 @@ def _has_room(pages, work, dictionary):
 def decode_column(table, data, pages, work, dictionary, levels, out, fill, read_time):
     """Column chunks (rows of `table`) one after the other into `out`; the number of nulls or a negative status.
 
-    `read_time[0]` grows by the nanoseconds spent reading. A chunk that does not fit the buffers is `UNSUPPORTED`: read
-    step by step, it will be said what is wrong with it.
+    `read_time[0]` grows by the nanoseconds spent reading. A chunk that does not fit the buffers is `UNSUPPORTED`: it
+    is read step by step then, where it is said what is wrong with it.
     """
     at, nulls = 0, 0
     clock = np.empty(2, np.int64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import int64, njit, uint8, uint32, uint64
 
-from penstock.kernels.cpu_parquet_pages import UNSUPPORTED, copy_bytes, load64
+from penstock.kernels.cpu_parquet_pages import copy_bytes, load64
 from penstock.kernels.cpu_thrift import DAMAGED, varint
 
 _LONGEST = 2**31 - 1  # values: pages count them in 32 bits
@@ -127,6 +127,19 @@ def _unpack_fours(data, at, width, mask, limit, dictionary, out):
 
 
 @njit(nogil=True, cache=True)
+def _unpack_checked(data, at, width, mask, dictionary, out):
+    """The same for codes that the dictionary may have no room for."""
+    bit = uint64(at) << uint64(3)
+    for i in range(out.shape[0]):
+        code = (load64(data, bit >> uint64(3)) >> (bit & uint64(7))) & mask
+        if code >= uint64(dictionary.shape[0]):
+            return uint32(1 << 31)
+        out[i] = dictionary[code]
+        bit += width
+    return uint32(0)
+
+
+@njit(nogil=True, cache=True)
 def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
     """Dictionary codes looked up on the fly: `out[i] = dictionary[code[i]]`; returns 0 or a status."""
     if count == 0:
@@ -135,11 +148,11 @@ def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
         return DAMAGED
     width = int64(data[at])
     at += 1
-    # With room for every code of this width a wrong one reads garbage instead of foreign memory, and is noticed below.
     if width > 32:
         return DAMAGED
-    if width > 30 or (1 << width) > dictionary.shape[0]:
-        return UNSUPPORTED
+    # With room for every code of this width a wrong one reads garbage instead of foreign memory, and is noticed below.
+    # Writers that use more bits than they need are few: their codes are looked at one by one.
+    roomy = width <= 30 and (1 << width) <= dictionary.shape[0]
     mask = uint64((1 << width) - 1)
     step = uint64(width)
     limit = uint32(dictionary_size - 1)
@@ -154,7 +167,9 @@ def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
             if run == 0:
                 return DAMAGED
             target = out[done : done + run]
-            if width <= 14:
+            if not roomy:
+                beyond |= _unpack_checked(data, at, step, mask, dictionary[:dictionary_size], target)
+            elif width <= 14:
                 beyond |= _unpack_fours(data, at, step, mask, limit, dictionary, target)
             elif width <= 28:
                 beyond |= _unpack_pairs(data, at, step, mask, limit, dictionary, target)

@@ -265,6 +265,8 @@ def _require_possible_pages(chunk: ColumnChunk, pages: np.ndarray, path: str) ->
     uncompressed = size if chunk.codec.name == "none" else full_size
     wrong = (full_size > most) | (values * chunk.dtype.itemsize > uncompressed)
     wrong |= pages[:, page_kernels.NUM_VALUES] > max(chunk.num_values, chunk.num_rows, int(values.max(initial=0)))
+    if chunk.levels is not None and pages[:, page_kernels.NUM_VALUES].sum() - values.sum() != chunk.num_values:
+        raise chunk.damaged(path, len(pages), f"its pages do not have the {chunk.num_values} values of the footer")
     if wrong.any():
         raise chunk.damaged(path, int(wrong.argmax()), "its sizes are impossible")
 

@@ -135,4 +135,7 @@ def utf8_records(text: bytes, separator: str, quote: str | None, on_error: str) 
                 fields = record.rstrip(b"\n").split(comma)
                 kept.append(comma.join(b"" if quoted or not is_utf8(f) else f for f in fields) + b"\n")
         record = b""
-    return b"".join([*kept, record if is_utf8(record) else b""]), bad
+    if not is_utf8(record):  # a quote that nobody closed
+        bad.append(first)
+        record = b""
+    return b"".join([*kept, record]), bad
