@@ -251,9 +251,9 @@ def test_a_store_feeds_a_model_on_the_gpu(staleness: int, tmp_path) -> None:
             )  # fmt: skip
             assert store.stats()["rows"] == 430
         figures.append(history.last("valid"))
-    assert figures[0]["auc"] > 0.8
-    assert figures[0]["auc"] == pytest.approx(figures[1]["auc"], abs=0.005)
-    assert figures[0]["loss"] == pytest.approx(figures[1]["loss"], rel=0.01)
+    assert figures[0].metrics["auc"] > 0.8
+    assert figures[0].metrics["auc"] == pytest.approx(figures[1].metrics["auc"], abs=0.005)
+    assert figures[0].loss == pytest.approx(figures[1].loss, rel=0.01)
 
 
 def test_a_store_with_float16_and_a_scaler() -> None:
