@@ -71,7 +71,9 @@ def say(who: str, line: str) -> None:
 
 def supervise(processes: Sequence[Process]) -> int:
     """Wait for the end of training; the exit code: 0, that of a process that failed, or 130 after Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, _terminate)
+    # Also where a shell started this in the background, which makes programs deaf to Ctrl-C's signal.
+    handlers = {signal.SIGTERM: _terminate, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         return _watch(processes)
     except KeyboardInterrupt:
@@ -80,7 +82,8 @@ def supervise(processes: Sequence[Process]) -> int:
             _end(processes, signal.SIGINT)
         return INTERRUPTED
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         _end(processes, signal.SIGTERM)
 
 
