@@ -25,7 +25,7 @@ def test_the_file_opens_by_itself(watch, recorded: RunRecorder) -> None:
         assert seen.page.locator(f"section#{part}").is_visible()
     assert seen.page.locator("h1").inner_text() == "MLP"
     assert seen.page.locator("#state").inner_text() == "finished"
-    assert seen.page.locator("svg.lines").count() == 3
+    assert seen.page.locator("svg.lines").count() == 4
     assert seen.page.locator(".lane").count() == 5  # predictions, the run, the loop, the thread, the loader
     assert seen.page.locator(".graph.across").is_visible() and not seen.page.locator(".graph.down").is_visible()
 

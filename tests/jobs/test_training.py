@@ -24,7 +24,8 @@ from penstock.jobs import TrainingStopped, TrainJob, TrainResult, events
 from penstock.jobs.etl import EtlJob
 from penstock.jobs.run_folder import RunFolder
 from penstock.serve import Predictor
-from penstock.train import ValidRecord
+from penstock.train import TrainRecord, ValidRecord
+from penstock.train.events import record_to_dict
 
 SETTINGS: dict[str, Any] = {
     "model": {"name": "DLRM", "bottom": [16], "top": [16]},
@@ -106,7 +107,7 @@ def _check_events(ear: Ear, found: TrainResult) -> None:
     assert began.configuration["batch_size"] == 256 and began.best_auc == found.best_auc
     assert training.steps == 30 and training.loader.num_rows == 3_600 and training.valid.num_rows == 400
     assert done.figures == found.to_dict()
-    kinds = [event.record["kind"] for event in ear.of(events.Recorded)]
+    kinds = [record_to_dict(event.record)["kind"] for event in ear.of(events.Recorded)]
     assert kinds.count("valid") == 2 and kinds.count("checkpoint") == 2 and kinds.count("train") >= 20
 
 
@@ -129,7 +130,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(made: Any, tmp_path: Path) -> No
     resumed = TrainJob.resumed(tmp_path / "part", listener=ear, progress=False).run()
     assert "etl" not in [event.name for event in ear.of(events.StageBegan)]
     assert (tmp_path / "part" / "features").stat().st_mtime_ns == features
-    told = [e.record["step"] for e in ear.of(events.Recorded) if e.record["kind"] == "train"]  # only what is new
+    records = [event.record for event in ear.of(events.Recorded)]
+    told = [record.step for record in records if isinstance(record, TrainRecord)]  # only what is new
     assert told[0] > stopped.value.step and told[-1] == 30
     assert (resumed.auc, resumed.log_loss, resumed.steps) == (whole.auc, whole.log_loss, 30)
     assert resumed.examples == whole.examples

@@ -47,9 +47,10 @@ def test_a_list_column_with_a_dot(path):
 
 
 def test_columns_beside_structs_and_maps_keep_their_places(path):
-    from penstock.loader.parquet import _column_chunks
+    from penstock.data.formats.parquet_footer import Footer
+    from penstock.loader.parquet_chunks import column_chunks
 
-    chunks = _column_chunks(pq.read_metadata(path))
+    chunks = column_chunks(Footer.read(str(path)))
     assert {name for _, name in chunks} == {*FLAT, "l.m", "last"}
     offsets = {name: chunk.offset for (_, name), chunk in chunks.items()}
     group = pq.read_metadata(path).row_group(0)

@@ -72,8 +72,10 @@ def say(who: str, line: str) -> None:
 def supervise(processes: Sequence[Process]) -> int:
     """Wait for the end of training; the exit code: 0, that of a process that failed, or 130 after Ctrl-C."""
     # Also where a shell started this in the background, which makes programs deaf to Ctrl-C's signal.
-    handlers = {signal.SIGTERM: _terminate, signal.SIGINT: signal.default_int_handler}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, _terminate),
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+    }
     try:
         return _watch(processes)
     except KeyboardInterrupt:
