@@ -276,7 +276,7 @@ def test_on_a_dask_cluster(tmp_path):
     from dask.distributed import Client
 
     frame = pd.DataFrame({"u": ["x", "y", "x"] * 20, "p": np.arange(60.0)})
-    with Client(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as client:
+    with Client(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as client:
         node = (["u"] >> nvt.ops.Categorify()) + (["p"] >> nvt.ops.Normalize())
         workflow = nvt.Workflow(node, client=client)
         out = workflow.fit_transform(nvt.Dataset(frame, npartitions=3, client=client)).compute()

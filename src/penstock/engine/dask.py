@@ -14,7 +14,7 @@ class DaskEngine:
     """Runs on a Dask client: one given, one for a scheduler's address, or the current one.
 
     >>> from distributed import Client, LocalCluster
-    >>> with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster, Client(cluster) as client:
+    >>> with LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster, Client(cluster) as client:
     ...     list(DaskEngine(client).map(abs, [-1, -2]))
     [1, 2]
     """
