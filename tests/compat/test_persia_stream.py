@@ -20,7 +20,7 @@ from penstock.compat.persia._sockets import Client, Server
 from penstock.compat.persia._stream import Stream, StreamError, StreamTimeout
 from penstock.compat.persia.data import FixedOrder, StreamSource
 from penstock.core.errors import PenstockError
-from penstock.train.pipeline import Pipeline
+from penstock.train.store_thread import StoreThread
 
 
 def message(number: int) -> Message:
@@ -251,16 +251,16 @@ class TestPipelineOverAStream:
         stream.put(0, 1)
         stream.put(0, 2)
         source = StreamSource(stream.reader(), 30.0, lambda: True)
-        pipeline = Pipeline(source, lambda n: n, lambda n: n, ahead=4)
-        assert pipeline.take() == 1
+        thread = StoreThread(source, lambda n: n, lambda n: n, ahead=4)
+        assert thread.next_batch() == 1
         updated = threading.Event()
-        pipeline.submit(updated.set)
+        thread.submit(updated.set)
         assert updated.wait(5.0)  # though batches 3 and 4 have been asked for and are not there
-        pipeline.drain(5.0)
+        thread.drain(5.0)
         stream.put(0, 3)
         stream.end(0)
-        assert [pipeline.take() for _ in range(3)] == [2, 3, None]
-        pipeline.stop()
+        assert [thread.next_batch() for _ in range(3)] == [2, 3, None]
+        thread.stop()
 
     def test_looking_up_again_keeps_the_order(self) -> None:
         stream = Stream()
@@ -268,25 +268,25 @@ class TestPipelineOverAStream:
         for number in range(3):
             stream.put(0, number)
         source = StreamSource(stream.reader(), 30.0, lambda: True)
-        pipeline = Pipeline(source, lambda n: n, lambda n: n + 100, ahead=4)
-        assert pipeline.take() == 0
-        pipeline.drain(5.0)
-        pipeline.look_up_again()
+        thread = StoreThread(source, lambda n: n, lambda n: n + 100, ahead=4)
+        assert thread.next_batch() == 0
+        thread.drain(5.0)
+        thread.look_up_again()
         stream.put(0, 3)
         stream.end(0)
-        found = [pipeline.take() for _ in range(4)]
+        found = [thread.next_batch() for _ in range(4)]
         assert [number % 100 for number in found[:3]] == [1, 2, 3] and found[3] is None
-        pipeline.stop()
+        thread.stop()
 
     def test_in_fixed_order_updates_wait_until_the_loop_is_left(self) -> None:
         stream = Stream()
         stream.open(0, "loader")
         stream.put(0, 1)
         source = FixedOrder(StreamSource(stream.reader(), 30.0, lambda: True))
-        pipeline = Pipeline(source, lambda n: n, lambda n: n, ahead=4)
-        assert pipeline.take() == 1
+        thread = StoreThread(source, lambda n: n, lambda n: n, ahead=4)
+        assert thread.next_batch() == 1
         updated = threading.Event()
-        pipeline.submit(updated.set)
+        thread.submit(updated.set)
         assert not updated.wait(0.2)  # batch 2 comes first
-        pipeline.stop()  # interrupts the source: nobody waits for batch 2 any more
+        thread.stop()  # interrupts the source: nobody waits for batch 2 any more
         assert updated.is_set()

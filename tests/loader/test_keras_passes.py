@@ -26,7 +26,7 @@ class Source:
 
 def a_pass(passes, count):
     passes.begin()
-    return [passes.take() for _ in range(count)]
+    return [passes.next_batch() for _ in range(count)]
 
 
 def epoch(number, length):
@@ -70,15 +70,15 @@ def test_epochs_that_end_inside_a_pass():
     passes.on_epoch_begin()  # fit(steps_per_epoch=3)
     assert a_pass(passes, 3) == epoch(0, 7)[:3]
     passes.on_epoch_begin()
-    assert [passes.take() for _ in range(3)] == epoch(0, 7)[3:6]
+    assert [passes.next_batch() for _ in range(3)] == epoch(0, 7)[3:6]
     passes.on_epoch_begin()
-    assert passes.take() == (0, 6)
+    assert passes.next_batch() == (0, 6)
     assert a_pass(passes, 2) == epoch(1, 7)[:2]
 
 
 def test_more_than_there_is_begins_the_next_epoch():
     passes = Passes(Source(3).open)
-    assert [passes.take() for _ in range(5)] == [*epoch(0, 3), *epoch(1, 3)[:2]]
+    assert [passes.next_batch() for _ in range(5)] == [*epoch(0, 3), *epoch(1, 3)[:2]]
 
 
 def test_forgetting_ends_the_stream():

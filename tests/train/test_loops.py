@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.errors import PenstockError
 from penstock.train.loops import Loops
-from penstock.train.pipeline import Interruptible, LateSource, Pipeline
+from penstock.train.store_thread import Interruptible, LateSource, StoreThread
 
 
 class Feed:
@@ -34,8 +34,8 @@ class Feed:
         self._items.put(None)
 
 
-def pipeline_of(source: object) -> Pipeline:
-    return Pipeline(source, lambda item: item, lambda item: item, ahead=3)  # type: ignore[arg-type]
+def thread_over(source: object) -> StoreThread:
+    return StoreThread(source, lambda item: item, lambda item: item, ahead=3)  # type: ignore[arg-type]
 
 
 def test_a_source_says_by_itself_that_it_may_be_late() -> None:
@@ -45,7 +45,7 @@ def test_a_source_says_by_itself_that_it_may_be_late() -> None:
 
 def test_updates_do_not_wait_for_a_late_batch_and_leaving_interrupts_the_source() -> None:
     loops, feed = Loops(exit_timeout=10.0), Feed(1)
-    batches = loops.run(pipeline_of(feed), training=True)
+    batches = loops.run(thread_over(feed), training=True)
     assert next(batches) == 1
     updated = threading.Event()
     loops.training.submit(updated.set)  # type: ignore[union-attr]
@@ -57,11 +57,11 @@ def test_updates_do_not_wait_for_a_late_batch_and_leaving_interrupts_the_source(
 
 def test_only_one_loop_trains_and_any_number_evaluate() -> None:
     loops = Loops(exit_timeout=10.0)
-    training = loops.run(pipeline_of([1, 2]), training=True)
+    training = loops.run(thread_over([1, 2]), training=True)
     next(training)
     with pytest.raises(PenstockError, match="under way already"):
-        next(loops.run(pipeline_of([3]), training=True))
-    assert list(loops.run(pipeline_of([4, 5]), training=False)) == [4, 5]
+        next(loops.run(thread_over([3]), training=True))
+    assert list(loops.run(thread_over([4, 5]), training=False)) == [4, 5]
     assert list(training) == [2]
 
 
@@ -70,7 +70,7 @@ def test_an_update_that_failed_behind_a_loop_that_was_left_is_raised_at_the_end(
         raise ValueError("the store is full")
 
     loops, begun = Loops(exit_timeout=10.0), threading.Event()
-    batches = loops.run(pipeline_of([1, 2]), training=True)
+    batches = loops.run(thread_over([1, 2]), training=True)
     next(batches)
     loops.training.submit(lambda: begun.wait(10.0) and fail())  # type: ignore[union-attr]
     begun.set()
@@ -82,7 +82,7 @@ def test_an_update_that_failed_behind_a_loop_that_was_left_is_raised_at_the_end(
 
 def test_closing_ends_every_loop_and_keeps_what_was_trained() -> None:
     loops, done = Loops(exit_timeout=10.0), []
-    training, evaluating = loops.run(pipeline_of([1, 2]), True), loops.run(pipeline_of(feed := Feed(7)), False)
+    training, evaluating = loops.run(thread_over([1, 2]), True), loops.run(thread_over(feed := Feed(7)), False)
     next(training), next(evaluating)
     loops.training.submit(lambda: done.append("updated"))  # type: ignore[union-attr]
     loops.close(failed=False)

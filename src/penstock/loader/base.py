@@ -22,7 +22,7 @@ from penstock.loader.blocks import Layout
 from penstock.loader.cache import Cache, DiskCache
 from penstock.loader.columns import ColumnSource
 from penstock.loader.plan import LAST_BATCH, EpochPlan, LastBatch, units_of
-from penstock.loader.reader import Pipeline
+from penstock.loader.reader import SlabReader
 from penstock.loader.sampling import WeightedSampling
 from penstock.loader.stats import Stats
 from penstock.loader.transforms import Transform, with_transform
@@ -109,7 +109,7 @@ class BaseLoader:
 
     def _source(self, runtime: Runtime, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
         """Batches `[start, stop)` before they are converted: a generator that ends its threads when it is closed."""
-        return _batches(runtime.pipeline(plan, self._layout, self.sampling, start, stop), plan, start, stop)
+        return _batches(runtime.reader(plan, self._layout, self.sampling, start, stop), plan, start, stop)
 
     def _epoch_seed(self, epoch: int) -> int:
         """The seed of an epoch's order, asked for once when the epoch is planned; must be the same on every rank."""
@@ -341,7 +341,7 @@ class Runtime:
         spare = 2 if getattr(loader, "_staged", False) and available_cores() > 4 else 0
         self.threads = thread_count(loader.threads, most=16, spare=spare)
 
-    def pipeline(
+    def reader(
         self,
         plan: EpochPlan,
         layout: Layout,
@@ -349,10 +349,10 @@ class Runtime:
         start: int,
         stop: int,
         carry: bool = True,
-    ) -> Pipeline:
+    ) -> SlabReader:
         """Threads that read the chunks of batches `[start, stop)`."""
         last_row = plan.bounds(stop - 1)[1] - 1
-        return Pipeline(
+        return SlabReader(
             self.source,
             plan,
             layout,
@@ -366,11 +366,11 @@ class Runtime:
         )
 
 
-def _batches(pipeline: Pipeline, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
+def _batches(reader: SlabReader, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
     """Batches cut from slabs as these arrive."""
     batch = start
     try:
-        while batch < stop and (slabs := pipeline.take()) is not None:
+        while batch < stop and (slabs := reader.next_slabs()) is not None:
             while slabs:
                 slab = slabs.pop(0)
                 end = slab.first + slab.num_rows
@@ -379,7 +379,7 @@ def _batches(pipeline: Pipeline, plan: EpochPlan, start: int, stop: int) -> Iter
                     batch += 1
                 del slab
     finally:
-        pipeline.close()
+        reader.close()
 
 
 def labels_of(columns: dict[str, Any], specs: Sequence[BlockSpec], lists: Sequence[str]) -> tuple[dict[str, Any], Any]:

@@ -104,7 +104,7 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined]
 
     def __getitem__(self, index: int) -> Any:
         self._must_be_open()
-        return self._passes.take()
+        return self._passes.next_batch()
 
     def on_epoch_begin(self) -> None:
         self._must_be_open()

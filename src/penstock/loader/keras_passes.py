@@ -19,9 +19,9 @@ class Passes:
     """One pass after the other over what `open_pass()` gives: `(iterator, number of batches)`.
 
     >>> passes = Passes(lambda: (iter("abc"), 3))
-    >>> passes.begin(), [passes.take(), passes.take()]  # Keras looks at two batches
+    >>> passes.begin(), [passes.next_batch(), passes.next_batch()]  # Keras looks at two batches
     (None, ['a', 'b'])
-    >>> passes.begin(), [passes.take() for _ in range(3)]  # and begins
+    >>> passes.begin(), [passes.next_batch() for _ in range(3)]  # and begins
     (None, ['a', 'b', 'c'])
     """
 
@@ -53,7 +53,7 @@ class Passes:
                 self._served = 0
             self._in_epoch = True
 
-    def take(self) -> Any:
+    def next_batch(self) -> Any:
         """The next batch of the pass."""
         with self._lock:
             batch = self._held[self._served] if self._served < len(self._held) else self._advance()

@@ -21,14 +21,14 @@ from penstock.loader.plan import EpochPlan
 if TYPE_CHECKING:
     from penstock.loader.sampling import WeightedSampling
 
-_running: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+_running: weakref.WeakSet[SlabReader] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
     """Threads must not be inside native code while the interpreter goes down."""
-    for pipeline in list(_running):
-        pipeline.close()
+    for reader in list(_running):
+        reader.close()
 
 
 class _Work:
@@ -55,15 +55,15 @@ class _Work:
         return bool(tasks)
 
 
-class Pipeline:
+class SlabReader:
     """The slabs of an epoch from chunk `first` up to `last` (not included), in order.
 
     A chunk's rows go to a slab of whole batches; the batches that two chunks share have a small slab, a bridge, of
     their own, so that nothing is copied and no chunk waits for another.
 
     `depth` chunks may be open at a time, counting the one whose batches are being consumed. Everything that waits does
-    so on one condition; whatever goes wrong in a thread is raised in `take`, when its chunk is due. Without `carry` a
-    slab holds exactly the rows of its chunk, in stored order: for a device, which shuffles by itself.
+    so on one condition; whatever goes wrong in a thread is raised in `next_slabs`, when its chunk is due. Without
+    `carry` a slab holds exactly the rows of its chunk, in stored order: for a device, which shuffles by itself.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Pipeline:
     ) -> None:
         self._source, self._plan, self._layout, self._pool, self._sampling = source, plan, layout, pool, sampling
         self._carry, self._depth = carry, depth
-        self._to_open = self._to_take = self._wanted = first
+        self._to_open = self._to_deliver = self._wanted = first
         self._last = last
         self._work: list[_Work] = []
         self._slabs: dict[tuple[str, int], Slab] = {}
@@ -97,11 +97,11 @@ class Pipeline:
         for thread in self._threads:
             thread.start()
 
-    def take(self) -> list[Slab] | None:
+    def next_slabs(self) -> list[Slab] | None:
         """The slabs that the next chunk completes, once they are filled; None at the end."""
         if not self._process.is_this():
             raise PenstockError("this iterator was begun in another process, before a fork; begin a new one here")
-        index = self._to_take
+        index = self._to_deliver
         with self._condition:
             if index >= self._last:
                 return None
@@ -113,7 +113,7 @@ class Pipeline:
                 if self._stopped:
                     return None
                 self._condition.wait()
-            self._to_take += 1
+            self._to_deliver += 1
             self._done.discard(index)
             return [self._slabs.pop(key) for key in (("bridge", index), ("slab", index)) if key in self._slabs]
 

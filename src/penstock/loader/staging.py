@@ -23,7 +23,7 @@ from penstock.core.extras import require
 from penstock.core.runtime.threads import start_thread
 from penstock.loader.blocks import Layout, Slab
 from penstock.loader.plan import EpochPlan
-from penstock.loader.reader import Pipeline
+from penstock.loader.reader import SlabReader
 
 if TYPE_CHECKING:
     from penstock.loader.base import BaseLoader, Runtime
@@ -95,7 +95,7 @@ class _Side:
 
 
 class Stager:
-    """The thread between the pipeline and the consumer."""
+    """The thread between the reader and the consumer."""
 
     def __init__(self, loader: BaseLoader, runtime: Runtime, plan: EpochPlan, start: int, stop: int) -> None:
         self._wire, self._out = wire_layout(loader), loader._layout
@@ -103,14 +103,14 @@ class Stager:
         self._stats = runtime.source.stats
         self.side = _Side(self._device)
         # Weighted draws need the weights, which are on the host: then the host shuffles, and slabs have no order.
-        self._pipeline: Pipeline = runtime.pipeline(plan, self._wire, loader.sampling, start, stop, carry=False)
+        self._reader: SlabReader = runtime.reader(plan, self._wire, loader.sampling, start, stop, carry=False)
         self._next_chunk = plan.chunk_of(plan.bounds(start)[0])
         self._queue: queue.Queue[DeviceChunk | BaseException | None] = queue.Queue(QUEUED)
         self._stopped = False
         self._tail: tuple[list[Any], dict[str, Ragged]] | None = None
         self._thread = start_thread("stager", self._run)
 
-    def take(self) -> DeviceChunk | None:
+    def next_chunk(self) -> DeviceChunk | None:
         item = self._queue.get()
         if isinstance(item, BaseException):
             raise item
@@ -118,7 +118,7 @@ class Stager:
 
     def close(self) -> None:
         self._stopped = True
-        self._pipeline.close()
+        self._reader.close()
         while self._thread.is_alive():
             try:
                 self._queue.get_nowait()
@@ -128,7 +128,7 @@ class Stager:
 
     def _run(self) -> None:
         try:
-            while not self._stopped and (slabs := self._pipeline.take()) is not None:
+            while not self._stopped and (slabs := self._reader.next_slabs()) is not None:
                 chunk = self._stage(slabs.pop())
                 self._queue.put(chunk)
                 del chunk
@@ -259,7 +259,7 @@ def staged_batches(loader: BaseLoader, runtime: Runtime, plan: EpochPlan, start:
     stager = Stager(loader, runtime, plan, start, stop)
     batch = start
     try:
-        while batch < stop and (chunk := stager.take()) is not None:
+        while batch < stop and (chunk := stager.next_chunk()) is not None:
             stager.side.join(chunk)
             end = chunk.first + chunk.num_rows
             while batch < stop and plan.bounds(batch)[1] <= end:

@@ -143,9 +143,9 @@ class TrainContext:
         training = not self._evaluating
         if training:
             self._loops.check_free()
-        pipeline = self._feeder.pipeline(loader, training)
+        thread = self._feeder.store_thread(loader, training)
         try:
-            with closing(self._loops.run(pipeline, training)) as batches:  # type: ignore[type-var]
+            with closing(self._loops.run(thread, training)) as batches:  # type: ignore[type-var]
                 for batch in batches:
                     self._feeder.arrived(batch)
                     yield batch
@@ -225,9 +225,9 @@ class TrainContext:
         lookup, ready, transfer = batch.lookup, self._transfer.mark(), self._transfer
         home: Any = self.embeddings
         batch.lookup, batch.embeddings, batch.leaves = None, None, {}
-        pipeline = self._loops.training
+        thread = self._loops.training
         share = scale * self.world  # divided by the workers, as the model's gradients are
-        assert pipeline is not None
+        assert thread is not None
 
         def update() -> None:
             before = dropped_counts(home)
@@ -240,8 +240,8 @@ class TrainContext:
             outcome._dropped = dropped
 
         if wait:
-            outcome._wait = pipeline.drain
-        pipeline.submit(update)
+            outcome._wait = thread.drain
+        thread.submit(update)
 
     def _dense_step(self, scale: float, sparse_finite: bool) -> bool:
         optimizer, scaler = self.dense_optimizer, self.grad_scaler

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from penstock.core.errors import ParameterError, suggest
 from penstock.embedding.protocol import Embeddings, is_on_host
 from penstock.train.batch import TrainBatch, as_tensor, to_device, training_batch
-from penstock.train.pipeline import Pipeline
+from penstock.train.store_thread import StoreThread
 from penstock.train.timing import Timings
 from penstock.train.transfer import Transfer
 
@@ -18,7 +18,7 @@ Source = Embeddings | nn.Module | None
 
 
 class Feeder:
-    """Makes the pipelines of a training context."""
+    """Makes the store threads of a training context."""
 
     def __init__(
         self, model: nn.Module, embeddings: Source, transfer: Transfer, staleness: int, timings: Timings | None = None
@@ -31,8 +31,8 @@ class Feeder:
         # Whether the model can read packed embeddings as they lie: all as wide, in the model's order.
         self._same = len(set(self.dims.values())) == 1 and getattr(model, "categorical", None) == list(self.dims)
 
-    def pipeline(self, loader: Any, training: bool) -> Pipeline:
-        """A pipeline over the loader's batches."""
+    def store_thread(self, loader: Any, training: bool) -> StoreThread:
+        """A store thread over the loader's batches."""
         columns = getattr(loader, "schema", None)
         schema = getattr(self.model, "schema", None) or columns
         if schema is None:
@@ -52,7 +52,7 @@ class Feeder:
 
         ahead = self.staleness if training else max(2, self.staleness)
         timings = self.timings if training else None
-        return Pipeline(loader, prepare, lambda batch: self.look_up(batch, training), ahead, timings)
+        return StoreThread(loader, prepare, lambda batch: self.look_up(batch, training), ahead, timings)
 
     def look_up(self, batch: TrainBatch, training: bool) -> TrainBatch:
         """Fill in the embeddings: one packed leaf where the model can read it as it lies, else one view a slot."""

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.core.errors import PenstockError
-from penstock.train.pipeline import Pipeline
+from penstock.train.store_thread import StoreThread
 
 
 class Loops:
-    """Runs pipelines, at most one of them for training, and ends them however the loop over them ends.
+    """Runs store threads, at most one of them for training, and ends them however the loop over them ends.
 
     A loop that is finished or left keeps everything that was trained; one whose thread failed leaves the rest undone.
 
     >>> loops = Loops(exit_timeout=60.0)
-    >>> list(loops.run(Pipeline([1, 2], prepare=lambda n: n * n, refresh=lambda n: n, ahead=2), training=True))
+    >>> list(loops.run(StoreThread([1, 2], prepare=lambda n: n * n, refresh=lambda n: n, ahead=2), training=True))
     [1, 4]
     >>> loops.training is None
     True
@@ -23,9 +23,9 @@ class Loops:
 
     def __init__(self, exit_timeout: float) -> None:
         """`exit_timeout` is how many seconds ending a loop may take at most."""
-        self.training: Pipeline | None = None
+        self.training: StoreThread | None = None
         self._exit_timeout = exit_timeout
-        self._evaluations: set[Pipeline] = set()
+        self._evaluations: set[StoreThread] = set()
         self._late_error: Exception | None = None
         self._waited = 0.0
 
@@ -34,20 +34,20 @@ class Loops:
         """Seconds that loops waited for batches."""
         return self._waited + (self.training.waited if self.training is not None else 0.0)
 
-    def run(self, pipeline: Pipeline, training: bool) -> Iterator[Any]:
-        """The batches of a pipeline; its thread ends with them.
+    def run(self, thread: StoreThread, training: bool) -> Iterator[Any]:
+        """The batches of a store thread, which ends with them.
 
         Raises:
             PenstockError: when `training`, and another training loop is under way.
         """
         if training:
             self.check_free()
-            self.training = pipeline
+            self.training = thread
         else:
-            self._evaluations.add(pipeline)
+            self._evaluations.add(thread)
         failed, closing = True, False
         try:
-            while (batch := pipeline.take()) is not None:
+            while (batch := thread.next_batch()) is not None:
                 yield batch
                 del batch
             failed = False
@@ -55,28 +55,28 @@ class Loops:
             failed, closing = False, True
             raise
         finally:
-            self._finish(pipeline, failed, closing)
+            self._finish(thread, failed, closing)
 
     def check_free(self) -> None:
         """Refuse a second training loop."""
         if self.training is not None:
             raise PenstockError("a training loop is under way already; finish or leave it before starting another")
 
-    def _finish(self, pipeline: Pipeline, failed: bool, closing: bool) -> None:
+    def _finish(self, thread: StoreThread, failed: bool, closing: bool) -> None:
         """End a loop's thread, unless `close` has done so already."""
-        if pipeline is self.training:
+        if thread is self.training:
             self.training = None
-            self._waited += pipeline.waited
+            self._waited += thread.waited
             try:
-                pipeline.stop(discard=failed, timeout=self._exit_timeout)
+                thread.stop(discard=failed, timeout=self._exit_timeout)
             except Exception as error:
                 if not closing:
                     raise
                 self._late_error = error  # nobody would hear it from a generator that is being closed
-        elif pipeline in self._evaluations:
-            self._evaluations.remove(pipeline)
-            self._waited += pipeline.waited
-            pipeline.stop(discard=True, timeout=self._exit_timeout)
+        elif thread in self._evaluations:
+            self._evaluations.remove(thread)
+            self._waited += thread.waited
+            thread.stop(discard=True, timeout=self._exit_timeout)
 
     def drain(self) -> None:
         """Wait until the updates of all batches trained so far have been done."""
@@ -95,8 +95,8 @@ class Loops:
             Exception: what went wrong in a thread and could not be told before, unless `failed`.
         """
         evaluations, self._evaluations = self._evaluations, set()
-        for pipeline in evaluations:
-            pipeline.stop(discard=True, timeout=self._exit_timeout)
+        for thread in evaluations:
+            thread.stop(discard=True, timeout=self._exit_timeout)
         training, self.training = self.training, None
         late, self._late_error = self._late_error, None
         if training is not None:

@@ -17,7 +17,7 @@ from penstock.embedding.store import EmbeddingStore
 from penstock.train.batch import as_tensor
 from penstock.train.gradients import all_finite
 from penstock.train.loops import Loops
-from penstock.train.pipeline import Pipeline
+from penstock.train.store_thread import StoreThread
 from penstock.train.transfer import Transfer
 
 _EXIT = 60.0  # seconds that ending a loop may take at most
@@ -46,13 +46,13 @@ class Engine:
     def batches(self, source: Any, training: bool, staleness: int) -> Iterator[PersiaTrainingBatch]:
         """The batches of a source (of `persia.data`) with their embeddings, looked up ahead."""
         self.drain()  # what evaluates now sees everything trained so far
-        pipeline = Pipeline(
+        thread = StoreThread(
             source,
             lambda message: self.prepare(message, training),
             lambda batch: self.look_up(batch, training),
             staleness,
         )
-        with closing(self._loops.run(pipeline, training)) as batches:  # type: ignore[type-var]
+        with closing(self._loops.run(thread, training)) as batches:  # type: ignore[type-var]
             for batch in batches:
                 for tensor in batch.tensors():
                     self._transfer.used_here(tensor)

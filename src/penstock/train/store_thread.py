@@ -53,21 +53,21 @@ class LateSource(Protocol):
         """Whether the next batch (or the end) is there, now or within so many seconds."""
 
 
-class Pipeline:
+class StoreThread:
     """Prepares batches of `source` with `prepare`, up to `ahead` of them before they are taken.
 
     `prepare(raw)` makes a batch and looks it up; `refresh(batch)` looks it up again. A source whose batches may be late
     can say so, see `LateSource`.
 
-    >>> pipeline = Pipeline([1, 2, 3], prepare=lambda n: n * n, refresh=lambda n: n, ahead=2)
-    >>> pipeline.take(), pipeline.take()
+    >>> thread = StoreThread([1, 2, 3], prepare=lambda n: n * n, refresh=lambda n: n, ahead=2)
+    >>> thread.next_batch(), thread.next_batch()
     (1, 4)
-    >>> pipeline.submit(lambda: print("updated"))
-    >>> pipeline.drain()
+    >>> thread.submit(lambda: print("updated"))
+    >>> thread.drain()
     updated
-    >>> pipeline.take(), pipeline.take()
+    >>> thread.next_batch(), thread.next_batch()
     (9, None)
-    >>> pipeline.stop()
+    >>> thread.stop()
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Pipeline:
 
     # What the training loop calls.
 
-    def take(self) -> Any:
+    def next_batch(self) -> Any:
         """The next batch, or None behind the last one."""
         count = 1 if self._started else self._ahead
         if not self._started:
