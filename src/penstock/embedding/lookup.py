@@ -42,7 +42,7 @@ class Lookup(Mapping[str, np.ndarray]):
         samples = self.num_samples
         pooled = [slot for slot in config if slot.length is None]
         width = sum(slot.dim for slot in pooled)
-        self.packed = pool.take((samples, width), np.float32)
+        self.packed = pool.array((samples, width), np.float32)
         self.masks: dict[str, np.ndarray] = {}
         self._arrays: dict[str, np.ndarray] = {}
         large, column, lines = self.packed.nbytes > _STREAM_ABOVE and width % 16 == 0, 0, []
@@ -54,8 +54,8 @@ class Lookup(Mapping[str, np.ndarray]):
                 lines.append((base + 4 * column, 4 * width, 0, 0, 0, int(stream)))
                 column += slot.dim
             else:
-                array = pool.take((samples, slot.length, slot.dim), np.float32)
-                mask = pool.take((samples, slot.length), np.bool_)
+                array = pool.array((samples, slot.length, slot.dim), np.float32)
+                mask = pool.array((samples, slot.length), np.bool_)
                 self._arrays[slot.name], self.masks[slot.name] = array, mask
                 lines.append((address_of(array), 4 * slot.width, address_of(mask), 0, 0, 0))
         batch.inputs[:, layout.OUTPUT :] = lines

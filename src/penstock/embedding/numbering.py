@@ -69,9 +69,9 @@ class SlotLayout:
         return Work(
             inputs,
             groups,
-            pool.take((total,), np.uint32),
-            pool.take((total,), np.uint64),
-            pool.take((total,), np.uint32),
+            pool.array((total,), np.uint32),
+            pool.array((total,), np.uint64),
+            pool.array((total,), np.uint32),
             np.diff(starts),
         )
 

@@ -26,14 +26,14 @@ class Numbered:
         total = len(work.signs)
 
         def number() -> None:
-            local = pool.take((max(16, 1 << (2 * most - 1).bit_length()),), np.uint32)
+            local = pool.array((max(16, 1 << (2 * most - 1).bit_length()),), np.uint32)
             layout.number_groups(
                 workers.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
                 work.inverse, work.signs, local,
             )  # fmt: skip
 
         workers.run(number, len(work.groups), total)
-        self._owner, self._place = pool.take((total,), np.uint16), pool.take((total,), np.uint32)
+        self._owner, self._place = pool.array((total,), np.uint16), pool.array((total,), np.uint32)
         self.counts = np.zeros((num_shards, len(work.groups)), np.int64)
         remote.route(work.groups, work.signs, self._owner, self._place, self.counts)
         self.dims = slots.slots[slots.members[slots.group_starts[:-1]], layout.SLOT_DIM].astype(np.int64)
@@ -54,7 +54,7 @@ class Numbered:
         """Fill the look-up's outputs from the rows that the shards sent."""
         work, slots = self.work, self.slots
         rows = [kernel_input(reply, np.float32) for reply in replies]
-        places = self.pool.take((len(work.signs),), np.uint64)
+        places = self.pool.array((len(work.signs),), np.uint64)
         begin = self._addresses([address_of(array) for array in rows])
         remote.locate_rows(work.groups, self.dims, self._owner, self._place, begin, places)
 
@@ -76,7 +76,7 @@ class Numbered:
         work, slots = self.work, self.slots
         unique = work.groups[:, layout.UNIQUE]
         sizes = unique * self.dims
-        sums = self.pool.take((int(sizes.sum()),), np.float32)
+        sums = self.pool.array((int(sizes.sum()),), np.float32)
         at = np.uint64(address_of(sums)) + (np.cumsum(sizes) - sizes).astype(np.uint64) * np.uint64(4)
         counts = np.zeros((len(slots.slots), layout.NUM_COUNTS), np.int64)
 

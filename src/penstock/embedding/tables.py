@@ -205,13 +205,13 @@ class TableSet:
         wide_rows = 2 + (most if self.storage != "float32" else 0)
 
         def run() -> None:
-            wide = self.pool.take((wide_rows, self._widest), np.float32)
+            wide = self.pool.array((wide_rows, self._widest), np.float32)
             wide[:2] = 0
             kernel.lookup_groups(
                 self.workers.counter, order, self.layout.group_starts, self.layout.members, self.headers, self.settings,
                 self._hyper, self.layout.slots, work.inputs, work.groups, work.inverse, work.signs, work.rows,
-                self.pool.take((max(16, 1 << (2 * most - 1).bit_length()),), np.uint32),
-                self.pool.take((most,), np.uint64), wide, np.uint64(clock), train, again,
+                self.pool.array((max(16, 1 << (2 * most - 1).bit_length()),), np.uint32),
+                self.pool.array((most,), np.uint64), wide, np.uint64(clock), train, again,
             )  # fmt: skip
 
         self.workers.run(run, len(order), int(work.positions.sum()))
@@ -230,7 +230,7 @@ class TableSet:
             kernel.update_groups(
                 self.workers.counter, starts, order, self.layout.group_starts, self.layout.members, self.headers,
                 self._hyper, self._kind, self.layout.slots, work.inputs, work.groups, work.inverse, work.signs,
-                work.rows, self.pool.take((most,), np.float32), self.pool.take((self._widest,), np.float32), counts,
+                work.rows, self.pool.array((most,), np.float32), self.pool.array((self._widest,), np.float32), counts,
             )  # fmt: skip
 
         self.workers.run(run, len(starts) - 1, int(work.positions.sum()))
@@ -264,7 +264,7 @@ class TableSet:
         """
         moved = [np.empty(0, np.uint64)]
         if self.keeps_history:
-            table, scratch = self.tables[group], self.pool.take((self._widest,), np.float32)
+            table, scratch = self.tables[group], self.pool.array((self._widest,), np.float32)
             for first in range(0, table.num_segments(), SEGMENTS_AT_ONCE):
                 before, entries = table.read(first, first + SEGMENTS_AT_ONCE), table.entries(first, SEGMENTS_AT_ONCE)
                 kernel.bring_forward(self.headers[group], self._hyper[group], *entries, np.uint64(address_of(scratch)))
@@ -283,7 +283,7 @@ class TableSet:
         clock = self.clock if train else self.clock + 1
         groups, begin = self._parts(counts)
         out = np.empty(int(begin[-1]), np.float32)
-        rows, waiting = self.pool.take((len(signs),), np.uint32), np.argsort(-counts, kind="stable")
+        rows, waiting = self.pool.array((len(signs),), np.uint32), np.argsort(-counts, kind="stable")
         before = self.headers[:, index.ROWS].copy()
         most = int(counts.max(initial=0))
         wide_rows = 2 + (most if self.storage != "float32" else 0)
@@ -291,11 +291,11 @@ class TableSet:
             order = waiting
 
             def run() -> None:
-                wide = self.pool.take((wide_rows, self._widest), np.float32)
+                wide = self.pool.array((wide_rows, self._widest), np.float32)
                 wide[:2] = 0
                 remote.lookup_signs(
                     self.workers.counter, order, self.headers, self.settings, self._hyper,  # noqa: B023 - run at once
-                    groups, signs, rows, begin, out, self.pool.take((most,), np.uint64), wide, np.uint64(clock), train,
+                    groups, signs, rows, begin, out, self.pool.array((most,), np.uint64), wide, np.uint64(clock), train,
                 )  # fmt: skip
 
             self.workers.run(run, len(order), len(signs))
@@ -316,13 +316,13 @@ class TableSet:
         before = self._prepare_step(scale)
         groups, begin = self._parts(counts)
         gone = np.zeros(len(counts), np.int64)
-        order, rows = np.flatnonzero(stepped), self.pool.take((len(signs),), np.uint32)
+        order, rows = np.flatnonzero(stepped), self.pool.array((len(signs),), np.uint32)
         order = order[np.argsort(-counts[order], kind="stable")]
 
         def run() -> None:
             remote.update_signs(
                 self.workers.counter, order, self.headers, self._hyper, self._kind, groups, signs, rows, begin, sums,
-                self.pool.take((self._widest,), np.float32), np.uint64(self.clock), gone,
+                self.pool.array((self._widest,), np.float32), np.uint64(self.clock), gone,
             )  # fmt: skip
 
         self.workers.run(run, len(order), len(signs))

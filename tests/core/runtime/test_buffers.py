@@ -10,7 +10,7 @@ from penstock.core.runtime.buffers import ALIGNMENT, BufferPool
 
 def test_what_is_in_use_is_never_handed_out() -> None:
     pool = BufferPool()
-    held = [pool.take((10, size), np.float32) for size in range(1, 40)]
+    held = [pool.array((10, size), np.float32) for size in range(1, 40)]
     for number, array in enumerate(held):
         array[:] = number
     assert all((array == number).all() for number, array in enumerate(held))
@@ -20,19 +20,19 @@ def test_what_is_in_use_is_never_handed_out() -> None:
 @pytest.mark.parametrize("keeping", [lambda a: a[2:3], lambda a: a.view(np.uint8), lambda a: memoryview(a)])
 def test_a_view_keeps_the_memory(keeping) -> None:
     pool = BufferPool()
-    first = pool.take((100,), np.int64)
+    first = pool.array((100,), np.int64)
     place, view = first.ctypes.data, keeping(first)
     del first
-    assert pool.take((100,), np.int64).ctypes.data != place
+    assert pool.array((100,), np.int64).ctypes.data != place
     del view
-    assert pool.take((100,), np.int64).ctypes.data == place
+    assert pool.array((100,), np.int64).ctypes.data == place
 
 
 def test_a_tensor_keeps_the_memory() -> None:
     torch = pytest.importorskip("torch")
     pool = BufferPool()
-    tensor = torch.from_numpy(pool.take((100,), np.int64))[5:]
-    assert pool.take((100,), np.int64).ctypes.data != tensor.data_ptr() - 40
+    tensor = torch.from_numpy(pool.array((100,), np.int64))[5:]
+    assert pool.array((100,), np.int64).ctypes.data != tensor.data_ptr() - 40
 
 
 def test_a_small_need_does_not_hold_a_large_buffer() -> None:

@@ -32,12 +32,12 @@ class BufferPool:
         keep: free buffers that stay allocated when a new one has to be made.
 
     >>> pool = BufferPool()
-    >>> first = pool.take((4, 2), np.float32)
+    >>> first = pool.array((4, 2), np.float32)
     >>> place = first.ctypes.data
-    >>> pool.take((4, 2), np.float32).ctypes.data == place  # `first` is still in use
+    >>> pool.array((4, 2), np.float32).ctypes.data == place  # `first` is still in use
     False
     >>> del first
-    >>> pool.take((3, 2), np.float32).ctypes.data == place
+    >>> pool.array((3, 2), np.float32).ctypes.data == place
     True
     """
 
@@ -57,7 +57,7 @@ class BufferPool:
         skip = -buffer.__array_interface__["data"][0] % ALIGNMENT
         return buffer[skip : skip + size]
 
-    def take(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    def array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An uninitialised C-ordered array at a multiple of `ALIGNMENT`."""
         dtype = np.dtype(dtype)
         size = dtype.itemsize

@@ -31,7 +31,7 @@ def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] 
     if is_remote(path):
         found = np.frombuffer(filesystem(path, storage_options).cat_file(path, start=start, end=end), np.uint8)
     else:
-        found, done = _buffers.take((end - start,), np.uint8), 0
+        found, done = _buffers.array((end - start,), np.uint8), 0
         try:
             with Path(path).open("rb", buffering=0) as file:
                 file.seek(start)
