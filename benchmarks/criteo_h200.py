@@ -162,12 +162,12 @@ def measure_loss(torch, rows: int, steps: int = 200) -> Claim:
     for i in range(steps):
         batch = source.draw(rows)
         if i == steps - last:
-            step.metrics.take()
-            theirs.take()
+            step.metrics.collect()
+            theirs.collect()
         step(*batch)
         loss, logits = plain_step(torch, plain, optimizers, (batch[0].long(), *batch[1:]), amp=False)
         theirs.add(loss, logits, batch[2], rows)
-    ours, other = step.metrics.take(), theirs.take()
+    ours, other = step.metrics.collect(), theirs.collect()
     tests = Meter(torch.device("cuda")), Meter(torch.device("cuda"))
     fused.eval(), plain.eval()
     with torch.no_grad():
@@ -176,7 +176,7 @@ def measure_loss(torch, rows: int, steps: int = 200) -> Claim:
             for model, given, metrics in ((fused, ids, tests[0]), (plain, ids.long(), tests[1])):
                 scores = model(given, numbers)
                 metrics.add(step.loss_fn(scores, labels), scores, labels, rows)
-    found = [metrics.take() for metrics in tests]
+    found = [metrics.collect() for metrics in tests]
     extra = {
         "batch": rows, "steps": steps, "relative_difference": abs(ours["loss"] / other["loss"] - 1),
         "test_auc": [round(f["auc"], 6) for f in found], "test_loss": [round(f["loss"], 6) for f in found],

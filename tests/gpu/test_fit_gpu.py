@@ -110,7 +110,7 @@ def test_the_loop_never_waits_for_the_device() -> None:
             scheduler.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert step.captured and step.metrics.take()["rows"] == 20_480
+    assert step.captured and step.metrics.collect()["rows"] == 20_480
 
 
 def test_schedules_reach_a_captured_step() -> None:

@@ -115,6 +115,6 @@ def test_a_captured_step_equals_an_eager_one() -> None:
         for step in steps:
             step(ids, numbers, labels)
     torch.testing.assert_close(models[0].tables.weight, models[1].tables.weight, rtol=1e-3, atol=1e-4)
-    first, second = (step.metrics.take() for step in steps)
+    first, second = (step.metrics.collect() for step in steps)
     assert first["rows"] == second["rows"] == 7 * 2048 + 500
     assert abs(first["loss"] - second["loss"]) < 1e-4 and abs(first["auc"] - second["auc"]) < 1e-3

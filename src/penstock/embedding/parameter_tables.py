@@ -119,7 +119,7 @@ class EmbeddingTables(nn.Module):
 
     def update(self, lookup: TableLookup, gradients: Mapping[str, Any], scale: float = 1.0) -> None:
         """Add to the gradient of the weight, divided by `scale`: a torch optimizer steps it."""
-        gradient, found = lookup.gradient(gradients), lookup.take()
+        gradient, found = lookup.gradient(gradients), lookup.saved_for_update()
         found.backward(gradient / scale)
 
     def save(self, path: str | Path, overwrite: bool = False, base: str | Path | None = None) -> None:

@@ -32,7 +32,7 @@ from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.ray_client import Numbered
 from penstock.embedding.ray_shard import LOST, Coordinator, Shard
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
-from penstock.embedding.store import Counters, EmbeddingStore, store_parameters, take_work
+from penstock.embedding.store import Counters, EmbeddingStore, store_parameters, training_work
 
 NAMESPACE = "penstock"
 
@@ -158,7 +158,7 @@ class RayStore(EmbeddingStore):
         return found
 
     def update(self, lookup: Lookup, gradients: Gradients | None = None, scale: float = 1.0) -> None:
-        numbered = take_work(lookup, scale)
+        numbered = training_work(lookup, scale)
         gradients = lookup.collected() if gradients is None else gradients
         with self._lock:
             kept = lookup.place_gradients(numbered.work.inputs, gradients)

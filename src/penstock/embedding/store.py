@@ -203,7 +203,7 @@ class Store(EmbeddingStore):
         return found
 
     def update(self, lookup: Lookup, gradients: Gradients | None = None, scale: float = 1.0) -> None:
-        work = take_work(lookup, scale)
+        work = training_work(lookup, scale)
         gradients = lookup.collected() if gradients is None else gradients
         with self._lock:
             kept = lookup.place_gradients(work.inputs, gradients)
@@ -275,7 +275,7 @@ class Store(EmbeddingStore):
         self.tables.close()
 
 
-def take_work(lookup: Lookup, scale: float) -> Any:
+def training_work(lookup: Lookup, scale: float) -> Any:
     """The numbering a training look-up left behind, or why there is none."""
     check_all({"scale": scale}, {"scale": _POSITIVE}, "update")
     if not lookup.train:

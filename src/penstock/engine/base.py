@@ -120,7 +120,7 @@ def in_order(
     """Results in the order of the items, at most `limit` of them under way; what is left at the end is cancelled."""
     pending: deque[tuple[int, Any]] = deque()
 
-    def take() -> Result:
+    def next_result() -> Result:
         index, handle = pending.popleft()
         result = collect(handle)
         if on_done:
@@ -131,9 +131,9 @@ def in_order(
         for index, item in enumerate(items):
             pending.append((index, submit(item)))
             if len(pending) >= limit:
-                yield take()
+                yield next_result()
         while pending:
-            yield take()
+            yield next_result()
     finally:
         cancel([handle for _, handle in pending])
 

@@ -111,17 +111,17 @@ def _readers(plan: Plan, converters: Mapping[str, Any]) -> list[Callable[[Sequen
 
 def _value_reader(name: str, convert: Any) -> Callable[[Sequence[Mapping[str, Any]]], Cells]:
     def read(rows: Sequence[Mapping[str, Any]]) -> Cells:
-        return {name: _converted(name, _taken(rows, [name], lambda row: row[name]), convert)}
+        return {name: _converted(name, _values_of(rows, [name], lambda row: row[name]), convert)}
 
     return read
 
 
 def _number_reader(names: list[str], dtype: str, converters: Mapping[str, Any]) -> Callable[..., Cells]:
     one, kind = itemgetter(*names), to_numpy(dtype)
-    take = one if len(names) > 1 else lambda row: (one(row),)
+    read_row = one if len(names) > 1 else lambda row: (one(row),)
 
     def read(rows: Sequence[Mapping[str, Any]]) -> Cells:
-        table = _taken(rows, names, take)
+        table = _values_of(rows, names, read_row)
         block = _as_block(table, kind)
         if block is None:  # text, NaN among integers, …: as a single row is read
             values = zip(*table, strict=True)
@@ -132,9 +132,9 @@ def _number_reader(names: list[str], dtype: str, converters: Mapping[str, Any]) 
     return read
 
 
-def _taken(rows: Sequence[Mapping[str, Any]], names: list[str], take: Callable[[Any], Any]) -> list[Any]:
+def _values_of(rows: Sequence[Mapping[str, Any]], names: list[str], read_row: Callable[[Any], Any]) -> list[Any]:
     try:
-        return [take(row) for row in rows]
+        return [read_row(row) for row in rows]
     except KeyError:
         row, name = next((row, name) for row in rows for name in names if name not in row)
         raise ColumnNotFoundError(name, row, "the row given to the workflow") from None

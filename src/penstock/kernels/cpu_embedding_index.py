@@ -148,7 +148,7 @@ def initialise_row(header: np.ndarray, settings: np.ndarray, sign: Any, row: Any
 
 
 @numba.njit(**INLINED)
-def take_row(header: np.ndarray) -> Any:
+def allocate_row(header: np.ndarray) -> Any:
     """A free row, or NEED_ROWS."""
     if header[FREE_COUNT] > 0:
         header[FREE_COUNT] -= np.uint64(1)
@@ -199,7 +199,7 @@ def _insert(header: np.ndarray, settings: np.ndarray, sign: Any, entry: Any, clo
         return NEED_SPLIT
     row = np.int64(PENDING_ROW)
     if header[MIN_COUNT] <= 1:
-        row = take_row(header)
+        row = allocate_row(header)
         if row < 0:
             return row
     store_u64(segment, count + np.uint64(1))
@@ -220,7 +220,7 @@ def _count_pending(header: np.ndarray, settings: np.ndarray, sign: Any, entry: A
     if seen < header[MIN_COUNT]:
         store_u64(entry + np.uint64(8), PENDING_ROW | (seen << np.uint64(32)))
         return ABSENT
-    row = take_row(header)
+    row = allocate_row(header)
     if row < 0:
         return row
     header[PENDING] -= np.uint64(1)

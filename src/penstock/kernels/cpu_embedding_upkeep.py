@@ -29,13 +29,13 @@ from penstock.kernels.cpu_embedding_index import (
     STATE_OFFSET,
     STORAGE,
     STRIDE,
+    allocate_row,
     find_entry,
     hash_of,
     place_entry,
     row_address,
     segment_of,
     side_address,
-    take_row,
 )
 from penstock.kernels.cpu_half import FLOAT32, mix
 from penstock.kernels.cpu_intrinsics import KERNEL, load8, load64
@@ -263,12 +263,12 @@ def write_rows(
             if load64(segment) * np.uint64(4) >= (header[MASK] + np.uint64(1)) * np.uint64(3):
                 return i, NEED_SPLIT
         if (new or row == PENDING_ROW) and not pending:
-            taken = take_row(header)
-            if taken < 0:
+            allocated = allocate_row(header)
+            if allocated < 0:
                 return i, NEED_ROWS
             if not new:
                 header[PENDING] -= np.uint64(1)
-            row = np.uint64(taken)
+            row = np.uint64(allocated)
             header[ROWS] += np.uint64(1)
         elif new:
             row = PENDING_ROW

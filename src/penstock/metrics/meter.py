@@ -19,12 +19,12 @@ _SMALL_CAPACITY = 2**16  # and in the host's memory
 
 
 class Meter:
-    """The mean loss by rows and the metrics of the batches since the last `take`.
+    """The mean loss by rows and the metrics of the batches since the last `collect`.
 
     Batches wait in a buffer at fixed addresses, so `add` may be part of a captured CUDA graph. A graph that is replayed
     does not run this code: tell of each replay with `reserve` before it. Outputs and labels given as dicts have their
     figures named `output/metric`. Metrics of binary labels are left out where an output has not one score and one label
-    of 0 or 1 a row. With `torch.distributed` all workers must `take` together, and get the figures of all.
+    of 0 or 1 a row. With `torch.distributed` all workers must `collect` together, and get the figures of all.
 
     Args:
         device: where the batches are.
@@ -34,7 +34,7 @@ class Meter:
     >>> import torch
     >>> meter = Meter(torch.device("cpu"), ["auc", "log_loss"])
     >>> meter.add(torch.tensor(0.5), torch.tensor([0.0, 0.0]), torch.tensor([0.0, 1.0]), 2)
-    >>> meter.take()
+    >>> meter.collect()
     {'loss': 0.5, 'rows': 2, 'auc': 0.5, 'log_loss': 0.6931471805599453}
     """
 
@@ -105,7 +105,7 @@ class Meter:
             self._drain()
         self._reserved += rows
 
-    def take(self) -> dict[str, Any]:
+    def collect(self) -> dict[str, Any]:
         """The figures since this was last asked; begins anew. Waits for the device, and for the other workers.
 
         Returns:

@@ -26,7 +26,7 @@ def measured(
     meter, began = Meter(device, METRICS if metrics is None else metrics), time.perf_counter()
     for loss, output, labels, rows in batches:
         meter.add(loss, output, labels, rows)
-    return {**meter.take(), "seconds": time.perf_counter() - began}
+    return {**meter.collect(), "seconds": time.perf_counter() - began}
 
 
 def evaluate(ctx: TrainContext, loader: Iterable[Any], metrics: Metrics | None = None) -> dict[str, Any]:

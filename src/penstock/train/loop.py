@@ -47,7 +47,7 @@ class Executor(Protocol):
         """Loss, metrics, rows and seconds of a loader's batches; nothing is trained."""
         ...
 
-    def take_figures(self) -> dict[str, Any]:
+    def collect_figures(self) -> dict[str, Any]:
         """What was measured since this was last asked; empty if nothing was."""
         ...
 
@@ -151,7 +151,7 @@ class Loop:
 
     def meter_record(self) -> str:
         """Record what was measured since the last record; a few words for the bar."""
-        figures = self.executor.take_figures()
+        figures = self.executor.collect_figures()
         if not figures:
             return "training"
         record = TrainRecord.from_figures(self.executor.steps, figures)

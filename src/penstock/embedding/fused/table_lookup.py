@@ -31,7 +31,7 @@ class TableLookup(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.names)
 
-    def take(self) -> Any:
+    def saved_for_update(self) -> Any:
         """What the look-up kept for its update; a second one is refused."""
         if self._saved is None:
             raise PenstockError(

@@ -315,7 +315,7 @@ class TableModule(nn.Module):
 
     def update(self, lookup: TableLookup, gradients: Mapping[str, Any], scale: float = 1.0) -> None:
         """Apply the gradients of a training look-up, divided by `scale`; once."""
-        gradient, saved = lookup.gradient(gradients), lookup.take()
+        gradient, saved = lookup.gradient(gradients), lookup.saved_for_update()
         with torch.no_grad():
             before = self.unscale.clone()
             self.unscale.fill_(1.0 / scale)

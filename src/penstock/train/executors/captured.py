@@ -145,11 +145,11 @@ class CapturedExecutor:
                 output, labels = self.step.logits(ids, numbers), floats(labels)
                 yield self.step.loss_fn(output, labels), output, labels, len(numbers)
 
-    def take_figures(self) -> dict[str, Any]:
+    def collect_figures(self) -> dict[str, Any]:
         """What was measured since this was last asked; empty if nothing was. Waits for the device, and checks ids."""
         if not self._since_rows:
             return {}
-        figures = self.step.metrics.take()
+        figures = self.step.metrics.collect()
         self._check_ids()
         now = time.perf_counter()
         seconds = {stage: round(total - self._told[stage], 6) for stage, total in self._seconds.items()}

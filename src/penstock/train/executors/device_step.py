@@ -62,7 +62,7 @@ class DeviceStep:
     ...         return self.dense(self.tables(ids))
     >>> step = DeviceStep(Clicks())
     >>> step(torch.tensor([[4, 0], [1, 2]]), torch.empty(2, 0), torch.tensor([0, 1]))
-    >>> step.steps, sorted(step.metrics.take())
+    >>> step.steps, sorted(step.metrics.collect())
     (1, ['auc', 'loss', 'rows'])
     """
 

@@ -53,9 +53,9 @@ class OverlappedExecutor:
     def evaluate(self, loader: Any) -> dict[str, Any]:
         return evaluate(self.ctx, loader, self._metrics)
 
-    def take_figures(self) -> dict[str, Any]:
+    def collect_figures(self) -> dict[str, Any]:
         """What was measured since this was last asked; empty if nothing was."""
-        return self._meter.take()
+        return self._meter.collect()
 
     def leave_out(self, seconds: float) -> None:
         self._meter.leave_out(seconds)
@@ -85,11 +85,11 @@ class _Meter:
         """Time in which nothing was trained: that of an evaluation or a checkpoint."""
         self._since += seconds
 
-    def take(self) -> dict[str, Any]:
+    def collect(self) -> dict[str, Any]:
         """What was measured; begins anew."""
         if not self._rows:
             return {}
-        figures = self._figures.take()
+        figures = self._figures.collect()
         seconds = time.perf_counter() - self._since
         figures |= {"rows": self.ctx.rows, "rows_per_second": figures["rows"] / seconds}
         figures["seconds"] = {"total": seconds, **self.ctx.timings.since_last()}
