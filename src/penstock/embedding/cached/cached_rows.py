@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from penstock.core.errors import DataError, ParameterError
-from penstock.embedding.cached.in_flight import Batch, Group, InFlight
+from penstock.embedding.cached.in_flight import IncomingBatch, IncomingGroup, InFlight
 from penstock.embedding.cached.row_cache import RowCache
 from penstock.embedding.cached.transport import as_arrays
 from penstock.embedding.fused.ids import Ids
@@ -49,7 +49,7 @@ class CachedRows(RowHome):
         with torch.no_grad():
             if on_cpu or not torch.cuda.is_current_stream_capturing():  # a captured step was announced, or says so
                 self.follow_store()
-                batch = self.in_flight.take(ids, given)
+                batch = self.in_flight.batch_for(ids, given)
             slots = self.cache.slots(self._index, tables.table_places(ids.bags), ids, tables.errors)
             if on_cpu and not interpreted():
                 tables.check_ids()
@@ -64,7 +64,7 @@ class CachedRows(RowHome):
                 self.in_flight.keep(batch)
 
     def before_step(self, token: Any) -> None:
-        batch: Batch | None = token[0]
+        batch: IncomingBatch | None = token[0]
         if batch is None:
             return
         if batch.closed:
@@ -149,7 +149,7 @@ class CachedRows(RowHome):
         self._rows.renew()
         self.cache.clear(self._rows.known())
 
-    def _bring_in(self, group: Group, oldest: int) -> None:
+    def _bring_in(self, group: IncomingGroup, oldest: int) -> None:
         wanted = [batch.ids for batch in group.batches]
         keys = [self.cache.keys(self._index, self.tables.table_places(i.bags), i) for i in wanted]
         together = torch.cat(keys) if len(keys) > 1 else keys[0]

@@ -10,7 +10,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.params import NONE, Instance, Int, Real, check_all
 from penstock.embedding.cached.backing_store import check_store, new_store
 from penstock.embedding.cached.cached_rows import CachedRows
-from penstock.embedding.cached.in_flight import Batch
+from penstock.embedding.cached.in_flight import IncomingBatch
 from penstock.embedding.fused.ids import read_ids
 from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
 from penstock.embedding.parameter_tables import EmbeddingTables
@@ -103,7 +103,7 @@ class CachedEmbeddings(TableModule):
         with torch.no_grad():
             self.home.follow_store()
             self.home.in_flight.settle_last()
-            found = [Batch(read_ids(ids, self.names, self.weight.device), ids) for ids in given]
+            found = [IncomingBatch(read_ids(ids, self.names, self.weight.device), ids) for ids in given]
             if found:
                 self.home.in_flight.announce(found)
 

@@ -17,12 +17,12 @@ from penstock.embedding.cached.row_cache import NoRoomError
 from penstock.embedding.fused.ids import Ids
 
 
-class Batch:
+class IncomingBatch:
     """One batch of ids. Its rows stay in the cache until `closed`, or until nobody knows the batch any more."""
 
     def __init__(self, ids: Ids, given: Any = None) -> None:
         self.closed = False
-        self.group: Group
+        self.group: IncomingGroup
         self.ids: Any = ids
         self.given, self.print = given, fingerprint(given)  # held, so that no other tensor takes its place
 
@@ -31,13 +31,13 @@ class Batch:
         self.ids = self.given = self.print = None
 
 
-class Group:
+class IncomingGroup:
     """Batches whose rows are brought in together, and how far that has come. Those looked up are not listed any more.
 
     What it takes to bring rows in, launches and waits and threads that are woken, is the same for few rows as for many.
     """
 
-    def __init__(self, number: int, batches: list[Batch]) -> None:
+    def __init__(self, number: int, batches: list[IncomingBatch]) -> None:
         self.number, self.batches = number, batches
         self.device = batches[0].ids.singles.device
         self.ready = threading.Event()  # the host has done its part
@@ -64,10 +64,10 @@ class InFlight:
     time the last two groups announced may still be trained on: a captured step does not say when it runs.
     """
 
-    def __init__(self, bring_in: Callable[[Group, int], None], background: Callable[[], bool]) -> None:
+    def __init__(self, bring_in: Callable[[IncomingGroup, int], None], background: Callable[[], bool]) -> None:
         self._bring_in, self._background = bring_in, background
-        self.coming: list[Group] = []
-        self._open: weakref.WeakSet[Batch] = weakref.WeakSet()
+        self.coming: list[IncomingGroup] = []
+        self._open: weakref.WeakSet[IncomingBatch] = weakref.WeakSet()
         self._numbers = 0
         self._last: Future[None] | None = None
         self._thread: ThreadPool | None = None
@@ -77,35 +77,35 @@ class InFlight:
         self._numbers += 1
         return self._numbers
 
-    def oldest(self, *more: Group) -> int:
+    def oldest(self, *more: IncomingGroup) -> int:
         """The number of the oldest group whose rows must stay."""
         kept = (group for group in self.coming if group.error is None)
         trained = (batch.group for batch in self._open if not batch.closed)
         return min((group.number for group in (*kept, *trained, *more)), default=self._numbers + 1)
 
-    def announce(self, batches: list[Batch]) -> None:
+    def announce(self, batches: list[IncomingBatch]) -> None:
         """Begin to bring in batches that come after those that were announced last."""
-        group = Group(self._next(), batches)
+        group = IncomingGroup(self._next(), batches)
         self.coming = [*self.coming[-1:], group]
         self._start(group)
 
-    def take(self, ids: Ids, given: Any) -> Batch:
+    def batch_for(self, ids: Ids, given: Any) -> IncomingBatch:
         """The batch of these ids, brought in: as announced, or now."""
         wanted = fingerprint(given)
         batch = next((b for group in self.coming for b in group.batches if b.print == wanted), None)
         if batch is None:
-            batch = Batch(ids)
-            self._start(Group(self._next(), [batch]))
+            batch = IncomingBatch(ids)
+            self._start(IncomingGroup(self._next(), [batch]))
         self.settle(batch.group)
         batch.group.batches.remove(batch)
         self.coming = [group for group in self.coming if group.batches]
         return batch
 
-    def keep(self, batch: Batch) -> None:
+    def keep(self, batch: IncomingBatch) -> None:
         """A backward pass will follow."""
         self._open.add(batch)
 
-    def settle(self, group: Group) -> None:
+    def settle(self, group: IncomingGroup) -> None:
         """Wait until the host's part is done, and let the current stream wait for the GPU's."""
         group.ready.wait()
         if isinstance(group.error, NoRoomError):  # what stood in its way may have been trained on by now
@@ -142,12 +142,12 @@ class InFlight:
         """The cache has moved: what was announced is there no more."""
         self.coming, self._stream = [], None
 
-    def _start_again(self, group: Group) -> None:
+    def _start_again(self, group: IncomingGroup) -> None:
         group.number = self._next()
         self._start(group)
         group.ready.wait()
 
-    def _start(self, group: Group) -> None:
+    def _start(self, group: IncomingGroup) -> None:
         group.ready.clear()
         group.error = None
         oldest, begun = self.oldest(group), None
@@ -163,7 +163,7 @@ class InFlight:
             self._thread = thread_pool(1, "cache")
         self._last = self._thread.submit(self._run, group, oldest, begun)
 
-    def _run(self, group: Group, oldest: int, begun: Any) -> None:
+    def _run(self, group: IncomingGroup, oldest: int, begun: Any) -> None:
         try:
             if begun is None:
                 self._bring_in(group, oldest)
