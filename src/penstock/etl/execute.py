@@ -25,7 +25,7 @@ from penstock.etl.plan import Environment, Plan
 
 
 @dataclass(frozen=True)
-class Rows(WrappedPartition):
+class RowNumberedPartition(WrappedPartition):
     """A raw partition with its row numbers, for plans that need them."""
 
     source: Partition
@@ -61,7 +61,7 @@ class Stage:
     carried: tuple[int, ...] | None = None  # nodes whose columns the partitions hold; None: raw data
 
 
-def whole(frame: pl.DataFrame) -> list[Partition]:
+def single_partition(frame: pl.DataFrame) -> list[Partition]:
     """A frame as the single partition of a data set, however large: it is in memory already."""
     return [FramePartition(frame)]
 
@@ -70,11 +70,11 @@ def first_stage(plan: Plan, dataset: Dataset) -> Stage:
     parts: Sequence[Partition] = dataset.partitions
     if plan.needs_rows:
         starts = np.concatenate([[0], np.cumsum(dataset._row_counts())])
-        parts = [Rows(part, int(first)) for part, first in zip(parts, starts, strict=False)]
+        parts = [RowNumberedPartition(part, int(first)) for part, first in zip(parts, starts, strict=False)]
     return Stage(parts)
 
 
-def opened(plan: Plan, stage: Stage, part: Partition) -> tuple[Environment, pl.Series | None]:
+def read_stage(plan: Plan, stage: Stage, part: Partition) -> tuple[Environment, pl.Series | None]:
     """Read a partition of a stage into an environment and its row numbers."""
     if stage.carried is None:
         names = [*plan.inputs, ROW_NUMBER] if plan.needs_rows else plan.inputs
@@ -109,7 +109,7 @@ class _Fit:
     def __call__(self, state: dict[Any, Any] | None, part: Partition) -> dict[Any, Any]:
         state = {"bad": BadLines()} if state is None else state
         with collecting() as bad:
-            environment, rows = opened(self.plan, self.stage, part)
+            environment, rows = read_stage(self.plan, self.stage, part)
         state["bad"].add(bad)
         parents = [p for i in self.numbers for p in (*self.plan.parents[i], *self.plan.dependencies[i])]
         rows = self.plan.run(environment, parents, rows)
@@ -196,7 +196,7 @@ class _Leave:
     training: bool
 
     def __call__(self, part: Partition) -> pl.DataFrame:
-        environment, rows = opened(self.plan, self.stage, part)
+        environment, rows = read_stage(self.plan, self.stage, part)
         rows = self.plan.run(environment, self.carried, rows, self.training)
         assert rows is not None
         return _packed(environment, self.carried, rows)
@@ -284,7 +284,7 @@ class _Transform:
     training: bool
 
     def __call__(self, part: Partition) -> pl.DataFrame:
-        environment, rows = opened(self.plan, self.stage, part)
+        environment, rows = read_stage(self.plan, self.stage, part)
         self.plan.run(environment, [self.plan.output], rows, self.training)
         return environment[self.plan.output]
 

@@ -206,8 +206,8 @@ class Workflow:
         for name in plan.inputs:
             if name not in frame.columns:
                 raise ColumnNotFoundError(name, frame.columns, "the data given to the workflow")
-        whole = Dataset.from_partitions(execute.whole(frame), Schema.from_polars(frame.schema))
-        done = execute.transform(plan, whole, resolve("local:1"), training, self.output_schema).to_polars()
+        dataset = Dataset.from_partitions(execute.single_partition(frame), Schema.from_polars(frame.schema))
+        done = execute.transform(plan, dataset, resolve("local:1"), training, self.output_schema).to_polars()
         return like(done, data)
 
     def transform_row(self, row: Mapping[str, Any]) -> dict[str, Any]:

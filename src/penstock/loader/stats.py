@@ -13,7 +13,7 @@ STAGES = ("read", "decode", "shuffle", "copy", "wait_for_consumer", "wait_for_lo
 
 
 @dataclass
-class Stage:
+class StageTotals:
     """Seconds of work (summed over threads) and bytes moved."""
 
     seconds: float = 0.0
@@ -39,7 +39,7 @@ class Stats:
     0.5
     """
 
-    stages: dict[str, Stage] = field(default_factory=lambda: {name: Stage() for name in STAGES})
+    stages: dict[str, StageTotals] = field(default_factory=lambda: {name: StageTotals() for name in STAGES})
     rows: int = 0
     batches: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
