@@ -26,7 +26,7 @@ from penstock.core.params import NONE, STR, Instance, Int, ListOf
 from penstock.embedding.locks import write_lock
 from penstock.embedding.optimizers import Optimizer, optimizer_from_dict
 from penstock.embedding.policies import Admission, Eviction
-from penstock.embedding.rows import Keep, copy_weights, read_shard, write_removed, write_shard
+from penstock.embedding.row_files import Keep, copy_weights, read_shard, write_removed, write_shard
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.tables import TableSet
 

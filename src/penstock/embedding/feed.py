@@ -24,7 +24,7 @@ from penstock.core.bounded import read_json
 from penstock.core.errors import ArtefactError
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, Real, check_all
 from penstock.embedding.locks import WriteLock
-from penstock.embedding.rows import read_shard, write_removed, write_shard
+from penstock.embedding.row_files import read_shard, write_removed, write_shard
 from penstock.embedding.store import Store
 from penstock.embedding.tables import TableSet
 

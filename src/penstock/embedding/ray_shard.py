@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.runtime.forks import Process
 from penstock.embedding import checkpoint
-from penstock.embedding.rows import write_removed, write_shard
+from penstock.embedding.row_files import write_removed, write_shard
 from penstock.embedding.tables import TableSet
 from penstock.kernels.cpu_embedding_remote import owned
 from penstock.kernels.cpu_intrinsics import kernel_input

@@ -20,7 +20,7 @@ from penstock.core.schema import ColumnSchema
 from penstock.etl.operator import BulkFunction, Cells, Lists, Numbers, Operator, RowFunction
 from penstock.etl.plan import Plan
 from penstock.etl.raw_values import policy_of
-from penstock.etl.rows import RowPlan, chooser, gatherer
+from penstock.etl.row_plan import RowPlan, chooser, gatherer
 
 ROWS = "the rows given to the workflow"
 _ROUNDED = 2.0**53  # from here on a float64 does not hold every integer

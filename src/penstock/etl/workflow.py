@@ -31,7 +31,7 @@ from penstock.etl.graph import Node, ancestors, as_node, rebuilt
 from penstock.etl.inverse import inverted
 from penstock.etl.operator import Cells
 from penstock.etl.plan import Plan
-from penstock.etl.rows import RowPlan
+from penstock.etl.row_plan import RowPlan
 from penstock.etl.trust import loading, saving
 
 ARTEFACT = "workflow"

@@ -14,6 +14,7 @@ from penstock.etl.ops.continuous import (
 from penstock.etl.ops.custom import Expr, LambdaOp
 from penstock.etl.ops.dtype_size import DropLowCardinality, ReduceDtypeSize
 from penstock.etl.ops.embedding_sizes import get_embedding_sizes
+from penstock.etl.ops.filters import Dropna, Filter
 from penstock.etl.ops.groupby import Groupby
 from penstock.etl.ops.hashing import HashBucket, HashedCross
 from penstock.etl.ops.join import JoinExternal
@@ -30,7 +31,6 @@ from penstock.etl.ops.metadata import (
     TagAsUserID,
 )
 from penstock.etl.ops.naming import Rename
-from penstock.etl.ops.rows import Dropna, Filter
 from penstock.etl.ops.similarity import ColumnSimilarity
 from penstock.etl.ops.stats import DataStats
 from penstock.etl.ops.target import TargetEncoding
