@@ -27,7 +27,7 @@ from penstock.embedding import (
     Store,
     prefetched,
 )
-from penstock.embedding.numbered import NumberedRows
+from penstock.embedding.numbered_rows import NumberedRows
 
 SIZES = {"user": 300, "item": 9, "tags": 40}
 OPTIMIZERS = ["sgd", "adagrad", "rowwise_adagrad", "adam", "rowwise_adam"]

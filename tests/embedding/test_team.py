@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from penstock.embedding import Adagrad, SlotConfig, Store
-from penstock.embedding.numbered import NumberedRows
+from penstock.embedding.numbered_rows import NumberedRows
 from penstock.embedding.team import Team
 from penstock.kernels import cpu_team as kernel
 from penstock.kernels.cpu_intrinsics import address_of
@@ -200,7 +200,7 @@ SCRIPT = """
 import os, sys, threading, time
 import numpy as np
 from penstock.embedding import SGD, SlotConfig, Store
-from penstock.embedding.numbered import NumberedRows
+from penstock.embedding.numbered_rows import NumberedRows
 
 store = Store([SlotConfig("user", 4)], SGD(lr=0.1), num_threads=4)
 rows = NumberedRows(store, {"user": 50_000})

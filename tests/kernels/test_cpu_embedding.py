@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.runtime.buffers import BufferPool
 from penstock.embedding.batches import IdBatch
-from penstock.embedding.numbering import SlotLayout
+from penstock.embedding.slot_layout import SlotLayout
 from penstock.embedding.slots import EmbeddingConfig, HashStack, SlotConfig
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels import cpu_embedding_remote as remote

@@ -9,13 +9,13 @@ import numpy as np
 from penstock.core.runtime.buffers import BufferPool
 from penstock.core.runtime.workers import Workers
 from penstock.embedding.batches import IdBatch
-from penstock.embedding.numbering import SlotLayout
+from penstock.embedding.slot_layout import SlotLayout
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels import cpu_embedding_remote as remote
 from penstock.kernels.cpu_intrinsics import address_of, kernel_input
 
 
-class Numbered:
+class RoutedBatch:
     """A batch whose distinct signs have been numbered and routed to their shards."""
 
     def __init__(self, slots: SlotLayout, ids: IdBatch, pool: BufferPool, workers: Workers, num_shards: int) -> None:

@@ -26,11 +26,11 @@ from penstock.embedding import checkpoint
 from penstock.embedding.batches import IdBatch
 from penstock.embedding.locks import SecondWriterError
 from penstock.embedding.lookup import Gradients, Lookup
-from penstock.embedding.numbering import SlotLayout
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
-from penstock.embedding.ray_client import Numbered
+from penstock.embedding.ray_client import RoutedBatch
 from penstock.embedding.ray_shard import LOST, Coordinator, Shard
+from penstock.embedding.slot_layout import SlotLayout
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
 from penstock.embedding.store import Counters, EmbeddingStore, store_parameters, training_work
 
@@ -150,19 +150,19 @@ class RayStore(EmbeddingStore):
         with self._lock:
             ids = IdBatch(self.config, batch, self._workers.run)
             found = Lookup(self.config, ids, self._pool, train)
-            numbered = Numbered(self._layout, ids, self._pool, self._workers, self.num_shards)
-            replies = self._all("lookup", [(*part, train) for part in numbered.requests()])
-            numbered.pool_rows(replies)
-            found._work = numbered if train else None
+            routed = RoutedBatch(self._layout, ids, self._pool, self._workers, self.num_shards)
+            replies = self._all("lookup", [(*part, train) for part in routed.requests()])
+            routed.pool_rows(replies)
+            found._work = routed if train else None
             self._counters.lookups += train
         return found
 
     def update(self, lookup: Lookup, gradients: Gradients | None = None, scale: float = 1.0) -> None:
-        numbered = training_work(lookup, scale)
+        routed = training_work(lookup, scale)
         gradients = lookup.collected() if gradients is None else gradients
         with self._lock:
-            kept = lookup.place_gradients(numbered.work.inputs, gradients)
-            parts, stepped, dropped = numbered.sum_gradients()
+            kept = lookup.place_gradients(routed.work.inputs, gradients)
+            parts, stepped, dropped = routed.sum_gradients()
             del kept
             replies = self._all("update", [(*part, stepped, float(scale)) for part in parts])
             self._applied = [int(reply) for reply in replies]

@@ -15,9 +15,9 @@ from penstock.core.errors import PenstockError
 from penstock.core.runtime.buffers import BufferPool
 from penstock.core.runtime.workers import Workers
 from penstock.embedding.evicting import make_room
-from penstock.embedding.numbering import SlotLayout, Work, bundles
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
+from penstock.embedding.slot_layout import BatchWork, SlotLayout, bundles
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.table import SEGMENTS_AT_ONCE, Table, stable_number
 from penstock.embedding.team import Team
@@ -152,7 +152,7 @@ class TableSet:
 
     # Look-up
 
-    def lookup(self, inputs: np.ndarray, train: bool, keep: list[Any] | None = None) -> Work:
+    def lookup(self, inputs: np.ndarray, train: bool, keep: list[Any] | None = None) -> BatchWork:
         """Fill the outputs that `inputs` names. Training touches and inserts rows, then evicts to the budget."""
         work = self.layout.number(inputs, self.pool)
         work.keep = keep or []
@@ -195,12 +195,12 @@ class TableSet:
             self.tables[group].split_crowded()
         make_room(self)
 
-    def _order(self, work: Work) -> np.ndarray:
+    def _order(self, work: BatchWork) -> np.ndarray:
         # The largest tables first: their groups take longest, and a long one begun last leaves threads idle.
         cost = work.positions * (1 + (self.headers[:, index.ROWS] > 10_000))
         return np.argsort(-cost.astype(np.int64), kind="stable")
 
-    def _run_lookup(self, order: np.ndarray, work: Work, clock: int, train: bool, again: bool) -> None:
+    def _run_lookup(self, order: np.ndarray, work: BatchWork, clock: int, train: bool, again: bool) -> None:
         most = int(work.positions.max(initial=0))
         wide_rows = 2 + (most if self.storage != "float32" else 0)
 
@@ -218,7 +218,7 @@ class TableSet:
 
     # Update
 
-    def update(self, work: Work, scale: float = 1.0) -> UpdateCounts:
+    def update(self, work: BatchWork, scale: float = 1.0) -> UpdateCounts:
         """Apply the gradients that `work.inputs` names, divided by `scale`."""
         before = self._prepare_step(scale)
         counts = np.zeros((len(self.layout.slots), layout.NUM_COUNTS), np.int64)
@@ -356,7 +356,7 @@ class TableSet:
                 removed[group].append(signs)
         return since - 1, [np.concatenate(parts) for parts in removed]
 
-    def _touch_again(self, work: Work) -> None:
+    def _touch_again(self, work: BatchWork) -> None:
         """Stamp rows updated long after their look-up, for watchers that have looked in between."""
         # Before anyone watched, rows were not stamped: a look-up of the very step at which a watch began counts too.
         if any(work.clock <= seen for seen in self.watchers.values()):

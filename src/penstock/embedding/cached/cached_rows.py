@@ -14,7 +14,7 @@ from penstock.embedding.cached.transport import as_arrays
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.row_home import RowHome
 from penstock.embedding.fused.table_module import TableModule, interpreted
-from penstock.embedding.numbered import NumberedRows
+from penstock.embedding.numbered_rows import NumberedRows
 from penstock.embedding.store import Store
 
 _FLUSHED_AT_ONCE = 1 << 20

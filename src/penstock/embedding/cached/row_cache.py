@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from penstock.core.errors import ParameterError
 from penstock.embedding.cached.transport import Exchange, Stopwatch, Transport
 from penstock.embedding.fused.ids import Ids
-from penstock.embedding.numbered import NumberedRows
+from penstock.embedding.numbered_rows import NumberedRows
 from penstock.kernels.reference_cache import UNSEEN, stored
 
 STAGES = ("index", "victims", "lists", "wait", "gather", "copy", "enter", "write_back")

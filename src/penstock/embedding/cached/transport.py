@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from penstock.core.runtime.threads import thread_pool
-from penstock.embedding.numbered import NumberedRows
+from penstock.embedding.numbered_rows import NumberedRows
 from penstock.kernels.reference_cache import UNSEEN, stored
 
 _LEAST_STAGING = 1 << 12

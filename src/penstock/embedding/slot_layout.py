@@ -15,7 +15,7 @@ _BUNDLE = 4  # slots whose gradients are read together
 
 
 @dataclass
-class Work:
+class BatchWork:
     """What a look-up leaves for its update: the numbering of the batch's distinct signs, and their rows."""
 
     inputs: np.ndarray
@@ -56,7 +56,7 @@ class SlotLayout:
         self.members = np.array([names.index(s.name) for g in config.groups for s in config.members(g)], np.int64)
         self.group_starts = np.cumsum([0] + [len(config.members(g)) for g in config.groups])
 
-    def number(self, inputs: np.ndarray, pool: BufferPool) -> Work:
+    def number(self, inputs: np.ndarray, pool: BufferPool) -> BatchWork:
         """Lay out the positions of a batch, group after group, and take the memory its work needs."""
         positions = inputs[:, layout.COUNT].astype(np.int64) * self.turns
         ordered = positions[self.members]
@@ -66,7 +66,7 @@ class SlotLayout:
         total = int(starts[-1])
         groups = np.zeros((len(starts) - 1, layout.NUM_GROUP_FIELDS), np.int64)
         groups[:, layout.START] = starts[:-1]
-        return Work(
+        return BatchWork(
             inputs,
             groups,
             pool.array((total,), np.uint32),
@@ -76,7 +76,7 @@ class SlotLayout:
         )
 
 
-def bundles(slots: SlotLayout, work: Work, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def bundles(slots: SlotLayout, work: BatchWork, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Groups to update, in bundles whose gradients lie side by side in memory, and where each bundle begins.
 
     A packed gradient is read four slots at a time: 64 bytes out of every row would leave most of what memory
