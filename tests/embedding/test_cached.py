@@ -546,7 +546,7 @@ use()
 with threading._active_limbo_lock:  # held while any thread starts or ends, and the collector may run then
     gc.collect()
 until = time.monotonic() + 20
-while [t for t in threading.enumerate() if t.name.startswith(("penstock-cache", "penstock-store", "penstock-team"))]:
+while [t for t in threading.enumerate() if t.name.startswith(("penstock-cache", "penstock-store", "penstock-native"))]:
     assert time.monotonic() < until, threading.enumerate()
     time.sleep(0.01)
 print("ended")

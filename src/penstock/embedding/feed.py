@@ -280,7 +280,7 @@ def _is_no_manifest(path: Path) -> bool:
 def _empty_like(store: Store) -> TableSet:
     """Tables without a row, made as the store's are; what was counted so far is carried on."""
     old = store.tables
-    threads = old.workers.num_threads
+    threads = old.threads.num_threads
     fresh = TableSet(store.config, store.optimizer, store.storage, old.admission, old.eviction, threads, store.seed)
     fresh.tallies = old.tallies
     return fresh

@@ -101,9 +101,9 @@ class NumberedRows:
 
     def _run(self, function: Any, pieces: np.ndarray, *arguments: Any) -> None:
         """A kernel on all threads; its last argument is memory of a thread's own."""
-        workers, (*common, own) = self.store.tables.workers, arguments
+        threads, (*common, own) = self.store.tables.threads, arguments
         rows = int((pieces[:, kernel.LAST] - pieces[:, kernel.FIRST]).sum())
-        workers.run(lambda: function(workers.counter, pieces, *common, np.empty_like(own)), len(pieces), rows)
+        threads.run(lambda: function(threads.counter, pieces, *common, np.empty_like(own)), len(pieces), rows)
 
     def known(self) -> np.ndarray | None:
         """For every key the number of its row, or -1 where the store has none; None for an empty store."""
@@ -122,7 +122,7 @@ class NumberedRows:
         return numbers
 
     def _on_all_tables(self, function: Callable[[int], None]) -> None:
-        with self.store._lock, thread_pool(self.store.tables.workers.num_threads, "store") as pool:
+        with self.store._lock, thread_pool(self.store.tables.threads.num_threads, "store") as pool:
             list(pool.map(function, range(len(self.groups))))
 
     def read(self, keys: np.ndarray, numbers: np.ndarray, columns: Mapping[str, Any]) -> None:
@@ -217,13 +217,13 @@ class NumberedRows:
         if not len(keys):
             return
         tables, rows = self.store.tables, np.ascontiguousarray(numbers, np.int64)
-        threads = min(tables.team.num_threads, max(1, len(keys) // _PER_THREAD))
+        threads = min(tables.native_threads.num_threads, max(1, len(keys) // _PER_THREAD))
         pieces = self._pieces(keys, min(_PIECE, max(_SMALL_PIECE, len(keys) // (_ROUNDS * threads))))
         places = [address_of(columns[n]) if n in columns else 0 for n in ("weight", "state", "second_state", "scalar")]
         addresses = np.array(places, np.uint64)
-        arrays = [address_of(a) for a in (tables.team.counter, pieces, tables.headers, rows, addresses)]
+        arrays = [address_of(a) for a in (tables.native_threads.counter, pieces, tables.headers, rows, addresses)]
         move = np.array((*arrays, len(pieces), len(tables.headers), len(rows), out), kernel.MOVE)
         with self.store._lock:
             if self.stale:
                 return
-            tables.team.run(kernel.move_job(), move, threads)
+            tables.native_threads.run(kernel.move_job(), move, threads)

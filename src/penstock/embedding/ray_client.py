@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock.core.runtime.buffers import BufferPool
-from penstock.core.runtime.workers import Workers
+from penstock.core.runtime.kernel_threads import KernelThreads
 from penstock.embedding.batches import IdBatch
 from penstock.embedding.slot_layout import SlotLayout
 from penstock.kernels import cpu_embedding_batch as layout
@@ -18,8 +18,10 @@ from penstock.kernels.cpu_intrinsics import address_of, kernel_input
 class RoutedBatch:
     """A batch whose distinct signs have been numbered and routed to their shards."""
 
-    def __init__(self, slots: SlotLayout, ids: IdBatch, pool: BufferPool, workers: Workers, num_shards: int) -> None:
-        self.slots, self.pool, self.workers = slots, pool, workers
+    def __init__(
+        self, slots: SlotLayout, ids: IdBatch, pool: BufferPool, threads: KernelThreads, num_shards: int
+    ) -> None:
+        self.slots, self.pool, self.threads = slots, pool, threads
         self.work = slots.number(ids.inputs, pool)
         self.work.keep = [ids]
         work, most = self.work, int(self.work.positions.max(initial=0))
@@ -28,11 +30,11 @@ class RoutedBatch:
         def number() -> None:
             local = pool.array((max(16, 1 << (2 * most - 1).bit_length()),), np.uint32)
             layout.number_groups(
-                workers.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
+                threads.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
                 work.inverse, work.signs, local,
             )  # fmt: skip
 
-        workers.run(number, len(work.groups), total)
+        threads.run(number, len(work.groups), total)
         self._owner, self._place = pool.array((total,), np.uint16), pool.array((total,), np.uint32)
         self.counts = np.zeros((num_shards, len(work.groups)), np.int64)
         remote.route(work.groups, work.signs, self._owner, self._place, self.counts)
@@ -60,11 +62,11 @@ class RoutedBatch:
 
         def pool() -> None:
             layout.pool_groups(
-                self.workers.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
+                self.threads.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
                 work.inverse, places,
             )  # fmt: skip
 
-        self.workers.run(pool, len(work.groups), len(work.signs))
+        self.threads.run(pool, len(work.groups), len(work.signs))
 
     def _addresses(self, bases: Sequence[int]) -> np.ndarray:
         inside = self._float_begin - self._float_begin[:, :1]
@@ -82,11 +84,11 @@ class RoutedBatch:
 
         def add_up() -> None:
             layout.sum_groups(
-                self.workers.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
+                self.threads.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
                 work.inverse, at, counts,
             )  # fmt: skip
 
-        self.workers.run(add_up, len(work.groups), len(work.signs))
+        self.threads.run(add_up, len(work.groups), len(work.signs))
         flat = np.empty(int(self._floats.sum()), np.float32)
         starts = np.cumsum(self._floats) - self._floats
         begin = self._addresses([address_of(flat) + 4 * int(start) for start in starts])

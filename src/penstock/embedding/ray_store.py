@@ -21,7 +21,7 @@ from penstock.core.errors import OutputExistsError, PenstockError
 from penstock.core.extras import require
 from penstock.core.params import BOOL, Int, Real, check_all
 from penstock.core.runtime.buffers import BufferPool
-from penstock.core.runtime.workers import Workers
+from penstock.core.runtime.kernel_threads import KernelThreads
 from penstock.embedding import checkpoint
 from penstock.embedding.batches import IdBatch
 from penstock.embedding.locks import SecondWriterError
@@ -132,7 +132,7 @@ class RayStore(EmbeddingStore):
         self.storage, self.seed = settings["storage"], settings["seed"]
         self.admission, self.eviction = settings["admission"], _whole(settings["eviction"], len(self._shards))
         self._layout, self._pool = SlotLayout(self.config), BufferPool(slack=4, keep=64)
-        self._workers = Workers(None, "store")
+        self._threads = KernelThreads(None, "store")
         self._counters = Counters(self.config.names)
         self._applied = [0] * len(self._shards)  # updates each shard is known to have applied
         self._lock = threading.RLock()
@@ -148,9 +148,9 @@ class RayStore(EmbeddingStore):
         if train and self.optimizer is None:
             raise PenstockError("this store was opened without an optimizer (for serving); look up with train=False")
         with self._lock:
-            ids = IdBatch(self.config, batch, self._workers.run)
+            ids = IdBatch(self.config, batch, self._threads.run)
             found = Lookup(self.config, ids, self._pool, train)
-            routed = RoutedBatch(self._layout, ids, self._pool, self._workers, self.num_shards)
+            routed = RoutedBatch(self._layout, ids, self._pool, self._threads, self.num_shards)
             replies = self._all("lookup", [(*part, train) for part in routed.requests()])
             routed.pool_rows(replies)
             found._work = routed if train else None
@@ -247,7 +247,7 @@ class RayStore(EmbeddingStore):
             for actor in [*self._shards, self._coordinator]:
                 self._ray.kill(actor, no_restart=True)
         self._owner = False
-        self._workers.close()
+        self._threads.close()
 
     # Calling shards
 

@@ -195,7 +195,7 @@ class Store(EmbeddingStore):
         if train and self.optimizer is None:
             raise PenstockError("this store was opened without an optimizer (for serving); look up with train=False")
         with self._lock:
-            ids = IdBatch(self.config, batch, self.tables.workers.run)
+            ids = IdBatch(self.config, batch, self.tables.threads.run)
             found = Lookup(self.config, ids, self.tables.pool, train)
             work = self.tables.lookup(ids.inputs, train, [ids])
             found._work = work if train else None

@@ -13,14 +13,14 @@ import numpy as np
 
 from penstock.core.errors import PenstockError
 from penstock.core.runtime.buffers import BufferPool
-from penstock.core.runtime.workers import Workers
+from penstock.core.runtime.kernel_threads import KernelThreads
 from penstock.embedding.evicting import make_room
+from penstock.embedding.native_threads import NativeThreads
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.slot_layout import BatchWork, SlotLayout, bundles
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.table import SEGMENTS_AT_ONCE, Table, stable_number
-from penstock.embedding.team import Team
 from penstock.kernels import cpu_embedding as kernel
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels import cpu_embedding_index as index
@@ -90,8 +90,8 @@ class TableSet:
         self.removed: list[tuple[int, int, np.ndarray]] = []  # (clock, group, signs), kept while someone watches
         self.watchers: dict[str, int] = {}  # who follows changes (checkpoints, a feed), and from which clock on
         self.pool = BufferPool(slack=4, keep=64)
-        self.workers = Workers(num_threads, "store")
-        self.team = Team(self.workers.num_threads)
+        self.threads = KernelThreads(num_threads, "store")
+        self.native_threads = NativeThreads(self.threads.num_threads)
         self._kind = optimizer.formula.number if optimizer else NO_OPTIMIZER
         self._hyper = np.zeros((len(self.tables), formulas.NUM_HYPER), np.float32)
         self._history = [np.zeros((0, 2), np.float32) for _ in self.tables]
@@ -208,13 +208,13 @@ class TableSet:
             wide = self.pool.array((wide_rows, self._widest), np.float32)
             wide[:2] = 0
             kernel.lookup_groups(
-                self.workers.counter, order, self.layout.group_starts, self.layout.members, self.headers, self.settings,
+                self.threads.counter, order, self.layout.group_starts, self.layout.members, self.headers, self.settings,
                 self._hyper, self.layout.slots, work.inputs, work.groups, work.inverse, work.signs, work.rows,
                 self.pool.array((max(16, 1 << (2 * most - 1).bit_length()),), np.uint32),
                 self.pool.array((most,), np.uint64), wide, np.uint64(clock), train, again,
             )  # fmt: skip
 
-        self.workers.run(run, len(order), int(work.positions.sum()))
+        self.threads.run(run, len(order), int(work.positions.sum()))
 
     # Update
 
@@ -228,12 +228,12 @@ class TableSet:
 
         def run() -> None:
             kernel.update_groups(
-                self.workers.counter, starts, order, self.layout.group_starts, self.layout.members, self.headers,
+                self.threads.counter, starts, order, self.layout.group_starts, self.layout.members, self.headers,
                 self._hyper, self._kind, self.layout.slots, work.inputs, work.groups, work.inverse, work.signs,
                 work.rows, self.pool.array((most,), np.float32), self.pool.array((self._widest,), np.float32), counts,
             )  # fmt: skip
 
-        self.workers.run(run, len(starts) - 1, int(work.positions.sum()))
+        self.threads.run(run, len(starts) - 1, int(work.positions.sum()))
         self._touch_again(work)
         firsts = self.layout.members[self.layout.group_starts[:-1]]
         self._finish_step(before, np.flatnonzero(counts[firsts, layout.UPDATED]))
@@ -294,11 +294,11 @@ class TableSet:
                 wide = self.pool.array((wide_rows, self._widest), np.float32)
                 wide[:2] = 0
                 remote.lookup_signs(
-                    self.workers.counter, order, self.headers, self.settings, self._hyper,  # noqa: B023 - run at once
+                    self.threads.counter, order, self.headers, self.settings, self._hyper,  # noqa: B023 - run at once
                     groups, signs, rows, begin, out, self.pool.array((most,), np.uint64), wide, np.uint64(clock), train,
                 )  # fmt: skip
 
-            self.workers.run(run, len(order), len(signs))
+            self.threads.run(run, len(order), len(signs))
             waiting = np.flatnonzero(groups[:, layout.STATUS] != layout.DONE)
             for group in waiting:
                 info = groups[group]
@@ -321,11 +321,11 @@ class TableSet:
 
         def run() -> None:
             remote.update_signs(
-                self.workers.counter, order, self.headers, self._hyper, self._kind, groups, signs, rows, begin, sums,
+                self.threads.counter, order, self.headers, self._hyper, self._kind, groups, signs, rows, begin, sums,
                 self.pool.array((self._widest,), np.float32), np.uint64(self.clock), gone,
             )  # fmt: skip
 
-        self.workers.run(run, len(order), len(signs))
+        self.threads.run(run, len(order), len(signs))
         self._finish_step(before, np.flatnonzero(stepped))
         return int(gone.sum())
 
@@ -374,5 +374,5 @@ class TableSet:
 
     def close(self) -> None:
         """Stop the threads."""
-        self.workers.close()
-        self.team.close()
+        self.threads.close()
+        self.native_threads.close()

@@ -32,7 +32,7 @@ from penstock.kernels.cpu_embedding_index import (
 )
 from penstock.kernels.cpu_half import FLOAT32
 from penstock.kernels.cpu_intrinsics import KERNEL, prefetch
-from penstock.kernels.cpu_team import compiled_job, pointer_to
+from penstock.kernels.cpu_native_threads import compiled_job, pointer_to
 from penstock.kernels.cpu_vector import copy_row, fetch_add, load_u16, load_u32, store_u16, store_u32
 
 TABLE, FIRST, LAST, STATUS = range(4)
@@ -169,7 +169,7 @@ def _move_described(address: Any) -> None:
 
 @cache
 def move_job() -> Any:
-    """`move_pieces` as a job of a team, of the address of a `MOVE`; compiled when first asked for."""
+    """`move_pieces` as a job of native threads, of the address of a `MOVE`; compiled when first asked for."""
     return compiled_job(_move_described)
 
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from penstock.core.runtime.kernel_threads import KernelThreads
 from penstock.core.runtime.threads import LastingPool, available_cores, new_thread, start_thread, thread_count
-from penstock.core.runtime.workers import Workers
 
 
 def test_threads_have_names_and_do_not_keep_the_process() -> None:
@@ -27,7 +27,7 @@ def test_a_default_is_one_thread_a_core() -> None:
 
 
 def test_an_error_of_a_helper_is_raised() -> None:
-    workers, main = Workers(2, "test"), threading.current_thread()
+    threads, main = KernelThreads(2, "test"), threading.current_thread()
 
     def fail() -> None:
         if threading.current_thread() is not main:
@@ -35,8 +35,8 @@ def test_an_error_of_a_helper_is_raised() -> None:
         time.sleep(0.05)  # until the helper has come
 
     with pytest.raises(ValueError, match="in a helper"):
-        workers.run(fail, tasks=2, positions=10_000)
-    workers.close()
+        threads.run(fail, tasks=2, positions=10_000)
+    threads.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

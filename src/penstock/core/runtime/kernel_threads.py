@@ -11,14 +11,14 @@ from penstock.core.runtime.threads import LastingPool, thread_count
 _SMALL = 4096  # positions below which waking other threads costs more than it saves
 
 
-class Workers:
+class KernelThreads:
     """The calling thread and `num_threads - 1` helpers. Kernels release the GIL and draw from `counter`.
 
-    >>> workers, seen = Workers(2, "example"), []
-    >>> workers.run(lambda: seen.append(1), tasks=2, positions=10_000)
+    >>> threads, seen = KernelThreads(2, "example"), []
+    >>> threads.run(lambda: seen.append(1), tasks=2, positions=10_000)
     >>> len(seen)
     2
-    >>> workers.close()
+    >>> threads.close()
     """
 
     def __init__(self, num_threads: int | None, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Rows moved by a team of threads: the same rows as by one thread, without the GIL, whatever becomes of the process."""
+"""Rows moved by native threads: the same rows as by one thread, without the GIL, whatever becomes of the process."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from penstock.embedding import Adagrad, SlotConfig, Store
+from penstock.embedding.native_threads import NativeThreads
 from penstock.embedding.numbered_rows import NumberedRows
-from penstock.embedding.team import Team
-from penstock.kernels import cpu_team as kernel
+from penstock.kernels import cpu_native_threads as kernel
 from penstock.kernels.cpu_intrinsics import address_of
 from penstock.kernels.cpu_vector import fetch_add
 
@@ -59,21 +59,21 @@ def meeting():
 
 
 @pytest.fixture
-def team() -> Iterator[Team]:
-    team = Team(2)
-    yield team
-    team.close()
+def threads() -> Iterator[NativeThreads]:
+    threads = NativeThreads(2)
+    yield threads
+    threads.close()
 
 
-def tasks_done(team: Team, marking, tasks: int) -> list[int]:
+def tasks_done(threads: NativeThreads, marking, tasks: int) -> list[int]:
     words = np.zeros(2 + tasks, np.int64)
     words[1] = tasks
-    team.run(marking, words, tasks)
+    threads.run(marking, words, tasks)
     return words[2:].tolist()
 
 
 def helpers() -> int:
-    return sum(thread.name == "penstock-team" for thread in threading.enumerate())
+    return sum(thread.name == "penstock-native" for thread in threading.enumerate())
 
 
 def filled(num_threads: int) -> tuple[NumberedRows, dict[str, np.ndarray]]:
@@ -117,20 +117,20 @@ def test_several_teams_at_once() -> None:
         rows.store.close()
 
 
-def test_every_task_is_done_once(team: Team, marking) -> None:
+def test_every_task_is_done_once(threads: NativeThreads, marking) -> None:
     for tasks in [*range(1, 50), 5000]:
-        assert tasks_done(team, marking, tasks) == [1] * tasks
+        assert tasks_done(threads, marking, tasks) == [1] * tasks
 
 
 @posix
-def test_helpers_need_no_gil(team: Team, meeting) -> None:
+def test_helpers_need_no_gil(threads: NativeThreads, meeting) -> None:
     words = np.array([0, 2, 0])
-    team.run(meeting, words, 2)
+    threads.run(meeting, words, 2)
     assert words.tolist() == [2, 2, 0]  # the helper has started
     run_with_gil = numba.njit(kernel.run.py_func)
     for _ in range(200):
         words[0] = 0
-        run_with_gil(team._awaiting(1), 1, meeting.address, address_of(words))
+        run_with_gil(threads._awaiting(1), 1, meeting.address, address_of(words))
         assert words.tolist() == [2, 2, 0]
 
 
@@ -150,26 +150,26 @@ def test_who_comes_late_is_neither_waited_for_nor_let_in(marking) -> None:
 
 @posix
 def test_helpers_start_when_wanted_and_end_with_the_team(marking) -> None:
-    before, team = helpers(), Team(4)
-    tasks_done(team, marking, 1)
+    before, threads = helpers(), NativeThreads(4)
+    tasks_done(threads, marking, 1)
     assert helpers() == before
-    tasks_done(team, marking, 2)
+    tasks_done(threads, marking, 2)
     assert helpers() == before + 1
-    tasks_done(team, marking, 100)
+    tasks_done(threads, marking, 100)
     assert helpers() == before + 3
-    team.close()
-    team.close()
+    threads.close()
+    threads.close()
     assert helpers() == before
-    assert tasks_done(team, marking, 100) == [1] * 100  # by the caller
+    assert tasks_done(threads, marking, 100) == [1] * 100  # by the caller
     assert helpers() == before
 
 
 @posix
 def test_a_forgotten_team_ends_its_helpers(marking) -> None:
-    before, team = helpers(), Team(3)
-    tasks_done(team, marking, 9)
+    before, threads = helpers(), NativeThreads(3)
+    tasks_done(threads, marking, 9)
     assert helpers() == before + 2
-    del team
+    del threads
     gc.collect()
     until = time.monotonic() + 20
     while helpers() > before:  # nobody waits for them: the collector may run while threads can neither start nor end
@@ -177,10 +177,12 @@ def test_a_forgotten_team_ends_its_helpers(marking) -> None:
         time.sleep(0.001)
 
 
-def test_without_posix_threads_the_caller_does_it_all(monkeypatch: pytest.MonkeyPatch, team: Team, marking) -> None:
+def test_without_posix_threads_the_caller_does_it_all(
+    monkeypatch: pytest.MonkeyPatch, threads: NativeThreads, marking
+) -> None:
     monkeypatch.setattr(kernel, "AVAILABLE", False)
     before = helpers()
-    assert tasks_done(team, marking, 100) == [1] * 100
+    assert tasks_done(threads, marking, 100) == [1] * 100
     assert helpers() == before
 
 
@@ -212,7 +214,7 @@ def check():
     held = np.zeros_like(weights)
     rows.read(keys, keys, {"weight": held})
     np.testing.assert_array_equal(held, weights)
-    assert sum(thread.name == "penstock-team" for thread in threading.enumerate()) == 3
+    assert sum(thread.name == "penstock-native" for thread in threading.enumerate()) == 3
 
 for _ in range(20):
     check()
@@ -259,7 +261,7 @@ for _ in range(10):
     if not child:
         for _ in range(5):
             check()
-        sys.exit(7)  # not os._exit: finalizers of the parent's team run here, too
+        sys.exit(7)  # not os._exit: finalizers of the parent's threads run here, too
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     check()
 unused = os.fork()

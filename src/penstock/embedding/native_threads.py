@@ -10,23 +10,23 @@ import numpy as np
 
 from penstock.core.runtime.forks import Process
 from penstock.core.runtime.threads import start_thread
-from penstock.kernels import cpu_team as kernel
+from penstock.kernels import cpu_native_threads as kernel
 from penstock.kernels.cpu_intrinsics import address_of
 
 
-class Team:
+class NativeThreads:
     """The calling thread and up to `num_threads - 1` helpers, each started when it is first wanted.
 
-    A job is compiled (`kernels.cpu_team.compiled_job`) and draws its tasks from `counter`. One runs at a time, which is
-    for the caller to see to. On a closed team, and where there are no POSIX threads, the caller does it all.
+    A job is compiled (`kernels.cpu_native_threads.compiled_job`) and draws its tasks from `counter`. One runs at a
+    time, which is for the caller to see to. Once closed, and where there are no POSIX threads, the caller does it all.
 
     >>> from penstock.kernels.cpu_embedding_cache import MOVE, move_job
-    >>> team, nothing = Team(2), np.zeros((), MOVE)
-    >>> nothing["counter"] = address_of(team.counter)
-    >>> team.run(move_job(), nothing, tasks=2)
-    >>> bool(team.counter[0] > 0)  # someone has looked for a task
+    >>> threads, nothing = NativeThreads(2), np.zeros((), MOVE)
+    >>> nothing["counter"] = address_of(threads.counter)
+    >>> threads.run(move_job(), nothing, tasks=2)
+    >>> bool(threads.counter[0] > 0)  # someone has looked for a task
     True
-    >>> team.close()
+    >>> threads.close()
     """
 
     def __init__(self, num_threads: int) -> None:
@@ -60,7 +60,7 @@ class Team:
 
 
 class _Helpers:
-    """Threads of one process; apart from the team, so that one that is forgotten can stop them."""
+    """Threads of one process; apart from `NativeThreads`, so that one that is forgotten can stop them."""
 
     def __init__(self) -> None:
         self.process, self.state = Process(), kernel.new_state()
@@ -68,7 +68,7 @@ class _Helpers:
 
     def start(self, count: int) -> None:
         while len(self._threads) < count:
-            self._threads.append(start_thread("team", kernel.serve, self.state))
+            self._threads.append(start_thread("native", kernel.serve, self.state))
 
     def stop(self) -> None:
         """Let them return, and wait for nothing: the collector may call this anywhere."""

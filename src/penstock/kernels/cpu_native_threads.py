@@ -1,6 +1,6 @@
 """Threads that sleep in native code: waking them, and their falling asleep again, never takes the interpreter's lock.
 
-The team's state is one array of words: a mutex and two condition variables of the C library (opaque, `_ROOM` words
+Their state is one array of words: a mutex and two condition variables of the C library (opaque, `_ROOM` words
 each), then what they guard. A job is a C function of one address (`compiled_job`) that draws tasks from a counter until
 none is left: a helper that wakes up late has nothing to do, and is not waited for.
 """
@@ -63,7 +63,7 @@ def compiled_job(function: Callable[[Any], None]) -> Any:
 
 
 def new_state() -> np.ndarray:
-    """The state of a team that nobody serves yet."""
+    """The state of threads that nobody has started yet."""
     for function in (serve, stop):  # here, since helpers that wait for the compiler could not be stopped
         function.compile((types.Array(types.int64, 1, "C"),))
     state = aligned_empty(_END, np.int64)
@@ -86,7 +86,7 @@ def _initialise(state: np.ndarray) -> None:
 
 @numba.njit(**KERNEL)
 def serve(state: np.ndarray) -> None:
-    """What a helper does until the team is stopped."""
+    """What a helper does until the threads are stopped."""
     mutex = _part(state, _MUTEX)
     _lock(mutex)
     while True:
