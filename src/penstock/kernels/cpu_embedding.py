@@ -55,7 +55,7 @@ from penstock.kernels.cpu_embedding_index import (
 )
 from penstock.kernels.cpu_embedding_optim import apply_row, catch_up
 from penstock.kernels.cpu_half import FLOAT32, mix, narrow_row, widen_row
-from penstock.kernels.cpu_intrinsics import KERNEL, load64, prefetch
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64, prefetch
 from penstock.kernels.cpu_vector import fetch_add, load_u32, row_is_finite, store_u32, zero_row
 
 
@@ -88,14 +88,14 @@ def resolve_group(
     scratch: Any,
 ) -> None:
     """Find or insert the group's distinct signs; stops with REDO where the table must grow first."""
-    unique, eight, dim = group[UNIQUE], np.uint64(3), np.int64(header[DIM])
+    unique, dim = group[UNIQUE], np.int64(header[DIM])
     start = group[PROGRESS]
     for u in range(start, min(unique, start + AHEAD)):
-        prefetch(first_place(header, load64(signs + (np.uint64(u) << eight))))
+        prefetch(first_place(header, load64(signs + (np.uint64(u) << LOG2_8))))
     for u in range(start, unique):
         if u + AHEAD < unique:
-            prefetch(first_place(header, load64(signs + (np.uint64(u + AHEAD) << eight))))
-        sign = load64(signs + (np.uint64(u) << eight))
+            prefetch(first_place(header, load64(signs + (np.uint64(u + AHEAD) << LOG2_8))))
+        sign = load64(signs + (np.uint64(u) << LOG2_8))
         row = resolve(header, settings, sign, clock, train, scratch)
         if row < ABSENT:
             group[PROGRESS], group[STATUS] = u, -row
@@ -103,7 +103,7 @@ def resolve_group(
         # The row itself is not prefetched here: by the time it is pooled it would be out of the cache again.
         if row >= 0 and header[HISTORY] > 0:
             _bring_forward(header, sign, np.uint64(row), dim, hyper, scratch)
-        store_u32(rows + (np.uint64(u) << np.uint64(2)), np.uint32(row) if row >= 0 else NO_ROW)
+        store_u32(rows + (np.uint64(u) << LOG2_4), np.uint32(row) if row >= 0 else NO_ROW)
     group[PROGRESS], group[STATUS] = unique, DONE
 
 
@@ -112,9 +112,9 @@ def place_rows(header: np.ndarray, unique: Any, rows: Any, places: np.ndarray, z
     """The address of every distinct row as float32; absent ones share a row of zeros."""
     dim, storage = np.int64(header[DIM]), np.int64(header[STORAGE])
     for u in range(unique):
-        row = load_u32(rows + (np.uint64(u) << np.uint64(2)))
+        row = load_u32(rows + (np.uint64(u) << LOG2_4))
         if storage != FLOAT32:
-            ahead = load_u32(rows + (np.uint64(min(u + AHEAD, unique - 1)) << np.uint64(2)))
+            ahead = load_u32(rows + (np.uint64(min(u + AHEAD, unique - 1)) << LOG2_4))
             if ahead != NO_ROW:
                 prefetch(row_address(header, np.uint64(ahead)))
         if row == NO_ROW:
@@ -122,7 +122,7 @@ def place_rows(header: np.ndarray, unique: Any, rows: Any, places: np.ndarray, z
         elif storage == FLOAT32:
             places[u] = row_address(header, np.uint64(row))
         else:
-            places[u] = wide + (np.uint64(u * dim) << np.uint64(2))
+            places[u] = wide + (np.uint64(u * dim) << LOG2_4)
             widen_row(places[u], row_address(header, np.uint64(row)), dim, storage)
 
 
@@ -154,7 +154,7 @@ def lookup_groups(
     """
     inverse_at, places_at = np.uint64(inverse.ctypes.data), np.uint64(places.ctypes.data)
     wide_at = np.uint64(wide.ctypes.data)  # a row of zeros, a scratch row, then the widened rows
-    row_bytes = np.uint64(wide.shape[1]) << np.uint64(2)
+    row_bytes = np.uint64(wide.shape[1]) << LOG2_4
     while True:
         task = fetch_add(np.uint64(counter.ctypes.data), 1)
         if task >= order.shape[0]:
@@ -162,8 +162,8 @@ def lookup_groups(
         group = order[task]
         mine = members[group_starts[group] : group_starts[group + 1]]
         info, header = groups[group], headers[group]
-        signs_at = np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << np.uint64(3))
-        rows_at = np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << np.uint64(2))
+        signs_at = np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << LOG2_8)
+        rows_at = np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << LOG2_4)
         if not again:
             info[UNIQUE] = deduplicate(mine, slots, inputs, local, inverse_at, signs_at)
             info[PROGRESS] = 0
@@ -173,7 +173,7 @@ def lookup_groups(
             continue
         place_rows(header, info[UNIQUE], rows_at, places, wide_at, wide_at + np.uint64(2) * row_bytes)
         for slot in mine:
-            pool_slot(inputs[slot], slots[slot], places_at, inverse_at + (inputs[slot, FIRST] << np.uint64(2)))
+            pool_slot(inputs[slot], slots[slot], places_at, inverse_at + (inputs[slot, FIRST] << LOG2_4))
 
 
 @numba.njit(**KERNEL)
@@ -181,8 +181,8 @@ def _find_again(header: np.ndarray, unique: Any, signs: Any, rows: Any) -> Any:
     """Rows of signs after some were evicted or moved; how many are gone."""
     gone = 0
     for u in range(unique):
-        sign = load64(signs + (np.uint64(u) << np.uint64(3)))
-        place = rows + (np.uint64(u) << np.uint64(2))
+        sign = load64(signs + (np.uint64(u) << LOG2_8))
+        place = rows + (np.uint64(u) << LOG2_4)
         if load_u32(place) == NO_ROW:
             continue
         entry = find_entry(header, sign)
@@ -199,10 +199,10 @@ def apply_group(
     kind: Any, header: np.ndarray, hyper: np.ndarray, unique: Any, signs: Any, rows: Any, sums: Any, scratch: Any
 ) -> None:
     """One optimizer step on each distinct row; rows that are gone or never were are passed over."""
-    dim, storage, four = np.int64(header[DIM]), np.int64(header[STORAGE]), np.uint64(2)
-    width, step = np.uint64(dim) << four, header[STEP] + np.uint64(1)
+    dim, storage = np.int64(header[DIM]), np.int64(header[STORAGE])
+    width, step = np.uint64(dim) << LOG2_4, header[STEP] + np.uint64(1)
     for u in range(unique):
-        ahead = load_u32(rows + (np.uint64(min(u + AHEAD, unique - 1)) << four))
+        ahead = load_u32(rows + (np.uint64(min(u + AHEAD, unique - 1)) << LOG2_4))
         if ahead != NO_ROW:
             address = row_address(header, np.uint64(ahead))
             prefetch(address)
@@ -210,7 +210,7 @@ def apply_group(
                 prefetch(address + header[STATE_OFFSET])
             if header[SCALAR_OFFSET] > 0:
                 prefetch(side_address(header, np.uint64(ahead), header[SCALAR_OFFSET]))
-        row = load_u32(rows + (np.uint64(u) << four))
+        row = load_u32(rows + (np.uint64(u) << LOG2_4))
         if row == NO_ROW:
             continue
         address = row_address(header, np.uint64(row))
@@ -219,7 +219,7 @@ def apply_group(
             scalar = side_address(header, np.uint64(row), header[SCALAR_OFFSET])
         gradient = sums + np.uint64(u) * width
         if header[HISTORY] > 0:
-            sign = load64(signs + (np.uint64(u) << np.uint64(3)))
+            sign = load64(signs + (np.uint64(u) << LOG2_8))
             _bring_forward(header, sign, np.uint64(row), dim, hyper, scratch)
             store_u32(scalar, np.uint32(step))
         if storage == FLOAT32:
@@ -227,7 +227,7 @@ def apply_group(
         else:
             widen_row(scratch, address, dim, storage)
             apply_row(kind, scratch, state, scalar, gradient, dim, hyper)
-            sign = load64(signs + (np.uint64(u) << np.uint64(3)))
+            sign = load64(signs + (np.uint64(u) << LOG2_8))
             narrow_row(address, scratch, dim, storage, mix(sign + mix(step)))
 
 
@@ -236,8 +236,8 @@ def _update_group(
     group: Any, mine: np.ndarray, header: np.ndarray, hyper: np.ndarray, kind: Any, info: np.ndarray,
     signs: np.ndarray, rows: np.ndarray, sums: Any, scratch: Any, counts: np.ndarray,
 ) -> None:  # fmt: skip
-    signs_at = np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << np.uint64(3))
-    rows_at = np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << np.uint64(2))
+    signs_at = np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << LOG2_8)
+    rows_at = np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << LOG2_4)
     counts[mine[0], UPDATED] = 1
     if np.uint64(info[SEEN_GENERATION]) != header[GENERATION]:
         counts[mine[0], EVICTED] += _find_again(header, info[UNIQUE], signs_at, rows_at)
@@ -286,8 +286,8 @@ def update_groups(
             continue
         for k in range(bundle.shape[0]):
             places[k], alone[k] = at, members[group_starts[bundle[k]]]
-            at += (np.uint64(groups[bundle[k], UNIQUE]) * headers[bundle[k], DIM]) << np.uint64(2)
-        zero_row(places[0], np.int64((at - places[0]) >> np.uint64(2)))
+            at += (np.uint64(groups[bundle[k], UNIQUE]) * headers[bundle[k], DIM]) << LOG2_4
+        zero_row(places[0], np.int64((at - places[0]) >> LOG2_4))
         sum_bundle(slots, inputs, alone[: bundle.shape[0]], places, inverse_at)
         for k in range(bundle.shape[0]):
             group, mine = bundle[k], alone[k : k + 1]

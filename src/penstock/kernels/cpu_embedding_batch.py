@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 from penstock.kernels.cpu_half import mix
-from penstock.kernels.cpu_intrinsics import KERNEL, load8, load32, load64, multiply_high, prefetch
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load8, load32, load64, multiply_high, prefetch
 from penstock.kernels.cpu_vector import (
     INLINED,
     add_row,
@@ -53,9 +53,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 def load_id(values: Any, log2_bytes: Any, i: Any) -> Any:
     """The i-th integer of an array of 1, 2, 4 or 8-byte integers, all of them non-negative."""
     if log2_bytes == 3:
-        return load64(values + (i << np.uint64(3)))
+        return load64(values + (i << LOG2_8))
     if log2_bytes == 2:
-        return load32(values + (i << np.uint64(2)))
+        return load32(values + (i << LOG2_4))
     if log2_bytes == 1:
         return np.uint64(load_u16(values + (i << np.uint64(1))))
     return load8(values + i)
@@ -85,10 +85,10 @@ def scan_ids(counter: np.ndarray, inputs: np.ndarray, signed: np.ndarray, negati
         count = np.int64(inputs[slot, COUNT])
         if log2_bytes == 3:
             for i in range(count):
-                bits |= load64(values + (np.uint64(i) << np.uint64(3)))
+                bits |= load64(values + (np.uint64(i) << LOG2_8))
         elif log2_bytes == 2:
             for i in range(count):
-                bits |= load32(values + (np.uint64(i) << np.uint64(2)))
+                bits |= load32(values + (np.uint64(i) << LOG2_4))
         else:
             for i in range(count):
                 bits |= load_id(values, log2_bytes, np.uint64(i))
@@ -117,17 +117,17 @@ def sign_of(identity: Any, slot: np.ndarray, turn: Any) -> Any:
 def _number_direct(row: np.ndarray, slot: np.ndarray, local: Any, inverse: Any, signs: Any, unique: Any) -> Any:
     """Distinct ids of a slot whose ids are all small: they index the local table themselves."""
     values, log2_bytes = row[VALUES], np.int64(row[LOG2_BYTES])
-    four, prefix = np.uint64(2), slot[PREFIX]
+    prefix = slot[PREFIX]
     for i in range(row[COUNT]):
         identity = load_id(values, log2_bytes, np.uint64(i))
-        place = local + (identity << four)
+        place = local + (identity << LOG2_4)
         number = load_u32(place)
         if number == NO_ROW:
             number = np.uint32(unique)
             store_u32(place, number)
-            store_u64(signs + (np.uint64(unique) << np.uint64(3)), prefix + identity)
+            store_u64(signs + (np.uint64(unique) << LOG2_8), prefix + identity)
             unique += 1
-        store_u32(inverse + (np.uint64(i) << four), number)
+        store_u32(inverse + (np.uint64(i) << LOG2_4), number)
     return unique
 
 
@@ -139,24 +139,24 @@ def _number_hashed(
     values, log2_bytes = row[VALUES], np.int64(row[LOG2_BYTES])
     turns = max(np.int64(slot[ROUNDS]), np.int64(1))
     mask = (np.uint64(1) << (np.uint64(64) - shift)) - np.uint64(1)
-    four, at = np.uint64(2), np.uint64(0)
+    at = np.uint64(0)
     for i in range(row[COUNT]):
         identity = load_id(values, log2_bytes, np.uint64(i))
         for turn in range(turns):
             sign = sign_of(identity, slot, turn)
             place = (sign * _GOLDEN) >> shift
             while True:
-                number = load_u32(local + (place << four))
+                number = load_u32(local + (place << LOG2_4))
                 if number == NO_ROW:
                     number = np.uint32(unique)
-                    store_u32(local + (place << four), number)
-                    store_u64(signs + (np.uint64(unique) << np.uint64(3)), sign)
+                    store_u32(local + (place << LOG2_4), number)
+                    store_u64(signs + (np.uint64(unique) << LOG2_8), sign)
                     unique += 1
                     break
-                if load64(signs + (np.uint64(number) << np.uint64(3))) == sign:
+                if load64(signs + (np.uint64(number) << LOG2_8)) == sign:
                     break
                 place = (place + np.uint64(1)) & mask
-            store_u32(inverse + (at << four), number)
+            store_u32(inverse + (at << LOG2_4), number)
             at += np.uint64(1)
     return unique
 
@@ -179,7 +179,7 @@ def deduplicate(
     used = np.int64(top) + 1 if direct else np.int64(1) << np.int64(bits)
     local[:used] = NO_ROW
     for slot in members:
-        first = inverse + (inputs[slot, FIRST] << np.uint64(2))
+        first = inverse + (inputs[slot, FIRST] << LOG2_4)
         if direct:
             unique = _number_direct(inputs[slot], slots[slot], address, first, signs, unique)
         else:
@@ -192,11 +192,10 @@ def _pool_single(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -
     """One id a sample, one row an id: output[b] = row."""
     dim, out, stride = np.int64(slot[SLOT_DIM]), row[OUTPUT], row[OUTPUT_STRIDE]
     count, stream = np.int64(row[COUNT]), row[STREAM] > 0
-    four, eight = np.uint64(2), np.uint64(3)
     for b in range(count):
         ahead = np.uint64(min(np.int64(b + AHEAD), np.int64(count - 1)))
-        prefetch(load64(places + (np.uint64(load_u32(inverse + (ahead << four))) << eight)))
-        source = load64(places + (np.uint64(load_u32(inverse + (np.uint64(b) << four))) << eight))
+        prefetch(load64(places + (np.uint64(load_u32(inverse + (ahead << LOG2_4))) << LOG2_8)))
+        source = load64(places + (np.uint64(load_u32(inverse + (np.uint64(b) << LOG2_4))) << LOG2_8))
         if stream:
             stream_row(out + np.uint64(b) * stride, source, dim)
         else:
@@ -209,7 +208,7 @@ def sample_bounds(row: np.ndarray, sample: Any) -> Any:
     """Where a sample's ids begin and end."""
     if row[OFFSETS] == 0:
         return sample, sample + 1
-    place = row[OFFSETS] + (np.uint64(sample) << np.uint64(3))
+    place = row[OFFSETS] + (np.uint64(sample) << LOG2_8)
     return np.int64(load64(place)), np.int64(load64(place + np.uint64(8)))
 
 
@@ -225,7 +224,7 @@ def pooling_factor(pooling: Any, count: Any) -> Any:
 def _pool_lists(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> None:
     """output[b] = factor · Σ rows of the sample's ids; raw slots keep one row a position and a mask."""
     dim, length, raw = np.int64(slot[SLOT_DIM]), np.int64(slot[LENGTH]), np.int64(slot[POOLING]) == RAW
-    turns, four = max(np.int64(slot[ROUNDS]), np.int64(1)), np.uint64(2)
+    turns = max(np.int64(slot[ROUNDS]), np.int64(1))
     last = np.int64(row[COUNT]) * turns - 1
     for b in range(row[SAMPLES]):
         begin, end = sample_bounds(row, np.int64(b))
@@ -233,13 +232,13 @@ def _pool_lists(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) ->
         zero_row(target, dim * length if raw else dim)
         factor = pooling_factor(np.int64(slot[POOLING]), end - begin)
         for i in range(begin, end):
-            place = target + (np.uint64((i - begin) * dim) << four) if raw else target
+            place = target + (np.uint64((i - begin) * dim) << LOG2_4) if raw else target
             for turn in range(turns):
                 at = i * turns + turn
-                ahead = load_u32(inverse + (np.uint64(min(at + AHEAD, last)) << four))
-                prefetch(load64(places + (np.uint64(ahead) << np.uint64(3))))
-                number = load_u32(inverse + (np.uint64(at) << four))
-                add_row(place, load64(places + (np.uint64(number) << np.uint64(3))), dim, factor)
+                ahead = load_u32(inverse + (np.uint64(min(at + AHEAD, last)) << LOG2_4))
+                prefetch(load64(places + (np.uint64(ahead) << LOG2_8)))
+                number = load_u32(inverse + (np.uint64(at) << LOG2_4))
+                add_row(place, load64(places + (np.uint64(number) << LOG2_8)), dim, factor)
         if raw:
             for i in range(length):
                 store_u8(row[MASK_OUT] + np.uint64(np.int64(b) * length + i), np.uint8(i < end - begin))
@@ -267,18 +266,18 @@ def gradient_is_finite(row: np.ndarray, slot: np.ndarray) -> Any:
 @numba.njit(**KERNEL)
 def _sum_single(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> None:
     dim, gradient, stride = np.int64(slot[SLOT_DIM]), row[GRADIENT], row[GRADIENT_STRIDE]
-    count, four = np.int64(row[COUNT]), np.uint64(2)
-    width = np.uint64(dim) << four
+    count = np.int64(row[COUNT])
+    width = np.uint64(dim) << LOG2_4
     for b in range(count):
         prefetch(gradient + np.uint64(b + AHEAD) * stride)
-        number = np.uint64(load_u32(inverse + (np.uint64(b) << four)))
+        number = np.uint64(load_u32(inverse + (np.uint64(b) << LOG2_4)))
         add_row(sums + number * width, gradient + np.uint64(b) * stride, dim, np.float32(1))
 
 
 @numba.njit(**KERNEL)
 def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> None:
-    dim, raw, four = np.int64(slot[SLOT_DIM]), np.int64(slot[POOLING]) == RAW, np.uint64(2)
-    turns, width = max(np.int64(slot[ROUNDS]), np.int64(1)), np.uint64(dim) << four
+    dim, raw = np.int64(slot[SLOT_DIM]), np.int64(slot[POOLING]) == RAW
+    turns, width = max(np.int64(slot[ROUNDS]), np.int64(1)), np.uint64(dim) << LOG2_4
     for b in range(row[SAMPLES]):
         begin, end = sample_bounds(row, np.int64(b))
         gradient = row[GRADIENT] + np.uint64(b) * row[GRADIENT_STRIDE]
@@ -286,7 +285,7 @@ def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> No
         for i in range(begin, end):
             source = gradient + np.uint64(i - begin) * width if raw else gradient
             for turn in range(turns):
-                number = np.uint64(load_u32(inverse + (np.uint64(i * turns + turn) << four)))
+                number = np.uint64(load_u32(inverse + (np.uint64(i * turns + turn) << LOG2_4)))
                 add_row(sums + number * width, source, dim, factor)
 
 
@@ -296,17 +295,17 @@ def sum_bundle(slots: np.ndarray, inputs: np.ndarray, members: np.ndarray, sums:
 
     The lines of a sample's row are neighbours in memory; reading them together is what makes packed gradients fast.
     """
-    count, four = np.int64(inputs[members[0], COUNT]), np.uint64(2)
+    count = np.int64(inputs[members[0], COUNT])
     for begin in range(0, count, TILE):
         end = min(np.int64(begin + TILE), count)
         for k in range(members.shape[0]):
             row, dim = inputs[members[k]], np.int64(slots[members[k], SLOT_DIM])
-            first, width = inverse + (row[FIRST] << four), np.uint64(dim) << four
+            first, width = inverse + (row[FIRST] << LOG2_4), np.uint64(dim) << LOG2_4
             stride, target = row[GRADIENT_STRIDE], sums[k]
             for b in range(begin, end):
                 gradient = row[GRADIENT] + np.uint64(b) * stride
                 prefetch(gradient + np.uint64(TILE) * stride)
-                number = np.uint64(load_u32(first + (np.uint64(b) << four)))
+                number = np.uint64(load_u32(first + (np.uint64(b) << LOG2_4)))
                 add_row(target + number * width, gradient, dim, np.float32(1))
 
 
@@ -328,7 +327,7 @@ def sum_group(
         if not alone and not gradient_is_finite(row, slots[slot]):
             counts[slot, DROPPED] += 1
             continue
-        first = inverse + (row[FIRST] << np.uint64(2))
+        first = inverse + (row[FIRST] << LOG2_4)
         if row[OFFSETS] == 0 and slots[slot, ROUNDS] == 0 and slots[slot, POOLING] != RAW:
             _sum_single(row, slots[slot], sums, first)
         else:
@@ -358,7 +357,7 @@ def number_groups(
         if group >= groups.shape[0]:
             return
         mine = members[group_starts[group] : group_starts[group + 1]]
-        begin = np.uint64(signs.ctypes.data) + (np.uint64(groups[group, START]) << np.uint64(3))
+        begin = np.uint64(signs.ctypes.data) + (np.uint64(groups[group, START]) << LOG2_8)
         groups[group, UNIQUE] = deduplicate(mine, slots, inputs, local, np.uint64(inverse.ctypes.data), begin)
 
 
@@ -378,9 +377,9 @@ def pool_groups(
         group = fetch_add(np.uint64(counter.ctypes.data), 1)
         if group >= groups.shape[0]:
             return
-        first_place = np.uint64(places.ctypes.data) + (np.uint64(groups[group, START]) << np.uint64(3))
+        first_place = np.uint64(places.ctypes.data) + (np.uint64(groups[group, START]) << LOG2_8)
         for slot in members[group_starts[group] : group_starts[group + 1]]:
-            first = np.uint64(inverse.ctypes.data) + (inputs[slot, FIRST] << np.uint64(2))
+            first = np.uint64(inverse.ctypes.data) + (inputs[slot, FIRST] << LOG2_4)
             pool_slot(inputs[slot], slots[slot], first_place, first)
 
 

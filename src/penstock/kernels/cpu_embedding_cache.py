@@ -31,7 +31,7 @@ from penstock.kernels.cpu_embedding_index import (
     side_address,
 )
 from penstock.kernels.cpu_half import FLOAT32
-from penstock.kernels.cpu_intrinsics import KERNEL, prefetch
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, prefetch
 from penstock.kernels.cpu_native_threads import compiled_job, pointer_to
 from penstock.kernels.cpu_vector import copy_row, fetch_add, load_u16, load_u32, store_u16, store_u32
 
@@ -108,7 +108,7 @@ def _move_weights(inside: Any, outside: Any, dim: Any, wide: bool, out: bool) ->
 def _move_row(header: np.ndarray, row: Any, i: Any, columns: np.ndarray, out: bool) -> None:
     """Copy a row and its state out to place `i` of the columns, or back in."""
     dim, wide = np.int64(header[DIM]), header[STORAGE] == FLOAT32
-    address, width = row_address(header, row), np.uint64(dim) << np.uint64(2)
+    address, width = row_address(header, row), np.uint64(dim) << LOG2_4
     place = np.uint64(i) * (width if wide else width >> np.uint64(1))
     _move_weights(address, columns[WEIGHTS] + place, dim, wide, out)
     for state in range(np.int64(header[NUM_STATES])):
@@ -118,7 +118,7 @@ def _move_row(header: np.ndarray, row: Any, i: Any, columns: np.ndarray, out: bo
     if header[SCALAR_OFFSET] > 0:
         inside, outside = (
             side_address(header, row, header[SCALAR_OFFSET]),
-            columns[SCALAR] + (np.uint64(i) << np.uint64(2)),
+            columns[SCALAR] + (np.uint64(i) << LOG2_4),
         )
         if out:
             store_u32(outside, load_u32(inside))

@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.kernels import cpu_xoshiro as xoshiro
 from penstock.kernels.cpu_half import FLOAT32, mix, narrow_row
-from penstock.kernels.cpu_intrinsics import KERNEL, load64
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64
 from penstock.kernels.cpu_vector import INLINED, load_u32, store_float, store_u32, store_u64
 
 # Fields of a header.
@@ -49,7 +49,7 @@ def segment_of(header: np.ndarray, hashed: Any) -> Any:
     """Address of the segment that holds signs with this hash."""
     # Shifted in two steps: with depth 0 a single shift would be by 64 bits, which is undefined.
     index = (hashed >> np.uint64(1)) >> (np.uint64(63) - header[DEPTH])
-    return load64(header[DIRECTORY] + (index << np.uint64(3)))
+    return load64(header[DIRECTORY] + (index << LOG2_8))
 
 
 @numba.njit(**INLINED)
@@ -76,7 +76,7 @@ def find_entry(header: np.ndarray, sign: Any) -> Any:
 @numba.njit(**INLINED)
 def chunk_of(header: np.ndarray, row: Any) -> Any:
     """Address of the chunk that holds a row."""
-    return load64(header[CHUNKS] + ((row >> header[SHIFT]) << np.uint64(3)))
+    return load64(header[CHUNKS] + ((row >> header[SHIFT]) << LOG2_8))
 
 
 @numba.njit(**INLINED)
@@ -90,7 +90,7 @@ def row_address(header: np.ndarray, row: Any) -> Any:
 def side_address(header: np.ndarray, row: Any, offset: Any) -> Any:
     """Address of a row's scalar (`header[SCALAR_OFFSET]`) or count (`header[COUNT_OFFSET]`)."""
     inside = row & ((np.uint64(1) << header[SHIFT]) - np.uint64(1))
-    return chunk_of(header, row) + offset + (inside << np.uint64(2))
+    return chunk_of(header, row) + offset + (inside << LOG2_4)
 
 
 @numba.njit(**KERNEL)
@@ -116,7 +116,7 @@ def initialise_row(header: np.ndarray, settings: np.ndarray, sign: Any, row: Any
     if kind == XOSHIRO:
         generator = xoshiro.seeded(sign ^ header[SEED])
     for i in range(dim):
-        step = np.uint64(i) << np.uint64(2)
+        step = np.uint64(i) << LOG2_4
         value = np.float32(0)
         if kind == XOSHIRO:
             value, generator = xoshiro.drawn(generator)
@@ -133,7 +133,7 @@ def initialise_row(header: np.ndarray, settings: np.ndarray, sign: Any, row: Any
             if settings[FTRL_DIVISOR] > 0:  # the z for which FTRL's closed form gives this weight back
                 shrink = settings[FTRL_L1] if value > 0 else (-settings[FTRL_L1] if value < 0 else np.float32(0))
                 second = -(value * settings[FTRL_DIVISOR] + shrink)
-            store_float(state + ((np.uint64(dim) + np.uint64(i)) << np.uint64(2)), second)
+            store_float(state + ((np.uint64(dim) + np.uint64(i)) << LOG2_4), second)
     if header[STORAGE] != FLOAT32:
         narrow_row(address, weights, dim, np.int64(header[STORAGE]), seed)
     if header[SCALAR_OFFSET] > 0:
@@ -152,7 +152,7 @@ def allocate_row(header: np.ndarray) -> Any:
     """A free row, or NEED_ROWS."""
     if header[FREE_COUNT] > 0:
         header[FREE_COUNT] -= np.uint64(1)
-        return np.int64(load_u32(header[FREE] + (header[FREE_COUNT] << np.uint64(2))))
+        return np.int64(load_u32(header[FREE] + (header[FREE_COUNT] << LOG2_4)))
     if header[NEXT_ROW] >= header[CAPACITY]:
         return NEED_ROWS
     header[NEXT_ROW] += np.uint64(1)

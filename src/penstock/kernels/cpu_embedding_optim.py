@@ -12,7 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from penstock.kernels.cpu_intrinsics import KERNEL
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8
 from penstock.kernels.cpu_vector import adagrad16, add_row, load_float, load_u32, store_float, store_u32, sum_squares
 from penstock.kernels.optimizer_formulas import FORMULAS
 
@@ -28,7 +28,7 @@ def _sgd(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """m = μ m + g; w -= rate m (or g + μ m with Nesterov); plain w -= rate g without momentum."""
     rate, momentum = hyper[RATE], hyper[P0]
     for i in range(dim):
-        at = np.uint64(i) << np.uint64(2)
+        at = np.uint64(i) << LOG2_4
         gradient = load_float(g + at)
         if momentum > 0:
             buffer = momentum * load_float(s + at) + gradient
@@ -40,7 +40,7 @@ def _sgd(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
 @numba.njit(**KERNEL)
 def _adagrad(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """s += g²; w -= rate g / (√s + eps)."""
-    rate, eps, at, end = hyper[RATE], hyper[P0], np.uint64(0), np.uint64(dim) << np.uint64(2)
+    rate, eps, at, end = hyper[RATE], hyper[P0], np.uint64(0), np.uint64(dim) << LOG2_4
     while at + np.uint64(64) <= end:
         adagrad16(w + at, s + at, g + at, np.float32(1), rate, eps)
         at += np.uint64(64)
@@ -56,7 +56,7 @@ def _adagrad(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
 def _persia(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """w -= rate g / √(s + eps) with s before this gradient; s = s · momentum + g²."""
     for i in range(dim):
-        at = np.uint64(i) << np.uint64(2)
+        at = np.uint64(i) << LOG2_4
         gradient, total = load_float(g + at), load_float(s + at)
         store_float(w + at, load_float(w + at) - hyper[RATE] * gradient / math.sqrt(total + hyper[P0]))
         store_float(s + at, total * hyper[P1] + gradient * gradient)
@@ -80,9 +80,9 @@ def _row_wise(w: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray, persia: 
 def _adam(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """m += (1-β₁)(g-m); v = β₂v + (1-β₂)g²; w -= P3 m / (√v·P4 + eps), P3 and P4 carrying the bias corrections."""
     beta1, beta2 = hyper[P0], hyper[P1]
-    second = s + (np.uint64(dim) << np.uint64(2))
+    second = s + (np.uint64(dim) << LOG2_4)
     for i in range(dim):
-        at = np.uint64(i) << np.uint64(2)
+        at = np.uint64(i) << LOG2_4
         gradient, m = load_float(g + at), load_float(s + at)
         m += (gradient - m) * (np.float32(1) - beta1)
         v = beta2 * load_float(second + at) + (np.float32(1) - beta2) * gradient * gradient
@@ -99,7 +99,7 @@ def _row_adam(w: Any, s: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray) 
     store_float(scalar, v)
     step = hyper[P3] / (math.sqrt(v) * hyper[P4] + hyper[P2])
     for i in range(dim):
-        at = np.uint64(i) << np.uint64(2)
+        at = np.uint64(i) << LOG2_4
         m = load_float(s + at)
         m += (load_float(g + at) - m) * (np.float32(1) - beta1)
         store_float(s + at, m)
@@ -110,9 +110,9 @@ def _row_adam(w: Any, s: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray) 
 def _ftrl(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """z += g - (√(n+g²)-√n)/α·w; n += g²; w = 0 where |z| ≤ λ₁, else -(z - sgn(z)λ₁) / ((β+√n)/α + λ₂)."""
     alpha, beta, l1, l2 = hyper[RATE], hyper[P0], hyper[P1], hyper[P2]
-    second = s + (np.uint64(dim) << np.uint64(2))
+    second = s + (np.uint64(dim) << LOG2_4)
     for i in range(dim):
-        at = np.uint64(i) << np.uint64(2)
+        at = np.uint64(i) << LOG2_4
         gradient, n = load_float(g + at), load_float(s + at)
         grown = n + gradient * gradient
         z = load_float(second + at) + gradient - (math.sqrt(grown) - math.sqrt(n)) / alpha * load_float(w + at)
@@ -130,7 +130,7 @@ def apply_row(kind: Any, w: Any, s: Any, scalar: Any, g: Any, dim: Any, hyper: n
     scale, decay, bound = hyper[SCALE], hyper[DECAY], hyper[BOUND]
     if scale != np.float32(1) or decay != np.float32(0):
         for i in range(dim):
-            at = np.uint64(i) << np.uint64(2)
+            at = np.uint64(i) << LOG2_4
             store_float(g + at, scale * load_float(g + at) + decay * load_float(w + at))
     if kind == ADAGRAD:
         _adagrad(w, s, g, dim, hyper)
@@ -148,7 +148,7 @@ def apply_row(kind: Any, w: Any, s: Any, scalar: Any, g: Any, dim: Any, hyper: n
         _ftrl(w, s, g, dim, hyper)
     if bound > 0:
         for i in range(dim):
-            at = np.uint64(i) << np.uint64(2)
+            at = np.uint64(i) << LOG2_4
             store_float(w + at, min(max(load_float(w + at), -bound), bound))
 
 
@@ -163,13 +163,13 @@ def catch_up(w: Any, s: Any, scalar: Any, dim: Any, step: Any, history: Any, hyp
     if last >= step:
         return
     beta1, beta2, eps = hyper[P0], hyper[P1], hyper[P2]
-    second = s + (np.uint64(dim) << np.uint64(2))
+    second = s + (np.uint64(dim) << LOG2_4)
     replayed = min(step, last + np.int64(hyper[P5]))
     for t in range(last, replayed):
-        factor = load_float(history + (np.uint64(t) << np.uint64(3)))
-        correction = load_float(history + (np.uint64(t) << np.uint64(3)) + np.uint64(4))
+        factor = load_float(history + (np.uint64(t) << LOG2_8))
+        correction = load_float(history + (np.uint64(t) << LOG2_8) + np.uint64(4))
         for i in range(dim):
-            at = np.uint64(i) << np.uint64(2)
+            at = np.uint64(i) << LOG2_4
             m, v = beta1 * load_float(s + at), beta2 * load_float(second + at)
             store_float(s + at, m)
             store_float(second + at, v)
@@ -178,7 +178,7 @@ def catch_up(w: Any, s: Any, scalar: Any, dim: Any, step: Any, history: Any, hyp
     if replayed < step:
         fade1, fade2 = beta1 ** np.float32(step - replayed), beta2 ** np.float32(step - replayed)
         for i in range(dim):
-            at = np.uint64(i) << np.uint64(2)
+            at = np.uint64(i) << LOG2_4
             store_float(s + at, load_float(s + at) * fade1)
             store_float(second + at, load_float(second + at) * fade2)
     store_u32(scalar, np.uint32(step))

@@ -16,7 +16,7 @@ from penstock.kernels.cpu_embedding import apply_group, place_rows, resolve_grou
 from penstock.kernels.cpu_embedding_batch import DONE, NO_ROW, START, STATUS, UNIQUE
 from penstock.kernels.cpu_embedding_index import DIM, PENDING_ROW, find_entry
 from penstock.kernels.cpu_half import mix
-from penstock.kernels.cpu_intrinsics import KERNEL, load64, multiply_high
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64, multiply_high
 from penstock.kernels.cpu_vector import copy_row, fetch_add, store_u32, store_u64
 
 _SALT = np.uint64(0x5851F42D4C957F2D)  # shards are the same in every process, unlike the index's keyed hash
@@ -64,7 +64,7 @@ def locate_rows(
 ) -> None:
     """The address of each distinct row in what the shards sent (`begin`: the address of each part)."""
     for group in range(groups.shape[0]):
-        start, width = groups[group, START], np.uint64(dims[group]) << np.uint64(2)
+        start, width = groups[group, START], np.uint64(dims[group]) << LOG2_4
         for u in range(start, start + groups[group, UNIQUE]):
             out[u] = begin[owner[u], group] + np.uint64(place[u]) * width
 
@@ -75,7 +75,7 @@ def scatter_sums(
 ) -> None:
     """Copy summed gradients (at `sums[group]`) to where they are sent from (`begin`: the address of each part)."""
     for group in range(groups.shape[0]):
-        start, width = groups[group, START], np.uint64(dims[group]) << np.uint64(2)
+        start, width = groups[group, START], np.uint64(dims[group]) << LOG2_4
         for i in range(groups[group, UNIQUE]):
             u = start + i
             target = begin[owner[u], group] + np.uint64(place[u]) * width
@@ -89,23 +89,23 @@ def lookup_signs(
     places: np.ndarray, wide: np.ndarray, clock: Any, train: bool,
 ) -> None:  # fmt: skip
     """Draw groups: find or insert their signs, which are distinct, and copy the rows out in that order."""
-    wide_at, row_bytes = np.uint64(wide.ctypes.data), np.uint64(wide.shape[1]) << np.uint64(2)
+    wide_at, row_bytes = np.uint64(wide.ctypes.data), np.uint64(wide.shape[1]) << LOG2_4
     while True:
         task = fetch_add(np.uint64(counter.ctypes.data), 1)
         if task >= order.shape[0]:
             return
         group = order[task]
         info, header = groups[group], headers[group]
-        signs_at = np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << np.uint64(3))
-        rows_at = np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << np.uint64(2))
+        signs_at = np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << LOG2_8)
+        rows_at = np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << LOG2_4)
         resolve_group(header, settings[group], hyper[group], info, signs_at, rows_at, clock, train, wide_at + row_bytes)
         if info[STATUS] != DONE:
             continue
         place_rows(header, info[UNIQUE], rows_at, places, wide_at, wide_at + np.uint64(2) * row_bytes)
         dim = np.int64(header[DIM])
-        target = np.uint64(out.ctypes.data) + (np.uint64(begin[group]) << np.uint64(2))
+        target = np.uint64(out.ctypes.data) + (np.uint64(begin[group]) << LOG2_4)
         for u in range(info[UNIQUE]):
-            copy_row(target + (np.uint64(u * dim) << np.uint64(2)), places[u], dim)
+            copy_row(target + (np.uint64(u * dim) << LOG2_4), places[u], dim)
 
 
 @numba.njit(**KERNEL)
@@ -130,14 +130,14 @@ def update_signs(
                 gone[group] += 1
             else:
                 store_u64(entry + np.uint64(8), row | (clock << np.uint64(32)))
-            store_u32(np.uint64(rows.ctypes.data) + (np.uint64(u) << np.uint64(2)), np.uint32(row))
+            store_u32(np.uint64(rows.ctypes.data) + (np.uint64(u) << LOG2_4), np.uint32(row))
         apply_group(
             kind,
             header,
             hyper[group],
             info[UNIQUE],
-            np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << np.uint64(3)),
-            np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << np.uint64(2)),
-            np.uint64(sums.ctypes.data) + (np.uint64(begin[group]) << np.uint64(2)),
+            np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << LOG2_8),
+            np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << LOG2_4),
+            np.uint64(sums.ctypes.data) + (np.uint64(begin[group]) << LOG2_4),
             np.uint64(scratch.ctypes.data),
         )

@@ -38,7 +38,7 @@ from penstock.kernels.cpu_embedding_index import (
     side_address,
 )
 from penstock.kernels.cpu_half import FLOAT32, mix
-from penstock.kernels.cpu_intrinsics import KERNEL, load8, load64
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, load8, load64
 from penstock.kernels.cpu_vector import load_u16, load_u32, store_u8, store_u16, store_u32, store_u64
 
 BY_PRIORITY, BY_PENDING, BY_SIGN = range(3)  # what `remove` removes
@@ -136,7 +136,7 @@ def remove(
                 if value & _LOW32 == PENDING_ROW:
                     header[PENDING] -= np.uint64(1)
                     continue
-                store_u32(header[FREE] + (header[FREE_COUNT] << np.uint64(2)), np.uint32(value & _LOW32))
+                store_u32(header[FREE] + (header[FREE_COUNT] << LOG2_4), np.uint32(value & _LOW32))
                 header[FREE_COUNT] += np.uint64(1)
                 header[ROWS] -= np.uint64(1)
                 if removed.shape[0] > 0:
@@ -169,9 +169,9 @@ def compact(header: np.ndarray, segments: np.ndarray, capacity: Any) -> None:
     """Move rows at or above `capacity` into free rows below it, so that the memory above can be given back."""
     kept = np.uint64(0)
     for i in range(header[FREE_COUNT]):
-        row = load_u32(header[FREE] + (np.uint64(i) << np.uint64(2)))
+        row = load_u32(header[FREE] + (np.uint64(i) << LOG2_4))
         if row < capacity:
-            store_u32(header[FREE] + (kept << np.uint64(2)), row)
+            store_u32(header[FREE] + (kept << LOG2_4), row)
             kept += np.uint64(1)
     header[FREE_COUNT] = kept
     for segment in segments:
@@ -182,7 +182,7 @@ def compact(header: np.ndarray, segments: np.ndarray, capacity: Any) -> None:
             if load64(entry) == 0 or row == PENDING_ROW or row < np.uint64(capacity):
                 continue
             header[FREE_COUNT] -= np.uint64(1)
-            target = np.uint64(load_u32(header[FREE] + (header[FREE_COUNT] << np.uint64(2))))
+            target = np.uint64(load_u32(header[FREE] + (header[FREE_COUNT] << LOG2_4)))
             _move_row(header, row, target)
             store_u64(entry + np.uint64(8), (value & ~_LOW32) | target)
     header[NEXT_ROW] = min(header[NEXT_ROW], np.uint64(capacity))
@@ -226,15 +226,15 @@ def _copy_row(
             store_u32(inside, load_u32(outside))
     width = dim * header[NUM_STATES]
     for j in range(width):
-        inside = address + header[STATE_OFFSET] + (np.uint64(j) << np.uint64(2))
-        outside = states + ((at * width + np.uint64(j)) << np.uint64(2))
+        inside = address + header[STATE_OFFSET] + (np.uint64(j) << LOG2_4)
+        outside = states + ((at * width + np.uint64(j)) << LOG2_4)
         if out:
             store_u32(outside, load_u32(inside))
         else:
             store_u32(inside, load_u32(outside))
     for offset, column in ((header[SCALAR_OFFSET], scalars), (header[COUNT_OFFSET], counts)):
         if offset > 0:
-            inside, outside = side_address(header, row, offset), column + (at << np.uint64(2))
+            inside, outside = side_address(header, row, offset), column + (at << LOG2_4)
             if out:
                 store_u32(outside, load_u32(inside))
             else:

@@ -12,7 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from penstock.kernels.cpu_intrinsics import KERNEL
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4
 from penstock.kernels.cpu_vector import INLINED, bits_float, float_bits, load_float, load_u16, store_float, store_u16
 
 FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2  # storage codes
@@ -74,7 +74,7 @@ def widen_row(target: Any, source: Any, dim: Any, storage: Any) -> None:
     for i in range(dim):
         bits = load_u16(source + (np.uint64(i) << np.uint64(1)))
         value = half_to_float(bits) if storage == FLOAT16 else bits_float(np.uint32(np.uint32(bits) << np.uint32(16)))
-        store_float(target + (np.uint64(i) << np.uint64(2)), value)
+        store_float(target + (np.uint64(i) << LOG2_4), value)
 
 
 @numba.njit(**KERNEL)
@@ -85,6 +85,6 @@ def narrow_row(target: Any, source: Any, dim: Any, storage: Any, seed: Any) -> N
         if i & 3 == 0:  # four elements from each 64-bit draw
             random = mix(random + np.uint64(0x9E3779B97F4A7C15))
         noise = (random >> np.uint64(16 * (i & 3))) & np.uint64(0xFFFF)
-        value = load_float(source + (np.uint64(i) << np.uint64(2)))
+        value = load_float(source + (np.uint64(i) << LOG2_4))
         bits = float_to_half(value, noise) if storage == FLOAT16 else float_to_bfloat(value, noise)
         store_u16(target + (np.uint64(i) << np.uint64(1)), bits)

@@ -53,16 +53,16 @@ def _round(lane: Any, value: Any) -> Any:
 @numba.njit(**KERNEL)
 def _stripes(address: Any, end: Any) -> Any:
     """XXH64's main loop over the 32-byte stripes of `[address, end)`."""
-    zero, eight = U64(0), U64(8)
-    one, two, three, four = P1 + P2, P2, zero, zero - P1
+    zero = U64(0)
+    lane_1, lane_2, lane_3, lane_4 = P1 + P2, P2, zero, zero - P1
     while address + U64(32) <= end:
-        one = _round(one, load64(address))
-        two = _round(two, load64(address + eight))
-        three = _round(three, load64(address + U64(16)))
-        four = _round(four, load64(address + U64(24)))
+        lane_1 = _round(lane_1, load64(address))
+        lane_2 = _round(lane_2, load64(address + U64(8)))
+        lane_3 = _round(lane_3, load64(address + U64(16)))
+        lane_4 = _round(lane_4, load64(address + U64(24)))
         address += U64(32)
-    result = _rotate(one, 1) + _rotate(two, 7) + _rotate(three, 12) + _rotate(four, 18)
-    for lane in (one, two, three, four):
+    result = _rotate(lane_1, 1) + _rotate(lane_2, 7) + _rotate(lane_3, 12) + _rotate(lane_4, 18)
+    for lane in (lane_1, lane_2, lane_3, lane_4):
         result = (result ^ _round(zero, lane)) * P1 + P4
     return result
 

@@ -15,6 +15,8 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic as _intrinsic
 
 ALIGNMENT = 64  # bytes; one cache line, and the alignment that TensorFlow and Arrow recommend
+# Shifts that turn a number of 4-byte or 8-byte words into bytes: a shift of uint64 by uint64 stays one in numba.
+LOG2_4, LOG2_8 = np.uint64(2), np.uint64(3)
 
 # Every kernel is compiled with these: callers run them from several threads at once, and only once per machine.
 KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False}

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from penstock.kernels.cpu_intrinsics import KERNEL
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4
 
 # For the small functions inside hot loops: a call would cost as much as what they do.
 INLINED: dict[str, Any] = {**KERNEL, "forceinline": True}
@@ -204,7 +204,7 @@ bits_float: Any = _bits_float
 @numba.njit(**INLINED)
 def copy_row(target: Any, source: Any, dim: Any) -> None:
     """target[:dim] = source[:dim], float32."""
-    i, bytes_, wide = np.uint64(0), np.uint64(dim) << np.uint64(2), np.uint64(64)
+    i, bytes_, wide = np.uint64(0), np.uint64(dim) << LOG2_4, np.uint64(64)
     while i + wide <= bytes_:
         copy16(target + i, source + i)
         i += wide
@@ -219,7 +219,7 @@ def copy_row(target: Any, source: Any, dim: Any) -> None:
 @numba.njit(**INLINED)
 def stream_row(target: Any, source: Any, dim: Any) -> None:
     """`copy_row` past the cache: `target` is 64-byte aligned and `dim` a multiple of 16."""
-    i, bytes_, wide = np.uint64(0), np.uint64(dim) << np.uint64(2), np.uint64(64)
+    i, bytes_, wide = np.uint64(0), np.uint64(dim) << LOG2_4, np.uint64(64)
     while i < bytes_:
         stream16(target + i, source + i)
         i += wide
@@ -228,7 +228,7 @@ def stream_row(target: Any, source: Any, dim: Any) -> None:
 @numba.njit(**INLINED)
 def add_row(target: Any, source: Any, dim: Any, factor: Any) -> None:
     """target[:dim] += factor · source[:dim], float32."""
-    i, bytes_, wide = np.uint64(0), np.uint64(dim) << np.uint64(2), np.uint64(64)
+    i, bytes_, wide = np.uint64(0), np.uint64(dim) << LOG2_4, np.uint64(64)
     while i + wide <= bytes_:
         add16(target + i, source + i, factor)
         i += wide
@@ -243,7 +243,7 @@ def add_row(target: Any, source: Any, dim: Any, factor: Any) -> None:
 @numba.njit(**INLINED)
 def zero_row(target: Any, dim: Any) -> None:
     """target[:dim] = 0, float32."""
-    i, bytes_ = np.uint64(0), np.uint64(dim) << np.uint64(2)
+    i, bytes_ = np.uint64(0), np.uint64(dim) << LOG2_4
     while i + np.uint64(8) <= bytes_:
         store_u64(target + i, np.uint64(0))
         i += np.uint64(8)
@@ -254,7 +254,7 @@ def zero_row(target: Any, dim: Any) -> None:
 @numba.njit(**INLINED)
 def sum_squares(source: Any, dim: Any) -> Any:
     """Σ source[i]², float32."""
-    i, bytes_, total = np.uint64(0), np.uint64(dim) << np.uint64(2), np.float32(0)
+    i, bytes_, total = np.uint64(0), np.uint64(dim) << LOG2_4, np.float32(0)
     while i + np.uint64(64) <= bytes_:
         total += squares16(source + i)
         i += np.uint64(64)
@@ -271,5 +271,5 @@ def row_is_finite(source: Any, dim: Any) -> Any:
     bad = np.uint32(0)
     exponent = np.uint32(0x7F800000)
     for i in range(dim):
-        bad |= np.uint32((load_u32(source + (np.uint64(i) << np.uint64(2))) & exponent) == exponent)
+        bad |= np.uint32((load_u32(source + (np.uint64(i) << LOG2_4)) & exponent) == exponent)
     return bad == np.uint32(0)
