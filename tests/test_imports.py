@@ -145,6 +145,19 @@ def test_heavy_packages_stay_in_their_files(path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_oracles_are_for_tests(path: Path) -> None:
+    """What an oracle and a kernel share is a contract, in a file of its own."""
+    if path.name.startswith("reference"):
+        return
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("penstock.kernels"):
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            found = [name for name in names if str(name).startswith("penstock.kernels.reference")]
+            assert not found, f"{name_of(path)}:{node.lineno} imports {found[-1]}, an oracle"
+
+
 def test_the_checks_see_what_they_should(tmp_path: Path) -> None:
     source = tmp_path / "module.py"
     source.write_text(

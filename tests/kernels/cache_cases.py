@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from penstock.kernels import reference_cache as oracle
+from penstock.kernels.cache_contract import UNSEEN, stored
 
 
 @dataclass
@@ -57,10 +58,10 @@ class Batch:
         state = rng.integers(0, 3, self.total + 1)
         state[-1] = 1
         self.capacity = int((state == 0).sum()) + 4
-        self.slot_of = np.full(self.total + 1, oracle.UNSEEN, np.int32)
+        self.slot_of = np.full(self.total + 1, UNSEEN, np.int32)
         cached = np.flatnonzero(state == 0)
         self.slot_of[cached] = rng.permutation(self.capacity)[: len(cached)]
-        self.slot_of[state == 2] = oracle.stored(rng.integers(0, 1000, int((state == 2).sum())))
+        self.slot_of[state == 2] = stored(rng.integers(0, 1000, int((state == 2).sum())))
         self.used = rng.integers(-1, 6, self.capacity).astype(np.int32)
 
 
@@ -72,7 +73,7 @@ def check(backend, case: Case, device: str) -> None:
         return torch.from_numpy(array.copy(order="K")).to(device)
 
     arguments = batch.features, batch.ids, batch.values, batch.offsets
-    wanted, codes = oracle.keys_of(*arguments, batch.total)
+    wanted, codes = oracle.find_keys(*arguments, batch.total)
     features, ids, values, offsets = (on_device(array) for array in arguments)
     bags = (values, offsets) if case.bags else None
     keys = torch.full((len(wanted),), -9, dtype=torch.int32, device=device)
@@ -82,7 +83,7 @@ def check(backend, case: Case, device: str) -> None:
     slots = torch.full_like(keys, -9)
     errors, absent = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
     backend.read(features, ids, bags, batch.total, slots, (slot_of, batch.capacity, errors, absent))
-    found = oracle.slots_of(wanted, batch.slot_of, batch.capacity)
+    found = oracle.find_slots(wanted, batch.slot_of, batch.capacity)
     np.testing.assert_array_equal(slots.cpu(), found)
     assert int(errors) == codes[wanted == batch.total].max(initial=0)
     assert int(absent) == codes[(wanted < batch.total) & (found == batch.capacity)].max(initial=0)

@@ -1,4 +1,4 @@
-"""Fused embeddings on the CPU: the arithmetic of `gpu_embedding`, the words of `reference_fused`.
+"""Fused embeddings on the CPU: the arithmetic of `gpu_embedding`, the words of `fused_contract`.
 
 Weights are float32, or bfloat16 as their bits (uint16). The update walks the sorted keys once; each thread takes a
 stretch of them that begins and ends between two rows, so no row has two writers and the sums do not depend on the
@@ -15,8 +15,8 @@ import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL
 from penstock.kernels.cpu_vector import bits_float, float_bits
+from penstock.kernels.fused_contract import LIMIT, POOLINGS
 from penstock.kernels.optimizer_formulas import FUSED
-from penstock.kernels.reference_fused import LIMIT, POOLINGS
 
 _SGD, _ADAGRAD, _ADAGRAD_ROW, _LAZY_ADAM = (FUSED[k] for k in ("sgd", "adagrad", "adagrad_row", "lazy_adam"))
 _MEAN, _SQRT_N = POOLINGS["mean"], POOLINGS["sqrt_n"]

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit, types, uint32, uint64
 from numba.extending import intrinsic
 
-from penstock.kernels.reference_gather import split_mix
+from penstock.kernels.split_mix import split_mix
 
 AHEAD = 24  # rows between a prefetch and the use of what it fetched
 LIST_SLACK = 8

@@ -1,6 +1,6 @@
 """The index of a cache of embedding rows on a GPU: what a batch needs that is not there, and where the rest is.
 
-The words and the arrays are those of `reference_cache`. Nothing is sorted and nothing waits: of all ids that name the
+The words and the arrays are those of `cache_contract`. Nothing is sorted and nothing waits: of all ids that name the
 same missing row, the first to exchange its entry for CLAIMED puts it on the list.
 """
 
@@ -16,11 +16,11 @@ require("triton", "torch")
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from penstock.kernels.reference_cache import CLAIMED  # noqa: E402
-from penstock.kernels.reference_fused import FEATURE_FIELDS  # noqa: E402
+from penstock.kernels.cache_contract import CLAIMED, ID_BITS  # noqa: E402
+from penstock.kernels.fused_contract import FEATURE_FIELDS  # noqa: E402
 
 _FIELDS, _CLAIMED = tl.constexpr(FEATURE_FIELDS), tl.constexpr(CLAIMED)
-_ID_MASK = tl.constexpr((1 << 40) - 1)
+_ID_MASK = tl.constexpr((1 << ID_BITS) - 1)
 _BLOCK = 1024
 
 

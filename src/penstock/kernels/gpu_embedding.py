@@ -1,6 +1,6 @@
 """Fused embeddings on a GPU: every table looked up by one kernel, every touched row updated in place.
 
-The words (feature, occurrence, key) are those of `reference_fused`; an occurrence's *key* is its row of the weight.
+The words (feature, occurrence, key) are those of `fused_contract`.
 The look-up writes the keys on its way; the update sorts them and goes through them in order
 (`gpu_embedding_update`). Nothing here depends on the order in which programs run, and nothing waits for the host.
 """
@@ -19,6 +19,7 @@ require_triton()
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
+from penstock.kernels.fused_contract import FEATURE_FIELDS, POOLINGS  # noqa: E402
 from penstock.kernels.gpu_embedding_update import (  # noqa: E402
     finish_rows,
     locate,
@@ -27,7 +28,6 @@ from penstock.kernels.gpu_embedding_update import (  # noqa: E402
     reduce_tiles,
 )
 from penstock.kernels.optimizer_formulas import FUSED, Rule  # noqa: E402
-from penstock.kernels.reference_fused import FEATURE_FIELDS, POOLINGS  # noqa: E402
 
 _FIELDS = tl.constexpr(FEATURE_FIELDS)
 _MEAN, _SQRT_N = tl.constexpr(POOLINGS["mean"]), tl.constexpr(POOLINGS["sqrt_n"])

@@ -9,8 +9,8 @@ require_triton()
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
+from penstock.kernels.fused_contract import LIMIT  # noqa: E402
 from penstock.kernels.optimizer_formulas import FUSED  # noqa: E402
-from penstock.kernels.reference_fused import LIMIT  # noqa: E402
 
 _SGD, _ADAGRAD, _ADAGRAD_ROW = (tl.constexpr(FUSED[k]) for k in ("sgd", "adagrad", "adagrad_row"))
 _LAZY_ADAM, _ROW_ADAM = (tl.constexpr(FUSED[k]) for k in ("lazy_adam", "row_adam"))

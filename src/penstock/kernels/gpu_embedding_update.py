@@ -21,8 +21,8 @@ require_triton()
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
+from penstock.kernels.fused_contract import FEATURE_FIELDS, HUGE, LIMIT  # noqa: E402
 from penstock.kernels.gpu_embedding_optim import fetch, step  # noqa: E402
-from penstock.kernels.reference_fused import FEATURE_FIELDS, HUGE, LIMIT  # noqa: E402
 
 _FIELDS = tl.constexpr(FEATURE_FIELDS)
 _LIMIT, _HUGE = tl.constexpr(LIMIT), tl.constexpr(HUGE)

@@ -1,32 +1,13 @@
-"""The index of a cache of embedding rows in plain NumPy: what runs on the CPU, and the oracle of `gpu_cache`.
-
-All tables lie one above the other; a *key* is a row of that joint table, and the number of all rows stands for an id
-outside its table. `slot_of[key]` says where the row is: a slot of the cache (0 and up), `UNSEEN` (ask the store by id),
-or `stored(row)`: the row of that number in its table of the store. `used[slot]` is the number of the last batch that
-had the row. The words of `reference_fused` (feature, bag) apply.
-"""
+"""The index of a cache of embedding rows, an id at a time: slow, obvious, the oracle of `cpu_cache` and `gpu_cache`."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-UNSEEN = -1
-CLAIMED = -(2**31)  # a batch has asked for the row and it is on its way
-_ID_MASK = (1 << 40) - 1
+from penstock.kernels.cache_contract import CLAIMED, code
 
 
-def stored(row: Any) -> Any:
-    """What `slot_of` holds for a row of the store that is not cached; its own inverse.
-
-    >>> stored(5), stored(stored(5))
-    (-7, 5)
-    """
-    return -2 - row
-
-
-def keys_of(
+def find_keys(
     features: np.ndarray, ids: np.ndarray, values: np.ndarray, offsets: np.ndarray, total: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Keys of single ids `(B, singles)`, feature by feature, then of the bags' values; and the `code` of each.
@@ -34,22 +15,23 @@ def keys_of(
     A value that no bag claims has the key `total` and the code 0.
     """
     rows, singles = ids.shape
-    number = np.repeat(np.arange(singles), rows)
-    identity = np.concatenate([ids.T.reshape(-1).astype(np.int64), values.astype(np.int64)])
-    claimed = np.ones(len(identity), bool)
-    if len(offsets):
-        position = np.arange(len(values))
-        bag = np.searchsorted(offsets, position, side="right") - 1
-        number = np.concatenate([number, np.clip(singles + bag // max(rows, 1), 0, len(features) - 1)])
-        claimed[singles * rows :] = (position >= offsets[0]) & (position < offsets[-1])
-    start, size, place = features[number].T
-    known = claimed & (identity >= 0) & (identity < size)
-    return np.where(known, start + identity, total), np.where(claimed, code(place, identity), 0)
+    found = [_key(features[f], int(ids[b, f]), total) for f in range(singles) for b in range(rows)]
+    bags = [(total, 0)] * len(values)
+    for bag in range(len(offsets) - 1):
+        for k in range(offsets[bag], offsets[bag + 1]):
+            bags[k] = _key(features[singles + bag // rows], int(values[k]), total)
+    keys, codes = np.array(found + bags, np.int64).reshape(-1, 2).T
+    return keys, codes
 
 
-def code(place: Any, identity: Any) -> Any:
-    """A table's place and an id in one number, as `FusedEmbeddings.errors` keeps them."""
-    return ((place + 1) << 40) | (identity & _ID_MASK)
+def _key(feature: np.ndarray, identity: int, total: int) -> tuple[int, int]:
+    start, size, place = (int(field) for field in feature)
+    return start + identity if 0 <= identity < size else total, code(place, identity)
+
+
+def find_slots(keys: np.ndarray, slot_of: np.ndarray, capacity: int) -> np.ndarray:
+    """The slots of keys; `capacity` for what has none."""
+    return np.array([slot_of[key] if slot_of[key] >= 0 else capacity for key in keys], slot_of.dtype)
 
 
 def claim(keys: np.ndarray, slot_of: np.ndarray, used: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -57,17 +39,11 @@ def claim(keys: np.ndarray, slot_of: np.ndarray, used: np.ndarray, number: int) 
 
     Those are CLAIMED from now on.
     """
-    total = len(slot_of) - 1
-    wanted = np.unique(keys[keys < total])
-    slots = slot_of[wanted]
-    used[slots[slots >= 0]] = number
-    missing = wanted[(slots < 0) & (slots != CLAIMED)]
-    was = slot_of[missing]
-    slot_of[missing] = CLAIMED
-    return missing, was
-
-
-def slots_of(keys: np.ndarray, slot_of: np.ndarray, capacity: int) -> np.ndarray:
-    """The slots of keys; `capacity` for what has none."""
-    found = slot_of[keys]
-    return np.where(found >= 0, found, capacity).astype(slot_of.dtype)
+    missing = {}
+    for key in sorted(set(keys.tolist()) - {len(slot_of) - 1}):
+        slot = int(slot_of[key])
+        if slot >= 0:
+            used[slot] = number
+        elif slot != CLAIMED:
+            missing[key], slot_of[key] = slot, CLAIMED
+    return np.array(list(missing), np.int64), np.array(list(missing.values()), slot_of.dtype)

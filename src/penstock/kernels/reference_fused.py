@@ -1,10 +1,7 @@
 """Fused embeddings in plain NumPy: look-up of many tables, and the optimizer applied to the rows a batch touched.
 
-All tables lie one above the other in one weight. A *feature* is one column of a batch; row `f` of `features` says
-where it lives: `(first row of its table, rows of its table, place in the output)`. An *occurrence* is one id of one
-sample: a batch's occurrences are its single ids, feature by feature, then the values of its bags.
-
-This is the oracle of `cpu_fused_embedding` and `gpu_embedding`, which have the same arithmetic. Slow, and in float64.
+This is the oracle of `cpu_fused_embedding` and `gpu_embedding`, which have the same arithmetic and the words of
+`fused_contract`. Slow, and in float64.
 """
 
 from __future__ import annotations
@@ -13,13 +10,8 @@ import math
 
 import numpy as np
 
+from penstock.kernels.fused_contract import LIMIT
 from penstock.kernels.optimizer_formulas import Rule
-
-POOLINGS = {"sum": 0, "mean": 1, "sqrt_n": 2}
-FEATURE_FIELDS = 3
-# Gradients from LIMIT on count as not finite. Kernels put HUGE in the place of what is not: its sums stay above the
-# limit, and zero times it is zero, where zero times infinity is NaN.
-LIMIT, HUGE = 2.0**119, 2.0**120
 
 
 def rates_at(rule: Rule, rate: float, step: int) -> tuple[float, float]:

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-_MASK = (1 << 64) - 1
-
-
-def split_mix(state: int) -> tuple[int, int]:
-    """One step of SplitMix64: `(new state, output)`."""
-    state = (state + 0x9E3779B97F4A7C15) & _MASK
-    z = state
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return state, z ^ (z >> 31)
+from penstock.kernels.split_mix import MASK, split_mix
 
 
 def permutation(size: int, seed: int) -> np.ndarray:
     """Fisher and Yates from the top; the j-th draw is the high word of (32 random bits × bound)."""
     order = np.arange(size, dtype=np.uint32)
-    state = seed & _MASK
+    state = seed & MASK
     for i in range(size - 1, 0, -1):
         state, bits = split_mix(state)
         j = ((bits >> 32) * (i + 1)) >> 32

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from penstock.kernels import reference_cache
+from penstock.kernels import cpu_cache
 
 _NOTHING = np.empty(0, np.int64)
 
@@ -21,12 +21,12 @@ def read(
 ) -> None:
     """See `gpu_cache.read`."""
     values, offsets = (bags[0].numpy(), bags[1].numpy()) if bags is not None else (_NOTHING, _NOTHING)
-    keys, codes = reference_cache.keys_of(features.numpy(), ids.numpy(), values, offsets, total)
+    keys, codes = cpu_cache.find_keys(features.numpy(), ids.numpy(), values, offsets, total)
     if slots is None:
         out.copy_(torch.from_numpy(keys))
         return
     slot_of, capacity, errors, absent = slots
-    found = reference_cache.slots_of(keys, slot_of.numpy(), capacity)
+    found = cpu_cache.find_slots(keys, slot_of.numpy(), capacity)
     out.copy_(torch.from_numpy(found))
     errors.clamp_(min=int(codes[keys == total].max(initial=0)))
     absent.clamp_(min=int(codes[(keys < total) & (found == capacity)].max(initial=0)))
@@ -34,5 +34,5 @@ def read(
 
 def claim(keys: Tensor, slot_of: Tensor, used: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """See `gpu_cache.claim`."""
-    missing, was = reference_cache.claim(keys.numpy(), slot_of.numpy(), used.numpy(), number)
+    missing, was = cpu_cache.claim(keys.numpy(), slot_of.numpy(), used.numpy(), number)
     return torch.from_numpy(missing), torch.from_numpy(was)

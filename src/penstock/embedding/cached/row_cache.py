@@ -1,6 +1,6 @@
 """A cache of rows in device memory, and what it takes to bring a batch's rows there.
 
-The index of `penstock.kernels.reference_cache` is on the device: four bytes for every row of every table and twelve for
+The index of `penstock.kernels.cache_contract` is on the device: four bytes for every row of every table and twelve for
 every slot. A batch's missing rows are found there, and so are slots for them; `transport` exchanges the rows.
 A look-up reads the index, so the host need not know which rows are where.
 """
@@ -18,7 +18,7 @@ from penstock.core.errors import ParameterError
 from penstock.embedding.cached.transport import Exchange, Stopwatch, Transport
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.numbered_rows import NumberedRows
-from penstock.kernels.reference_cache import UNSEEN, stored
+from penstock.kernels.cache_contract import UNSEEN, stored
 
 STAGES = ("index", "victims", "lists", "wait", "gather", "copy", "enter", "write_back")
 COUNTS = ("batches", "ids", "brought_in", "first_seen", "deferred")

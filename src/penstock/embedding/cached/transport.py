@@ -18,7 +18,7 @@ from torch import Tensor
 
 from penstock.core.runtime.threads import thread_pool
 from penstock.embedding.numbered_rows import NumberedRows
-from penstock.kernels.reference_cache import UNSEEN, stored
+from penstock.kernels.cache_contract import UNSEEN, stored
 
 _LEAST_STAGING = 1 << 12
 

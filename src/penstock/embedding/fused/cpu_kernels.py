@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from penstock.core.runtime.threads import LastingPool
+from penstock.kernels.fused_contract import POOLINGS
 from penstock.kernels.optimizer_formulas import FUSED, Rule
-from penstock.kernels.reference_fused import POOLINGS
 
 _ROWS_PER_THREAD = 4096
 _NO_FLOATS, _NO_INTS, _NO_ROWS = np.empty(0, np.float32), np.empty(0, np.int64), np.empty((0, 1), np.float32)

@@ -27,7 +27,7 @@ from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.parameter_tables import EmbeddingTables
 from penstock.embedding.schedules import rate_at
 from penstock.embedding.slots import DIM
-from penstock.kernels.reference_fused import POOLINGS
+from penstock.kernels.fused_contract import POOLINGS
 
 
 class TableModule(nn.Module):
@@ -400,7 +400,7 @@ class TableModule(nn.Module):
         return self._features[key]
 
     def table_places(self, bags: tuple[int, ...]) -> Tensor:
-        """`reference_fused`'s features for a batch in which these features are bags; made once for each such set.
+        """`fused_contract`'s features for a batch in which these features are bags; made once for each such set.
 
         Args:
             bags: the features that are lists.
