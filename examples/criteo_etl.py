@@ -27,7 +27,7 @@ def main(source: str | None = None, num_rows: int = 200_000) -> None:
     categories = [f"C{i}" for i in range(1, 27)] >> ops.Categorify(freq_threshold=6)
     workflow = ps.Workflow(["label"] + categories + (numbers >> ops.Normalize()))
 
-    # One pass learns everything; the validation rows are transformed with what the training rows taught.
+    # One pass learns everything; the rows held out are transformed with what the training rows taught.
     workflow.fit_transform(train).to_parquet(place / "train", shuffle="full", seed=7)
     workflow.transform(valid).to_parquet(place / "valid")
     workflow.save(place / "workflow")

@@ -61,7 +61,7 @@ def main(num_rows: int = 300_000, epochs: int = 1, batch_size: int = 4096) -> di
     print(f"{rows:,} rows in {seconds:.1f} s on {dls.device}: {rows / seconds:,.0f} rows/s")
     print(dls.train.stats().verdict())
     _, auc, precision = learn.validate()
-    print(f"validation AUC {auc:.4f}, AP {precision:.4f}")
+    print(f"valid AUC {auc:.4f}, AP {precision:.4f}")
     learn.export("model.pkl")
     return {"auc": auc, "ap": precision}
 

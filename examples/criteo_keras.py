@@ -65,7 +65,7 @@ def main(source: str | None = None, num_rows: int = 300_000, batch_size: int = 4
         model.compile(keras.optimizers.Adam(0.005), "binary_crossentropy", metrics=[keras.metrics.AUC(name="auc")])
         model.fit(train, epochs=epochs, validation_data=valid, verbose=2)
         history = model.history.history
-        print(f"{name}: validation AUC {history['val_auc'][-1]:.4f}, loss {history['val_loss'][-1]:.4f}")
+        print(f"{name}: valid AUC {history['val_auc'][-1]:.4f}, loss {history['val_loss'][-1]:.4f}")
 
     model.save(place / "model.keras")
     again = keras.models.load_model(place / "model.keras")

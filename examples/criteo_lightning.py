@@ -62,7 +62,7 @@ class Model(lightning.LightningModule):
         scores, labels = (torch.cat(parts).numpy() for parts in zip(*self.scored, strict=True))
         self.scored.clear()
         self.result = {"auc": roc_auc_score(labels, scores), "ap": average_precision_score(labels, scores)}
-        print("validation AUC {auc:.4f}, AP {ap:.4f}".format(**self.result))
+        print("valid AUC {auc:.4f}, AP {ap:.4f}".format(**self.result))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), 2e-3)

@@ -72,7 +72,7 @@ def main(num_rows: int = 300_000, epochs: int = 1, batch_size: int = 4096) -> di
         scored = [(model(columns).cpu(), labels.cpu()) for columns, labels in valid]
     scores, labels = (torch.cat(parts).numpy() for parts in zip(*scored, strict=True))
     auc, precision = roc_auc_score(labels, scores), average_precision_score(labels, scores)
-    print(f"validation AUC {auc:.4f}, AP {precision:.4f}")
+    print(f"valid AUC {auc:.4f}, AP {precision:.4f}")
     return {"auc": auc, "ap": precision}
 
 

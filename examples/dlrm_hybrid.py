@@ -53,7 +53,7 @@ def main(source: str | None = None, num_rows: int = 200_000, epochs: int = 2) ->
         figures = evaluate(ctx, valid)
 
     reach = "" if best is None else f" (best reachable {best:.4f})"
-    print(f"validation AUC {figures['auc']:.4f}{reach}, {store.stats()['rows']:,} embeddings")
+    print(f"valid AUC {figures['auc']:.4f}{reach}, {store.stats()['rows']:,} embeddings")
     return figures["auc"]
 
 

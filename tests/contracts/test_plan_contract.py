@@ -30,7 +30,7 @@ def test_the_same_arguments_give_the_same_order(path):
 
 
 def test_threads_do_not_matter(path):
-    orders = [rows(path, threads=n) for n in (1, 2, 5)]
+    orders = [rows(path, num_threads=n) for n in (1, 2, 5)]
     assert all((order == orders[0]).all() for order in orders)
 
 

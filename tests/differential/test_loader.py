@@ -58,7 +58,7 @@ def cases(draw: Any) -> dict[str, Any]:
             "shuffle": draw(st.booleans()),
             "seed": draw(st.integers(0, 5)),
             "cache": draw(st.sampled_from([None, "memory"])),
-            "threads": draw(st.sampled_from([1, 2])),
+            "num_threads": draw(st.sampled_from([1, 2])),
             "chunk_rows": draw(st.integers(1, 30)),
         },
         "batch_size": draw(st.integers(1, 30)),

@@ -27,7 +27,7 @@ Column = tuple[np.ndarray, np.ndarray | None]  # values and, for lists, offsets
 
 def loaded(path: str) -> dict[str, Column]:
     """All columns as the loader delivers them."""
-    batches = list(Loader(path, 128, fill=FILL, threads=1))
+    batches = list(Loader(path, 128, fill=FILL, num_threads=1))
     columns: dict[str, Column] = {}
     for name in batches[0][0] if batches else ():
         parts = [features[name] for features, _ in batches]

@@ -221,3 +221,7 @@ def test_options_of_metrics_on_the_command_line() -> None:
     assert given == [{}, {"metrics": ["auc", "my.own:Metric"]}]
     refused = CliRunner().invoke(app, ["--metric", "acu"])
     assert refused.exit_code == 2 and len(given) == 2
+
+
+def test_keys_of_earlier_files_are_read() -> None:
+    assert TrainSettings.resolve({"loader": {"threads": 2}}).loader == {"num_threads": 2}

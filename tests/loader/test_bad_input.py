@@ -136,7 +136,7 @@ def test_a_transform_that_drops_rows(dataset):
 
 def test_a_thousand_iterators_opened_and_dropped(tmp_path):
     path = write(tmp_path / "a.parquet", x=np.arange(3000), y=np.arange(3000.0))
-    loader = Loader(Dataset(path, part_size=1), 100, shuffle=True, chunk_rows=500, threads=2)
+    loader = Loader(Dataset(path, part_size=1), 100, shuffle=True, chunk_rows=500, num_threads=2)
     handles = open_handles()
     for i in range(1000):
         iterator = iter(loader)

@@ -39,7 +39,7 @@ def test_the_order_does_not_depend_on_what_is_loaded(data):
     assert sorted(expected) == list(range(5000)) and expected != sorted(expected)
     everything = [f"x{i}" for i in range(WIDE)]
     assert order(data, continuous=everything) == expected
-    assert order(data, continuous=everything[:3], threads=1) == expected
+    assert order(data, continuous=everything[:3], num_threads=1) == expected
     assert order(data, continuous=everything, layout="packed") == expected
     assert order(data, dtypes={"row": "int16"}) == expected
     assert order(data.select(["row"])) == expected

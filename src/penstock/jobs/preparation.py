@@ -107,7 +107,7 @@ class ReadyFeatures:
         self.has_work = valid is None and settings.valid_share > 0
 
     def resume(self, folder: RunFolder) -> None:
-        """Take what an earlier run has made; the validation rows are written last."""
+        """Take what an earlier run has made; the rows held out are written last."""
         self.has_work = self.has_work and not folder.valid.is_dir()
 
     def run(self, folder: RunFolder, listener: Listener, progress: bool | None) -> Prepared:

@@ -67,13 +67,14 @@ def _setting(value: Any, constraint: Constraint = _SECTION, /, **about: Any) -> 
 # The keys of the sections whose values are plain, and what they must be where they are given.
 _ANY = Satisfies(lambda _: True, "anything")  # checked by what is built from it
 _PLAIN: dict[str, dict[str, Constraint]] = {
-    "loader": {"cache": OneOf((None, "memory", "disk")), "chunk_rows": _EVERY, "threads": _EVERY},
+    "loader": {"cache": OneOf((None, "memory", "disk")), "chunk_rows": _EVERY, "num_threads": _EVERY},
     "etl": {"engine": _ANY, "part_size": _ANY, "on_error": OneOf((None, *ON_ERROR))},
     "store": {
         **dict.fromkeys(("storage", "num_threads", "init", "pooling", "admission", "eviction"), _ANY),
         "cache_rows": _EVERY,
     },
 }
+_FORMER = {"loader": {"threads": "num_threads"}}  # keys of sections in files that were written before
 _SLOT_KEYS = ("pooling", "length", "hash_stack", "group", "init")
 # Keys inside sections that have names of their own, the same as the options of the command line.
 SHORTHANDS = {
@@ -334,6 +335,7 @@ def _laid_over(key: str, below: Any, value: Any) -> Any:
         value = [value]
     if not isinstance(below, Mapping) or not isinstance(value, Mapping):
         return {} if isinstance(below, Mapping) and value is None else value
+    value = {_FORMER.get(key, {}).get(name, name): item for name, item in value.items()}
     if "name" in value and value["name"] != below.get("name") and key != "model":
         return dict(value)
     return {**below, **value}

@@ -45,7 +45,7 @@ class BaseLoader:
         "parts_per_chunk": Int(min=1) | NONE,
         "layout": OneOf(("dict", "packed")),
         "cache": OneOf((None, "memory", "disk")),
-        "threads": Int(min=1) | NONE,
+        "num_threads": Int(min=1) | NONE,
         "rank": Int(min=0),
         "world": Int(min=1),
     }
@@ -72,12 +72,12 @@ class BaseLoader:
         parts_per_chunk: int | None = None,
         rank: int = 0,
         world: int = 1,
-        threads: int | None = None,
+        num_threads: int | None = None,
     ) -> None:
         check_all(locals(), self._constraints, type(self).__name__)
         self.dataset = with_transform(data if isinstance(data, Dataset) else Dataset(data, part_size="1MB"), transform)
         self.batch_size, self.shuffle, self.seed, self.last_batch = batch_size, shuffle, seed, last_batch
-        self.rank, self.world, self.layout, self.cache, self.threads = rank, world, layout, cache, threads
+        self.rank, self.world, self.layout, self.cache, self.num_threads = rank, world, layout, cache, num_threads
         self.sampling = sampling
         self.schema = settings.chosen_columns(self.dataset.schema, categorical, continuous, labels)
         self._lists = settings.checked_lists(lists, self.schema, self._list_choices)
@@ -339,7 +339,7 @@ class Runtime:
         )
         # Beside a GPU two cores stay free: for the thread that feeds it, and for the one that stages chunks.
         spare = 2 if getattr(loader, "_staged", False) and available_cores() > 4 else 0
-        self.threads = thread_count(loader.threads, most=16, spare=spare)
+        self.num_threads = thread_count(loader.num_threads, most=16, spare=spare)
 
     def reader(
         self,
@@ -359,7 +359,7 @@ class Runtime:
             self.pool,
             first=plan.chunk_of(plan.bounds(start)[0]),
             last=plan.chunk_of(last_row) + 1,
-            threads=self.threads,
+            num_threads=self.num_threads,
             depth=2 if carry else 3,  # a device holds on to one chunk more, while it copies
             sampling=sampling,
             carry=carry,

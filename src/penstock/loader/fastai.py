@@ -87,7 +87,7 @@ class FastaiLoader:
 
 
 def dataloaders(train: Loader, *others: Loader, device: Any = None, path: str | Path = ".") -> Any:
-    """FastAI `DataLoaders` from penstock loaders with `layout="packed"`: train, validation, and more.
+    """FastAI `DataLoaders` from penstock loaders with `layout="packed"`: train, valid, and more.
 
     `device` is where batches and model meet; the GPU when there is one. A `CrossEntropyLoss` wants integer labels:
     make the loaders with `dtypes={"label": "int64"}`.

@@ -69,7 +69,7 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined]
         chunk_rows: int | None = None,
         rank: int = 0,
         world: int = 1,
-        threads: int | None = None,
+        num_threads: int | None = None,
     ) -> None:
         keras.utils.PyDataset.__init__(self)
         check(f"{type(self).__name__}.flat", flat, BOOL)
@@ -77,7 +77,7 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined]
         BaseLoader.__init__(
             self, data, batch_size, categorical=categorical, continuous=continuous, labels=labels, shuffle=shuffle,
             seed=seed, last_batch=last_batch, dtypes=dtypes, lists=lists, fill=fill, transform=transform,
-            sampling=sampling, cache=cache, chunk_rows=chunk_rows, rank=rank, world=world, threads=threads,
+            sampling=sampling, cache=cache, chunk_rows=chunk_rows, rank=rank, world=world, num_threads=num_threads,
         )  # fmt: skip
         self.flat = flat
         self.closed = False

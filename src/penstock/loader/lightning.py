@@ -19,7 +19,7 @@ class DataModule(lightning.LightningDataModule):  # type: ignore[name-defined]
 
     Args:
         train: the loader of `fit`.
-        validation: of `validate`, and of `fit` between epochs.
+        valid: of `validate`, and of `fit` between epochs.
         test: of `test`.
         predict: of `predict`.
 
@@ -31,12 +31,12 @@ class DataModule(lightning.LightningDataModule):  # type: ignore[name-defined]
     def __init__(
         self,
         train: Loader | None = None,
-        validation: Loader | None = None,
+        valid: Loader | None = None,
         test: Loader | None = None,
         predict: Loader | None = None,
     ) -> None:
         super().__init__()
-        self._loaders = {"train": train, "val": validation, "test": test, "predict": predict}
+        self._loaders = {"train": train, "val": valid, "test": test, "predict": predict}
         # Lightning asks which hooks are overridden; those without a loader must look as if they were not.
         for name, loader in self._loaders.items():
             if loader is not None:

@@ -34,7 +34,7 @@ class Loader(BaseLoader):
         chunk_rows: rows decoded and shuffled together; about a million by default. Memory is about three chunks.
         parts_per_chunk: the same as a number of partitions of the data set (of its largest).
         rank, world: which share of the data set this loader delivers.
-        threads: that read and shuffle; one per core by default.
+        num_threads: that read and shuffle; one per core by default.
 
     Arrays stay valid as long as they are kept, but keeping many costs memory: a batch holds on to its whole chunk.
 

@@ -75,7 +75,7 @@ class SlabReader:
         *,
         first: int,
         last: int,
-        threads: int,
+        num_threads: int,
         depth: int = 2,
         sampling: WeightedSampling | None = None,
         carry: bool = True,
@@ -92,7 +92,7 @@ class SlabReader:
         self._stopped = False
         self._condition = threading.Condition()
         self._process = Process()
-        self._threads = [new_thread(f"loader-{number}", self._run) for number in range(threads)]
+        self._threads = [new_thread(f"loader-{number}", self._run) for number in range(num_threads)]
         _running.add(self)
         for thread in self._threads:
             thread.start()

@@ -70,7 +70,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
         parts_per_chunk: int | None = None,
         rank: int | None = None,
         world: int | None = None,
-        threads: int | None = None,
+        num_threads: int | None = None,
         device: torch.device | str | int | None = None,
         device_memory: int | float | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
             data, batch_size, categorical=categorical, continuous=continuous, labels=labels, shuffle=shuffle, seed=seed,
             last_batch=last_batch, layout=layout, dtypes=_plain(dtypes), lists=lists, fill=fill, transform=transform,
             sampling=sampling, cache=cache, chunk_rows=chunk_rows, parts_per_chunk=parts_per_chunk,
-            rank=rank, world=world, threads=threads,
+            rank=rank, world=world, num_threads=num_threads,
         )  # fmt: skip
         self.device = torch.device(device if device is not None else "cpu")
         if chunk_rows is None and parts_per_chunk is None and self.device.type == "cuda":

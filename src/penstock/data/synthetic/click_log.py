@@ -107,7 +107,7 @@ def criteo(
 
     TSV has no header and empty fields for nulls, as Criteo's own; parquet has names, and ids as hex text, or as uint32
     where `raw_hex` is false. Row i depends on `seed` and i alone. Another `seed` gives other rows with the same ids and
-    the same teacher (a validation set); `teacher_seed` plants another teacher.
+    the same teacher (rows to hold out); `teacher_seed` plants another teacher.
 
     `cardinalities`: "kaggle" (default), "terabyte", an int that caps the default, 26 ints, or {column: int}.
     `missing`: one rate for all columns, or {column: rate} over Criteo-like defaults.
