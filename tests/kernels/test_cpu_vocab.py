@@ -1,4 +1,4 @@
-"""Counter and Lookup against dictionaries."""
+"""Counter and Encoder against dictionaries."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import ParameterError
 from penstock.kernels import cpu_table, reference
-from penstock.kernels.cpu_vocab import Counter, Lookup
+from penstock.kernels.cpu_vocab import Counter, Encoder
 
 KINDS = ["uint32", "uint64", "bytes"]
 
@@ -91,7 +91,7 @@ def test_equal_tags_of_different_keys_are_told_apart():
     counter = Counter("uint64")
     counter.add(keys)
     assert len(counter) == len(keys)
-    assert (Lookup("uint64", keys, np.arange(len(keys))).encode(keys) == np.arange(len(keys))).all()
+    assert (Encoder("uint64", keys, np.arange(len(keys))).encode(keys) == np.arange(len(keys))).all()
 
 
 def test_tag_is_a_bijection_with_its_inverse():
@@ -108,7 +108,7 @@ def test_encode_and_get_agree_with_a_dictionary(kind, num_buckets, dtype):
     values = draw(kind, rng, 3000, 900)
     known = list(dict.fromkeys(values))[::2]
     codes = rng.permutation(len(known)) + 3
-    lookup = Lookup(kind, make_keys(kind, known), codes)
+    lookup = Encoder(kind, make_keys(kind, known), codes)
     table = dict(zip(known, codes.tolist(), strict=True))
     valid = rng.random(len(values)) < 0.8
     for mask in (None, valid):
@@ -123,16 +123,16 @@ def test_encode_and_get_agree_with_a_dictionary(kind, num_buckets, dtype):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_empty_lookup_knows_nothing(kind):
-    lookup = Lookup(kind, make_keys(kind, []), np.empty(0, np.int64))
+    lookup = Encoder(kind, make_keys(kind, []), np.empty(0, np.int64))
     values = [b"", b"a"] if kind == "bytes" else [0, 1]
     assert lookup.encode(make_keys(kind, values), oov_code=2).tolist() == [2, 2]
     assert lookup.get(values[0]) == -1
 
 
 def test_get_takes_signed_and_oversized_integers():
-    low = Lookup("uint32", np.array([2**32 - 1, 0], np.uint32), np.array([10, 11]))
+    low = Encoder("uint32", np.array([2**32 - 1, 0], np.uint32), np.array([10, 11]))
     assert [low.get(key) for key in (-1, 2**32 - 1, 0, 2**32, -(2**31) - 1)] == [10, 10, 11, -1, -1]
-    wide = Lookup("uint64", np.array([2**64 - 1, 2**63], np.uint64), np.array([10, 11]))
+    wide = Encoder("uint64", np.array([2**64 - 1, 2**63], np.uint64), np.array([10, 11]))
     assert [wide.get(key) for key in (-1, 2**64 - 1, 2**63, np.uint64(2**63), 5)] == [10, 10, 11, 11, -1]
 
 
@@ -140,7 +140,7 @@ def test_get_takes_signed_and_oversized_integers():
 def test_duplicate_keys_are_refused(kind):
     values = [b"a", b"b", b"a"] if kind == "bytes" else [4, 5, 4]
     with pytest.raises(ParameterError, match="position 2"):
-        Lookup(kind, make_keys(kind, values), np.arange(3))
+        Encoder(kind, make_keys(kind, values), np.arange(3))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -148,7 +148,7 @@ def test_threads_share_a_lookup_and_keep_their_own_counters(kind):
     rng = np.random.default_rng(3)
     values = draw(kind, rng, 4000, 500)
     known = list(dict.fromkeys(values))
-    lookup = Lookup(kind, make_keys(kind, known), np.arange(len(known)))
+    lookup = Encoder(kind, make_keys(kind, known), np.arange(len(known)))
 
     def work(_):
         counter = Counter(kind)
@@ -174,7 +174,7 @@ def test_wrong_arguments_name_the_setting():
     with pytest.raises(ParameterError, match="cannot merge"):
         counter.merge(Counter("uint64"))
     with pytest.raises(ParameterError, match="codes must lie in"):
-        Lookup("uint32", np.arange(1, dtype=np.uint32), np.array([-1]))
+        Encoder("uint32", np.arange(1, dtype=np.uint32), np.array([-1]))
 
 
 @pytest.mark.parametrize("kind", KINDS)

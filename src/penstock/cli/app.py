@@ -27,7 +27,7 @@ ORDER = (
 )  # fmt: skip
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """One place where errors become one readable line and an exit code."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -82,7 +82,7 @@ def say(text: str) -> None:
 
 
 app = typer.Typer(
-    cls=Group,
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},

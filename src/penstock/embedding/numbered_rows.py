@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.core.runtime.threads import thread_pool
 from penstock.embedding.store import Store
-from penstock.embedding.table import Columns
+from penstock.embedding.table import RowColumns
 from penstock.kernels import cpu_embedding_cache as kernel
 from penstock.kernels import cpu_embedding_index as index
 from penstock.kernels.cpu_intrinsics import address_of
@@ -166,10 +166,10 @@ class NumberedRows:
 
         self._on_all_tables(write)  # one thread a table: its index has one writer
 
-    def _as_columns(self, keys: np.ndarray, columns: Mapping[str, np.ndarray]) -> Columns:
+    def _as_columns(self, keys: np.ndarray, columns: Mapping[str, np.ndarray]) -> RowColumns:
         rows = slice(keys[0], keys[-1] + 1)
         states = [columns[name][rows] for name in ("state", "second_state")[: self.layout.states]]
-        return Columns(
+        return RowColumns(
             self._signs(keys),
             np.full(len(keys), self.store.tables.clock, np.uint32),
             np.ascontiguousarray(columns["weight"][rows]),

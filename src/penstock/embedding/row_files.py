@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from penstock.core.artefact import SavedFolder
 from penstock.core.errors import ArtefactError
 from penstock.embedding.slots import EmbeddingConfig
-from penstock.embedding.table import SEGMENTS_AT_ONCE, Columns, Table
+from penstock.embedding.table import SEGMENTS_AT_ONCE, RowColumns, Table
 from penstock.embedding.tables import TableSet
 
 Keep = Callable[[np.ndarray], np.ndarray]
@@ -125,7 +125,7 @@ def _is_step(table: Table) -> bool:
     return table.optimizer is not None and table.optimizer.formula.replays
 
 
-def _to_arrow(table: Table, columns: Columns, with_state: bool) -> pa.Table:
+def _to_arrow(table: Table, columns: RowColumns, with_state: bool) -> pa.Table:
     layout, schema = table.layout, _schema(table, with_state)
     arrays = {
         "sign": columns.signs,
@@ -150,7 +150,7 @@ def _readable(weights: np.ndarray, storage: str) -> np.ndarray:
     return weights.view(np.float16) if storage == "float16" else weights
 
 
-def _from_arrow(table: Table, batch: pa.RecordBatch, with_state: bool, path: Path) -> Columns:
+def _from_arrow(table: Table, batch: pa.RecordBatch, with_state: bool, path: Path) -> RowColumns:
     layout, rows = table.layout, len(batch)
     expected = _schema(table, with_state)
     for name in expected.names:
@@ -190,8 +190,8 @@ def copy_weights(source: TableSet, target: TableSet) -> None:
             target.tables[number].write(bare)
 
 
-def _chosen(columns: Columns, mask: np.ndarray) -> Columns:
+def _chosen(columns: RowColumns, mask: np.ndarray) -> RowColumns:
     def pick(array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(array[mask]) if len(array) else array
 
-    return Columns(*(pick(a) for a in vars(columns).values()))
+    return RowColumns(*(pick(a) for a in vars(columns).values()))

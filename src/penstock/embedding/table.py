@@ -34,10 +34,10 @@ SEGMENTS_AT_ONCE = 16  # about half a million entries: what is held in memory wh
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """Bytes of one row: weights, then state vectors, with a scalar and a count kept apart.
 
-    >>> Layout(16, "float32", states=1, scalar=False, count=False).stride
+    >>> RowLayout(16, "float32", states=1, scalar=False, count=False).stride
     128
     """
 
@@ -76,7 +76,7 @@ class Layout:
 
 
 @dataclass
-class Columns:
+class RowColumns:
     """Rows in bulk, as a checkpoint holds them."""
 
     signs: np.ndarray
@@ -117,7 +117,7 @@ class Table:
     ) -> None:
         self.name, self.header, self.settings = name, header, settings
         self.optimizer, self.admission, self.eviction = optimizer, admission or Admission(), eviction
-        self.layout = Layout(
+        self.layout = RowLayout(
             dim,
             storage,
             optimizer.formula.num_vectors if optimizer else 0,
@@ -347,7 +347,7 @@ class Table:
     def num_segments(self) -> int:
         return len(self._segments)
 
-    def read(self, first: int, last: int, since: int = -1, moved: np.ndarray = _NOTHING) -> Columns:
+    def read(self, first: int, last: int, since: int = -1, moved: np.ndarray = _NOTHING) -> RowColumns:
         """The rows of segments `first` to `last` that were touched after step `since`, or are listed in `moved`."""
         signs, values = self.entries(first, last - first)
         stamps = values >> np.uint64(32)
@@ -376,11 +376,11 @@ class Table:
         upkeep.list_entries(self.header, self._segments, -1, True, signs, values)
         return signs, (values >> np.uint64(32)).astype(np.uint32)
 
-    def empty_columns(self, rows: int) -> Columns:
+    def empty_columns(self, rows: int) -> RowColumns:
         """Columns of this table's layout, uninitialised."""
         layout = self.layout
         item = np.dtype(np.float32 if layout.storage == "float32" else np.uint16)
-        return Columns(
+        return RowColumns(
             np.empty(rows, np.uint64),
             np.empty(rows, np.uint32),
             np.empty((rows, layout.dim), item),
@@ -389,7 +389,7 @@ class Table:
             np.zeros(rows if layout.count else 0, np.uint32),
         )
 
-    def write(self, columns: Columns, pending: bool = False) -> None:
+    def write(self, columns: RowColumns, pending: bool = False) -> None:
         """Insert rows, or overwrite those that are there."""
         start = 0
         while start < len(columns):

@@ -17,7 +17,7 @@ from penstock.core.conversion import convert
 from penstock.core.dtypes import FLOATS, INTEGERS, to_numpy
 from penstock.core.errors import ColumnNotFoundError, ConversionError
 from penstock.core.schema import ColumnSchema
-from penstock.etl.operator import BulkFunction, Cells, Lists, Numbers, Operator, RowFunction
+from penstock.etl.operator import BulkFunction, Cells, ListCells, Numbers, Operator, RowFunction
 from penstock.etl.plan import Plan
 from penstock.etl.raw_values import policy_of
 from penstock.etl.row_plan import RowPlan, chooser, gatherer
@@ -47,7 +47,7 @@ class BulkPlan:
                 if isinstance(cell := out[name], list):  # arrays have their dtype
                     out[name] = [None if value is None else settle(value) for value in cell]
             for name in lists:
-                out[name] = Lists(out[name])
+                out[name] = ListCells(out[name])
             values.append(out)
         return {name: values[-1][name] for name in self.rows.names}
 

@@ -43,7 +43,7 @@ class Numbers(NamedTuple):
         return [value if there else None for value, there in zip(values, self.valid.tolist(), strict=True)]
 
 
-class Lists(list[Any]):
+class ListCells(list[Any]):
     """A few rows of a list column, as Python lists; None where one is missing."""
 
 

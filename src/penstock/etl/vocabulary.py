@@ -243,10 +243,10 @@ class Vocabulary:
     def lookup(self, layout: Codes) -> Any:
         """The table from values to codes, built when it is first needed."""
         if self._lookup is None or self._layout != layout:
-            from penstock.kernels.cpu_vocab import Lookup
+            from penstock.kernels.cpu_vocab import Encoder
 
             keys = to_keys(self.values)
-            self._lookup, self._layout = Lookup(keys.kind, keys.values, self.codes(layout)), layout
+            self._lookup, self._layout = Encoder(keys.kind, keys.values, self.codes(layout)), layout
         return self._lookup
 
     def encode(self, series: pl.Series, layout: Codes, dtype: np.dtype) -> np.ndarray:

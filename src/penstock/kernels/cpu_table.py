@@ -1,4 +1,4 @@
-"""Open-addressing hash tables: the compiled loops under `cpu_vocab.Counter` and `cpu_vocab.Lookup`.
+"""Open-addressing hash tables: the compiled loops under `cpu_vocab.Counter` and `cpu_vocab.Encoder`.
 
 One slot is a uint64, `tag << 32 | number + 1`; zero is empty. The tag is 32 bits of hash, its upper bits are the home
 position, so a table doubles by copying its slots in order, without the keys and almost without cache misses. For 32-bit

@@ -1,4 +1,4 @@
-"""Vocabularies: `Counter` counts a column's distinct values, `Lookup` turns values into codes.
+"""Vocabularies: `Counter` counts a column's distinct values, `Encoder` turns values into codes.
 
 Three kinds of key: `"uint32"`, `"uint64"` (signed integers by two's complement: pass `column.view(np.uint64)`) and
 `"bytes"`, given as `(data uint8[], offsets int64[n + 1])`. No key value is special: nulls come by mask.
@@ -17,7 +17,7 @@ from penstock.kernels import cpu_encode, cpu_table
 from penstock.kernels.cpu_hash import BytesColumn, bytes_column, combine_hashes, hash64, hash64_one
 from penstock.kernels.cpu_intrinsics import address_of, kernel_input
 
-__all__ = ["KINDS", "Counter", "Lookup", "Lookups32", "combine_hashes", "hash64", "hash64_one"]
+__all__ = ["KINDS", "Counter", "Encoder", "Encoders32", "combine_hashes", "hash64", "hash64_one"]
 
 KINDS = ("uint32", "uint64", "bytes")
 Keys = np.ndarray | BytesColumn
@@ -130,13 +130,13 @@ class Counter:
                 self._arena = arena
 
 
-class Lookup:
+class Encoder:
     """A read-only map from values to codes in `[0, 2**32 - 3]`; any number of threads may use it at once.
 
     Values that are not in it get `oov_code`, or with `num_oov_buckets > 1` the code
     `oov_code + hash64(value) % num_oov_buckets` (`hash64`: see `penstock.kernels.cpu_hash`).
 
-    >>> lookup = Lookup("uint32", np.array([7, 9], np.uint32), np.array([3, 4]))
+    >>> lookup = Encoder("uint32", np.array([7, 9], np.uint32), np.array([3, 4]))
     >>> lookup.encode(np.array([9, 1, 7], np.uint32), np.array([1, 1, 0], np.uint8), null_code=1, oov_code=2)
     array([4, 2, 1], dtype=int32)
     >>> lookup.get(9), lookup.get(8), lookup.get(8, oov_code=2)
@@ -218,17 +218,17 @@ class Lookup:
         return self._slots.nbytes + self._codes.nbytes + sum(column.nbytes for column in self._columns)
 
 
-class Lookups32:
+class Encoders32:
     """Look-ups of 32-bit keys side by side: the few rows of many columns in one call.
 
-    >>> one, two = (Lookup("uint32", np.array(keys, np.uint32), np.array([3, 4])) for keys in ([7, 9], [5, 7]))
-    >>> both = Lookups32([one, two], [(1, 2, 1), (1, 2, 1)])
+    >>> one, two = (Encoder("uint32", np.array(keys, np.uint32), np.array([3, 4])) for keys in ([7, 9], [5, 7]))
+    >>> both = Encoders32([one, two], [(1, 2, 1), (1, 2, 1)])
     >>> both.encode(np.array([[9, 1], [7, 0]], np.uint32), np.array([[True, True], [True, False]]), np.int32)
     array([[4, 2],
            [4, 1]], dtype=int32)
     """
 
-    def __init__(self, lookups: Sequence[Lookup], layouts: Sequence[tuple[int, int, int]]) -> None:
+    def __init__(self, lookups: Sequence[Encoder], layouts: Sequence[tuple[int, int, int]]) -> None:
         for lookup in lookups:
             check("kind", lookup.kind, OneOf(("uint32",)))
         self._lookups = list(lookups)  # what the addresses point into

@@ -18,7 +18,7 @@ from penstock.data import Dataset
 from penstock.data.partition import FramePartition, Partition, unselected
 from penstock.data.sources import DataLike
 from penstock.loader import settings
-from penstock.loader.blocks import Layout
+from penstock.loader.blocks import SlabLayout
 from penstock.loader.cache import Cache, DiskCache
 from penstock.loader.columns import ColumnSource
 from penstock.loader.plan import LAST_BATCH, EpochPlan, LastBatch, units_of
@@ -63,7 +63,7 @@ class BaseLoader:
         last_batch: LastBatch = "keep",
         layout: str = "dict",
         dtypes: Mapping[str, Any] | None = None,
-        lists: settings.Lists = "ragged",
+        lists: settings.ListLayouts = "ragged",
         fill: float | Mapping[str, float] | None = None,
         transform: Transform | None = None,
         sampling: WeightedSampling | None = None,
@@ -86,7 +86,7 @@ class BaseLoader:
             self._read_schema = self.schema.with_column(self.dataset.schema[sampling.column])
         self._fill = settings.checked_fill(fill, self._read_schema)
         self._dtypes = settings.delivered_dtypes(self.schema, layout, dtypes, self._substitutes)
-        self._layout = Layout.of(self.schema, self._dtypes, batch_size)
+        self._layout = SlabLayout.of(self.schema, self._dtypes, batch_size)
         if parts_per_chunk is not None:
             if chunk_rows is not None:
                 raise ParameterError("chunk_rows and parts_per_chunk say the same thing; give one of them")
@@ -344,7 +344,7 @@ class Runtime:
     def reader(
         self,
         plan: EpochPlan,
-        layout: Layout,
+        layout: SlabLayout,
         sampling: WeightedSampling | None,
         start: int,
         stop: int,

@@ -17,7 +17,7 @@ def round_up(number: int, multiple: int) -> int:
 
 
 @dataclass(frozen=True)
-class Layout:
+class SlabLayout:
     """Which columns lie in which block, and how batches are spaced in it."""
 
     blocks: tuple[BlockSpec, ...]
@@ -26,7 +26,7 @@ class Layout:
     padded: bool = True
 
     @classmethod
-    def of(cls, schema: Schema, dtypes: dict[str, np.dtype], batch_size: int, padded: bool = True) -> Layout:
+    def of(cls, schema: Schema, dtypes: dict[str, np.dtype], batch_size: int, padded: bool = True) -> SlabLayout:
         """Dense columns grouped by role and dtype, in the schema's order."""
         groups: dict[tuple[Role, np.dtype], list[str]] = {}
         for column in schema:
@@ -77,7 +77,7 @@ class Segment:
 class Slab:
     """Whole batches in blocks `(columns, places)`; `first` is the position of its first row in the epoch."""
 
-    layout: Layout
+    layout: SlabLayout
     first: int
     num_rows: int
     arrays: list[np.ndarray]
@@ -85,7 +85,7 @@ class Slab:
     order: np.ndarray | None = None  # for a device that shuffles by itself: the order of the rows
 
     @classmethod
-    def acquire(cls, layout: Layout, first: int, num_rows: int, pool: BufferPool, capacity: int = 0) -> Slab:
+    def acquire(cls, layout: SlabLayout, first: int, num_rows: int, pool: BufferPool, capacity: int = 0) -> Slab:
         """A slab of `num_rows` rows in a buffer that has room for `capacity`."""
         shapes = [(len(s.names), layout.places(s, num_rows), s.dtype) for s in layout.blocks]
         sizes = [round_up(n * places * dtype.itemsize, ALIGNMENT) for n, places, dtype in shapes]

@@ -18,7 +18,7 @@ from penstock.loader.keras_passes import Passes
 from penstock.loader.loader import padded
 from penstock.loader.plan import EpochPlan, LastBatch
 from penstock.loader.sampling import WeightedSampling
-from penstock.loader.settings import Lists, Pad
+from penstock.loader.settings import ListLayouts, Pad
 from penstock.loader.transforms import Transform
 
 keras = import_keras()
@@ -61,7 +61,7 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined]
         last_batch: LastBatch = "keep",
         flat: bool = False,
         dtypes: Mapping[str, Any] | None = None,
-        lists: Lists = "ragged",
+        lists: ListLayouts = "ragged",
         fill: float | Mapping[str, float] | None = None,
         transform: Transform | None = None,
         sampling: WeightedSampling | None = None,

@@ -12,7 +12,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.runtime.buffers import BufferPool
 from penstock.core.runtime.forks import Process
 from penstock.core.runtime.threads import new_thread
-from penstock.loader.blocks import Layout, Slab
+from penstock.loader.blocks import Slab, SlabLayout
 from penstock.loader.chunks import ChunkJob, Task
 from penstock.loader.columns import ColumnSource
 from penstock.loader.parquet import Workspace
@@ -70,7 +70,7 @@ class SlabReader:
         self,
         source: ColumnSource,
         plan: EpochPlan,
-        layout: Layout,
+        layout: SlabLayout,
         pool: BufferPool,
         *,
         first: int,

@@ -46,7 +46,7 @@ class Pad:
         check("Pad.value", self.value, Real())
 
 
-Lists = str | Pad | Mapping[str, "str | Pad"]
+ListLayouts = str | Pad | Mapping[str, "str | Pad"]
 
 
 def chosen_columns(

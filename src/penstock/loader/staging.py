@@ -21,7 +21,7 @@ from penstock.core.batch import Batch, BlockSpec, ListSpec, Ragged
 from penstock.core.dtypes import narrowest_int
 from penstock.core.extras import require
 from penstock.core.runtime.threads import start_thread
-from penstock.loader.blocks import Layout, Slab
+from penstock.loader.blocks import Slab, SlabLayout
 from penstock.loader.plan import EpochPlan
 from penstock.loader.reader import SlabReader
 
@@ -38,7 +38,7 @@ def pinned_buffer(size: int) -> np.ndarray:
     return memory
 
 
-def wire_layout(loader: BaseLoader) -> Layout:
+def wire_layout(loader: BaseLoader) -> SlabLayout:
     """The narrowest types that hold what the schema promises; rows of a chunk end to end."""
     dtypes = {}
     for column in loader.schema:
@@ -48,7 +48,7 @@ def wire_layout(loader: BaseLoader) -> Layout:
         if column.cardinality is not None and dtype.kind in "iu":
             dtype = min(dtype, np.dtype(narrowest_int(column.cardinality)), key=lambda d: d.itemsize)
         dtypes[column.name] = dtype
-    return Layout.of(loader.schema, dtypes, loader.batch_size, padded=False)
+    return SlabLayout.of(loader.schema, dtypes, loader.batch_size, padded=False)
 
 
 @dataclass

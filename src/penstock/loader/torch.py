@@ -18,7 +18,7 @@ from penstock.loader.base import BaseLoader, Runtime, labels_of
 from penstock.loader.loader import packed, padded
 from penstock.loader.plan import EpochPlan, LastBatch
 from penstock.loader.sampling import WeightedSampling
-from penstock.loader.settings import Lists, Pad, default_chunk_rows
+from penstock.loader.settings import ListLayouts, Pad, default_chunk_rows
 from penstock.loader.transforms import Transform
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
         last_batch: LastBatch = "keep",
         layout: str = "dict",
         dtypes: Mapping[str, Any] | None = None,
-        lists: Lists = "ragged",
+        lists: ListLayouts = "ragged",
         fill: float | Mapping[str, float] | None = None,
         transform: Transform | None = None,
         sampling: WeightedSampling | None = None,

@@ -27,7 +27,7 @@ from penstock.etl.operator import (
     Columns,
     FittedOperator,
     Invertible,
-    Lists,
+    ListCells,
     Numbers,
     RowFunction,
     plain,
@@ -541,10 +541,10 @@ def _is_quick(cell: Any, wanted: np.dtype | None) -> bool:
 
 
 def _side_by_side(steps: list[tuple[str, Vocabulary, Codes]]) -> Any:
-    from penstock.kernels.cpu_vocab import Lookups32
+    from penstock.kernels.cpu_vocab import Encoders32
 
     layouts = [(codes.null, codes.oov, codes.num_buckets) for _, _, codes in steps]
-    return Lookups32([vocabulary.lookup(codes) for _, vocabulary, codes in steps], layouts)
+    return Encoders32([vocabulary.lookup(codes) for _, vocabulary, codes in steps], layouts)
 
 
 def _keys32(cells: list[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -557,7 +557,7 @@ def _keys32(cells: list[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 def _encoded(cell: Any, vocabulary: Vocabulary, codes: Codes, dtype: np.dtype) -> Numbers | list[Any]:
     """A column that is no 32-bit key, or has lists."""
-    if isinstance(cell, Lists):
+    if isinstance(cell, ListCells):
         return [[] if value is None else [vocabulary.code_of(v, codes) for v in value] for value in cell]
     series = pl.Series(cell.values) if isinstance(cell, Numbers) else pl.Series(cell)
     if isinstance(cell, Numbers) and cell.valid is not None:
