@@ -25,7 +25,7 @@ from penstock.jobs.etl import EtlJob
 from penstock.jobs.run_folder import RunFolder
 from penstock.serve import Predictor
 from penstock.train import TrainRecord, ValidRecord
-from penstock.train.events import record_to_dict
+from penstock.train.records import record_to_dict
 
 SETTINGS: dict[str, Any] = {
     "model": {"name": "DLRM", "bottom": [16], "top": [16]},

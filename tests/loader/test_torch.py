@@ -121,7 +121,7 @@ def _second_time(function):
 
 
 def test_wire_types_are_narrow(dataset):
-    from penstock.loader.staging import wire_layout
+    from penstock.loader.device_chunks import wire_layout
 
     layout = wire_layout(Loader(dataset, 256, layout="packed"))
     wire = {name: spec.dtype.name for spec in layout.blocks for name in spec.names}

@@ -34,7 +34,7 @@ class ProgressLines(EventListener):
         self._say(f"training {type(event.model).__name__} on {loader.num_rows:,} rows, {steps}{where}")
 
     def recorded(self, event: Recorded) -> None:
-        from penstock.train.events import ValidRecord  # torch is there when this is called
+        from penstock.train.records import ValidRecord  # torch is there when this is called
 
         record = event.record
         if isinstance(record, ValidRecord):

@@ -36,7 +36,7 @@ from penstock.report.time_spent import time_spent
 from penstock.report.writing import write
 
 if TYPE_CHECKING:
-    from penstock.train.events import Record
+    from penstock.train.records import Record
 
 REPORT_VERSION = 1
 SAMPLE_ROWS = 200_000
@@ -190,7 +190,7 @@ class RunRecorder(EventListener):
         self._look()
 
     def recorded(self, event: Recorded) -> None:
-        from penstock.train.events import record_to_dict  # torch is there when this is called
+        from penstock.train.records import record_to_dict  # torch is there when this is called
 
         new = plain(record_to_dict(event.record))
         if self._earlier:  # what came behind the checkpoint is done again
@@ -201,7 +201,7 @@ class RunRecorder(EventListener):
             self._look()
 
     def trained(self, event: Trained) -> None:
-        from penstock.train.events import record_to_dict  # torch is there when this is called
+        from penstock.train.records import record_to_dict  # torch is there when this is called
 
         history, seen = event.history, {(r["kind"], r["step"]) for r in self._data["records"]}
         self._data["history"] = plain(history.stats)

@@ -123,14 +123,14 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
     def _source(self, runtime: Runtime, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
         if not self._staged:
             return super()._source(runtime, plan, start, stop)
-        from penstock.loader.staging import staged_batches
+        from penstock.loader.device_chunks import staged_batches
 
         return staged_batches(self, runtime, plan, start, stop)
 
     def _make_runtime(self) -> Runtime:
         if not self._staged:
             return Runtime(self)
-        from penstock.loader.staging import pinned_buffer
+        from penstock.loader.device_chunks import pinned_buffer
 
         return Runtime(self, BufferPool(pinned_buffer))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# What is no metric: the fields of `penstock.train.events`, and what the recorder adds.
+# What is no metric: the fields of `penstock.train.records`, and what the recorder adds.
 FIELDS = frozenset({"kind", "step", "epoch", "rows", "loss", "rows_per_second", "seconds", "path", "at"})
 
 

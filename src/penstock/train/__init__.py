@@ -13,7 +13,10 @@ from penstock.train.batch import TrainBatch  # noqa: E402
 from penstock.train.checkpoint import Checkpointer  # noqa: E402
 from penstock.train.context import TrainContext  # noqa: E402
 from penstock.train.evaluation import evaluate  # noqa: E402
-from penstock.train.events import (  # noqa: E402
+from penstock.train.executors.device_step import DeviceStep  # noqa: E402
+from penstock.train.fit import fit  # noqa: E402
+from penstock.train.history import History  # noqa: E402
+from penstock.train.records import (  # noqa: E402
     CheckpointRecord,
     Record,
     TrainRecord,
@@ -21,9 +24,6 @@ from penstock.train.events import (  # noqa: E402
     record_from_dict,
     record_to_dict,
 )
-from penstock.train.executors.device_step import DeviceStep  # noqa: E402
-from penstock.train.fit import fit  # noqa: E402
-from penstock.train.history import History  # noqa: E402
 
 __all__ = [
     "CheckpointRecord",

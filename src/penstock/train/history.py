@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
-from penstock.train.events import KINDS, CheckpointRecord, Record, TrainRecord, ValidRecord, record_to_dict
+from penstock.train.records import KINDS, CheckpointRecord, Record, TrainRecord, ValidRecord, record_to_dict
 
 
 @dataclass
 class History:
-    """Records in the order in which they were made (see `penstock.train.events`), and the figures of the whole run.
+    """Records in the order in which they were made (see `penstock.train.records`), and the figures of the whole run.
 
     Args:
         records: in order.

@@ -12,7 +12,8 @@ from penstock.core.errors import OutputExistsError
 from penstock.core.metric_names import metric_words
 from penstock.core.progress import Bar
 from penstock.train.checkpoint import Checkpointer
-from penstock.train.events import (
+from penstock.train.history import History
+from penstock.train.records import (
     CheckpointRecord,
     Record,
     TrainRecord,
@@ -20,7 +21,6 @@ from penstock.train.events import (
     record_from_dict,
     record_to_dict,
 )
-from penstock.train.history import History
 
 Callback = Callable[[Record], Any]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from penstock.core.extras import require
-from penstock.train.events import CheckpointRecord, Record, TrainRecord, kind_of
+from penstock.train.records import CheckpointRecord, Record, TrainRecord, kind_of
 
 
 class TensorBoardLogger:
