@@ -76,7 +76,7 @@ def _look(node: Node, data: Dataset) -> None:
         plan = Plan(node, data.schema)
         execute.fit(plan, data, resolve("local:1"), update=False, progress=False)
         stage = execute.first_stage(plan, data)
-        environment, rows = execute.opened(plan, stage, stage.parts[0])
+        environment, rows = execute.read_stage(plan, stage, stage.parts[0])
         number = plan.output
         plan.run(environment, (*plan.parents[number], *plan.dependencies[number]), rows)
         op.observe(plan.inputs_of(number, environment), plan.columns[number])
