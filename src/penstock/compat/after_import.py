@@ -35,6 +35,10 @@ class AfterImport(importlib.abc.MetaPathFinder):
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
+    def _loaded(self, module: ModuleType) -> None:
+        self.stop()
+        self.then(module)
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -42,13 +46,15 @@ class AfterImport(importlib.abc.MetaPathFinder):
             return None
         spec = find_elsewhere(fullname, path, without=self)
         if spec is not None and spec.loader is not None:
-            spec.loader = _ThenCall(spec.loader, self)
+            spec.loader = LoadThenCall(spec.loader, self._loaded)
         return spec
 
 
-class _ThenCall(importlib.abc.Loader):
-    def __init__(self, loader: Any, waiting: AfterImport) -> None:
-        self._loader, self._waiting = loader, waiting
+class LoadThenCall(importlib.abc.Loader):
+    """Loads a module as its own loader does, then calls a function with it."""
+
+    def __init__(self, loader: Any, then: Callable[[ModuleType], Any]) -> None:
+        self._loader, self._then = loader, then
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -57,8 +63,10 @@ class _ThenCall(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        self._waiting.stop()
-        self._waiting.then(module)
+        self._then(module)
+
+    def __getattr__(self, name: str) -> Any:  # whoever asks for source or file names gets the file's
+        return getattr(self.__dict__["_loader"], name)
 
 
 def find_elsewhere(name: str, path: Sequence[str] | None, without: Any) -> ModuleSpec | None:

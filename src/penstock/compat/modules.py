@@ -18,6 +18,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from penstock.compat import names
+from penstock.compat.after_import import LoadThenCall
 from penstock.compat.missing import PREFIX, missing, old_name
 
 _HERE = Path(__file__).parent
@@ -36,7 +37,7 @@ class TableFinder(importlib.abc.MetaPathFinder):
         folder = _HERE.joinpath(*old.split(".")[:-1])  # and not `path`, which is empty below a module without a file
         spec = importlib.machinery.PathFinder.find_spec(fullname, [str(folder)])
         if spec is not None and spec.loader is not None and spec.origin is not None:
-            spec.loader = _Completing(spec.loader)
+            spec.loader = LoadThenCall(spec.loader, complete)
             return spec
         if not names.known_module(old):
             return None
@@ -54,25 +55,6 @@ class _FromTable(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         module.__doc__ = f"`{old_name(module.__name__)}`: names that live elsewhere, as the table of names says."
         complete(module)
-
-
-class _Completing(importlib.abc.Loader):
-    """Loads a module from its file, then completes it from the table."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        complete(module)
-
-    def __getattr__(self, name: str) -> Any:  # whoever asks for source or file names gets the file's
-        return getattr(self.__dict__["_loader"], name)
 
 
 def complete(module: ModuleType) -> None:

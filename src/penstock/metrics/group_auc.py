@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
-
 import numpy as np
 
 from penstock.core.params import Int, check_all
-from penstock.metrics.grouped_rows import GroupedRows
-from penstock.metrics.inputs import read_rows
-from penstock.metrics.protocol import State, Values
+from penstock.metrics.group_metric import GroupMetric
 
 
-class GroupAUC:
+class GroupAUC(GroupMetric):
     """The mean of the groups' AUCs, each weighted by its rows: how well rows of one user are ordered.
 
-    Groups with one label only have no AUC and are left out. Exact up to `max_rows` rows; beyond, over a sample of whole
-    groups, whose share is `share`.
+    Labels are 0 or 1. Groups with one label only have no AUC and are left out. Exact up to `max_rows` rows; beyond,
+    over a sample of whole groups, whose share is `share`.
 
     Args:
         max_rows: how many rows are kept, at 32 bytes each.
@@ -27,45 +23,9 @@ class GroupAUC:
     0.5
     """
 
-    binary: ClassVar[bool] = True
-    needs_groups: ClassVar[bool] = True
-
     def __init__(self, max_rows: int = 2**22) -> None:
         check_all({"max_rows": max_rows}, {"max_rows": Int(min=1)}, "GroupAUC")
-        self.name, self.max_rows = "gauc", max_rows
-        self.reset()
-
-    @property
-    def num_nan(self) -> int:
-        """How many scores were NaN."""
-        return self._rows.num_nan
-
-    @property
-    def share(self) -> float:
-        """The share of groups that are counted; 1.0 while all are."""
-        return self._rows.share
-
-    def update(
-        self, scores: Values, labels: Values, weights: Values | None = None, groups: Values | None = None
-    ) -> None:
-        """Count a batch; labels are 0 or 1, groups integers or text.
-
-        Raises:
-            DataError: there are no groups, the lengths differ, or a label or weight is out of its domain.
-        """
-        self._rows.add(read_rows(self.name, scores, labels, weights, groups))
-
-    def merge(self, other: Self) -> None:
-        """Add what another one has counted."""
-        self._rows.merge(other._rows)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """The rows that are kept."""
-        return self._rows.state()
-
-    def load_state(self, state: State) -> None:
-        """Hold what `state` gave."""
-        self._rows.load_state(state)
+        super().__init__("gauc", max_rows)
 
     def compute(self) -> float:
         """The figure so far; NaN until a group has both labels, and where a score was NaN."""
@@ -89,7 +49,3 @@ class GroupAUC:
             return float("nan")
         aucs = area[known] / (all_negatives[known] * all_positives[known])
         return float(np.average(aucs, weights=(all_negatives + all_positives)[known]))
-
-    def reset(self) -> None:
-        """Begin anew."""
-        self._rows = GroupedRows(self.name, self.max_rows)
