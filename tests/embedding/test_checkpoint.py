@@ -23,8 +23,8 @@ from penstock.embedding import (
     Store,
     Warmup,
     checkpoint,
+    row_files,
 )
-from penstock.embedding import rows as rows_module
 from penstock.embedding.locks import WriteLock
 
 CONFIG = EmbeddingConfig([SlotConfig("a", 4), SlotConfig("b", 6, init=Init("normal", 0, 1))])
@@ -159,7 +159,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_whole(tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(rows_module.pq.ParquetWriter, "write_table", full)
+    monkeypatch.setattr(row_files.pq.ParquetWriter, "write_table", full)
     with pytest.raises(ArtefactError, match="No space left on device; what was there before is whole"):
         store.save(tmp_path / "s", overwrite=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["s"]
