@@ -62,7 +62,9 @@ class TestSchemas:
         copied = s.copy()
         copied["new"] = ColumnSchema("new")
         assert "new" not in s
-        assert s.to_pandas()["name"].tolist() == s.column_names
+        table = s.to_pandas()
+        assert table["name"].tolist() == s.column_names and table["dtype"][0] == np.int32
+        assert Tags.TARGET in table["tags"][3] and not table["is_list"].any()
         assert "user" in s._repr_html_()
 
     def test_columns(self):
@@ -75,26 +77,54 @@ class TestSchemas:
         assert lists.is_list and lists.is_ragged and lists.value_count.max is None
         fixed = c.with_shape((None, 4))
         assert fixed.is_list and not fixed.is_ragged and fixed.value_count == Domain(4, 4)
-        assert fixed.shape.as_tuple == (None, 4)
+        assert fixed.shape.as_tuple == ((0, None), 4)
         counted = c.with_properties({"value_count": {"min": 1, "max": 3}})
-        assert counted.is_ragged and counted.shape.as_tuple == (None, (1, 3))
+        assert counted.is_ragged and counted.shape.as_tuple == ((0, None), (1, 3))
         assert c.with_tags(Tags.CATEGORICAL).with_tags([Tags.CONTINUOUS]).tags == {Tags.CONTINUOUS}
         assert c.with_name("h").name == "h" == str(c.with_name("h"))
         assert ColumnSchema("x").dtype.name == "unknown"
         assert len({c, c.with_name("h")}) == 2
+
+    def test_shapes(self):
+        from merlin.dtypes.shape import DefaultShapes, Dimension, Shape
+
+        shape = Shape((None, (1, 4)))
+        assert shape.with_dim_max(1, 5).as_tuple == ((0, None), (1, 5)) and shape.with_dim(1, 2)[1] == Dimension(2, 2)
+        assert shape.with_dim_min(1, 2).min == (0, 2) and int(Dimension(3, 3)) == 3
+        assert (
+            Shape(DefaultShapes.LIST).is_ragged and Shape() == shape and not Shape((2, 3)).with_dim_max(0, 4).is_fixed
+        )
+        for wrong in ((None, None), (-1, 2), (3, 2), (1, 2.5)):
+            with pytest.raises(ValueError, match="dimension"):
+                Dimension(*wrong)
+        with pytest.raises(ValueError, match="no fixed size"):
+            int(Dimension(1, 2))
+
+    def test_value_counts_say_more_than_flags(self):
+        from merlin.schema import ColumnSchema
+
+        counted = ColumnSchema("x", is_list=False, properties={"value_count": {"min": 2, "max": 2}})
+        assert counted.is_list and not counted.is_ragged and counted.shape.as_tuple == ((0, None), 2)
+        half = ColumnSchema("x", is_list=True, is_ragged=False, properties={"value_count": {"max": 3}})
+        assert half.value_count.min == half.value_count.max == 3
+        for ragged, counts in ((True, {"min": 2, "max": 2}), (False, {"min": 1, "max": 2})):
+            with pytest.raises(ValueError, match="is_ragged"):
+                ColumnSchema("x", is_list=True, is_ragged=ragged, properties={"value_count": counts})
+        with pytest.raises(ValueError, match="do not fit the shape"):
+            ColumnSchema("x", dims=(None, 4), properties={"value_count": {"min": 2, "max": 2}})
 
     def test_contradictions(self):
         from merlin.schema import ColumnSchema, Schema, Tags, TagSet
 
         with pytest.raises(SchemaError, match="exclude one another"):
             TagSet([Tags.CATEGORICAL, Tags.CONTINUOUS])
-        with pytest.raises(SchemaError, match="neither ragged nor"):
+        with pytest.raises(SchemaError, match="cannot be ragged"):
             ColumnSchema("x", is_list=False, is_ragged=True)
         with pytest.raises(SchemaError, match="does not fit the shape"):
             ColumnSchema("x", is_ragged=True, dims=(None, 4))
         with pytest.raises(ColumnNotFoundError, match="did you mean 'user'"):
             schema()["users"]
-        with pytest.raises(ParameterError, match="list or a dict"):
+        with pytest.raises(TypeError, match="list or a dict"):
             Schema("user")
         with pytest.raises(TypeError, match="to a Schema only"):
             schema() + ["x"]
@@ -143,14 +173,29 @@ class TestDtypes:
         assert md.dtype(tf.float32) == md.float32 == np.float32 != md.int32
         assert md.int64.to_numpy == np.int64 and md.int64.to_python is int
         assert md.uint8.is_integer and md.float32.is_float and not md.string.is_float
-        assert md.int32.with_shape((None, 3)).is_list and md.int32.with_shape((None, 3)) != md.int32
+        assert md.int32.with_shape((None, 3)).is_list and md.int32.with_shape((None, 3)) == md.int32
+        assert md.int32.with_shape((None, 3)) != md.int32.with_shape((None, 4))
         assert md.string.to_numpy == np.dtype("O") and md.datetime64ns.element_unit is md.ElementUnit.Nanosecond
         with pytest.raises(TypeError, match="None is no dtype"):
             md.dtype(None)
         with pytest.raises(TypeError, match="no dtype that is known"):
             md.dtype("complicated")
-        with pytest.raises(AttributeError, match=r"merlin\.dtypes\.register exists in Merlin and not here"):
-            md.register  # noqa: B018
+
+    def test_other_libraries(self, monkeypatch):
+        import merlin.dtypes as md
+        from merlin.dtypes import mapping
+        from merlin.dtypes.mapping import DTypeMapping
+
+        monkeypatch.setattr(mapping, "_registered", {})
+
+        assert md.int32.to("torch") is torch.int32 and md.float32.to("numpy") == np.float32
+        assert md.string.to("python") is str and md.int64.with_shape((None, 2)).to("pandas") == np.int64
+        with pytest.raises(ValueError, match="no mapping of dtypes to 'mine'"):
+            md.int32.to("mine")
+        md.register("mine", DTypeMapping({md.int32: "I4", md.float64: ["F8", "DOUBLE"]}))
+        assert md.int32.to("mine") == "I4" and md.dtype("DOUBLE") == md.float64
+        with pytest.raises(ValueError, match="no mapping"):
+            md.int32.to("theirs")
 
 
 class TestSelectors:
@@ -217,7 +262,7 @@ feature {
   int_domain { name: "item_id" min: 0 max: 51996 is_categorical: true }
   annotation {
     tag: "item_id" tag: "categorical"
-    extra_metadata { type_url: "type.googleapis.com/google.protobuf.Struct" value: "\\n\\021\\n\\013num_buckets" }
+    extra_metadata { type_url: "type.googleapis.com/google.protobuf.Struct" value: "\\n\\021\\n\\013num_buckets\\022\\002\\b\\000" }
   }
 }
 feature {
@@ -277,7 +322,8 @@ class TestEditingInPlace:
         from merlin.schema import ColumnSchema
 
         column, lists = ColumnSchema("a", dtype=np.int32, dims=(None,)), ColumnSchema("b", dtype=np.int32, is_list=True)
-        assert column.dtype == md.int32 and column.dtype != md.int64 and lists.dtype != md.int32
+        assert column.dtype == md.int32 and column.dtype != md.int64 and lists.dtype == md.int32
+        assert lists.dtype != column.dtype
         assert md.struct.name == "struct" and column.shape.is_variable and not md.Shape((2, 3)).is_variable
 
 
@@ -299,6 +345,26 @@ class TestSchemasBesideData:
         assert after["user"].properties == user.properties and after["user"].dtype.name == "int32"
         assert after["seen"].value_count.max == 4 and after["seen"].dtype.name == "float32"
         assert after["name"].dtype.name == "str" and not after["name"].is_list
+
+    def test_text_keeps_properties_and_dtypes(self, tmp_path):
+        from merlin.schema import ColumnSchema, Schema, Tags
+        from merlin.schema.io.tensorflow_metadata import TensorflowMetadata
+
+        properties = {
+            "domain": {"min": 0, "max": 9, "name": "user"},
+            "unit": "€",
+            "sizes": {"low": 0.5, "all": [1, None]},
+        }
+        user = ColumnSchema("user", dtype=np.int32, tags=[Tags.CATEGORICAL], properties=properties)
+        before = Schema([user, ColumnSchema("x", dtype=np.float64), ColumnSchema("l", dtype=np.int8, is_list=True)])
+        TensorflowMetadata.from_merlin_schema(before).to_proto_text_file(tmp_path)
+        assert "google.protobuf.Struct" in (tmp_path / "schema.pbtxt").read_text()
+        after = TensorflowMetadata.from_proto_text_file(tmp_path).to_merlin_schema()
+        assert after["user"].properties == properties and [c.dtype.name for c in after] == ["int32", "float64", "int8"]
+        assert after["l"].is_ragged and not after["x"].is_list
+        damaged = (tmp_path / "schema.pbtxt").read_text().replace("EUR", "E").replace(r"\004unit", r"\377unit")
+        with pytest.raises(ArtefactError, match="damaged"):
+            TensorflowMetadata.from_proto_text(damaged)
 
     def test_text(self, tmp_path):
         from merlin.schema import Tags

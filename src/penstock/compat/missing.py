@@ -15,6 +15,10 @@ class CompatError(PenstockError):
     """Old code asks for something that Penstock does not do in the old library's place."""
 
 
+class CompatTypeError(CompatError, TypeError):
+    """An argument of a type that the old library refused with a `TypeError`."""
+
+
 class MissingNameError(CompatError, AttributeError):
     """A name that the old library had; an `AttributeError`, so `hasattr` says no."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compat.merlin.dtypes.shape import Shape
+from penstock.compat.missing import CompatTypeError
 from penstock.core import dtypes as native
 from penstock.core.errors import SchemaError
 
@@ -70,6 +71,16 @@ class DType:
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", Shape(self.shape))
 
+    def to(self, mapping_name: str) -> Any:
+        """This dtype in the words of a library: numpy, python, pandas, torch, tensorflow, or one that was registered.
+
+        >>> named("int32").to("numpy"), named("str").to("python")
+        (dtype('int32'), <class 'str'>)
+        """
+        from penstock.compat.merlin.dtypes.mapping import converted
+
+        return converted(self, mapping_name)
+
     @property
     def to_numpy(self) -> np.dtype:
         if self.element_type is ElementType.String:
@@ -105,6 +116,8 @@ class DType:
         return dataclasses.replace(self, shape=None)
 
     def with_shape(self, shape: Any) -> DType:
+        if not isinstance(shape, (tuple, list, Shape)):
+            raise CompatTypeError(f"a dtype's shape is a tuple or a Shape, got {shape!r}")
         return dataclasses.replace(self, shape=Shape(shape))
 
     def __eq__(self, other: object) -> bool:
@@ -114,15 +127,10 @@ class DType:
             except TypeError:
                 return False
             return self.name == other.name  # a foreign dtype says nothing of shapes
-        return self.name == other.name and _as_column(self.shape) == _as_column(other.shape)
+        return self.name == other.name and self.shape == other.shape  # an unknown shape fits every other
 
     def __hash__(self) -> int:
         return hash(self.name)
-
-
-def _as_column(shape: Shape | None) -> Shape:
-    """A dtype that says nothing of shapes, as `merlin.dtypes.int32`, is that of a column without lists."""
-    return shape if shape is not None and not shape.is_unknown else Shape((None,))
 
 
 _UNITS = {"Y": "Year", "M": "Month", "D": "Day", "h": "Hour", "m": "Minute", "s": "Second", "ms": "Millisecond",
@@ -161,10 +169,14 @@ _OWN = {
 
 def dtype_of(external: Any) -> DType:
     """Merlin's dtype for any other."""
+    from penstock.compat.merlin.dtypes.mapping import registered
+
     if isinstance(external, DType):
         return external
+    if (known := registered(external)) is not None:
+        return known
     if external is None:
-        raise TypeError("None is no dtype; give one, or merlin.dtypes.unknown")
+        raise CompatTypeError("None is no dtype; give one, or merlin.dtypes.unknown")
     name = getattr(external, "name", None) if not isinstance(external, (str, type)) else external
     if str(external).startswith("torch."):
         name = str(external).removeprefix("torch.")
@@ -175,7 +187,7 @@ def dtype_of(external: Any) -> DType:
     try:
         return from_native(native.canonical(name if isinstance(name, str) else external))
     except SchemaError as error:
-        raise TypeError(f"{external!r} is no dtype that is known here: {error}") from error
+        raise CompatTypeError(f"{external!r} is no dtype that is known here: {error}") from error
 
 
 def from_native(name: str) -> DType:

@@ -13,7 +13,7 @@ import polars as pl
 from penstock.compat.merlin.io import writing
 from penstock.compat.merlin.io._frames import DataFrameIter, native_shuffle
 from penstock.compat.merlin.io.opening import cast, opened
-from penstock.compat.merlin.schema.schema import ColumnSchema, Schema, as_native
+from penstock.compat.merlin.schema.schema import Schema, as_native
 from penstock.compat.missing import CompatError
 from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError, SchemaError
@@ -40,7 +40,7 @@ class Dataset:
 
     _native: native.Dataset
     _schema: Schema | None  # as it was handed out, perhaps edited since
-    _known: dict[str, ColumnSchema]  # what of it `_native` has
+    _known: list[Any]  # what of it `_native` has
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Dataset:
     @property
     def native(self) -> native.Dataset:
         """Penstock's data set, with what has been written into `schema` since."""
-        if self._schema is not None and self._schema.column_schemas != self._known:
+        if self._schema is not None and _as_written(self._schema) != self._known:
             self._native = _described(self._native, self._schema)
-            self._known = deepcopy(self._schema.column_schemas)
+            self._known = _as_written(self._schema)
         return self._native
 
     @native.setter
@@ -85,7 +85,7 @@ class Dataset:
         """The columns. It can be edited in place: `data.schema["y"] = data.schema["y"].with_tags(Tags.TARGET)`."""
         if self._schema is None:
             self._schema = Schema.from_native(self._native.schema)
-            self._known = deepcopy(self._schema.column_schemas)
+            self._known = _as_written(self._schema)
         return self._schema
 
     @schema.setter
@@ -307,6 +307,14 @@ def _renamed(data: native.Dataset, names: Mapping[str, str]) -> native.Dataset:
         return data
     columns = [c.with_(name=changed.get(c.name, c.name)) for c in data.schema]
     return data.map(_Renames(changed), type(data.schema)(columns))
+
+
+def _as_written(schema: Schema) -> list[Any]:
+    """All that a schema says, so that an edit shows; columns compare as equal where a shape is unknown."""
+    return [
+        (name, c.name, c.tags, deepcopy(c.properties), c.dtype, c.shape.dims)
+        for name, c in schema.column_schemas.items()
+    ]
 
 
 def _described(data: native.Dataset, schema: Any) -> native.Dataset:

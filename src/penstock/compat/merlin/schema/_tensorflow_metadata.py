@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.compat.merlin.schema import _struct_proto as struct_proto
 from penstock.compat.merlin.schema import _text_proto as text_proto
 from penstock.compat.merlin.schema._text_proto import Word
 from penstock.compat.merlin.schema.schema import ColumnSchema, Schema
-from penstock.compat.merlin.schema.tags import Tags, text_of
+from penstock.compat.merlin.schema.tags import Tags, TagSet, text_of
 from penstock.core.artefact import replacing
 from penstock.core.errors import ArtefactError
 
@@ -26,8 +27,8 @@ class TensorflowMetadata:
     (9, 'int64')
     """
 
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+    def __init__(self, schema: Schema | None = None) -> None:
+        self._schema = Schema() if schema is None else schema
 
     @classmethod
     def from_merlin_schema(cls, schema: Schema) -> TensorflowMetadata:
@@ -45,8 +46,7 @@ class TensorflowMetadata:
     @classmethod
     def from_proto_text_file(cls, path: Any, file_name: str = "schema.pbtxt") -> TensorflowMetadata:
         """From a file, or from the file of that name in a folder."""
-        file = Path(path) / file_name if Path(path).is_dir() else Path(path)
-        return cls.from_proto_text(_read(file), str(file))
+        return cls.from_proto_text(_read(file := _file(path, file_name)), str(file))
 
     @classmethod
     def from_json(cls, text: Any, where: str = "the schema") -> TensorflowMetadata:
@@ -59,20 +59,22 @@ class TensorflowMetadata:
 
     @classmethod
     def from_json_file(cls, path: Any, file_name: str = "schema.json") -> TensorflowMetadata:
-        file = Path(path) / file_name if Path(path).is_dir() else Path(path)
-        return cls.from_json(_read(file), str(file))
+        return cls.from_json(_read(file := _file(path, file_name)), str(file))
+
+    def copy(self) -> TensorflowMetadata:
+        return TensorflowMetadata(self._schema.copy())
 
     def to_proto_text(self) -> str:
         """The text form."""
-        return text_proto.write({"feature": [_feature(column) for column in self._schema]})
+        return text_proto.write({"feature": [_feature(column, _text_extra) for column in self._schema]})
 
     def to_proto_text_file(self, path: Any, file_name: str = "schema.pbtxt") -> None:
         """Write the text form to a folder."""
         _write(path, file_name, self.to_proto_text())
 
     def to_json(self) -> str:
-        """The JSON form, with the properties that the text form has no place for."""
-        return json.dumps({"feature": [_camel(_feature(column, with_properties=True)) for column in self._schema]})
+        """The JSON form."""
+        return json.dumps({"feature": [_camel(_feature(column, _json_extra)) for column in self._schema]})
 
     def to_json_file(self, path: Any, file_name: str = "schema.json") -> None:
         """Write the JSON form to a folder."""
@@ -88,6 +90,10 @@ def schema_beside(file: str) -> Schema | None:
         if (place / "schema.pbtxt").is_file():
             return TensorflowMetadata.from_proto_text_file(place / "schema.pbtxt").to_merlin_schema()
     return None
+
+
+def _file(path: Any, name: str) -> Path:
+    return Path(path) / name if Path(path).is_dir() else Path(path)
 
 
 def _read(file: Path) -> str:
@@ -139,30 +145,59 @@ def _column(feature: Mapping[str, Any], where: str) -> ColumnSchema:
     if "name" not in feature:
         raise ArtefactError(f"{where} describes a feature without a name")
     annotation = feature.get("annotation") or {}
-    properties: dict[str, Any] = {}
-    for extra in annotation.get("extra_metadata") or ():
-        if isinstance(extra, Mapping):
-            properties |= {k: v for k, v in extra.items() if not str(k).startswith(("@", "type_url", "value"))}
+    properties = _properties(annotation.get("extra_metadata") or (), where)
     flags = {k: properties.pop(k, None) for k in ("is_list", "is_ragged")}
     size = properties.pop("dtype_item_size", None)
     kind = _KINDS.get(str(feature.get("type", "TYPE_UNKNOWN")), "unknown")
     if size and kind in ("int64", "float32"):
         kind = f"{kind.rstrip('0123456789')}{int(size)}"
+    tags = list(annotation.get("tag") or ())
     domain = feature.get("int_domain") or feature.get("float_domain")
     if domain:
-        properties["domain"] = {k: v for k, v in domain.items() if k in ("min", "max", "name")}
-    counts = feature.get("value_count")
+        limits = {"min": 0, "max": 0} if "max" in domain or "min" in domain else {}  # 0 goes without saying
+        properties["domain"] = {**limits, **{k: v for k, v in domain.items() if k in ("min", "max", "name")}}
+        if domain.get("is_categorical") and Tags.CATEGORICAL not in TagSet(tags):
+            tags.append(Tags.CATEGORICAL)
+    counts = _counts(feature)
     if counts:
-        properties["value_count"] = {k: v for k, v in counts.items() if k in ("min", "max")}
+        properties["value_count"] = counts
     return ColumnSchema(
-        str(feature["name"]), annotation.get("tag") or [], properties, kind,
-        is_list=True if flags["is_list"] or counts else None,
-    )  # fmt: skip
+        str(feature["name"]), tags, properties, kind, is_list=True if flags["is_list"] or counts else None
+    )
 
 
-def _feature(column: ColumnSchema, with_properties: bool = False) -> dict[str, Any]:
+def _properties(extra_metadata: Any, where: str) -> dict[str, Any]:
+    """Further properties: plain in JSON, a packed `Struct` in the text form."""
+    found: dict[str, Any] = {}
+    for extra in extra_metadata:
+        if not isinstance(extra, Mapping):
+            continue
+        packed = next((v[0] if isinstance(v, list) else v for k, v in extra.items() if k == "value"), None)
+        if isinstance(packed, (str, bytes)) and "type_url" in extra:
+            found |= struct_proto.decode(packed.encode() if isinstance(packed, str) else packed, where)
+        found |= {k: v for k, v in extra.items() if not str(k).startswith(("@", "type_url", "value"))}
+    return found
+
+
+def _counts(feature: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How many values a row may have; a fixed shape says one number for both."""
+    shape = feature.get("shape")
+    if isinstance(shape, Mapping) and (dims := shape.get("dim")):
+        sizes = [d.get("size") for d in (dims if isinstance(dims, list) else [dims]) if isinstance(d, Mapping)]
+        size = sizes[0][0] if sizes and isinstance(sizes[0], list) else sizes[0] if sizes else None
+        return None if size is None else {"min": int(size), "max": int(size)}
+    counts = feature.get("value_count")
+    if counts is None:
+        return None
+    found = {k: v for k, v in counts.items() if k in ("min", "max")}
+    return found if any(found.values()) else {"min": 0, "max": None}
+
+
+def _feature(column: ColumnSchema, extra: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     kind = "INT" if column.dtype.is_integer else "FLOAT" if column.dtype.is_float else "BYTES"
-    out: dict[str, Any] = {"name": column.name, "type": Word(kind)}
+    out: dict[str, Any] = {"name": column.name}
+    if column.dtype.name != "unknown":
+        out["type"] = Word(kind)
     counts = column.properties.get("value_count")
     if column.is_list and counts:
         out["value_count"] = {k: v for k, v in counts.items() if v is not None}
@@ -174,13 +209,20 @@ def _feature(column: ColumnSchema, with_properties: bool = False) -> dict[str, A
         if kind == "INT" and Tags.CATEGORICAL in column.tags:
             described["is_categorical"] = Word("true")
     annotation: dict[str, Any] = {"tag": [text_of(tag) for tag in column.tags]} if len(column.tags) else {}
-    if with_properties:
-        annotation["extra_metadata"] = [_extra(column)]
-    return {**out, "annotation": annotation} if annotation else out
+    annotation["extra_metadata"] = [extra(_further(column))]
+    return {**out, "annotation": annotation}
 
 
-def _extra(column: ColumnSchema) -> dict[str, Any]:
+def _further(column: ColumnSchema) -> dict[str, Any]:
     """What `tensorflow_metadata` has no field for."""
     own = {k: v for k, v in column.properties.items() if k not in ("domain", "value_count")}
     size = {"dtype_item_size": column.dtype.element_size} if column.dtype.element_size else {}
     return {**own, "is_list": bool(column.is_list), "is_ragged": bool(column.is_ragged), **size}
+
+
+def _json_extra(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(properties)
+
+
+def _text_extra(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type_url": struct_proto.TYPE, "value": struct_proto.encode(properties)}

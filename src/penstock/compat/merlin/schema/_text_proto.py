@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -90,7 +89,7 @@ class _Tokens:
             pieces = [token]
             while self.place < len(self.tokens) and self.tokens[self.place][0] == "text":
                 pieces.append(self._next()[1])
-            return "".join(ast.literal_eval(piece) for piece in pieces)
+            return _text(b"".join(self._bytes(piece) for piece in pieces))
         if token in ("true", "false"):
             return token == "true"
         for number in (int, float):
@@ -99,6 +98,35 @@ class _Tokens:
             except ValueError:
                 continue
         return token
+
+    def _bytes(self, quoted: str) -> bytes:
+        """What a quoted text spells: characters as UTF-8, bytes by their octal or hexadecimal number."""
+        try:
+            return _ESCAPE.sub(_escaped, quoted[1:-1].encode())
+        except (KeyError, ValueError) as error:
+            raise ArtefactError(f"{self.where}: {quoted[:40]} is no text of a schema ({error})") from error
+
+
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"\\": b"\\",
+            b"'": b"'", b'"': b'"', b"?": b"?"}  # fmt: skip
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, character, letter = found.groups()
+    if octal is not None:
+        return bytes([int(octal, 8)])
+    if hexadecimal is not None:
+        return bytes([int(hexadecimal, 16)])
+    return chr(int(character, 16)).encode() if character is not None else _LETTERS[letter]
+
+
+def _text(content: bytes) -> str | bytes:
+    """Text where it is text; the bytes of a nested message where these are none."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content
 
 
 def write(message: Mapping[str, Any], indent: str = "") -> str:
@@ -112,7 +140,7 @@ def write(message: Mapping[str, Any], indent: str = "") -> str:
     """
     lines = []
     for name, values in message.items():
-        for value in values if isinstance(values, Sequence) and not isinstance(values, str) else [values]:
+        for value in values if isinstance(values, Sequence) and not isinstance(values, (str, bytes)) else [values]:
             if isinstance(value, Mapping):
                 lines.append(f"{indent}{name} {{\n{write(value, indent + '  ')}{indent}}}\n")
             else:
@@ -127,6 +155,13 @@ class Word(str):
 def _spelled(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, bytes):
+        return '"' + "".join(_spelled_byte(byte) for byte in value) + '"'
     if isinstance(value, str) and not isinstance(value, Word):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
     return str(value)
+
+
+def _spelled_byte(byte: int) -> str:
+    plain = 0x20 <= byte < 0x7F and chr(byte) not in "\\\"'"
+    return chr(byte) if plain else f"\\{byte:03o}"

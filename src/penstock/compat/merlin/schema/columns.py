@@ -11,8 +11,9 @@ from penstock.compat.merlin.dtypes.base import from_native as dtype_from_native
 from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
 from penstock.compat.merlin.dtypes.shape import Shape
 from penstock.compat.merlin.schema.tags import ROLE_TAGS, TagSet, as_tag, role_of, text_of
+from penstock.compat.missing import CompatTypeError
 from penstock.core import schema as native
-from penstock.core.errors import ParameterError, SchemaError
+from penstock.core.errors import SchemaError
 from penstock.core.schema import Role
 from penstock.etl.ops.embedding_sizes import default_dimension
 
@@ -67,25 +68,32 @@ class ColumnSchema:
 
     def _shape(self, dims: Any, dtype: DType) -> Shape:
         """The shape that dims, the dtype, value counts or the flags give, if these agree."""
-        counts = (self.properties or {}).get("value_count") or {}
-        if self.is_list is False and (self.is_ragged or counts):
-            raise SchemaError(f"column {self.name!r} holds no lists (is_list=False), so it can be neither ragged nor "
-                              f"have value counts")  # fmt: skip
+        counts = dict((self.properties or {}).get("value_count") or {})
+        if self.is_list is False and self.is_ragged:
+            raise SchemaError(f"column {self.name!r} holds no lists (is_list=False), so it cannot be ragged")
+        if self.is_list and self.is_ragged is False:  # all lists are as long: one bound says both
+            counts |= {"min": counts.get("max")} if counts.get("min") is None and "max" in counts else {}
+            counts |= {"max": counts.get("min")} if counts.get("max") is None and "min" in counts else {}
         if dims is not None:
             shape = Shape(dims)
         elif dtype.shape is not None and dtype.shape.dims is not None:
             shape = dtype.shape
         elif counts:
-            low, high = counts.get("min"), counts.get("max")
-            if self.is_ragged is False:  # all lists are as long: one bound says both
-                low = high if low is None else low
-                high = low if high is None else high
-            shape = Shape((None, (low or 0, high)))
+            shape = Shape((None, (counts.get("min") or 0, counts.get("max"))))
         else:
             return Shape((None, None)) if self.is_list else Shape()
-        if self.is_ragged is not None and shape.is_ragged != self.is_ragged:
-            raise SchemaError(f"column {self.name!r}: is_ragged={self.is_ragged} does not fit the shape {shape}")
+        self._check_shape(shape, counts)
         return shape
+
+    def _check_shape(self, shape: Shape, counts: Mapping[str, Any]) -> None:
+        for flag, given, found in (("is_ragged", self.is_ragged, shape.is_ragged),
+                                   ("is_list", self.is_list, shape.is_list)):  # fmt: skip
+            if given is not None and found != given and not (flag == "is_list" and counts):
+                raise SchemaError(f"column {self.name!r}: {flag}={given} does not fit the shape {shape}")
+        if not counts or not shape.is_list:
+            return
+        if any(counts.get(bound) and counts[bound] != getattr(shape[1], bound) for bound in ("min", "max")):
+            raise SchemaError(f"column {self.name!r}: the value counts {dict(counts)} do not fit the shape {shape}")
 
     @property
     def shape(self) -> Shape:
@@ -117,7 +125,7 @@ class ColumnSchema:
 
     def with_properties(self, properties: Mapping[str, Any]) -> ColumnSchema:
         if not isinstance(properties, Mapping):
-            raise ParameterError(f"properties must be a mapping, got {properties!r}")
+            raise CompatTypeError(f"properties must be a mapping, got {properties!r}")
         merged = {**self.properties, **properties}
         if properties.get("value_count"):
             return self._changed(properties=merged, dims=None, dtype=self.dtype.without_shape)
@@ -128,8 +136,9 @@ class ColumnSchema:
         if is_list is None and is_ragged is None:
             return self._changed(dtype=dtype)
         properties = {k: v for k, v in self.properties.items() if k != "value_count"}
-        lists = bool(is_list or is_ragged)
-        return self._changed(dtype=dtype, properties=properties, is_list=lists, dims=(None, None) if lists else (None,))
+        return self._changed(
+            dtype=dtype, properties=properties, dims=None, is_list=is_list or is_ragged, is_ragged=is_ragged
+        )
 
     def with_shape(self, shape: Any) -> ColumnSchema:
         properties = {k: v for k, v in self.properties.items() if k != "value_count"}

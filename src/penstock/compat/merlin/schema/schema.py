@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.compat.merlin.schema.columns import ColumnSchema, Domain
 from penstock.compat.merlin.schema.tags import as_tag, listed
+from penstock.compat.missing import CompatTypeError
 from penstock.core import schema as native
-from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
+from penstock.core.errors import ColumnNotFoundError, SchemaError
 from penstock.core.extras import require
 
 __all__ = ["ColumnSchema", "Domain", "Schema"]
@@ -31,7 +31,7 @@ class Schema:
             columns = [ColumnSchema(c) if isinstance(c, str) else c for c in column_schemas or ()]
             self.column_schemas = {column.name: column for column in columns}
         else:
-            raise ParameterError(f"column_schemas must be a list or a dict of ColumnSchema, got {column_schemas!r}")
+            raise CompatTypeError(f"column_schemas must be a list or a dict of ColumnSchema, got {column_schemas!r}")
 
     @classmethod
     def from_native(cls, schema: native.Schema) -> Schema:
@@ -107,8 +107,8 @@ class Schema:
         return Schema(self.column_schemas)
 
     def to_pandas(self) -> Any:
-        """A frame with a row for each column."""
-        return require("pandas", "pandas").json_normalize([dataclasses.asdict(column) for column in self])
+        """A frame with a row for each column; every property is a column of its own, `properties.domain.max`."""
+        return require("pandas", "pandas").json_normalize([dict(column.__dict__) for column in self])
 
     def __getitem__(self, name: Any) -> Any:
         if isinstance(name, str):
@@ -139,7 +139,7 @@ class Schema:
         if other is None:
             return self
         if not isinstance(other, Schema):
-            raise TypeError(f"a Schema can be added to a Schema only, got {type(other).__name__}")
+            raise CompatTypeError(f"a Schema can be added to a Schema only, got {type(other).__name__}")
         mine = [c for c in self if c.name not in other]
         return Schema([*mine, *(self[c.name].__merge__(c) if c.name in self else c for c in other)])
 
@@ -147,10 +147,12 @@ class Schema:
         return self if other in (None, 0) else self + other
 
     def __sub__(self, other: Any) -> Schema:
+        if other is not None and not isinstance(other, Schema):
+            raise CompatTypeError(f"a Schema can be taken from a Schema only, got {type(other).__name__}")
         return self if other is None else self.excluding_by_name(other.column_names)
 
     def __repr__(self) -> str:
-        return repr([dataclasses.asdict(column) for column in self])
+        return repr([column.__dict__ for column in self])
 
     def _repr_html_(self) -> str:
         return self.to_pandas()._repr_html_()
