@@ -146,8 +146,8 @@ class TestBadInput:
         with pytest.raises(DataError, match="no file matches"):
             Dataset(str(tmp_path / "*.parquet"))
 
-    def test_unknown_suffix_asks_for_format(self, tmp_path):
-        (tmp_path / "a.xyz").write_text("1")
+    def test_unknown_suffix_and_content_ask_for_format(self, tmp_path):
+        (tmp_path / "a.xyz").write_bytes(b"\x00\x01\x02")
         with pytest.raises(ParameterError, match="format="):
             Dataset(tmp_path / "a.xyz")
 

@@ -250,7 +250,7 @@ def test_metrics_that_were_asked_for(features: Path, tmp_path: Path) -> None:
 
 def test_bad_data(made: Any, features: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with pytest.raises(DataError, match="raw rows need a recipe"):
+    with pytest.raises(SchemaError, match="raw rows need a recipe"):
         TrainJob(made.path, run).run()
     rated = pl.DataFrame({"user": [1, 2, 3, 4] * 5, "item": [1, 2] * 10, "rating": [1, 3, 5, 2] * 5})
     data = Dataset(rated).with_roles(categorical=["user", "item"], label=["rating"])

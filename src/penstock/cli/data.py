@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.app import Preset, Progress, Recipe, Trust, app, console, recipe_of
+from penstock.cli.app import Preset, Progress, Recipe, Trust, app, console, recipe_of, say
 from penstock.cli.choices import FileFormat, OnError
 
 
@@ -111,7 +111,10 @@ def etl(
         seed=seed, row_group_size=row_group_size, num_files=files, overwrite=overwrite, progress=progress,
     )  # fmt: skip
     with trusting(*(trust or ())):
-        terminal.show_etl(job.run().to_dict(), console())
+        done = job.run()
+    if done.assumed is not None:
+        say(done.assumed)
+    terminal.show_etl(done.to_dict(), console())
 
 
 @app.command()
@@ -127,6 +130,7 @@ def inspect(
     """Show the schema, roles, cardinalities, null shares and a small histogram of each column."""
     from penstock.etl import Workflow
     from penstock.etl.input_section import open_input
+    from penstock.jobs.assumptions import assumed_line
     from penstock.jobs.workflow_profile import profile_workflow
     from penstock.report import profile, terminal
 
@@ -135,6 +139,8 @@ def inspect(
     else:
         data = open_input(paths, (recipe_of(recipe, preset) or {}).get("input"), on_error=str(on_error))
         found = profile.profile_dataset(data, rows)
+        if (line := assumed_line(data)) is not None:
+            say(line)
     if json:
         from json import dumps
 

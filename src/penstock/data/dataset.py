@@ -24,6 +24,9 @@ from penstock.data.finding import find, infer_format
 from penstock.data.formats import OpenOptions, format_named
 from penstock.data.formats.hive import hive_dtypes
 from penstock.data.formats.parquet import ParquetPartition
+from penstock.data.formats.text import SpooledPartition
+from penstock.data.formats.text_layout import TextLayout
+from penstock.data.formats.text_partition import TextPartition
 from penstock.data.frames import open_frame
 from penstock.data.partition import (
     FramePartition,
@@ -57,7 +60,10 @@ class Dataset:
         dtypes: `{column: dtype}` for text, or to settle files that disagree; a value that the dtype does not hold is
             refused, with its row. `"hex32"` reads hexadecimal ids.
         names: column names of text files without a header.
-        separator, header: of text files; a header is expected when no names are given.
+        separator, header, quote, encoding: of text files; told from their first lines when left out (`layout` says what
+            was assumed). `quote=""` takes quotes as they stand.
+        missing: words of text files that stand for no value, for all columns or `{column: words}`; by default `NA`,
+            `null` and the like in columns of numbers.
         on_error: what a malformed text line does: `"raise"`, `"skip"` or `"null"`.
         storage_options: passed to fsspec.
 
@@ -77,6 +83,9 @@ class Dataset:
         names: Sequence[str] | None = None,
         separator: str | None = None,
         header: bool | None = None,
+        quote: str | None = None,
+        encoding: str | None = None,
+        missing: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
         on_error: str = "raise",
         storage_options: dict[str, Any] | None = None,
     ) -> None:
@@ -89,8 +98,10 @@ class Dataset:
             manifest.check_files(source, files)
             beside = schema_beside(source, files, storage_options)
             dtypes = {**hive_dtypes(files[0], beside), **(dtypes or {})}
-            options = OpenOptions(size, dtypes, names, separator, header, on_error, storage_options)
-            parts, found = format_named(format or infer_format(files)).open(files, options)
+            options = OpenOptions(
+                size, dtypes, names, separator, header, on_error, storage_options, quote, encoding, missing
+            )
+            parts, found = format_named(format or infer_format(files, storage_options)).open(files, options)
             manifest.check_version(source, version)
         else:
             parts, found = open_frame(cast(Frame, source), size, dtypes)
@@ -156,6 +167,13 @@ class Dataset:
         """
         paths = {p.path for p in self._parts if isinstance(p, ParquetPartition) and not is_remote(p.path)}
         return sum(1 for _ in resolve(engine).map(manifest.verify_file, sorted(paths)))
+
+    @property
+    def layout(self) -> TextLayout | None:
+        """How the text files were read, and what of that was assumed; None for other formats and changed rows."""
+        first = self._parts[0]
+        first = first.source if isinstance(first, SpooledPartition) else first
+        return first.layout if isinstance(first, TextPartition) else None
 
     def iter_frames(self, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
         """The partitions one by one, as polars frames.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -10,6 +11,10 @@ from typing import Any
 from penstock.core.errors import DataError, ParameterError
 from penstock.data.files import filesystem, is_remote, local_path
 from penstock.data.formats import choices, format_of_name, suffixes
+from penstock.data.formats.names import stream_codec
+from penstock.data.formats.text_bytes import file_size, read_bytes
+
+_MARKS = {b"PAR1": "parquet", b"ARROW1": "ipc", b"Obj\x01": "avro"}
 
 
 def find(
@@ -73,13 +78,31 @@ def _in_folder(folder: str, found: list[str]) -> list[str]:
     return files
 
 
-def infer_format(files: list[str]) -> str:
-    """The one format that the files' suffixes say, or an error that asks for `format=`."""
-    kinds = {file: format_of_name(file) for file in files}
+def infer_format(files: list[str], storage_options: dict[str, Any] | None = None) -> str:
+    """The one format of the files: what their suffixes say, or else their first bytes.
+
+    Raises:
+        ParameterError: neither tells.
+        DataError: they are of several formats.
+    """
+    kinds = {file: format_of_name(file) or format_of_content(file, storage_options) for file in files}
     for file, kind in kinds.items():
         if kind is None:
-            raise ParameterError(f"cannot tell the format of {file} from its name; pass format={choices()}")
+            raise ParameterError(f"cannot tell the format of {file} from its name or content; pass format={choices()}")
     found = sorted({str(kind) for kind in kinds.values()})
     if len(found) > 1:
         raise DataError(f"the files mix formats ({', '.join(found)}); open one format at a time")
     return found[0]
+
+
+def format_of_content(path: str, storage_options: dict[str, Any] | None = None) -> str | None:
+    """The format that a file's first bytes speak for: its mark, or text, which is read as CSV; None for others."""
+    if stream_codec(path) is not None:
+        return "csv"  # only text is compressed as a whole
+    size = file_size(path, storage_options)
+    head = read_bytes(path, 0, min(size, 1 << 12), storage_options).tobytes()
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            return name
+    is_text = bool(head) and (head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" not in head)
+    return "csv" if is_text else None

@@ -6,6 +6,9 @@
       dtypes: {int32: [label, I1], hex32: [C1]}
       separator: "\\t"
       header: false
+      quote: ""                        # none; by default told from the file, as separator, header and encoding are
+      encoding: cp1252
+      missing: [NA, "-"]               # words that stand for no value
       roles: {label: [label], continuous: [I1], categorical: [C1]}
 
 Every key may be left out. A workflow takes any data with its columns; it only keeps the section (`workflow.input`), so
@@ -17,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.core.errors import ParameterError, suggest
+from penstock.core.errors import ColumnNotFoundError, ParameterError, suggest
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
-from penstock.data.finding import find
-from penstock.data.formats import format_of_name, is_text
+from penstock.data.finding import find, infer_format
+from penstock.data.formats import FORMATS, format_of_name, is_text
 
-KEYS = ("format", "names", "dtypes", "separator", "header", "roles")
-_TEXT_ONLY = ("names", "dtypes", "separator", "header")
+_TEXT_ONLY = ("names", "dtypes", "separator", "header", "quote", "encoding", "missing")
+KEYS = ("format", *_TEXT_ONLY, "roles")
 
 
 def open_input(
@@ -32,12 +35,14 @@ def open_input(
     section: Mapping[str, Any] | None = None,
     *,
     schema: Schema | None = None,
+    may_lack: bool = False,
     **options: Any,
 ) -> Dataset:
     """The data set at `source`, read as the section says; `options` are passed to `Dataset`.
 
     Names, dtypes and separator concern text: parquet and Arrow files bring their own. The roles of a schema saved
-    beside the data win over those of the section, and `schema` over both.
+    beside the data win over those of the section, and `schema` over both. With `may_lack`, columns that the section
+    names need not be there: rows to predict have no label.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "clicks.tsv"
@@ -53,8 +58,35 @@ def open_input(
     settings = {key: section[key] for key in _TEXT_ONLY if key in section} if is_text(kind) else {}
     if "dtypes" in settings:
         settings["dtypes"] = column_dtypes(settings["dtypes"])
+        if may_lack and "names" not in settings:
+            there = Dataset(source, format=kind, **{**settings, "dtypes": None}).schema
+            settings["dtypes"] = {name: dtype for name, dtype in settings["dtypes"].items() if name in there}
     data = Dataset(source, format=kind, schema=schema, **settings, **options)
-    return data if schema is not None else _with_roles(data, section.get("roles", {}))
+    return data if schema is not None else _with_roles(data, section.get("roles", {}), may_lack)
+
+
+def settled(section: Mapping[str, Any] | None, data: Dataset, names: Sequence[str]) -> dict[str, Any] | None:
+    """The section with the dtypes that were found in text: whoever reads other files reads these columns the same.
+
+    Args:
+        section: as the recipe has it, or None.
+        data: opened with it.
+        names: the columns that matter.
+
+    Returns:
+        A section, or None where there was none and none is needed.
+    """
+    layout = data.layout
+    if layout is None:
+        return None if section is None else dict(section)
+    given = column_dtypes((section or {}).get("dtypes", {}))
+    found = {name: layout.dtypes[name] for name in layout.names if name in names and name not in given}
+    if not found:
+        return None if section is None else dict(section)
+    by_dtype: dict[str, list[str]] = {}
+    for name, dtype in {**given, **found}.items():
+        by_dtype.setdefault(str(dtype), []).append(name)
+    return {**(section or {}), "dtypes": by_dtype}
 
 
 def checked(section: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -83,14 +115,28 @@ def column_dtypes(dtypes: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _format(source: str | Sequence[str], section: Mapping[str, Any]) -> str | None:
-    """What the file names say; the section's format where they say nothing (`day_0`, `day_0.gz`)."""
-    sources = [source] if isinstance(source, str) else list(source)
-    files = find(sources)
+    """What the section says, for files whose names say nothing (`day_0`) or some text (`day.txt`), else their names.
+
+    A recipe for text thus also takes the same columns as parquet.
+    """
+    files = find([source] if isinstance(source, str) else list(source))
     kinds = {format_of_name(file) for file in files}
-    return section.get("format") if kinds == {None} else format_of_name(files[0])
+    said = section.get("format")
+    if (
+        said is not None
+        and kinds <= {None} | {name for name in FORMATS if is_text(name)}
+        and (is_text(said) or kinds == {None})
+    ):
+        return str(said)
+    return infer_format(files) if kinds == {None} else format_of_name(files[0])
 
 
-def _with_roles(data: Dataset, roles: Mapping[str, Sequence[str]]) -> Dataset:
-    open_columns = {column.name for column in data.schema if column.role is Role.OTHER}
-    given = {role: [name for name in names if name in open_columns] for role, names in roles.items()}
+def _with_roles(data: Dataset, roles: Mapping[str, Any], may_lack: bool) -> Dataset:
+    schema, listed = data.schema, {role: [n] if isinstance(n, str) else list(n) for role, n in roles.items()}
+    for role, names in listed.items():
+        for name in names:
+            if name not in schema and not may_lack:
+                where = f"{data.partitions[0].path or 'the data'} (the recipe's input.roles.{role} names it)"
+                raise ColumnNotFoundError(str(name), schema.names, where)
+    given = {role: [n for n in names if n in schema and schema[n].role is Role.OTHER] for role, names in listed.items()}
     return data.with_roles(**given)

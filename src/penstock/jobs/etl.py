@@ -17,8 +17,9 @@ from penstock.data.files import is_remote, local_path
 from penstock.data.finding import find
 from penstock.data.writer import WriteReport
 from penstock.engine.base import EngineLike
-from penstock.etl.input_section import open_input
+from penstock.etl.input_section import open_input, settled
 from penstock.etl.workflow import Workflow
+from penstock.jobs.assumptions import assumed_line
 from penstock.jobs.workflow_profile import profile_schema
 
 
@@ -34,6 +35,7 @@ class EtlResult:
         seconds: that it took.
         bad_lines: malformed lines of text.
         fitted: the workflow.
+        assumed: how text was read where nobody said, as one line.
     """
 
     output: str
@@ -43,6 +45,7 @@ class EtlResult:
     seconds: float
     bad_lines: BadLines
     fitted: Workflow = field(repr=False, compare=False)
+    assumed: str | None = None
 
     @property
     def schema(self) -> Schema:
@@ -142,8 +145,10 @@ class EtlJob:
         started = time.perf_counter()
         fitted = None if self.apply is None else Workflow.load(self.apply, engine=self.engine)
         workflow = fitted or Workflow.from_recipe(self.recipe or {}, engine=self.engine)
-        data = self._opened()
+        data = self._opened(workflow)
         rows = workflow.fit_transform(data, progress=self.progress) if fitted is None else workflow.transform(data)
+        if fitted is None:
+            workflow.input = settled(workflow.input, data, workflow.input_schema.names)
         local = [p for p in (self.output, self.held_out_output, place) if p is not None and not is_remote(p)]
         with staged_together([Path(local_path(p)) for p in local], self.overwrite) as folders:
             staging: dict[str, Any] = dict(zip(local, folders, strict=True))
@@ -154,7 +159,8 @@ class EtlJob:
             written = self._write(rows, staging.get(self.output, self.output))
         bad = max(workflow.bad_lines, written.bad_lines, key=lambda found: found.count)
         seconds = time.perf_counter() - started
-        return EtlResult(self.output, place, written.num_rows, len(written.files), seconds, bad, workflow)
+        assumed = assumed_line(data)
+        return EtlResult(self.output, place, written.num_rows, len(written.files), seconds, bad, workflow, assumed)
 
     def _check(self, workflow: str | None) -> None:
         """Refuse before any work what would be refused at the end."""
@@ -168,11 +174,12 @@ class EtlJob:
         if not is_remote(self.output) and not isinstance(self.inputs, Dataset):
             check_outside(self.inputs, local_path(self.output))
 
-    def _opened(self) -> Dataset:
+    def _opened(self, workflow: Workflow) -> Dataset:
         if isinstance(self.inputs, Dataset):
             return self.inputs
-        section = (self.recipe or {}).get("input")
-        return open_input(list(self.inputs), section, part_size=self.part_size, on_error=self.on_error)
+        section = workflow.input if self.recipe is None else self.recipe.get("input")
+        options: dict[str, Any] = {"part_size": self.part_size, "on_error": self.on_error}
+        return open_input(list(self.inputs), section, may_lack=self.apply is not None, **options)
 
     def _write(self, rows: Dataset, place: str | Path) -> WriteReport:
         return rows.to_parquet(

@@ -13,7 +13,7 @@ from penstock.data import Dataset
 from penstock.data.files import is_remote
 from penstock.engine import resolve
 from penstock.etl import Workflow
-from penstock.etl.input_section import open_input
+from penstock.etl.input_section import open_input, settled
 from penstock.etl.trust import modules_in
 from penstock.jobs import building
 from penstock.jobs.embeddings import check_embeddings
@@ -45,8 +45,9 @@ class RawRows:
         engine = settings.etl.get("engine")
         self.engine = None if engine is None else resolve(engine)
         self.data = self._opened(source)
-        self.valid = None if valid is None else as_dataset(valid)
         unfitted = Workflow.from_recipe(recipe).fit_schema(self.data.schema)
+        self._settle(unfitted.input_schema.names)
+        self.valid = None if valid is None else self._opened(valid)
         self.label = building.check_label(unfitted.output_schema, "what the recipe makes")
         building.check(settings, unfitted.output_schema, unfitted, is_fitted=False)
         if settings.tables in ON_DEVICE:
@@ -59,6 +60,12 @@ class RawRows:
             return source
         options = {name: value for name in ("part_size", "on_error") if (value := self.settings.etl.get(name))}
         return open_input(source_paths(source), self.recipe.get("input"), **options)
+
+    def _settle(self, names: list[str]) -> None:
+        """From now on text is read with the dtypes that were found in the rows to train on."""
+        section = settled(self.recipe.get("input"), self.data, names)
+        if section is not None:
+            self.recipe = {**self.recipe, "input": section}
 
     def _check_sizes(self) -> None:
         """Whether every category will have a cardinality: a workflow that has seen a few rows can tell."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.core.metric_names import metric_words
-from penstock.jobs.events import EventListener, Recorded, StageBegan, TrainingBegan
+from penstock.jobs.assumptions import assumed_line
+from penstock.jobs.events import DataOpened, EventListener, Recorded, StageBegan, TrainingBegan
 
 
 class ProgressLines(EventListener):
@@ -20,6 +21,10 @@ class ProgressLines(EventListener):
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self._say = say
+
+    def data_opened(self, event: DataOpened) -> None:
+        if (line := assumed_line(event.raw)) is not None:
+            self._say(line)
 
     def stage_began(self, event: StageBegan) -> None:
         if event.name == "etl":

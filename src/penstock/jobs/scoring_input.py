@@ -80,7 +80,7 @@ def open_rows(
         paths = source_paths(source)
         if section is not None:
             section = _without_labels(paths, section, predictor.saved.labels)
-        data = open_input(paths, section, part_size=_PART_SIZE, on_error=on_error)
+        data = open_input(paths, section, may_lack=True, part_size=_PART_SIZE, on_error=on_error)
     if is_raw is None:
         is_raw = fitted is not None and not _is_made(data, predictor)
     if is_raw and fitted is None:

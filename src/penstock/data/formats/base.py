@@ -29,6 +29,9 @@ class OpenOptions:
     header: bool | None = None
     on_error: str = "raise"
     storage_options: dict[str, Any] | None = None
+    quote: str | None = None
+    encoding: str | None = None
+    missing: Sequence[str] | Mapping[str, Sequence[str]] | None = None
 
 
 class FrameWriter(Protocol):

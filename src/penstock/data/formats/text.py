@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, TextIO
@@ -14,16 +15,19 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core import dtypes as dt
-from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions, disagreement
 from penstock.data.formats.names import stream_codec
-from penstock.data.formats.text_bytes import bytes_per_row, record_bounds
+from penstock.data.formats.text_bytes import bytes_per_row, file_size, read_bytes, record_bounds, windows
 from penstock.data.formats.text_layout import TextLayout, infer_layout
 from penstock.data.formats.text_partition import TextPartition
+from penstock.data.formats.text_sniffing import sniff_encoding
 from penstock.data.partition import Partition, WrappedPartition
 from penstock.data.scratch import Scratch
+
+_SNIFFED = 1 << 20  # bytes by which an encoding is told
 
 
 class Text(Format):
@@ -39,9 +43,14 @@ class Text(Format):
         parts: list[Partition] = []
         for path in files:
             scratch, local = _decompressed(path, options)
-            if layout is None or layout.has_header:
-                found = infer_layout(local, self.separator, self.quote, options)
-                layout = found if layout is None else _same_layout(layout, found, path, files[0])
+            scratch, local, encoding = _as_utf8(path, local, scratch, options)
+            if layout is None:
+                layout = infer_layout(local, self.separator, self.quote, options)
+                assumed = layout.assumed if options.encoding or encoding == "utf-8" else (encoding, *layout.assumed)
+                layout = replace(layout, assumed=assumed, encoding=encoding)
+            elif layout.has_header:
+                found = infer_layout(local, self.separator, self.quote, _as_first(options, layout))
+                layout = _same_layout(layout, found, path, files[0])
             for part in _byte_ranges(local, layout, options):
                 parts.append(part if scratch is None else SpooledPartition(part, path, scratch))
         assert layout is not None
@@ -107,6 +116,11 @@ class SpooledPartition(WrappedPartition):
             raise DataError(str(error).replace(self.source.path, self.packed)) from None
 
 
+def _as_first(options: OpenOptions, layout: TextLayout) -> OpenOptions:
+    """Further files are read as the first was."""
+    return replace(options, separator=layout.separator, quote=layout.quote or "", header=layout.has_header)
+
+
 def _byte_ranges(path: str, layout: TextLayout, options: OpenOptions) -> list[TextPartition]:
     """One file cut into ranges of about `part_size` bytes."""
     storage = options.storage_options
@@ -124,7 +138,11 @@ def _same_layout(first: TextLayout, found: TextLayout, path: str, first_path: st
     for name in first.names:
         if first.dtypes[name] != found.dtypes[name]:
             raise disagreement(path, name, found.dtypes[name], first_path, first.dtypes[name])
-    return first
+    missing = {
+        name: tuple(dict.fromkeys((*first.missing.get(name, ()), *found.missing.get(name, ()))))
+        for name in (*first.missing, *found.missing)
+    }
+    return replace(first, missing=missing)
 
 
 def _decompressed(path: str, options: OpenOptions) -> tuple[Scratch | None, str]:
@@ -140,3 +158,32 @@ def _decompressed(path: str, options: OpenOptions) -> tuple[Scratch | None, str]
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be unpacked ({error}); the {codec} stream is damaged or truncated") from error
     return scratch, str(target)
+
+
+def _as_utf8(path: str, local: str, scratch: Scratch | None, options: OpenOptions) -> tuple[Scratch | None, str, str]:
+    """The file, or a copy of it in UTF-8 where it is written in something else; and what that is."""
+    storage = options.storage_options
+    if options.encoding is None:
+        encoding = sniff_encoding(read_bytes(local, 0, min(file_size(local, storage), _SNIFFED), storage).tobytes())
+    else:
+        encoding = _codec(options.encoding)
+    if encoding in ("utf-8", "utf-8-sig", "ascii"):
+        return scratch, local, "utf-8"
+    scratch = scratch or Scratch()
+    target = scratch.path / f"{Path(local).name}.utf-8"
+    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        with target.open("w", encoding="utf-8", newline="") as out:
+            for _, window in windows(local, 0, file_size(local, storage), storage):
+                out.write(decoder.decode(window.tobytes()))
+            out.write(decoder.decode(b"", final=True))
+    except UnicodeError as error:
+        raise DataError(f"{path} is not {encoding} throughout ({error}); pass encoding= with its own") from None
+    return scratch, str(target), encoding
+
+
+def _codec(encoding: str) -> str:
+    try:
+        return codecs.lookup(encoding).name
+    except LookupError:
+        raise ParameterError(f"encoding is {encoding!r}, which Python does not know; try utf-8 or cp1252") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +63,8 @@ def record_bounds(
 ) -> list[int]:
     """Offsets between which lie whole records, about `part_size` bytes of them; the header comes before the first."""
     size = file_size(path, storage_options)
-    start = _after_line(path, 0, size, storage_options) if has_header and size else 0
+    start = 3 if size >= 3 and read_bytes(path, 0, 3, storage_options).tobytes() == codecs.BOM_UTF8 else 0
+    start = _after_line(path, 0, size, storage_options) if has_header and size else start
     if quote is not None:
         cuts = _quoted_cuts(path, start, size, ord(quote), part_size, storage_options)
     else:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -13,16 +14,20 @@ import polars as pl
 from penstock.core import dtypes as dt
 from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
-from penstock.core.runtime.forks import require_polars
 from penstock.data.formats.base import OpenOptions
-from penstock.data.formats.text_bytes import file_size, is_utf8, read_bytes
+from penstock.data.formats.text_bytes import is_utf8
+from penstock.data.formats.text_sample import first_lines, infer_dtype, missing_words, read_sample
+from penstock.data.formats.text_sniffing import SEPARATORS, fields_of, looks_like_a_row, sniff_quote, sniff_separator
 
-_INFER_BYTES = 1 << 20
+_LOOK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class TextLayout:
-    """How a delimited file is laid out; `dtypes` may say `hex32`/`hex64` for hexadecimal ids."""
+    """How a delimited file is laid out; `dtypes` may say `hex32`/`hex64` for hexadecimal ids.
+
+    `missing` are words that stand for no value, by column; `assumed` says in words what nobody told.
+    """
 
     names: tuple[str, ...]
     dtypes: Mapping[str, str]
@@ -30,12 +35,15 @@ class TextLayout:
     has_header: bool
     quote: str | None
     on_error: str = "raise"
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    assumed: tuple[str, ...] = field(default=(), compare=False)
+    encoding: str = "utf-8"  # of the file; what is read is UTF-8
 
     @property
     def fast(self) -> bool:
         """Whether the kernel can read every column: numbers, hexadecimal ids and text."""
         known = (*dt.INTEGERS, *dt.FLOATS, *dt.HEX, "string")
-        return all(self.dtypes[n] in known for n in self.names)
+        return not self.missing and all(self.dtypes[n] in known for n in self.names)
 
     def suits(self, buffer: np.ndarray) -> bool:
         """Whether the kernel can read these bytes, whose text is UTF-8: nothing quoted, and not too much of it."""
@@ -56,55 +64,134 @@ class TextLayout:
 
 
 def infer_layout(path: str, separator: str, quote: str | None, options: OpenOptions) -> TextLayout:
-    """Fill in what the caller left open from the format's habits and the first rows of one file.
+    """Fill in what the caller left open from the format's habits and some rows of one file.
 
     Args:
         path: the file.
-        separator: of the format, where the options name none.
-        quote: the character that quotes a field, or None where the format has none.
-        options: names, dtypes, separator, header and what a malformed line does.
+        separator: of the format, where the options name none and the rows do not speak for another.
+        quote: the character that quotes a field, or None where the format has none by habit.
+        options: names, dtypes, separator, quote, header, missing words and what a malformed line does.
+
+    Raises:
+        ParameterError: an option is none that there is.
+        DataError: the file cannot be read so.
     """
-    names, dtypes, on_error, storage_options = options.names, options.dtypes, options.on_error, options.storage_options
-    if on_error not in ON_ERROR:
-        raise ParameterError(f"on_error must be one of {', '.join(map(repr, ON_ERROR))}, got {on_error!r}")
-    separator = options.separator or separator
-    if len(separator.encode()) != 1:
-        raise ParameterError(f"separator must be one ASCII character, got {separator!r}")
-    has_header = names is None if options.header is None else options.header
-    given = {n: d if isinstance(d, str) and d in dt.HEX else dt.canonical(d) for n, d in (dtypes or {}).items()}
-    if names is not None and all(n in given for n in names):
-        return TextLayout(tuple(names), given, separator, has_header, quote, on_error)
-    require_polars(f"finding out how {path} is laid out")
-    head = read_bytes(path, 0, min(file_size(path, storage_options), _INFER_BYTES), storage_options).tobytes()
-    if len(head) == _INFER_BYTES:  # do not judge by half a line
-        head = head[: head.rfind(b"\n") + 1]
+    _check(options)
+    names = options.names
+    given = {n: d if isinstance(d, str) and d in dt.HEX else dt.canonical(d) for n, d in (options.dtypes or {}).items()}
+    is_told = names is not None and all(n in given for n in names)
+    head = first_lines(path, options.storage_options)
     if not head.strip():
-        raise DataError(f"{path} is empty; columns and dtypes cannot be inferred from it: pass names= and dtypes=")
-    if has_header and not is_utf8(head.partition(b"\n")[0]):
+        if not is_told:
+            raise DataError(f"{path} is empty; columns and dtypes cannot be inferred from it: pass names= and dtypes=")
+        has_header = bool(options.header)
+        return TextLayout(
+            tuple(names or ()), given, options.separator or separator, has_header, quote, options.on_error
+        )
+    look = _look(head, separator, quote, options)
+    if look.has_header and names is None and not is_utf8(head.partition(b"\n")[0]):
         raise DataError(f"{path}, line 1: the names of its columns are no UTF-8; write them so, or pass names=")
-    try:
-        sample = pl.read_csv(
-            io.BytesIO(head),
-            encoding="utf8-lossy",
-            has_header=has_header,
-            separator=separator,
-            quote_char=quote,
-            infer_schema_length=10_000,
-            truncate_ragged_lines=True,
-            ignore_errors=True,
+    if options.header and look.first_is_a_row:
+        warnings.warn(
+            f"{path}: the first line looks like the others and was read as the names of the columns "
+            f"({', '.join(look.first[:6])}…); pass header=False and names= if it is a row",
+            stacklevel=2,
         )
-    except pl.exceptions.PolarsError as error:
-        raise unreadable_quotes(path, head, separator, 0, error) from None
-    found = list(names) if names is not None else sample.columns
-    if names is not None and len(found) != len(sample.columns):
-        raise DataError(
-            f"{path} has {len(sample.columns)} columns (separator {separator!r}), names= lists {len(found)}"
-        )
+    missing: Mapping[str, tuple[str, ...]] = {}
+    if is_told:
+        found, dtypes = _names(path, list(names or ()), names, look.separator, given), given
+        missing = {name: own for name in found if (own := _told_missing(name, options))}
+    else:
+        sample = read_sample(path, head, look.separator, look.quote, look.has_header, options.storage_options)
+        columns = sample.columns if look.has_header else [""] * sample.width
+        found = _names(path, columns, names, look.separator, given)
+        words = {n: _missing(n, sample[c], given.get(n), options) for n, c in zip(found, sample.columns, strict=True)}
+        missing = {name: own for name, own in words.items() if own}
+        inferred = {n: infer_dtype(sample[c], words[n]) for n, c in zip(found, sample.columns, strict=True)}
+        dtypes = {**inferred, **given}
+    assumed = (*look.assumed, *_assumed_missing(missing, options))
+    return TextLayout(
+        tuple(found), dtypes, look.separator, look.has_header, look.quote, options.on_error, missing, assumed
+    )
+
+
+def _check(options: OpenOptions) -> None:
+    if options.on_error not in ON_ERROR:
+        raise ParameterError(f"on_error must be one of {', '.join(map(repr, ON_ERROR))}, got {options.on_error!r}")
+    for name, value, least in (("separator", options.separator, 1), ("quote", options.quote, 0)):
+        if value is not None and (not isinstance(value, str) or not least <= len(value.encode()) <= 1):
+            instead = "; write the file with another one first, a tab for instance" if name == "separator" else ""
+            raise ParameterError(f"{name} must be one ASCII character, got {value!r}{instead}")
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What the first lines look like, and which of it nobody said."""
+
+    separator: str
+    quote: str | None
+    has_header: bool
+    first: list[str]
+    first_is_a_row: bool
+    assumed: tuple[str, ...]
+
+
+def _look(head: bytes, separator: str, quote: str | None, options: OpenOptions) -> _Look:
+    text = head[:_LOOK_BYTES].decode(errors="replace")
+    assumed = []
+    if options.quote is not None:
+        quote = options.quote or None
+    elif quote is None:
+        quote = sniff_quote(text, options.separator or "".join((separator, *SEPARATORS)))
+        assumed += ['fields quoted by "'] if quote else []
+    if options.separator is None:
+        num_fields = None if options.names is None else len(options.names)
+        separator = sniff_separator(text, separator, quote, num_fields)
+        assumed.insert(0, f"separator {separator!r}")
+    else:
+        separator = options.separator
+    rows = fields_of(text, separator, quote)
+    first = rows[0] if rows else []
+    is_row = looks_like_a_row(first, rows[1:])
+    if options.header is not None:
+        has_header = options.header
+    elif options.names is not None:
+        has_header = first == list(options.names)
+    else:
+        has_header = not is_row
+        assumed.append("a header" if has_header else "no header, so columns are called column_1, column_2, …")
+    return _Look(separator, quote, has_header, first, is_row, tuple(assumed))
+
+
+def _names(
+    path: str, columns: list[str], names: Sequence[str] | None, separator: str, given: Mapping[str, str]
+) -> list[str]:
+    found = list(names) if names is not None else [name or f"column_{i + 1}" for i, name in enumerate(columns)]
+    if len(found) != len(columns):
+        raise DataError(f"{path} has {len(columns)} columns (separator {separator!r}), names= lists {len(found)}")
     for name in given:
         if name not in found:
             raise ColumnNotFoundError(name, found, f"{path} (named in dtypes=)")
-    inferred = {n: dt.canonical(d) for n, d in zip(found, sample.dtypes, strict=True)}
-    return TextLayout(tuple(found), {**inferred, **given}, separator, has_header, quote, on_error)
+    return found
+
+
+def _told_missing(name: str, options: OpenOptions) -> tuple[str, ...]:
+    told = options.missing or ()
+    return tuple(told.get(name, ()) if isinstance(told, Mapping) else told)
+
+
+def _missing(name: str, values: pl.Series, dtype: str | None, options: OpenOptions) -> tuple[str, ...]:
+    """The words that stand for no value in a column."""
+    if options.missing is not None:
+        return _told_missing(name, options)
+    return () if dtype is not None and dtype not in dt.NUMERIC else tuple(missing_words(values))
+
+
+def _assumed_missing(missing: Mapping[str, tuple[str, ...]], options: OpenOptions) -> list[str]:
+    if options.missing is not None or not missing:
+        return []
+    words = sorted({word for own in missing.values() for word in own})
+    return [f"{', '.join(map(repr, words))} as missing in {', '.join(missing)}"]
 
 
 def unreadable_quotes(path: str, text: bytes, separator: str, lines_before: int, error: Exception) -> DataError:

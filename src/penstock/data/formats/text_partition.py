@@ -142,13 +142,25 @@ class TextPartition(Partition):
         ).select(named(wanted))
 
     def _polars_dtypes(self) -> dict[str, pl.DataType]:
-        """What polars parses: hex columns come as text and are converted after."""
+        """What polars parses: hex columns and those with words for nothing come as text and are converted after."""
         return {
-            n: pl.String() if self.layout.dtypes[n] in dt.HEX else dt.to_polars(self.layout.dtypes[n])
+            n: pl.String()
+            if self.layout.dtypes[n] in dt.HEX or n in self.layout.missing
+            else dt.to_polars(self.layout.dtypes[n])
             for n in self.layout.names
         }
 
+    def _without_words(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Null in the place of words that stand for no value."""
+        found = [(n, words) for n, words in self.layout.missing.items() if n in frame.columns]
+        return frame.with_columns(pl.when(~pl.col(n).is_in(words)).then(pl.col(n)).alias(n) for n, words in found)
+
     def _cast(self, frame: pl.DataFrame, wanted: list[str]) -> pl.DataFrame:
+        frame = self._without_words(frame)
+        plain = [n for n in wanted if n in self.layout.missing and self.layout.dtypes[n] not in (*dt.HEX, "bool")]
+        if any(self.layout.dtypes[n] == "bool" for n in wanted if n in self.layout.missing):
+            raise pl.exceptions.ComputeError("text for booleans")  # which the careful reading knows
+        frame = frame.with_columns(pl.col(n).cast(dt.to_polars(self.layout.dtypes[n])) for n in plain)
         hexed = [n for n in wanted if self.layout.dtypes[n] in dt.HEX]
         if hexed and not all(frame.select(pl.col(n).str.contains(_HEXADECIMAL).all() for n in hexed).row(0)):
             raise pl.exceptions.ComputeError("not hexadecimal")  # where, the careful reading says
@@ -159,6 +171,7 @@ class TextPartition(Partition):
             raw = self._parse(text, dict.fromkeys(self.layout.names, pl.String()), wanted)
         except pl.exceptions.PolarsError as error:
             raise unreadable_quotes(self.path, text, self.layout.separator, self._lines_before(), error) from None
+        raw = self._without_words(raw)
         columns, errors, bad_rows = [], [], np.zeros(raw.height, bool)
         for name in wanted:
             series, dtype = raw[name], self.layout.dtypes[name]

@@ -1,0 +1,133 @@
+"""What a text file looks like, judged by its first lines: encoding, separator, quotes, header, missing values."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+
+SEPARATORS = (",", "\t", ";", "|")
+MISSING = ("NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "\\N", "?", "-")
+BOM = codecs.BOM_UTF8
+_LINES = 200
+_EVEN = 0.95  # of the lines must have as many fields
+_MOSTLY_EVEN = 0.8  # for the separator that the file's name speaks of
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+# A letter of Western Europe beside a plain one, as only single-byte encodings write it. ÿ ends damaged files.
+_ACCENTED = re.compile(rb"[A-Za-z][\xe0-\xf6\xf8-\xfd]|[\xe0-\xf6\xf8-\xfd][A-Za-z]")
+_NO_CP1252 = re.compile(rb"[\x80\x81\x8d\x8f\x90\x9d\xff]")
+_UTF8_LETTER = re.compile(rb"[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
+
+
+def sniff_encoding(head: bytes) -> str:
+    """The encoding of a file by its first bytes; UTF-8 unless they speak clearly for another.
+
+    >>> sniff_encoding("name;café".encode("cp1252")), sniff_encoding("é".encode()), sniff_encoding("a".encode("utf-16"))
+    ('cp1252', 'utf-8', 'utf-16')
+    """
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if head.isascii():
+        return "utf-8"
+    speaks_for = _ACCENTED.search(head) and not _UTF8_LETTER.search(head) and not _NO_CP1252.search(head)
+    return "cp1252" if speaks_for else "utf-8"
+
+
+def sniff_separator(text: str, own: str, quote: str | None, num_fields: int | None = None) -> str:
+    """The separator of some lines: the format's own, unless the lines are even with another one only.
+
+    Where the number of fields is known, only a separator that cuts the first line into so many takes the own one's
+    place.
+
+    >>> sniff_separator("a;b\\n1;2,5\\n", ",", '"'), sniff_separator("a,b\\n1,2;5\\n", ",", '"')
+    (';', ',')
+    """
+    widths = {sep: _widths(text, sep, quote) for sep in dict.fromkeys((own, *SEPARATORS))}
+    if _first(widths[own]) > 1 and _evenness(widths[own]) >= _MOSTLY_EVEN:
+        return own
+    even = [sep for sep, found in widths.items() if _first(found) > 1 and _evenness(found) >= _EVEN]
+    if num_fields is not None:
+        fitting = [sep for sep in even if _first(widths[sep]) == num_fields]
+        return own if _first(widths[own]) == num_fields or not fitting else fitting[0]
+    if even:
+        return max(even, key=lambda sep: _first(widths[sep]))
+    blank = _widths(text, " ", quote)
+    if _first(widths[own]) <= 1 and _first(blank) > 2 and _evenness(blank) == 1 and _has_numbers(text):
+        return " "
+    return own
+
+
+def sniff_quote(text: str, separators: str) -> str | None:
+    """`"` where some field begins and ends with it; None where quotes mean nothing. Any of `separators` ends a field.
+
+    >>> sniff_quote('a\\t"b\\tc"\\n', "\\t"), sniff_quote('5" pipe\\tb\\n', "\\t")
+    ('"', None)
+    """
+    sep = f"[{re.escape(separators)}]"
+    return '"' if re.search(rf'(?m)(^|{sep})"([^"]|"")*"($|{sep}|\r)', text) else None
+
+
+def looks_like_a_row(first: list[str], rows: list[list[str]]) -> bool:
+    """Whether the first line is a row as the others are, and not the names of columns.
+
+    It is where every column of numbers has a number there too. Without such a column, it is where a value of the first
+    line comes again below it.
+
+    >>> looks_like_a_row(["user", "age"], [["ann", "3"]]), looks_like_a_row(["bob", "4"], [["ann", "3"]])
+    (False, True)
+    """
+    if first in ([str(i) for i in range(len(first))], [str(i + 1) for i in range(len(first))]) and len(first) > 1:
+        return False  # numbered columns, as tables without names are written
+    columns = [[row[i] for row in rows if i < len(row) and not _is_missing(row[i])] for i in range(len(first))]
+    numbers = [i for i, values in enumerate(columns) if values and all(map(is_number, values))]
+    if numbers:
+        return all(is_number(first[i]) or _is_missing(first[i]) for i in numbers) and any(is_number(v) for v in first)
+    return any(value in column for value, column in zip(first, columns, strict=True))
+
+
+def is_number(text: str) -> bool:
+    """Whether it is a decimal number.
+
+    >>> is_number("1.5e3"), is_number("1,5"), is_number("")
+    (True, False, False)
+    """
+    return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def fields_of(text: str, separator: str, quote: str | None, most: int = _LINES) -> list[list[str]]:
+    """The fields of the first lines; empty lines are left out."""
+    kind = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quotechar=quote or '"', quoting=kind)
+    rows: list[list[str]] = []
+    try:
+        for row in reader:
+            if row:
+                rows.append(row)
+            if len(rows) >= most:
+                break
+    except csv.Error:  # what is wrong with it is said where it is read
+        pass
+    return rows
+
+
+def _widths(text: str, separator: str, quote: str | None) -> list[int]:
+    return [len(row) for row in fields_of(text, separator, quote)]
+
+
+def _first(widths: list[int]) -> int:
+    return widths[0] if widths else 0
+
+
+def _evenness(widths: list[int]) -> float:
+    """The share of lines that have as many fields as the first."""
+    return sum(width == widths[0] for width in widths) / len(widths) if widths else 0.0
+
+
+def _has_numbers(text: str) -> bool:
+    rows = fields_of(text, " ", None)
+    return any(all(is_number(row[i]) for row in rows[1:]) for i in range(len(rows[0]))) and len(rows) > 1
+
+
+def _is_missing(value: str) -> bool:
+    return not value or value in MISSING

@@ -1,0 +1,148 @@
+"""Text that nobody described: separator, header, quotes, encoding, dtypes and missing values told from the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from penstock import Dataset
+from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
+
+
+def file_of(tmp_path: Path, text: str | bytes, name: str = "clicks.csv") -> Path:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+ROWS = [("ann", 3, 0.5), ("bob", 4, 1.25), ("cat", 5, 2.0)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".txt", ".data", ""])
+@pytest.mark.parametrize("separator", [",", "\t", ";", "|"])
+@pytest.mark.parametrize("header", [True, False])
+def test_separator_and_header_are_told_from_the_lines(tmp_path, suffix, separator, header):
+    lines = [separator.join(map(str, row)) for row in ROWS]
+    names = ["user", "age", "price"] if header else ["column_1", "column_2", "column_3"]
+    text = "\n".join([separator.join(names)] * header + lines) + "\n"
+    data = Dataset(file_of(tmp_path, text, f"clicks{suffix}"))
+    assert data.schema.names == names
+    assert data.to_polars().rows() == ROWS
+    assert data.layout.assumed[0] == f"separator {separator!r}"
+    assert ("a header" in data.layout.assumed) == header
+
+
+@pytest.mark.parametrize("separator", ["\t", ";", "|"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_quotes_with_any_separator(tmp_path, separator, suffix):
+    text = f'id{separator}title\n1{separator}"a{separator}b ""c"""\n2{separator}"two\nlines"\n'
+    expected = [(1, f'a{separator}b "c"'), (2, "two\nlines")]
+    path = file_of(tmp_path, text, f"x{suffix}")
+    assert Dataset(path).to_polars().rows() == expected
+    assert Dataset(path, separator=separator, quote='"', header=True).to_polars().rows() == expected
+
+
+def test_quotes_can_mean_nothing(tmp_path):
+    path = file_of(tmp_path, 'id,size\n1,5" pipe\n2,6" pipe\n')
+    assert Dataset(path, quote="").to_polars()["size"].to_list() == ['5" pipe', '6" pipe']
+    with pytest.raises(ParameterError, match="quote must be one ASCII character"):
+        Dataset(path, quote="''")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+@pytest.mark.parametrize("header", [True, False])
+def test_encodings(tmp_path, encoding, header):
+    lines = ["name;age"] * header + ["café;3", "Zoë;4", "plain;5"]
+    path = file_of(tmp_path, "\n".join(lines).encode(encoding))
+    frame = Dataset(path).to_polars()
+    assert frame.rows() == [("café", 3), ("Zoë", 4), ("plain", 5)]
+    assert frame.columns == (["name", "age"] if header else ["column_1", "column_2"])
+    assert Dataset(path, encoding=encoding).to_polars().equals(frame)
+
+
+def test_an_encoding_that_is_said_and_wrong_is_an_error(tmp_path):
+    path = file_of(tmp_path, "name;age\ncafé;3\n".encode("cp1252"))
+    with pytest.raises(DataError, match=r"clicks\.csv, line 2: bytes that are no UTF-8"):
+        Dataset(path, encoding="utf-8").to_polars()
+    with pytest.raises(DataError, match=r"clicks\.csv is not utf-16.*encoding="):
+        Dataset(path, encoding="utf-16").to_polars()
+    with pytest.raises(ParameterError, match="'latin-99'"):
+        Dataset(path, encoding="latin-99")
+
+
+def test_integers_beyond_int64_open(tmp_path):
+    path = file_of(tmp_path, "id,click\n10000169349117863715,1\n1000009418151094273,0\n")
+    data = Dataset(path)
+    assert data.schema["id"].dtype == "uint64"
+    assert data.to_polars()["id"].to_list() == [10000169349117863715, 1000009418151094273]
+    path = file_of(tmp_path, f"id,click\n{10**30},1\n-{10**25},0\n")
+    assert Dataset(path).to_polars()["id"].to_list() == [str(10**30), str(-(10**25))]
+
+
+@pytest.mark.parametrize("dtype", ["string", "uint64", "float64"])
+def test_given_dtypes_decide_before_inferred_ones_are_judged(tmp_path, dtype):
+    path = file_of(tmp_path, "id,click\n10000169349117863715,1\n5,0\n")
+    data = Dataset(path, dtypes={"id": dtype})
+    assert data.schema["id"].dtype == dtype
+    assert data.to_polars()["id"].cast(pl.String)[1] in ("5", "5.0")
+    with pytest.raises(DataError, match=r"clicks\.csv, line 2: column 'id'"):
+        Dataset(path, dtypes={"id": "int64"}).to_polars()
+
+
+def test_leading_zeros_stay(tmp_path):
+    path = file_of(tmp_path, "zip,n\n00501,0\n10001,10\n")
+    assert Dataset(path).to_polars().rows() == [("00501", 0), ("10001", 10)]
+
+
+@pytest.mark.parametrize("word", ["NA", "null", "\\N", "NaN", "?", "-", "None"])
+def test_words_for_nothing_in_columns_of_numbers(tmp_path, word):
+    path = file_of(tmp_path, f"age,name\n3,{word}\n{word},b\n5,c\n")
+    data = Dataset(path)
+    assert data.to_polars().rows() == [(3, word), (None, "b"), (5, "c")]
+    assert any("missing" in words for words in data.layout.assumed)
+    assert Dataset(path, missing=[word]).to_polars()["name"].null_count() == 1
+    assert Dataset(path, missing=[]).schema["age"].dtype == ("float64" if word == "NaN" else "string")
+
+
+def test_a_dtype_is_judged_by_rows_all_over_the_file(tmp_path):
+    lines = [f"{i},{'x' * 40}" for i in range(40_000)]
+    for i in range(30_000, 40_000):
+        lines[i] = f"{i}.5,{'x' * 40}"
+    data = Dataset(file_of(tmp_path, "a,b\n" + "\n".join(lines) + "\n"))
+    assert data.schema["a"].dtype == "float64"
+    assert data.to_polars().height == 40_000
+
+
+def test_a_headerless_file_read_with_a_header_is_noticed(tmp_path):
+    path = file_of(tmp_path, "1,68fd1e64,3\n0,80e26c9b,4\n0,fb936136,2\n")
+    with pytest.warns(UserWarning, match=r"first line looks like the others.*header=False"):
+        Dataset(path, header=True)
+    assert Dataset(path).to_polars().height == 3
+
+
+def test_names_that_the_file_has_too_are_its_header(tmp_path):
+    path = file_of(tmp_path, "user,click\nann,1\nbob,0\n")
+    assert Dataset(path, names=["user", "click"]).to_polars().rows() == [("ann", 1), ("bob", 0)]
+    typed = Dataset(path, names=["user", "click"], dtypes={"user": "string", "click": "int8"})
+    assert typed.to_polars().rows() == [("ann", 1), ("bob", 0)]
+
+
+def test_a_misspelt_dtype_column_is_an_error(tmp_path):
+    path = file_of(tmp_path, "user,click\nann,1\n")
+    with pytest.raises(ColumnNotFoundError, match=r"'clik' is not in .*did you mean 'click'"):
+        Dataset(path, dtypes={"clik": "int8"})
+    with pytest.raises(ColumnNotFoundError, match="did you mean 'click'"):
+        Dataset(path, names=["user", "click"], dtypes={"user": "string", "click": "int8", "clik": "int8"})
+
+
+def test_numbered_columns_are_names(tmp_path):
+    frame = pl.DataFrame({"0": [5, 6], "1": [7, 8]})
+    frame.write_csv(tmp_path / "a.csv")
+    assert Dataset(tmp_path / "a.csv").to_polars().equals(frame)
+
+
+def test_a_header_alone_has_no_rows(tmp_path):
+    data = Dataset(file_of(tmp_path, "user,click\n"))
+    assert (data.schema.names, data.num_rows) == (["user", "click"], 0)
