@@ -61,3 +61,19 @@ def watch(chromium: Any) -> Iterator[Callable[..., Watched]]:
     yield opened
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(scope="session")
+def overflowing() -> Callable[[Any], list[str]]:
+    """What on a page is wider than the window, but for what scrolls by itself."""
+
+    def found(page: Any) -> list[str]:
+        width = page.viewport_size["width"]
+        if (whole := page.evaluate("document.documentElement.scrollWidth")) > width:
+            return [f"the page is {whole} wide, the window {width}"]
+        script = """limit => [...document.querySelectorAll('main *')]
+            .filter(e => !e.closest('.scroll, svg, .unseen'))
+            .filter(e => e.getBoundingClientRect().right > limit).map(e => e.outerHTML.slice(0, 80))"""
+        return list(page.evaluate(script, width + 1))
+
+    return found

@@ -25,7 +25,7 @@ def test_the_file_opens_by_itself(watch, recorded: RunRecorder) -> None:
         assert seen.page.locator(f"section#{part}").is_visible()
     assert seen.page.locator("h1").inner_text() == "MLP"
     assert seen.page.locator("#state").inner_text() == "finished"
-    assert seen.page.locator("svg.lines").count() == 4
+    assert seen.page.locator("svg.lines").count() == 6
     assert seen.page.locator(".lane").count() == 5  # predictions, the run, the loop, the thread, the loader
     assert seen.page.locator(".graph.across").is_visible() and not seen.page.locator(".graph.down").is_visible()
 
@@ -70,16 +70,20 @@ def test_text_stands_out_from_its_background(watch, recorded: RunRecorder, schem
         assert page.evaluate(measure, selector) >= 4.5, selector
 
 
-def test_a_phone_shows_all_without_scrolling_sideways(watch, recorded: RunRecorder, hostile: RunRecorder) -> None:
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (375, "light"), (768, "light"), (1280, "dark")])
+def test_nothing_is_wider_than_the_screen(
+    watch, overflowing, recorded: RunRecorder, hostile: RunRecorder, width: int, scheme: str
+) -> None:
     for recorder in (recorded, hostile):
-        page = watch(width=375, height=812, device_scale_factor=2, has_touch=True).page
+        page = watch(width=width, height=812, scheme=scheme, device_scale_factor=2, has_touch=True).page
         page.goto(recorder.path.as_uri())
         page.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 375
-        wide = page.evaluate("""[...document.querySelectorAll('main *')]
-            .filter(e => !e.closest('.scroll, svg, .unseen'))
-            .filter(e => e.getBoundingClientRect().right > 376).map(e => e.outerHTML.slice(0, 80))""")
-        assert wide == []
+        assert overflowing(page) == []
+
+
+def test_a_phone_draws_the_workflow_downwards(watch, recorded: RunRecorder) -> None:
+    page = watch(width=375, height=812).page
+    page.goto(recorded.path.as_uri())
     assert page.locator(".graph.down").is_visible() and not page.locator(".graph.across").is_visible()
 
 
@@ -128,3 +132,20 @@ def test_it_can_be_printed(watch, recorded: RunRecorder) -> None:
     assert not page.locator("header").is_visible()
     printed = page.pdf()
     assert printed.startswith(b"%PDF") and len(printed) > 10_000
+
+
+def test_links_beyond_the_edge_are_hinted_at(watch, recorded: RunRecorder) -> None:
+    from playwright.sync_api import expect
+
+    page = watch(width=375, height=812, reduced_motion="reduce").page
+    page.goto(recorded.path.as_uri())
+    links, onward = page.locator("header nav"), page.locator(".onward")
+    assert "behind" in links.get_attribute("class") and onward.is_visible()
+    assert "gradient" in links.evaluate("e => getComputedStyle(e).maskImage")
+    links.evaluate("e => e.scrollTo({left: e.scrollWidth, behavior: 'instant'})")
+    expect(links).to_have_class("before")
+    onward.click()
+    expect(links).to_have_class("behind")
+    wide = watch().page
+    wide.goto(recorded.path.as_uri())
+    assert not wide.locator(".onward").is_visible()

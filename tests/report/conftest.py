@@ -47,8 +47,10 @@ def train_some(listener: Any, place: Path, name: str = "user", epochs: int = 2, 
     import torch
 
     from penstock.embedding import Adagrad, Store, slots_from_schema
+    from penstock.jobs.held_out import describe_predictions
     from penstock.loader.torch import Loader
     from penstock.nn import MLP
+    from penstock.serve import Predictor, save_model
     from penstock.train import fit
 
     raw = Dataset(some_clicks(name=name))
@@ -73,12 +75,15 @@ def train_some(listener: Any, place: Path, name: str = "user", epochs: int = 2, 
             callbacks=[listener.record, *callbacks],
         )  # fmt: skip
         listener(Trained(history))
-    listener(StageEnded("train"))
+        listener(StageEnded("train"))
+        save_model(place / "model", workflow, model, store)
     listener(ModelSaved(str(place / "model")))
+    with Predictor(place / "model") as predictor:
+        predictions = describe_predictions(predictor, features, "click")
     last = history.last("valid")
     examples = [{"label": 1, "probability": 0.7}, {"label": 0, "probability": 0.1}]
     figures = {"auc": last.metrics["auc"], "log_loss": last.metrics["log_loss"], "examples": examples}
-    listener(RunDone(figures))
+    listener(RunDone({**figures, "predictions": predictions}))
     return history
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from penstock.jobs import RunRecorder
 from penstock.report import render
-from penstock.report.charts import Series, histogram_chart, line_chart, thinned, ticks
+from penstock.report.charts import histogram_chart
+from penstock.report.plots import Series, line_chart, thinned, ticks
 
 VOID = {"meta", "link", "br"}
 PARTS = ["headline", "training", "time", "workflow", "embeddings", "data", "configuration", "machine"]
@@ -117,3 +118,13 @@ def test_odd_series_are_drawn() -> None:
     assert len(thinned([(i, float(i)) for i in range(1000)])) <= 240
     assert "no values" in histogram_chart({"scale": "linear", "edges": [], "counts": []}, "x")
     assert "5: 3" in histogram_chart({"scale": "linear", "edges": [5.0, 5.0], "counts": [3]}, "x")
+
+
+def test_one_unit_in_a_column(recorded: RunRecorder) -> None:
+    report = recorded.report()
+    tables = [{**report["store"]["tables"][0], "name": f"t{i}", "bytes": 10**i, "rows": 10**i} for i in range(1, 9)]
+    page = render({**report, "store": {**report["store"], "tables": tables}})
+    memory = re.findall(r'data-label="memory"[^>]*>[^<]*?([kMGT]?B)<', page)
+    assert memory and set(memory) == {"MB"}
+    for lane in re.findall(r'<table class="waterfall">(.*?)</table>', page):
+        assert len(set(re.findall(r'data-label="time"[^>]*>[^<]*? (ms|s|min)<', lane))) <= 1

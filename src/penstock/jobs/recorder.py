@@ -6,6 +6,8 @@ import json
 import threading
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +98,7 @@ class RunRecorder(EventListener):
             "configuration": {},
             "output": None,
             "stages": [],
+            "profiled": {},
             "raw": None,
             "workflow": None,
             "features": None,
@@ -162,14 +165,26 @@ class RunRecorder(EventListener):
                 return
 
     def data_opened(self, event: DataOpened) -> None:
-        self._data["raw"] = profile_dataset(event.raw, self._sample_rows)
+        with self._profiling():
+            self._data["raw"] = profile_dataset(event.raw, self._sample_rows)
 
     def data_prepared(self, event: DataPrepared) -> None:
-        if event.workflow is not None:
-            self._data["workflow"] = plain(workflow_graph(event.workflow))
-        profile = profile_dataset(event.features, self._sample_rows)
-        self._data["features"] = profile
-        self._data["hot_ids"] = hot_ids(profile, event.workflow)
+        with self._profiling():
+            if event.workflow is not None:
+                self._data["workflow"] = plain(workflow_graph(event.workflow))
+            profile = profile_dataset(event.features, self._sample_rows)
+            self._data["features"] = profile
+            self._data["hot_ids"] = hot_ids(profile, event.workflow)
+
+    @contextmanager
+    def _profiling(self) -> Iterator[None]:
+        """What the report itself takes is no time of the stage in which it is taken."""
+        began = time.perf_counter()
+        yield
+        running = [stage["name"] for stage in self._data["stages"] if stage["seconds"] is None]
+        if running:
+            spent = self._data["profiled"].get(running[-1], 0.0) + time.perf_counter() - began
+            self._data["profiled"][running[-1]] = round(spent, 3)
 
     def training_began(self, event: TrainingBegan) -> None:
         loader, model = event.loader, event.model
@@ -249,11 +264,13 @@ class RunRecorder(EventListener):
         with self._lock:
             data = {**self._data, "records": list(self._data["records"]), "stages": list(self._data["stages"])}
             data["problems"] = list(data["problems"])
+            data["profiled"] = dict(data["profiled"])
         now = round(time.perf_counter() - self._began, 3)
         data["seconds"] = data.get("seconds", now)
         data["updated"] = datetime.now(UTC).isoformat(timespec="seconds")
         settings = {key: data["configuration"].get(key) for key in ("staleness", "device")}
-        data["time"] = time_spent(data["records"], data["loader"], settings)
+        trained = sum(stage["seconds"] or 0.0 for stage in data["stages"] if stage["name"] == "train")
+        data["time"] = time_spent(data["records"], data["loader"], settings, trained)
         data["title"] = data["title"] or title(data)
         data["headline"] = headline(data)
         return data

@@ -98,11 +98,14 @@ def _name_values(hot: dict[str, list[dict[str, Any]]], workflow: Workflow) -> No
     inputs = workflow.input_schema
     for name, entries in hot.items():
         column = workflow.output_schema.get(name)
-        if column is None or column.is_list or not all(isinstance(entry["id"], int) for entry in entries):
+        if column is None or not all(isinstance(entry["id"], int) for entry in entries):
             continue
-        codes = pl.DataFrame({name: pl.Series([entry["id"] for entry in entries], dtype=column.polars_dtype)})
+        ids = [entry["id"] for entry in entries]
+        held = [ids] if column.is_list else ids  # a list that has them all is decoded as any other
+        codes = pl.DataFrame({name: pl.Series(held, dtype=column.polars_dtype)})
         try:
             values = workflow.inverse_transform(codes, [name])[name].to_list()
+            values = values[0] if column.is_list else values
         except (PenstockError, pl.exceptions.PolarsError, KeyError, IndexError):  # not every operator can be undone
             continue
         raw = inputs.get(name)

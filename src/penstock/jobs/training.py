@@ -34,6 +34,7 @@ from penstock.jobs.events import (
     Trained,
     TrainingBegan,
 )
+from penstock.jobs.held_out import describe_predictions
 from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures, as_dataset
 from penstock.jobs.run_folder import RunFolder, absolute_paths, are_paths, plain_copy
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
@@ -83,6 +84,7 @@ class TrainResult:
         embedding_rows: at the end.
         model: where it is.
         examples: labels and predictions.
+        predictions: of the held-out rows: how they lie by label, and their calibration (`describe_predictions`).
         seconds: by stage.
     """
 
@@ -94,6 +96,7 @@ class TrainResult:
     embedding_rows: int
     model: str
     examples: list[dict[str, Any]]
+    predictions: dict[str, Any] | None
     seconds: dict[str, float]
 
     @property
@@ -272,8 +275,8 @@ class TrainJob:
         finally:
             if store is not None and is_on_host(store):
                 store.close()
-        with self._stage("predict", bool(self.num_examples and valid)):
-            examples = self._examples(ready)
+        with self._stage("predict", valid is not None):
+            examples, predictions = self._predictions(ready)
         evaluated = history.last("valid")
         last = {} if evaluated is None else evaluated.metrics
         return TrainResult(
@@ -285,6 +288,7 @@ class TrainJob:
             embedding_rows=embedding_rows,
             model=str(self._folder.model),
             examples=examples,
+            predictions=predictions,
             seconds={**self._seconds, "total": round(sum(self._seconds.values()), 3)},
         )
 
@@ -348,14 +352,20 @@ class TrainJob:
         self._notify(Trained(history))
         return history, _speed(records)
 
-    def _examples(self, ready: Prepared) -> list[dict[str, Any]]:
-        """Held-out rows through the saved model: raw ones as a service would send them."""
+    def _predictions(self, ready: Prepared) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """Held-out rows through the saved model: a few as a service would send them, and how all of them lie."""
+        if ready.valid is None:
+            return [], None
+        trust = [] if ready.workflow is None else modules_in(ready.workflow.to_recipe({}))
+        with Predictor(self._folder.model, trust=trust) as predictor:
+            examples = self._examples(predictor, ready)
+            return examples, describe_predictions(predictor, as_dataset(ready.valid), ready.label)
+
+    def _examples(self, predictor: Predictor, ready: Prepared) -> list[dict[str, Any]]:
         if not self.num_examples or ready.examples is None:
             return []
         frame = ready.examples.head(self.num_examples)
-        trust = [] if ready.workflow is None else modules_in(ready.workflow.to_recipe({}))
-        with Predictor(self._folder.model, trust=trust) as predictor:
-            scores = predictor.predict(frame.to_dicts()) if ready.is_raw else predictor.predict_features(frame)
+        scores = predictor.predict(frame.to_dicts()) if ready.is_raw else predictor.predict_features(frame)
         labels = frame[ready.label].to_list() if ready.label in frame.columns else [None] * len(scores)
         return [{"label": label, "probability": float(score)} for label, score in zip(labels, scores, strict=True)]
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from penstock.core.pages.document import section
+from penstock.core.pages.markup import Markup, joined, table, tag
 from penstock.report.charts import bar, histogram_chart
 from penstock.report.drawing import draw_graph
-from penstock.report.markup import Markup, joined, table, tag
-from penstock.report.sections import Report, missing, section
-from penstock.report.words import DASH, count, data_size, plural, share, short, whole
+from penstock.report.sections import Report, missing
+from penstock.report.words import DASH, count, data_size, data_sizes, plural, share, short, whole
 
 _ROLES = {"label": "Label", "continuous": "Numbers", "categorical": "Categories", "other": "Other columns"}
 _LONG, _FIRST, _MOST = 14, 8, 400  # entries from which a table is folded, those shown, those that the page holds
@@ -138,7 +139,9 @@ def embeddings(report: Report) -> Markup:
     head = ["table", "rows", "width", "memory", "known", "unseen", "hot ids"]
 
     def draw(part: Sequence[Mapping[str, Any]]) -> Markup:
-        rows = [_table_row(entry, most, hot.get(entry["name"]) or []) for entry in part]
+        memory = data_sizes([entry["bytes"] for entry in largest])  # one unit for all, those behind the fold too
+        sizes = dict(zip((entry["name"] for entry in largest), memory, strict=True))
+        rows = [_table_row(entry, sizes[entry["name"]], most, hot.get(entry["name"]) or []) for entry in part]
         return table(head, rows, "Embedding tables, the largest first", "tables", numeric=(2, 3))
 
     largest = sorted(tables, key=lambda entry: -entry["rows"])
@@ -153,13 +156,13 @@ def embeddings(report: Report) -> Markup:
     return section("embeddings", "Embedding tables", content, notes, about=about)
 
 
-def _table_row(entry: Mapping[str, Any], most: int, hot: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _table_row(entry: Mapping[str, Any], memory: str, most: int, hot: Sequence[Mapping[str, Any]]) -> list[Any]:
     hits, missed = entry.get("hit_rate"), entry.get("missed")
     return [
         tag("span", entry["name"], class_="name", title=entry["name"]),
-        joined([bar(0, entry["rows"] / most, "two"), count(entry["rows"])]),
+        joined([bar(0, entry["rows"] / most, "two"), whole(entry["rows"])]),
         entry["dim"],
-        data_size(entry["bytes"]),
+        memory,
         DASH if hits is None else joined([bar(0, hits, "three"), share(hits)]),
         share(missed),
         joined([_hot(item) for item in hot[:3]], " ") if hot else DASH,

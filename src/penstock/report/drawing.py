@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.report.markup import Markup, tag
+from penstock.core.pages.markup import Markup, tag
 from penstock.report.words import folded, plural
 
 _TALL, _BETWEEN, _GAP, _MARGIN = 46.0, 18.0, 44.0, 8.0

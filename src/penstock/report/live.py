@@ -14,10 +14,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from penstock.core.errors import PenstockError
 from penstock.core.hosts import host_of, is_loopback
+from penstock.core.pages.markup import Markup
 from penstock.core.params import STR, Int, check_all
 from penstock.core.runtime.threads import start_thread
 from penstock.report.html import render, render_parts
-from penstock.report.markup import Markup
 
 _FRESH = 0.5  # seconds for which a rendering is good while the run goes on
 _READER_IS_THERE = 5.0  # seconds since a page last asked

@@ -6,19 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.core.metric_names import metric_heading
+from penstock.core.pages.document import card
+from penstock.core.pages.markup import Markup, joined, tag
 from penstock.report.charts import bar, gauge
-from penstock.report.markup import Markup, joined, tag
+from penstock.report.run_stages import stage_title
 from penstock.report.words import DASH, count, data_size, duration, plural, share, whole
 
 Report = Mapping[str, Any]
 STATES = {"running": "running", "done": "finished", "failed": "failed", "interrupted": "stopped"}
-STAGES = {"etl": "features", "train": "training", "save": "saving", "predict": "prediction"}
-
-
-def section(key: str, title: str, *content: Any, about: Any = None) -> Markup:
-    """A part of the page with its heading."""
-    said = tag("p", about, class_="about") if about else None
-    return tag("section", tag("h2", title, id=f"{key}-title"), said, *content, id=key, aria_labelledby=f"{key}-title")
 
 
 def missing(report: Report, what: str, why: str) -> Markup:
@@ -72,18 +67,13 @@ def _progress(report: Report) -> Markup | None:
         return None
     if not step or not steps:
         running = [stage["name"] for stage in report.get("stages") or [] if stage["seconds"] is None]
-        return tag("p", f"Now: {STAGES.get(running[-1], running[-1])}…" if running else "Starting…", class_="progress")
+        return tag("p", f"Now: {stage_title(running[-1])}…" if running else "Starting…", class_="progress")
     done = min(1.0, step / steps)
     words = f"step {whole(step)} of {whole(steps)}, {share(done)}"
     batch, speed = (report.get("training") or {}).get("batch_size"), head.get("rows_per_second")
     if batch and speed and done < 1:
         words += f", about {duration((steps - step) * batch / speed)} left"
     return tag("p", bar(0, done, "accent"), words, class_="progress", role="status")
-
-
-def _card(name: str, value: Any, *more: Any, wide: bool = False) -> Markup:
-    words = tag("dd", joined(more), class_="more") if any(more) else None
-    return tag("div", tag("dt", name), tag("dd", value, class_="value"), words, class_="card wide" if wide else "card")
 
 
 def _cards(report: Report) -> list[Markup]:
@@ -99,19 +89,19 @@ def _cards(report: Report) -> list[Markup]:
     pace = f"{speed / batch:.3g} steps of {whole(batch)} rows a second" if speed and batch else None
     metrics = head.get("metrics") or {"auc": auc, "log_loss": head.get("log_loss")}
     return [
-        *([_card("AUC on held-out rows", value, meter, said, wide=True)] if "auc" in metrics else []),
+        *([card("AUC on held-out rows", value, meter, said, wide=True)] if "auc" in metrics else []),
         *(_metric_card(report, name, figure) for name, figure in metrics.items() if name != "auc"),
-        _card("Training speed", joined([count(speed), tag("small", " rows/s")]) if speed else DASH, pace),
-        _card("Rows trained", count(trained), passes),
-        _card("Time", duration(head.get("seconds")), _stage_words(report)),
-        _card("Embedding rows", count(head.get("embedding_rows")), tables and f"in {plural(len(tables), 'table')}"),
-        _card("Embedding memory", data_size(memory) if memory else DASH, _largest(tables)),
+        card("Training speed", joined([count(speed), tag("small", " rows/s")]) if speed else DASH, pace),
+        card("Rows trained", count(trained), passes),
+        card("Time", duration(head.get("seconds")), _stage_words(report)),
+        card("Embedding rows", count(head.get("embedding_rows")), tables and f"in {plural(len(tables), 'table')}"),
+        card("Embedding memory", data_size(memory) if memory else DASH, _largest(tables)),
     ]
 
 
 def _metric_card(report: Report, name: str, figure: float | None) -> Markup:
     about = _base_rate(report) if name == "log_loss" else None
-    return _card(metric_heading(name), DASH if figure is None else f"{figure:.4f}", about)
+    return card(metric_heading(name), DASH if figure is None else f"{figure:.4f}", about)
 
 
 def _largest(tables: Iterable[Mapping[str, Any]]) -> str | None:
@@ -133,7 +123,7 @@ def _base_rate(report: Report) -> str | None:
 def _stage_words(report: Report) -> str | None:
     done = [stage for stage in report.get("stages") or [] if stage["seconds"]]
     longest = sorted(done, key=lambda stage: -stage["seconds"])[:2]
-    return ", ".join(f"{STAGES.get(s['name'], s['name'])} {duration(s['seconds'])}" for s in longest) or None
+    return ", ".join(f"{stage_title(s['name'])} {duration(s['seconds'])}" for s in longest) or None
 
 
 def _verdict(report: Report) -> Markup | None:

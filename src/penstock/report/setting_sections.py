@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from penstock.core.pages.document import section
+from penstock.core.pages.markup import Markup, joined, table, tag
 from penstock.core.yaml_files import write_yaml
-from penstock.report.markup import Markup, joined, table, tag
-from penstock.report.sections import Report, section
+from penstock.report.sections import Report
 from penstock.report.words import DASH, data_size, plural
 
 

@@ -17,6 +17,7 @@ _LOOP = {
     "compile": "compiling the step",
     "evaluation": "evaluation",
     "checkpoints": "checkpoints",
+    "around": "starting and ending",
 }
 _THREAD = {
     "fetch": "waiting for the loader",
@@ -31,12 +32,16 @@ _WAITS = 0.2  # from this share on, waiting is what a training's pace depends on
 
 
 def time_spent(
-    records: Iterable[Mapping[str, Any]], loader: Mapping[str, Any] | None = None, settings: Mapping[str, Any] = {}
+    records: Iterable[Mapping[str, Any]],
+    loader: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] = {},
+    trained: float = 0.0,
 ) -> dict[str, Any]:
     """Lanes of stages (what runs beside what), with the verdict.
 
     `loader` is `Stats.to_dict()` of the training loader. `settings` may hold `staleness` and `device`, which the advice
-    depends on.
+    depends on. `trained` are the seconds of the whole stage of training, where it is over: those that no record tells
+    of went by before the first step and after the last.
 
     >>> seconds = {"total": 10.0, "wait": 7.0, "forward": 1.0, "fetch": 8.0, "lookup": 1.0}
     >>> found = time_spent([{"kind": "train", "step": 50, "seconds": seconds}])
@@ -47,7 +52,7 @@ def time_spent(
     spent = _sums(record["seconds"] for record in records if isinstance(record.get("seconds"), Mapping))
     lanes = []
     if spent.get("total"):
-        lanes = [_loop(spent, records), _thread(spent)]
+        lanes = [_loop(spent, records, trained), _thread(spent)]
     if loader is not None and loader.get("batches"):
         lanes.append(_loader(loader))
     return {
@@ -64,12 +69,13 @@ def _sums(parts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return total
 
 
-def _loop(spent: Mapping[str, float], records: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _loop(spent: Mapping[str, float], records: list[Mapping[str, Any]], trained: float) -> dict[str, Any]:
     own = {stage: spent.get(stage, 0.0) for stage in ("wait", *_DENSE)}
     own["rest"] = max(0.0, spent["total"] - sum(own.values()))
     own["compile"] = spent.get("compile", 0.0)
     for stage, kind in (("evaluation", "valid"), ("checkpoints", "checkpoint")):
         own[stage] = sum(record.get("seconds") or 0.0 for record in records if record["kind"] == kind)
+    own["around"] = max(0.0, trained - sum(own.values()))
     return _lane("training loop", "one after the other: together they are the time training took", own, _LOOP)
 
 

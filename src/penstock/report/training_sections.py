@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.core.metric_names import metric_heading, metric_title
-from penstock.report.charts import Series, bar, line_chart
-from penstock.report.markup import Markup, joined, table, tag
+from penstock.core.pages.document import section
+from penstock.core.pages.markup import Markup, joined, table, tag
+from penstock.report.charts import bar
+from penstock.report.plots import Series, line_chart
+from penstock.report.prediction_sections import examples, prediction_charts
 from penstock.report.records import metric_names
-from penstock.report.sections import STAGES, Report, missing, section
-from penstock.report.words import DASH, count, data_size, duration, share, whole
+from penstock.report.run_stages import stage_title, whole_run
+from penstock.report.sections import Report, missing
+from penstock.report.words import DASH, count, data_size, duration, durations, share, whole
 
 _Bar = tuple[str, float, float, str, str | None]  # name, begin, seconds, colour, bytes moved
 
@@ -36,28 +40,8 @@ def training(report: Report) -> Markup:
         setting.get("valid_rows") and f"{whole(setting['valid_rows'])} rows held out",
     ]
     about = " · ".join(str(part) for part in known if part)
-    figures = [tag("div", *charts, class_="charts"), _examples(report), _figures(records)]
+    figures = [tag("div", *charts, *prediction_charts(report), class_="charts"), examples(report), _figures(records)]
     return section("training", "Training", *figures, about=about)
-
-
-def _examples(report: Report) -> Markup | None:
-    """Held-out rows through the saved model."""
-    examples = (report.get("figures") or {}).get("examples") or []
-    rows = [
-        [f"row {number}", bar(0, e["probability"], "accent"), share(e["probability"]), _outcome(e.get("label"))]
-        for number, e in enumerate(examples[:10], 1)
-        if e.get("probability") is not None
-    ]
-    if not rows:
-        return None
-    head = ["row", "probability", "in figures", "what happened"]
-    figures = table(head, rows, "Predictions of the saved model on held-out rows", "waterfall", numeric=(2, 3))
-    title = tag("h3", "Predictions", tag("small", "held-out rows through the saved model"))
-    return tag("div", title, figures, class_="lane")
-
-
-def _outcome(label: Any) -> str:
-    return {0: "no click", 1: "click"}.get(label, f"label {label}") if label is not None else ""
 
 
 def _series(records: Iterable[Mapping[str, Any]], figure: str) -> list[Series]:
@@ -92,17 +76,19 @@ def _figures(records: Iterable[Mapping[str, Any]]) -> Markup:
 
 def time(report: Report) -> Markup:
     """The run as a waterfall of stages, and training as lanes of what ran beside what."""
-    stages = [stage for stage in report.get("stages") or [] if stage["seconds"] is not None]
+    seconds = report.get("seconds") or 0.0
+    stages = whole_run(report.get("stages") or [], seconds, report.get("profiled")) if report.get("stages") else []
     lanes = (report.get("time") or {}).get("lanes") or []
     if not stages and not lanes:
         return section("time", "Where the time went", missing(report, "Timings", "none were taken"))
     blocks = []
     if stages:
-        total = max(stage["begin"] + stage["seconds"] for stage in stages)
         rows: list[_Bar] = [
-            (STAGES.get(s["name"], s["name"]), s["begin"] / (total or 1), s["seconds"], "four", None) for s in stages
+            (stage_title(s["name"]), s["begin"] / (seconds or 1), s["seconds"], _run_look(s["name"]), None)
+            for s in stages
         ]
-        blocks.append(_waterfall("The run", "one stage after the other", rows, total))
+        about = f"every second of it, one stage after the other: {duration(seconds)} in all"
+        blocks.append(_waterfall("The run", about, rows, seconds))
     total = max((lane["seconds"] for lane in lanes), default=0.0)
     for lane in lanes:
         rows, at = [], 0.0
@@ -129,6 +115,10 @@ def _look(key: str) -> str:
     return "three" if key in ("read", "decode", "shuffle", "copy", "prepare") else "four"
 
 
+def _run_look(name: str) -> str:
+    return "four" if name in ("etl", "train", "save", "predict") else "quiet"
+
+
 def _waterfall(
     title: str,
     about: str,
@@ -136,14 +126,16 @@ def _waterfall(
     total: float,
     of: float | None = None,
 ) -> Markup:
+    rows = list(rows)
+    times = durations([seconds for _, _, seconds, _, _ in rows])
     lines = [
         [
             joined([name, moved and tag("small", moved)]),
             bar(begin, seconds / (total or 1), look),
-            duration(seconds),
+            time,
             share(seconds / ((of or total) or 1)),
         ]
-        for name, begin, seconds, look, moved in rows
+        for (name, begin, seconds, look, moved), time in zip(rows, times, strict=True)
     ]
     figures = table(["stage", "when", "time", "share"], lines, f"{title}: {about}", "waterfall", numeric=(2, 3))
     return tag("div", tag("h3", title, tag("small", about)), figures, class_="lane")

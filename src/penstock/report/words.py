@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 DASH = "–"  # where there is no figure
 
 
@@ -67,6 +69,44 @@ def duration(seconds: float | None) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+# Units by the number from which they are taken, and what one is.
+_TIME_UNITS = (("ms", 0.0, 1e-3), ("s", 1.0, 1.0), ("min", 600.0, 60.0))
+_SIZE_UNITS = (("B", 0.0, 1.0), ("kB", 1e3, 1e3), ("MB", 1e6, 1e6), ("GB", 1e9, 1e9), ("TB", 1e12, 1e12))
+
+
+def durations(seconds: Sequence[float | None]) -> list[str]:
+    """Seconds for one column of a table: all in the unit that suits the longest.
+
+    >>> durations([0.0042, 3.21, 0.0, None]), durations([0.0042, 0.12]), durations([2.0, 7200.0])
+    (['< 0.01 s', '3.21 s', '0 s', '–'], ['4.2 ms', '120.0 ms'], ['< 0.1 min', '120.0 min'])
+    """
+    return _in_one_unit(seconds, _TIME_UNITS)
+
+
+def data_sizes(sizes: Sequence[float | None]) -> list[str]:
+    """Bytes for one column of a table: all in the unit that suits the largest.
+
+    >>> data_sizes([999, 1_234_567, 0]), data_sizes([12, None])
+    (['< 0.01 MB', '1.23 MB', '0 MB'], ['12 B', '–'])
+    """
+    return _in_one_unit(sizes, _SIZE_UNITS)
+
+
+def _in_one_unit(numbers: Sequence[float | None], units: Sequence[tuple[str, float, float]]) -> list[str]:
+    largest = max((number for number in numbers if number is not None), default=0.0)
+    unit, _, size = [entry for entry in units if entry[1] <= largest][-1]
+    places = 0 if unit == "B" else 2 if largest / size < 10 else 1
+    smallest = 10.0**-places
+
+    def written(number: float | None) -> str:
+        if not number:
+            return DASH if number is None else f"0 {unit}"
+        scaled = number / size
+        return f"< {smallest:g} {unit}" if scaled < smallest / 2 else f"{scaled:,.{places}f} {unit}"
+
+    return [written(number) for number in numbers]
 
 
 def share(part: float | None) -> str:

@@ -1,23 +1,6 @@
 "use strict";
 (() => {
-  const root = document.documentElement;
   const tip = document.getElementById("tip");
-
-  // The theme: as the system is, light, or dark; remembered where the browser allows it.
-  const button = document.getElementById("theme");
-  const themes = ["auto", "light", "dark"];
-  const remembered = () => { try { return localStorage.getItem("penstock-theme"); } catch { return null; } };
-  let theme = themes.includes(remembered()) ? remembered() : "auto";
-  const showTheme = () => {
-    if (theme === "auto") delete root.dataset.theme; else root.dataset.theme = theme;
-    button.textContent = { auto: "Theme: auto", light: "Theme: light", dark: "Theme: dark" }[theme];
-  };
-  button.addEventListener("click", () => {
-    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-    try { localStorage.setItem("penstock-theme", theme); } catch { /* not allowed: it lasts as long as the page */ }
-    showTheme();
-  });
-  showTheme();
 
   // What a pointer, a finger or the arrow keys show.
   const showTip = (text, x, y) => {
@@ -46,7 +29,7 @@
     cursor.setAttribute("x2", near[0]);
     cursor.classList.add("on");
     const box = svg.getBoundingClientRect(), scale = box.width / svg.viewBox.baseVal.width;
-    showTip(`step ${near[2]}\n${lines.join("\n")}`, box.left + near[0] * scale, box.top + near[1] * scale);
+    showTip(`${svg.dataset.axis} ${near[2]}\n${lines.join("\n")}`, box.left + near[0] * scale, box.top + near[1] * scale);
   };
   const showBar = (svg, event) => {
     const box = svg.getBoundingClientRect();
@@ -74,15 +57,6 @@
     const next = now < 0 ? places.length - 1 : now + (event.key === "ArrowLeft" ? -1 : 1);
     showPoint(svg, places[Math.max(0, Math.min(places.length - 1, next))]);
   });
-
-  // Print everything that is folded.
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((fold) => {
-    fold.dataset.was = fold.open ? "open" : "";
-    fold.open = true;
-  }));
-  addEventListener("afterprint", () => document.querySelectorAll("details").forEach((fold) => {
-    fold.open = fold.dataset.was === "open";
-  }));
 
   // A live page: asks what has changed and exchanges those sections; folds stay as the reader left them.
   if (document.body.dataset.live === undefined) return;
