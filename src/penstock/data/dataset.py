@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import polars as pl
 
-from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
-from penstock.core.params import Int, OneOf, Real, check
+from penstock.core.errors import ParameterError
+from penstock.core.params import Int, OneOf, check
 from penstock.core.progress import bar
 from penstock.core.schema import Schema
-from penstock.data import exchange, manifest, split, tasks, writer
+from penstock.data import exchange, manifest, merging, splitting, tasks, writer
 from penstock.data.bad_lines import collecting
 from penstock.data.codecs import codec_named
 from penstock.data.described import merged, schema_beside
@@ -33,7 +31,6 @@ from penstock.data.partition import (
     MappedPartition,
     Partition,
     SelectedPartition,
-    SlicedPartition,
     end_to_end,
 )
 from penstock.data.sources import DataLike, Frame, Paths, Source
@@ -332,28 +329,12 @@ class Dataset:
         """
         if (num_partitions is None) == (part_size is None):
             raise ParameterError("repartition takes either num_partitions or part_size")
-        counts = self._row_counts()
-        total = sum(counts)
         if num_partitions is None:
             num_bytes = sum(p.num_bytes for p in self._parts)
             num_partitions = max(1, -(-num_bytes // parse_bytes(part_size)))  # type: ignore[arg-type]
         check("num_partitions", num_partitions, Int(min=1))
-        bounds = [total * i // num_partitions for i in range(num_partitions + 1)]
-        parts = [self._rows(a, b, counts) for a, b in pairwise(bounds)]
+        parts = splitting.even_partitions(self._parts, self._row_counts(), num_partitions, self._schema)
         return Dataset.from_partitions(parts, self._schema)
-
-    def _rows(self, start: int, stop: int, counts: list[int]) -> Partition:
-        chosen: list[Partition] = []
-        offset = seen = 0
-        for part, count in zip(self._parts, counts, strict=True):
-            if seen < stop and seen + count > start:
-                if not chosen:
-                    offset = start - seen
-                chosen.append(part)
-            seen += count
-        if not chosen:
-            return FramePartition(pl.DataFrame(schema=self._schema.polars_schema))
-        return SlicedPartition(tuple(chosen), offset, stop - start)
 
     def split(
         self,
@@ -389,52 +370,8 @@ class Dataset:
         >>> train.num_rows, valid.num_rows
         (8, 2)
         """
-        for fraction in fractions:
-            check("fractions", fraction, Real(min=0))
-        if len(fractions) < 2 or not 0 < sum(fractions) < float("inf"):
-            raise ParameterError(f"fractions must be two or more numbers with a sum above 0, got {list(fractions)}")
-        if sum(x is not None for x in (by, time, stratify)) > 1:
-            raise ParameterError("split takes at most one of by, time and stratify")
-        shares = tuple(float(f) for f in fractions)
-        if by is not None:
-            keys = (by,) if isinstance(by, str) else tuple(by)
-            self._key_columns(keys)
-            return [self._kept(split.HashSplit(shares, i, seed, keys)) for i in range(len(shares))]
-        if time is not None:
-            return self._split_by_time(shares, time)
-        return self._split_at_random(shares, seed, stratify)
-
-    def _kept(self, function: Callable[[pl.DataFrame], pl.DataFrame]) -> Dataset:
-        return self.map(function, self._schema, keeps_rows=False)
-
-    def _split_by_time(self, shares: tuple[float, ...], column: str) -> list[Dataset]:
-        self._key_columns([column])
-        bounds = split.time_bounds(self.to_polars([column])[column], shares)
-        missing = next(i for i, share in enumerate(shares) if share > 0)
-        return [self._kept(split.TimeSplit(column, bounds, i, missing)) for i in range(len(shares))]
-
-    def _split_at_random(self, shares: Sequence[float | Fraction], seed: int, stratify: str | None) -> list[Dataset]:
-        if stratify is not None:
-            self._key_columns([stratify])
-        counted = list(resolve().map(partial(tasks.strata, column=stratify), self._parts))
-        strata = split.allot(counted, shares, seed)
-        names = tuple(self._schema.names)
-        return [
-            Dataset.from_partitions(
-                [
-                    MappedPartition(part, split.RowSplit(which, own, stratify), names, False)
-                    for part, own in zip(self._parts, strata, strict=True)
-                ],
-                self._schema,
-            )
-            for which in range(len(shares))
-        ]
-
-    def _key_columns(self, names: Sequence[str]) -> None:
-        """Refuse columns that are not there, or that cannot tell rows apart."""
-        for column in self._schema.select(names):
-            if column.is_list:
-                raise SchemaError(f"column {column.name!r} holds lists, and rows are told apart by single values")
+        found = splitting.split_partitions(self, fractions, seed, by, time, stratify)
+        return [Dataset.from_partitions(parts, self._schema) for parts in found]
 
     def sample(
         self, fraction: float | None = None, *, num_rows: int | None = None, seed: int = 0, stratify: str | None = None
@@ -453,15 +390,8 @@ class Dataset:
         Raises:
             ParameterError: not exactly one of fraction and num_rows is given, or there are fewer rows.
         """
-        if (fraction is None) == (num_rows is None):
-            raise ParameterError("sample takes either fraction or num_rows")
-        if num_rows is not None:
-            check("num_rows", num_rows, Int(min=0, max=self.num_rows))
-            share = Fraction(num_rows, max(1, self.num_rows))
-        else:
-            check("fraction", fraction, Real(min=0, max=1))
-            share = Fraction(float(fraction)).limit_denominator(2**30)  # type: ignore[arg-type]
-        return self._split_at_random((share, 1 - share), seed, stratify)[0]
+        parts = splitting.sampled_partitions(self, fraction, num_rows, seed, stratify)
+        return Dataset.from_partitions(parts, self._schema)
 
     # Changes that move rows between partitions.
 
@@ -481,7 +411,7 @@ class Dataset:
         Raises:
             SchemaError: a key column holds lists.
         """
-        self._key_columns(keys)
+        splitting.check_keys(self._schema, keys)
         assign = partial(exchange.by_key, keys=tuple(keys), num_buckets=num_partitions or self.num_partitions)
         return self._exchanged(assign, num_partitions or self.num_partitions, engine)
 
@@ -530,31 +460,10 @@ class Dataset:
             ColumnNotFoundError: the right side lacks a key.
             SchemaError: a key has another dtype there.
         """
-        check("how", how, OneOf(("inner", "left", "full", "semi", "anti")))
+        check("how", how, OneOf(merging.JOINS))
         right = other if isinstance(other, Dataset) else Dataset(other)
         keys = [on] if isinstance(on, str) else list(on)
-        for name in keys:
-            if name not in right.schema:
-                raise ColumnNotFoundError(name, right.schema.names, "the right-hand data")
-            if self._schema[name].dtype != right.schema[name].dtype:
-                raise SchemaError(
-                    f"column {name!r} is {self._schema[name].dtype} on the left and {right.schema[name].dtype} on the "
-                    f"right of merge; cast one of them"
-                )
-        join = partial(tasks.join, on=keys, how=how, suffix=suffix)
-        empty = join(tasks.empty(self._schema), tasks.empty(right.schema))
-        schema = merged(merged(Schema.from_polars(empty.schema), right.schema), self._schema)
-        if right.num_partitions == 1 and how != "full":
-            table = right.to_polars()
-            return self.map(partial(tasks.join_with, right=table, join_frames=join), schema, keeps_rows=False)
-        num = max(self.num_partitions, right.num_partitions)
-        lefts = self.shuffle_by_keys(keys, num, engine).partitions
-        rights = right.shuffle_by_keys(keys, num, engine).partitions
-        parts = [
-            MappedPartition(left, partial(tasks.join_part, right=part, join_frames=join), None, False)
-            for left, part in zip(lefts, rights, strict=True)
-        ]
-        return Dataset.from_partitions(parts, schema)
+        return Dataset.from_partitions(*merging.merged_partitions(self, right, keys, how, suffix, engine))
 
     # Writing.
 
