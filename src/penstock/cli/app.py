@@ -23,7 +23,8 @@ TERMINATED = 143
 
 # How --help lists the commands: what a newcomer tries first, then the way of the data.
 ORDER = (
-    "demo", "doctor", "synth", "inspect", "etl", "train", "evaluate", "predict", "serve", "run", "migrate", "bench",
+    "demo", "doctor", "synth", "inspect", "etl", "train", "evaluate", "predict", "serve", "sign", "run", "migrate",
+    "bench",
 )  # fmt: skip
 
 
@@ -113,6 +114,10 @@ Trust = Annotated[
         help="A module whose functions a saved workflow may name; may be repeated.",
         show_default="none",
     ),
+]
+Verify = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", help="Take only what this key's file has signed (penstock sign).", show_default="none"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.app import Preset, Progress, Recipe, Trust, app, console, recipe_of, say
+from penstock.cli.app import Preset, Progress, Recipe, Trust, Verify, app, console, recipe_of, say
 from penstock.cli.choices import FileFormat, OnError
 
 
@@ -89,6 +89,7 @@ def etl(
     ] = Shuffle.none,
     seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,
     trust: Trust = None,
+    verify: Verify = None,
     row_group_size: Annotated[int, typer.Option(min=1, help="Rows in a parquet row group.")] = 250_000,
     files: Annotated[
         int | None, typer.Option(min=1, help="How many files to write.", show_default="a few for each worker")
@@ -97,12 +98,15 @@ def etl(
     progress: Progress = None,
 ) -> None:
     """Fit a recipe on raw rows and write features that are ready to train on."""
+    from penstock.core.signing import verifying
     from penstock.etl import trusting
     from penstock.jobs.etl import EtlJob
     from penstock.report import terminal
 
     if recipe is None and preset is None and apply is None:
         raise typer.BadParameter("give --recipe FILE, --preset NAME or --apply WORKFLOW")
+    if apply is None and verify is not None:
+        raise typer.BadParameter("it goes with --apply: a recipe is not signed", param_hint="--verify")
     if apply is not None and workflow is not None:
         raise typer.BadParameter("a workflow that is applied is not saved again", param_hint="--workflow")
     job = EtlJob(
@@ -110,7 +114,7 @@ def etl(
         part_size=part_size, on_error=str(on_error), shuffle=None if shuffle is Shuffle.none else str(shuffle),
         seed=seed, row_group_size=row_group_size, num_files=files, overwrite=overwrite, progress=progress,
     )  # fmt: skip
-    with trusting(*(trust or ())):
+    with verifying(verify), trusting(*(trust or ())):
         done = job.run()
     if done.assumed is not None:
         say(done.assumed)
@@ -125,6 +129,7 @@ def inspect(
     rows: Annotated[int, typer.Option(min=1, help="Look at no more than this many rows.")] = 1_000_000,
     on_error: Annotated[OnError, typer.Option(help="What a malformed text line does.")] = OnError.RAISE,
     trust: Trust = None,
+    verify: Verify = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show the schema, roles, cardinalities, null shares and a small histogram of each column."""
@@ -135,7 +140,9 @@ def inspect(
     from penstock.report import profile, terminal
 
     if len(paths) == 1 and profile.is_artefact(paths[0]):
-        found = profile_workflow(Workflow.load(paths[0], trust=trust or ()), paths[0])
+        found = profile_workflow(Workflow.load(paths[0], trust=trust or (), verify=verify), paths[0])
+    elif verify is not None:
+        raise typer.BadParameter("only a saved workflow is signed, data is not", param_hint="--verify")
     else:
         data = open_input(paths, (recipe_of(recipe, preset) or {}).get("input"), on_error=str(on_error))
         found = profile.profile_dataset(data, rows)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.app import Json, Preset, Progress, Recipe, Trust, app, console, print_json, recipe_of
+from penstock.cli.app import Json, Preset, Progress, Recipe, Trust, Verify, app, console, print_json, recipe_of
 from penstock.cli.attended import AttendedRun
 from penstock.cli.choices import OnError
 from penstock.cli.setting_options import with_setting_options
@@ -119,15 +119,17 @@ def evaluate(
     on_error: Bad = OnError.RAISE,
     device: Device = None,
     trust: Trust = None,
+    verify: Verify = None,
     json: Json = False,
     progress: Progress = None,
 ) -> None:
     """AUC, log loss, calibration and unknown categories of a saved model on labelled rows."""
+    from penstock.core.signing import verifying
     from penstock.etl import trusting
     from penstock.jobs.scoring import evaluate_model
     from penstock.report.summary import show_evaluation
 
-    with trusting(*(trust or ())):
+    with verifying(verify), trusting(*(trust or ())):
         figures = evaluate_model(
             model, data, input=_section(recipe, preset), is_raw=None if features is None else not features,
             on_error=str(on_error), device=device, progress=progress,
@@ -156,15 +158,17 @@ def predict(
     on_error: Bad = OnError.RAISE,
     device: Device = None,
     trust: Trust = None,
+    verify: Verify = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE.")] = False,
     json: Json = False,
     progress: Progress = None,
 ) -> None:
     """Predictions of a saved model for every row, in order, in bounded memory."""
+    from penstock.core.signing import verifying
     from penstock.etl import trusting
     from penstock.jobs.scoring import predict_files
 
-    with trusting(*(trust or ())):
+    with verifying(verify), trusting(*(trust or ())):
         found = predict_files(
             model, data, output, keep=keep or [], column=column, input=_section(recipe, preset),
             is_raw=None if features is None else not features, on_error=str(on_error), device=device,

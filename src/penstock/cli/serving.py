@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.app import Trust, app
+from penstock.cli.app import Trust, Verify, app
 
 
 @app.command()
@@ -38,6 +38,7 @@ def serve(
     poll_seconds: Annotated[float, typer.Option(min=0.01, help="How often to look for packets of the feed.")] = 1.0,
     device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")] = "cpu",
     trust: Trust = None,
+    verify: Verify = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Print a line for each request.")] = False,
 ) -> None:
     """Answer HTTP requests with predictions, until Ctrl-C or SIGTERM."""
@@ -48,7 +49,7 @@ def serve(
     with trusting(*(trust or ())):
         server = HttpServer(
             model, host=host, port=port, limits=limits, feed=feed, poll_seconds=poll_seconds, device=device,
-            log_requests=log_requests, allowed_hosts=allow_host or (),
+            log_requests=log_requests, allowed_hosts=allow_host or (), verify=verify,
         )  # fmt: skip
     predictor = server.service.predictor
     print(

@@ -36,6 +36,7 @@ import polars as pl
 from penstock.core.bounded import check_fields, check_parquet, parse_json
 from penstock.core.durable import publish, settle
 from penstock.core.errors import ArtefactError, MissingExtraError, PenstockError
+from penstock.core.keys import SigningKey, check_signature, vouching, write_signature
 from penstock.core.params import NONE, STR, Constraint, Instance, Int, Satisfies
 from penstock.core.saved_folder import MANIFEST, SavedFile, SavedFolder
 from penstock.core.staging import SCHEMA_FILE, check_free, replacing, staged, staged_together, working_folder
@@ -51,6 +52,7 @@ __all__ = [
     "describe_files",
     "explaining",
     "read",
+    "read_any",
     "replace",
     "replacing",
     "staged",
@@ -76,12 +78,17 @@ _ENTRY_FIELDS: dict[str, Constraint] = {
 
 
 @contextmanager
-def writing(place: str | Path, kind: str, version: int, overwrite: bool = False) -> Iterator[Path]:
-    """Like `staged`, and closes the folder with a manifest of what was written."""
+def writing(
+    place: str | Path, kind: str, version: int, overwrite: bool = False, key: SigningKey | None = None
+) -> Iterator[Path]:
+    """Like `staged`, and closes the folder with a manifest of what was written, signed where there is a key."""
     with staged(place, overwrite) as folder:
         yield folder
         manifest = {"penstock": kind, "version": version, "files": describe_files(folder)}
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        content = json.dumps(manifest, indent=1).encode()
+        (folder / MANIFEST).write_bytes(content)
+        if key is not None:
+            write_signature(folder, content, key)
 
 
 def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
@@ -126,7 +133,9 @@ def read(place: str | Path, kind: str, version: int, load: Callable[[SavedFolder
             settle(place)
         with _Manifest(place, kind) as manifest:
             try:
-                result = load(manifest.verified(version))
+                saved = manifest.verified(version)
+                with vouching(entry["sha256"] for name, entry in saved.files.items() if name.endswith(MANIFEST)):
+                    result = load(saved)
             except (Exception, pl.exceptions.PanicException) as error:
                 if manifest.is_current():
                     if (explained := _explained(error, place, kind)) is error:
@@ -137,6 +146,24 @@ def read(place: str | Path, kind: str, version: int, load: Callable[[SavedFolder
                     return result
         time.sleep(min(0.001 * attempt, 0.05))
     raise ArtefactError(f"{place} was replaced {_ATTEMPTS} times while it was read; read it when nobody writes it")
+
+
+def read_any(place: Path) -> bytes:
+    """The bytes of the manifest of an artefact of any kind, once every file has been verified.
+
+    Args:
+        place: the artefact's folder.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        ArtefactError: it is truncated or altered.
+    """
+    with _Manifest(place, "artefact") as manifest:
+        content = manifest.content()
+        manifest.verify_files(manifest.parsed(content)["files"])
+        return content
 
 
 @contextmanager
@@ -190,26 +217,41 @@ class _Manifest:
             return False
 
     def verified(self, version: int) -> SavedFolder:
-        """The files, once every checksum has been verified."""
-        content = self._file.read(_MOST_MANIFEST + 1)
-        if len(content) > _MOST_MANIFEST:
-            raise ArtefactError(f"{self.path} is not a readable manifest: it is longer than {_MOST_MANIFEST} bytes")
-        try:
-            manifest = parse_json(content, self.path, _MANIFEST_FIELDS)
-        except ArtefactError as error:
-            raise ArtefactError(f"{self.path} is not a readable manifest: {error}") from error
+        """The files, once the signature (where one is asked for) and every checksum have been verified."""
+        content = self.content()
+        check_signature(self.place, content)
+        manifest = self.parsed(content)
         if manifest["penstock"] != self.kind:
             raise ArtefactError(f"{self.place} holds a {manifest['penstock']}, not a {self.kind}")
         if manifest["version"] != version:
             at = manifest["version"]
             raise ArtefactError(f"{self.place} was saved in format {at}; this Penstock reads format {version}")
-        for name, entry in manifest["files"].items():
+        self.verify_files(manifest["files"])
+        return SavedFolder(self.place, manifest["files"], self.place)
+
+    def content(self) -> bytes:
+        """The manifest's bytes."""
+        content = self._file.read(_MOST_MANIFEST + 1)
+        if len(content) > _MOST_MANIFEST:
+            raise ArtefactError(f"{self.path} is not a readable manifest: it is longer than {_MOST_MANIFEST} bytes")
+        return content
+
+    def parsed(self, content: bytes) -> dict[str, Any]:
+        """What the manifest says."""
+        try:
+            found: dict[str, Any] = parse_json(content, self.path, _MANIFEST_FIELDS)
+        except ArtefactError as error:
+            raise ArtefactError(f"{self.path} is not a readable manifest: {error}") from error
+        return found
+
+    def verify_files(self, files: Mapping[str, Any]) -> None:
+        """Refuse files that are not as the manifest says."""
+        for name, entry in files.items():
             check_name(name, self.path)
             check_fields(entry, _ENTRY_FIELDS, f"{self.path}, {name!r}")
             if "rows" in entry:
                 check_fields(entry, {"rows": Int(min=0) | NONE}, f"{self.path}, {name!r}")
             verify_file(self.place, name, entry)
-        return SavedFolder(self.place, manifest["files"], self.place)
 
 
 def check_name(name: str, where: Path) -> str:

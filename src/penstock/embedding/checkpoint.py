@@ -22,6 +22,7 @@ from penstock.core import artefact
 from penstock.core.artefact import SavedFolder
 from penstock.core.bounded import check_fields
 from penstock.core.errors import ArtefactError, OutputExistsError, PenstockError
+from penstock.core.keys import vouching
 from penstock.core.params import NONE, STR, Instance, Int, ListOf
 from penstock.embedding.locks import write_lock
 from penstock.embedding.optimizers import Optimizer, optimizer_from_dict
@@ -243,7 +244,8 @@ def _chain(last: Description) -> list[Description]:
             raise ArtefactError(f"{chain[0].path} builds on {place}, which builds on it")
         if _checksum(place) != base["manifest"]:
             raise ArtefactError(f"{chain[0].path} builds on {place}, which was replaced since by another checkpoint")
-        chain.insert(0, read_description(place))
+        with vouching([base["manifest"]]):
+            chain.insert(0, read_description(place))
     return chain
 
 

@@ -22,6 +22,7 @@ from penstock.core import artefact
 from penstock.core.artefact import SavedFolder
 from penstock.core.bounded import read_json
 from penstock.core.errors import ArtefactError
+from penstock.core.keys import KeyLike, current_key, read_key, verifying
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, Real, check_all
 from penstock.embedding.locks import WriteLock
 from penstock.embedding.row_files import read_shard, write_removed, write_shard
@@ -60,6 +61,7 @@ class FeedWriter:
         store: whose changes are published.
         directory: where packets go.
         whole_every: packets after which one holds everything.
+        sign: the file of a key; packets are signed with it, for readers that verify.
 
     >>> import tempfile
     >>> from penstock.embedding import SGD, SlotConfig, Store
@@ -74,9 +76,12 @@ class FeedWriter:
     >>> writer.close()
     """
 
-    def __init__(self, store: Store, directory: str | Path, whole_every: int | None = None) -> None:
+    def __init__(
+        self, store: Store, directory: str | Path, whole_every: int | None = None, sign: KeyLike | None = None
+    ) -> None:
         check_all({"whole_every": whole_every}, {"whole_every": NONE | Int(min=1)}, "FeedWriter")
         self.store, self.directory, self.whole_every = store, Path(directory), whole_every
+        self._key = None if sign is None else read_key(sign)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = WriteLock(self.directory / "packets")
         existing = packet_numbers(self.directory)
@@ -95,7 +100,7 @@ class FeedWriter:
             tables = self.store.tables
             since, removed = (-1, []) if whole or WATCHER not in tables.watchers else tables.changes(WATCHER)
             moved = [tables.bring_forward(group, step) for group, step in enumerate(self._steps)]
-            with artefact.writing(place, KIND, VERSION) as folder:
+            with artefact.writing(place, KIND, VERSION, key=self._key) as folder:
                 write_shard(tables, folder / "rows", since, with_state=False, moved=moved)
                 write_removed(removed, folder / "rows")
                 about = {
@@ -136,11 +141,15 @@ class FeedReader:
         directory: where a `FeedWriter` publishes.
         store: to apply packets to.
         patience: seconds that a packet may take to arrive.
+        verify: the file of a key; a packet that it has not signed counts as one that is not whole.
     """
 
-    def __init__(self, directory: str | Path, store: Store, patience: float = 60.0) -> None:
+    def __init__(
+        self, directory: str | Path, store: Store, patience: float = 60.0, verify: KeyLike | None = None
+    ) -> None:
         check_all({"patience": patience}, {"patience": Real(min=0)}, "FeedReader")
         self.directory, self.store, self.patience = Path(directory), store, patience
+        self._key = current_key() if verify is None else read_key(verify)  # packets are read in other threads too
         self.applied = 0
         self.problem: str | None = None
         self._waiting: dict[int, float] = {}  # since when packets are unreadable
@@ -191,7 +200,8 @@ class FeedReader:
     def _read(self, number: int) -> None:
         place = packet_path(self.directory, number)
         try:
-            is_whole = artefact.read(place, KIND, VERSION, partial(self._apply, number))
+            with verifying(self._key):
+                is_whole = artefact.read(place, KIND, VERSION, partial(self._apply, number))
         except ArtefactError as error:
             if _is_no_manifest(place / artefact.MANIFEST):
                 raise DamagedPacketError(str(error)) from error

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from penstock.core.errors import ArtefactError
 from penstock.core.runtime.forks import Process
 from penstock.embedding import checkpoint
 from penstock.embedding.row_files import write_removed, write_shard
@@ -75,17 +77,19 @@ class Shard:
         """The checkpoint is complete: what changes from now on belongs to the next one."""
         return LOST if self._lost else self.tables.watch(checkpoint.WATCHER, instead_of=_SAVING)
 
-    def restore(self, path: str | None) -> int:
+    def restore(self, path: str | None, checksum: str | None = None) -> int:
         """Load this shard's part of a checkpoint (or begin empty); the updates it had seen then."""
         self.updates = 0
         if path is None:
             self.tables.clear()
         else:
-            self.updates = checkpoint.read_chain(path, self._fill)
+            self.updates = checkpoint.read_chain(path, partial(self._fill, checksum))
         self._lost = False
         return self.updates
 
-    def _fill(self, chain: list[checkpoint.Description]) -> int:
+    def _fill(self, checksum: str | None, chain: list[checkpoint.Description]) -> int:
+        if checksum not in (None, chain[-1].checksum):
+            raise ArtefactError(f"{chain[-1].path} was replaced while shards read it; load again")
         checkpoint.restore(self.tables, chain, self._keep, self.number)
         return max(int(shard.get("updates", 0)) for shard in chain[-1].data["shards"])
 

@@ -211,7 +211,8 @@ class RayStore(EmbeddingStore):
 
         def fill(chain: list[checkpoint.Description]) -> checkpoint.Trail:
             checkpoint.check_fits(chain[-1], self.config, self.optimizer, self.storage, self.seed)
-            self._applied = self._all("restore", [(str(place),)] * self.num_shards, patience=10.0)
+            what = (str(place), chain[-1].checksum)  # shards know nothing of keys: they read what was verified here
+            self._applied = self._all("restore", [what] * self.num_shards, patience=10.0)
             return checkpoint.Trail(place, chain[-1].checksum)
 
         with self._lock:

@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.core import artefact
 from penstock.core.errors import PenstockError
+from penstock.core.keys import KeyLike, verifying
 from penstock.core.params import BOOL, NONE, Instance, Int, OneOf, Satisfies, check_all
 from penstock.embedding import checkpoint
 from penstock.embedding.batches import IdBatch
@@ -224,7 +225,13 @@ class Store(EmbeddingStore):
 
     @classmethod
     def open(
-        cls, path: str | Path, *, serving: bool = False, optimizer: Optimizer | None = None, **settings: Any
+        cls,
+        path: str | Path,
+        *,
+        serving: bool = False,
+        optimizer: Optimizer | None = None,
+        verify: KeyLike | None = None,
+        **settings: Any,
     ) -> Store:
         """A new store from a checkpoint's own configuration; `serving=True` leaves the optimizer state out.
 
@@ -232,21 +239,23 @@ class Store(EmbeddingStore):
             path: a checkpoint.
             serving: without an optimizer.
             optimizer: another than the one saved.
+            verify: the file of a key; a checkpoint that it has not signed (`penstock sign`) is refused.
             settings: of the constructor, other than those saved.
 
         Returns:
             The store, filled.
 
         Raises:
-            ArtefactError: the checkpoint is damaged.
+            ArtefactError: the checkpoint is damaged, or not signed.
         """
-        saved = checkpoint.read_description(path)
-        # What a caller asks for besides is the caller's to get right; the rest is the checkpoint's.
-        with nullcontext() if settings else artefact.explaining(Path(path), checkpoint.KIND):
-            if not serving and optimizer is None:
-                optimizer = saved.optimizer()
-            store = cls(saved.config(), None if serving else optimizer, **{**saved.settings(), **settings})
-        store.load(path)
+        with verifying(verify):
+            saved = checkpoint.read_description(path)
+            # What a caller asks for besides is the caller's to get right; the rest is the checkpoint's.
+            with nullcontext() if settings else artefact.explaining(Path(path), checkpoint.KIND):
+                if not serving and optimizer is None:
+                    optimizer = saved.optimizer()
+                store = cls(saved.config(), None if serving else optimizer, **{**saved.settings(), **settings})
+            store.load(path)
         return store
 
     def stats(self) -> dict[str, Any]:

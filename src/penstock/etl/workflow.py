@@ -15,6 +15,7 @@ import polars as pl
 from penstock.core import artefact
 from penstock.core.artefact import SavedFolder, replacing
 from penstock.core.errors import ColumnNotFoundError, GraphError, NotFittedError, ParameterError, suggest
+from penstock.core.keys import KeyLike, verifying
 from penstock.core.params import Instance
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
@@ -447,7 +448,14 @@ class Workflow:
                 op.save_state(folder / "state" / name)
 
     @classmethod
-    def load(cls, path: str | Path, *, engine: EngineLike = None, trust: Sequence[str] = ()) -> Workflow:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        engine: EngineLike = None,
+        trust: Sequence[str] = (),
+        verify: KeyLike | None = None,
+    ) -> Workflow:
         """A fitted workflow from `save`; loading it runs nothing that came with it.
 
         Args:
@@ -455,14 +463,15 @@ class Workflow:
             engine: where passes over the data run.
             trust: modules whose functions and classes the workflow may name (`["my_package.features"]`), which are
                 imported for it. Never the standard library, nor what lies in the working folder.
+            verify: the file of a key; what it has not signed (`penstock sign`) is refused.
 
         Returns:
             The workflow.
 
         Raises:
-            ArtefactError: the folder is altered, truncated or foreign, or names code that is not trusted.
+            ArtefactError: the folder is altered, truncated, foreign or not signed, or names code that is not trusted.
         """
-        with loading(trust):
+        with verifying(verify), loading(trust):
             return artefact.read(path, ARTEFACT, FORMAT_VERSION, lambda folder: cls._loaded(folder, engine))
 
     @classmethod

@@ -18,6 +18,7 @@ from penstock.core import artefact
 from penstock.core.artefact import SavedFolder
 from penstock.core.bounded import check_fields, read_json
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError, SchemaError
+from penstock.core.keys import KeyLike, verifying, vouching
 from penstock.core.params import BOOL, NONE, STR, Instance
 from penstock.core.schema import Role
 from penstock.embedding.locks import write_lock
@@ -166,22 +167,28 @@ def model_in(directory: str | Path) -> Path:
     return place / "model" if is_run else place
 
 
-def load_model(directory: str | Path, num_threads: int | None = None, trust: Sequence[str] = ()) -> SavedModel:
+def load_model(
+    directory: str | Path,
+    num_threads: int | None = None,
+    trust: Sequence[str] = (),
+    verify: KeyLike | None = None,
+) -> SavedModel:
     """Read what `save_model` wrote; embeddings are opened for serving, without optimizer state.
 
     Args:
         directory: what `save_model` wrote.
         num_threads: of the store.
         trust: modules that the workflow may name (see `Workflow.load`).
+        verify: the file of a key; a model that it has not signed (`penstock sign`) is refused.
 
     Returns:
         Workflow, model and embeddings.
 
     Raises:
-        ArtefactError: a part is altered, truncated, missing or foreign, or names code that is not trusted.
+        ArtefactError: a part is altered, truncated, missing, foreign or not signed, or names code that is not trusted.
     """
     place = Path(directory)
-    with trusting(*trust):
+    with verifying(verify), trusting(*trust):
         return artefact.read(place / "model", KIND, VERSION, lambda folder: _loaded(place, folder, num_threads))
 
 
@@ -206,7 +213,8 @@ def _store(place: Path, folder: SavedFolder, named: Mapping[str, Any], num_threa
     if artefact.checksum(path / artefact.MANIFEST) != named["manifest"]:
         raise ArtefactError(f"{path} does not hold the embeddings that {folder} was saved with")
     settings: dict[str, Any] = {} if num_threads is None else {"num_threads": num_threads}
-    return Store.open(path, serving=True, **settings)
+    with vouching([named["manifest"]]):
+        return Store.open(path, serving=True, **settings)
 
 
 def _filled(described: Mapping[str, Any], folder: SavedFolder, name: str, kind: type[nn.Module]) -> Any:

@@ -15,6 +15,7 @@ from penstock.core import artefact
 from penstock.core.batch import Ragged
 from penstock.core.conversion import HEXADECIMAL, NO_HEXADECIMAL
 from penstock.core.errors import ColumnNotFoundError, ConversionError, DataError
+from penstock.core.keys import KeyLike
 from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import ColumnSchema
 from penstock.data import Dataset
@@ -46,6 +47,7 @@ class Predictor:
         device: where the model runs, and its embeddings where they are tables and no store.
         num_threads: of a store's look-ups.
         trust: modules that the workflow may name functions of (see `Workflow.load`).
+        verify: the file of a key; a model or a packet of the feed that it has not signed is refused.
 
     >>> import tempfile
     >>> import penstock as ps
@@ -73,11 +75,12 @@ class Predictor:
         device: torch.device | str | int | None = None,
         num_threads: int | None = None,
         trust: Sequence[str] = (),
+        verify: KeyLike | None = None,
     ) -> None:
         given = {"poll_seconds": poll_seconds, "batch_size": batch_size, "num_threads": num_threads}
         numbers = {"poll_seconds": NONE | Real(min=0), "batch_size": Int(1), "num_threads": NONE | Int(1)}
         check_all(given, numbers, "Predictor")
-        saved = load_model(directory, num_threads, trust)
+        saved = load_model(directory, num_threads, trust, verify)
         self.directory, self.workflow, self.batch_size = Path(directory), saved.workflow, batch_size
         self.saved = saved
         self.device = torch.device(device if device is not None else "cpu")
@@ -87,7 +90,7 @@ class Predictor:
         if feed is not None:
             if self.store is None:
                 raise DataError(f"{directory} has no embedding store, so there is nothing that a feed could update")
-            self._feed = FeedReader(feed, self.store)
+            self._feed = FeedReader(feed, self.store, verify=verify)
         self.fingerprint = artefact.checksum(self.directory / "model" / artefact.MANIFEST)[:16]
         sizes = getattr(self.tables, "known_ids", None)  # of tables whose other ids are zeros
         self.unknown = UnknownCategories(self.workflow, self.model, sizes)

@@ -20,6 +20,7 @@ from penstock.core import artefact
 from penstock.core.artefact import SavedFolder
 from penstock.core.bounded import check_fields, read_json
 from penstock.core.errors import ArtefactError, ParameterError, PenstockError
+from penstock.core.keys import SIGNATURE
 from penstock.core.params import NONE, STR, Instance, Int, check_all
 from penstock.embedding.checkpoint import read_chain
 from penstock.embedding.locks import write_lock
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 KIND, VERSION = "training", 1
 _MAPPING = Instance(dict, "a mapping")
+_STEP_NAMES = {"about.json", "model.json", "model.safetensors", "training.json", "training.safetensors", SIGNATURE}
+_STORE_NAMES = {"store.json", "rows", SIGNATURE}
 _FIELDS = {
     "step": Int(min=0),
     "store": NONE | _MAPPING,
@@ -126,6 +129,7 @@ class Checkpointer:
         self.directory.mkdir(parents=True, exist_ok=True)
         with write_lock(self.directory / "training"):
             store = self._save_store(ctx)
+            self._clear(place, _STEP_NAMES)
             try:
                 with artefact.writing(place, KIND, VERSION, overwrite=True) as folder:
                     write_state(folder, "model", _modules(ctx))
@@ -137,11 +141,17 @@ class Checkpointer:
                 raise ArtefactError(f"cannot write {place}: {reason}; earlier checkpoints are whole") from error
             self._prune()
 
+    def _clear(self, place: Path, names: set[str]) -> None:
+        """Remove a checkpoint that has lost its manifest: it was passed over, and is in the way of the next one."""
+        if place.is_dir() and not (place / artefact.MANIFEST).is_file() and {p.name for p in place.iterdir()} <= names:
+            shutil.rmtree(place)
+
     def _save_store(self, ctx: Training) -> dict[str, str] | None:
         home: Any = ctx.embeddings
         if not is_on_host(home):
             return None
         place = self._place("store", ctx.steps)
+        self._clear(place, _STORE_NAMES)
         whole = self._base is None or self._since_full + 1 >= self.full_every or self._base == place
         if self.full_every == 1 or whole:
             home.save(place, overwrite=True)

@@ -15,6 +15,7 @@ from typing import Self, cast
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
 from penstock.core.hosts import AllowedHosts, is_loopback
+from penstock.core.keys import KeyLike
 from penstock.core.params import STR, Int, Real, check_all
 from penstock.core.runtime.threads import new_thread
 from penstock.serve.devices import named_device
@@ -50,6 +51,7 @@ class HttpServer:
         log_requests: log a line for each request.
         allowed_hosts: names that requests may ask for beside loopback ones and `host`: what a proxy passes on as the
             Host header; `"*"` takes any.
+        verify: the file of a key; a model or a packet of the feed that it has not signed is refused.
 
     >>> import json, tempfile, urllib.request
     >>> import penstock as ps
@@ -82,12 +84,13 @@ class HttpServer:
         device: str = "cpu",
         log_requests: bool = False,
         allowed_hosts: Sequence[str] = (),
+        verify: KeyLike | None = None,
     ) -> None:
         given = {"host": host, "port": port, "poll_seconds": poll_seconds}
         check_all(given, {"host": STR, "port": Int(0, 65535), "poll_seconds": Real(min=0.01)}, "HttpServer")
         self._socket = _bound(host, port)  # first: a port that is taken is known before a large model is loaded
         try:
-            predictor = Predictor(model_in(directory), feed=feed, device=named_device(device))
+            predictor = Predictor(model_in(directory), feed=feed, device=named_device(device), verify=verify)
             self.service = Service(predictor, limits, poll_seconds, AllowedHosts(host, allowed_hosts))
         except BaseException:
             self._socket.close()
