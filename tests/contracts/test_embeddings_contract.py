@@ -103,8 +103,12 @@ TRAINED = [name for name in HOMES if name != "frozen"]
 
 
 @pytest.fixture(scope="module")
-def ray_stopped() -> Iterator[None]:
-    yield
+def idle_ray_stores() -> Iterator[list[RayStore]]:
+    """Stores that a test is done with, cleared for the next: each is three processes, which take seconds to start."""
+    stores: list[RayStore] = []
+    yield stores
+    for store in stores:
+        store.close()
     import ray
 
     if ray.is_initialized():
@@ -112,16 +116,20 @@ def ray_stopped() -> Iterator[None]:
 
 
 @pytest.fixture
-def make(request: pytest.FixtureRequest, ray_stopped: None) -> Iterator[Callable[[str], Any]]:
+def make(idle_ray_stores: list[RayStore]) -> Iterator[Callable[[str], Any]]:
     made: list[Any] = []
 
     def build(name: str) -> Any:
-        made.append(HOMES[name]())
+        made.append(idle_ray_stores.pop() if name == "ray" and idle_ray_stores else HOMES[name]())
         return made[-1]
 
     yield build
     for home in made:
-        home.close()
+        if isinstance(home, RayStore):
+            home.clear()
+            idle_ray_stores.append(home)
+        else:
+            home.close()
 
 
 def values(home: Any, batch: Mapping[str, Any] = BATCH) -> np.ndarray:

@@ -168,7 +168,7 @@ def main(device: str) -> None:
     own = gpu_embedding.tiles_for
     for number, case in enumerate(CASES):
         # An interpreter takes its time for each row.
-        shown = replace(case, rows=min(case.rows, 24), longest=min(case.longest, 120)) if device == "cpu" else case
+        shown = replace(case, rows=min(case.rows, 9), longest=min(case.longest, 40)) if device == "cpu" else case
         # Every formula on the cases with everything in them; elsewhere they take turns.
         every = case.name in ("bags", "hot", "by row, hot")
         names = list(RULES) if every else [list(RULES)[number % len(RULES)]]

@@ -442,6 +442,14 @@ def xoshiro_width(init: Init) -> float:
     """`b - a` in float32, so much smaller where needed that no number of xoshiro256++ is rounded up to b."""
     low, high = np.float32(init.a), np.float32(init.b)
     width, most = high - low, np.float32(1 - 2.0**-23)
-    while width > 0 and width * most + low >= high:
-        width = np.nextafter(width, np.float32(0))
-    return float(width)
+    if not (width > 0 and width * most + low >= high):
+        return float(width)
+    # Positive floats are ordered as their bits are: the largest that stays below is found by halving.
+    fits, reaches = 0, int(width.view(np.uint32))
+    while reaches - fits > 1:
+        middle = (fits + reaches) // 2
+        if np.uint32(middle).view(np.float32) * most + low >= high:
+            reaches = middle
+        else:
+            fits = middle
+    return float(np.uint32(fits).view(np.float32))
