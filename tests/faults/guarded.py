@@ -1,6 +1,6 @@
 """Cases by seed in a process with limits on memory and time, so that one that crashes or hangs is a finding.
 
-A script calls `serve(check)`; a test calls `sweep(script, first, count)`. The worker notes in a small file which case
+A script calls `serve(check)`; a test calls `sweep(script, seeds)`. The worker notes in a small file which case
 it is at, and whether it is asking Penstock or a peer: a peer that dies is no finding of ours.
 """
 
@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,14 +47,14 @@ def asking(whom: int) -> None:
 def serve(check: Callable[[int], str]) -> None:
     """Run `check(seed)` for the seeds that the command line names; it says "read", "refused" or what is wrong."""
     global _place, _seed
-    first, last, note = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    note, seeds = sys.argv[1], [int(seed) for seed in Path(sys.argv[2]).read_text().split()]
     with Path(note).open("r+b") as file:
         _place = mmap.mmap(file.fileno(), _RECORD.size)
-    check(first)  # compiles and imports before limits are set
+    check(seeds[0])  # compiles and imports before limits are set
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * mmap.PAGESIZE + MEMORY,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for _seed in range(first, last):
+    for _seed in seeds:
         asking(OURS)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         signal.alarm(PATIENCE)
@@ -63,17 +63,18 @@ def serve(check: Callable[[int], str]) -> None:
     signal.alarm(0)
 
 
-def sweep(script: Path, first: int, count: int, environment: dict[str, str] | None = None) -> Found:
-    """Run cases `first` to `first + count` of a script; a worker that dies is replaced behind the case it died of."""
-    found, last = Found(), first + count
+def sweep(script: Path, seeds: Iterable[int], environment: dict[str, str] | None = None) -> Found:
+    """Run the cases of these seeds, each other than the rest; a worker that dies is replaced behind the one it died of."""
+    found, left = Found(), list(seeds)
     with tempfile.TemporaryDirectory() as folder:
-        note = Path(folder) / "note"
-        while first < last:
-            note.write_bytes(_RECORD.pack(first, OURS))
-            command = [sys.executable, str(script), str(first), str(last), str(note)]
+        note, list_of_seeds = Path(folder) / "note", Path(folder) / "seeds"
+        while left:
+            note.write_bytes(_RECORD.pack(left[0], OURS))
+            list_of_seeds.write_text(" ".join(map(str, left)))
             worker = subprocess.run(
-                command, capture_output=True, text=True, env={**os.environ, **(environment or {}), "TMPDIR": folder}
-            )
+                [sys.executable, str(script), str(note), str(list_of_seeds)],
+                capture_output=True, text=True, env={**os.environ, **(environment or {}), "TMPDIR": folder},
+            )  # fmt: skip
             _count(found, worker.stdout)
             if worker.returncode == 0:
                 break
@@ -85,7 +86,7 @@ def sweep(script: Path, first: int, count: int, environment: dict[str, str] | No
                 code = worker.returncode
                 how = signal.Signals(-code).name if code < 0 else f"exit {code}"
                 found.findings.append((seed, f"died: {how}: {worker.stderr[-800:]}"))
-            first = seed + 1
+            left = left[left.index(seed) + 1 :]
     return found
 
 
@@ -103,7 +104,8 @@ def _count(found: Found, lines: str) -> None:
 
 def main(script: str) -> None:
     """Sweep by hand: `python <script> sweep FIRST COUNT` prints what was found."""
-    found = sweep(Path(script), int(sys.argv[2]), int(sys.argv[3]))
+    first, count = int(sys.argv[2]), int(sys.argv[3])
+    found = sweep(Path(script), range(first, first + count))
     for seed, what in found.findings:
         print(f"seed {seed}: {what}")
     print(f"{found.tries} tries: {found.read} read, {found.refused} refused, {len(found.findings)} findings, "
