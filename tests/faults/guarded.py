@@ -64,7 +64,7 @@ def serve(check: Callable[[int], str]) -> None:
 
 
 def sweep(script: Path, seeds: Iterable[int], environment: dict[str, str] | None = None) -> Found:
-    """Run the cases of these seeds, each other than the rest; a worker that dies is replaced behind the one it died of."""
+    """Run the cases of these seeds (no seed twice); a worker that dies is replaced behind the case it died of."""
     found, left = Found(), list(seeds)
     with tempfile.TemporaryDirectory() as folder:
         note, list_of_seeds = Path(folder) / "note", Path(folder) / "seeds"
