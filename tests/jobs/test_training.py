@@ -20,9 +20,10 @@ from penstock.core.errors import (
 )
 from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
 from penstock.etl import presets
-from penstock.jobs import TrainingStopped, TrainJob, TrainResult, events
+from penstock.jobs import RunRecorder, TrainingStopped, TrainJob, TrainResult, events
 from penstock.jobs.etl import EtlJob
 from penstock.jobs.run_folder import RunFolder
+from penstock.jobs.scoring import evaluate_model
 from penstock.serve import Predictor
 from penstock.train import TrainRecord, ValidRecord
 from penstock.train.records import record_to_dict
@@ -151,6 +152,37 @@ def test_a_finished_run_can_train_on(made: Any, tmp_path: Path) -> None:
         TrainJob.resumed(tmp_path / "nothing")
 
 
+class Spoiler(RunRecorder):
+    """A recorder that turns the model's answers round behind each evaluation from the second on."""
+
+    def training_began(self, event: events.TrainingBegan) -> None:
+        super().training_began(event)
+        self.model: Any = event.model
+
+    def recorded(self, event: events.Recorded) -> None:
+        super().recorded(event)
+        if isinstance(event.record, ValidRecord) and event.record.step >= 30:
+            self.model.top[-1].weight.data.mul_(-10.0)
+
+
+def test_the_best_epoch_is_the_model(made: Any, tmp_path: Path) -> None:
+    recorder = Spoiler(tmp_path / "best")
+    found = job(made, tmp_path / "best", settings={"epochs": 4}, listener=recorder).run()
+    evaluated = [record for record in recorder.report()["records"] if record["kind"] == "valid"]
+    best = max(evaluated, key=lambda record: record["auc"])
+    assert best["step"] <= 30 < 60 == found.steps and found.auc == best["auc"]
+    expected = {"by": "auc", "step": best["step"], "epoch": best["epoch"] + 1, "epochs": 4, "stopped_early": False}
+    assert found.selected == recorder.report()["selected"] == expected
+    scored = evaluate_model(found.model, tmp_path / "best" / "valid", is_raw=False)
+    assert scored.auc == pytest.approx(found.auc, abs=1e-6)
+
+    settings = {"epochs": 9, "patience": 1}
+    impatient = job(made, tmp_path / "short", settings=settings, listener=Spoiler(tmp_path / "short")).run()
+    assert impatient.selected["stopped_early"] and impatient.steps <= 45 and impatient.auc == found.auc
+    last = TrainJob.resumed(tmp_path / "best", {"select_by": "last"}, progress=False).run()
+    assert last.selected["step"] == 60 and last.auc == evaluated[-1]["auc"] < found.auc
+
+
 def test_features_that_are_there_already(made: Any, features: Path, tmp_path: Path) -> None:
     found = TrainJob(features, tmp_path / "run", settings=SETTINGS, progress=False).run()
     assert found.rows == {"train": 3_600, "valid": 400} and len(found.examples) == 3
@@ -255,7 +287,8 @@ def test_bad_data(made: Any, features: Path, tmp_path: Path) -> None:
     rated = pl.DataFrame({"user": [1, 2, 3, 4] * 5, "item": [1, 2] * 10, "rating": [1, 3, 5, 2] * 5})
     data = Dataset(rated).with_roles(categorical=["user", "item"], label=["rating"])
     with pytest.raises(SchemaError, match="DLRM multiplies pairs of columns, and 'user' is the only one"):
-        TrainJob(Dataset(rated).with_roles(categorical=["user"], label=["rating"]), run).run()
+        one = Dataset(rated).with_roles(categorical=["user"], label=["rating"])
+        TrainJob(one, run, settings={"model": {"name": "DLRM", "constant": False}}).run()
     with pytest.raises(SchemaError, match=r"'rating' has values from 1 to 5; a click model needs 0 and 1"):
         TrainJob(data, run / "a").run()
     with pytest.raises(SchemaError, match="has no label column"):

@@ -24,6 +24,7 @@ from penstock.nn.base import constructor_names
 from penstock.nn.registry import MODELS
 from penstock.serve.devices import named_device
 from penstock.serve.model import serving_workflow
+from penstock.train.selection import LAST
 
 
 def build_model(settings: TrainSettings, schema: Schema) -> Model:
@@ -67,6 +68,8 @@ def model_class(name: str) -> type[Model]:
 def metric_classes(settings: TrainSettings) -> list[type[Metric]] | None:
     """The metrics of a run: of `penstock.metrics.METRICS`, or classes of one's own as `package.module:Class`.
 
+    One by which evaluations are to be selected is always among them.
+
     Returns:
         The classes; None for those that `fit` has by itself.
 
@@ -75,7 +78,8 @@ def metric_classes(settings: TrainSettings) -> list[type[Metric]] | None:
     """
     if settings.metrics is None:
         return None
-    found = [METRICS[name] if ":" not in name else _own_metric(name) for name in settings.metrics]
+    names = dict.fromkeys([*settings.metrics, *(name for name in (settings.select_by,) if name not in (None, LAST))])
+    found = [METRICS[name] if ":" not in name else _own_metric(name) for name in names]
     try:
         Meter("cpu", found)
     except ParameterError as error:

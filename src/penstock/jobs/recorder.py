@@ -105,6 +105,7 @@ class RunRecorder(EventListener):
             "training": None,
             "records": [],
             "history": {},
+            "selected": {},
             "loader": None,
             "store": None,
             "hot_ids": {},
@@ -217,9 +218,11 @@ class RunRecorder(EventListener):
 
     def trained(self, event: Trained) -> None:
         from penstock.train.records import record_to_dict  # torch is there when this is called
+        from penstock.train.selection import DEFAULT, selected
 
         history, seen = event.history, {(r["kind"], r["step"]) for r in self._data["records"]}
         self._data["history"] = plain(history.stats)
+        self._data["selected"] = selected(history, self._data["configuration"].get("select_by") or DEFAULT)
         records = [plain(record_to_dict(record)) for record in history.records]
         earlier = [r for r in records if (r["kind"], r["step"]) not in seen]
         self._data["records"] = sorted([*earlier, *self._data["records"]], key=lambda record: record["step"])

@@ -27,6 +27,7 @@ from penstock.nn.registry import MODELS
 
 ON_DEVICE = ("fused", "cached")  # of what `tables` may be, those that train in tables on the device
 TABLES = ("auto", "store", *ON_DEVICE)
+SELECT_BY = ("auc", "log_loss", "last")
 
 _SECTION = Instance(Mapping, "a mapping")
 _EVERY = NONE | Int(min=1)
@@ -137,6 +138,13 @@ class TrainSettings:
         None, _EVERY, help="Steps between records.", default="50, fewer in a short run", is_changeable=True
     )
     max_steps: int | None = _setting(None, _EVERY, help="Stop after so many steps.", default="none", is_changeable=True)
+    select_by: str | None = _setting(
+        None, OneOf((None, *SELECT_BY)), kind=str, default="auc", choices=SELECT_BY, is_changeable=True,
+        help="Whose weights are the model: those of the evaluation with the best AUC or log loss, or the last.",
+    )  # fmt: skip
+    patience: int | None = _setting(
+        None, _EVERY, help="Stop after so many evaluations without a better one.", default="none", is_changeable=True
+    )
     metrics: Sequence[str] | None = _setting(
         None, NONE | ListOf(STR), kind=list[str], default="auc, log_loss", choices=tuple(METRICS), is_open=True,
         help="What is measured; may be repeated.", flags=("--metric",), is_changeable=True,

@@ -41,9 +41,8 @@ from penstock.jobs.settings import ON_DEVICE, TrainSettings
 from penstock.loader.torch import Loader
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.train import Checkpointer, History, Record, TrainContext, TrainRecord, ValidRecord, evaluate, fit
-from penstock.train.evaluation import Metrics
-from penstock.train.executors.captured import CapturedExecutor
+from penstock.train import Checkpointer, History, Record, TrainRecord, fit
+from penstock.train.selection import DEFAULT, LAST, selected
 
 STAGES = ("etl", "train", "save", "predict")
 _VALID_BATCH = 8192
@@ -78,6 +77,8 @@ class TrainResult:
     Args:
         metrics: of the held-out rows.
         best_auc: that any model can reach, where the data says so.
+        selected: which evaluation the model and its metrics are of: what it was selected `by`, its `step` and `epoch`
+            (counted from 1), the `epochs` that were trained, and whether training `stopped_early`.
         rows: by split.
         steps: taken.
         rows_per_second: in training.
@@ -90,6 +91,7 @@ class TrainResult:
 
     metrics: dict[str, float | None]
     best_auc: float | None
+    selected: dict[str, Any]
     rows: dict[str, int | None]
     steps: int
     rows_per_second: float | None
@@ -277,11 +279,11 @@ class TrainJob:
                 store.close()
         with self._stage("predict", valid is not None):
             examples, predictions = self._predictions(ready)
-        evaluated = history.last("valid")
-        last = {} if evaluated is None else evaluated.metrics
+        kept = {} if history.best is None else history.best.metrics
         return TrainResult(
-            metrics={name: _finite(value) for name, value in last.items()},
+            metrics={name: _finite(value) for name, value in kept.items()},
             best_auc=self.best_auc,
+            selected=selected(history, settings.select_by or DEFAULT),
             rows={"train": loader.num_rows, "valid": None if valid is None else valid.num_rows},
             steps=history.stats["steps"],
             rows_per_second=rows_per_second,
@@ -323,6 +325,7 @@ class TrainJob:
         steps = settings.epochs * len(loader)
         steps = steps if settings.max_steps is None else min(steps, settings.max_steps)
         self._notify(TrainingBegan(network, loader, valid, store, steps))
+        select_by = settings.select_by or DEFAULT
         saver = Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints)
         records: list[Record] = []
 
@@ -338,17 +341,12 @@ class TrainJob:
             checkpoint_dir=saver,
             checkpoint_every=settings.checkpoint_every or max(1, len(loader)), max_steps=settings.max_steps,
             autocast=autocast, device=device, progress=self.progress, callbacks=[keep, *self.callbacks],
-            metrics=metrics,
+            metrics=metrics, select_by=None if valid is None else select_by,
+            patience=None if valid is None or select_by == LAST else settings.patience,
             graph=False if on_gpu and settings.dense_optimizer.get("lr_decay") else None,  # it counts on the host
         )  # fmt: skip
         if self.stop is not None and self.stop() and history.stats["steps"] < steps:
             raise TrainingStopped(history.stats["steps"], steps, Path(self.output))
-        evaluated = history.last("valid")
-        if valid is not None and (evaluated is None or evaluated.step != history.stats["steps"]):
-            figures = _evaluated(network, store, valid, device, autocast, metrics)  # it ended in the middle of an epoch
-            last = ValidRecord.from_figures(history.stats["steps"], None, figures)
-            history.records.append(last)
-            self._notify(Recorded(last))
         self._notify(Trained(history))
         return history, _speed(records)
 
@@ -385,15 +383,6 @@ class TrainJob:
         yield
         self._seconds[name] = round(time.perf_counter() - began, 3)
         self._notify(StageEnded(name, self._seconds[name]))
-
-
-def _evaluated(
-    network: Any, store: Any, valid: Loader, device: torch.device, autocast: Any, metrics: Metrics | None
-) -> dict[str, Any]:
-    if updates_in_backward(store):
-        return CapturedExecutor(network, store, None, device=device, autocast=autocast, metrics=metrics).evaluate(valid)
-    with TrainContext(network, store, None, device=device, autocast=autocast) as ctx:
-        return evaluate(ctx, valid, metrics)
 
 
 def _speed(records: Sequence[Record]) -> float | None:

@@ -36,6 +36,7 @@ class Model(nn.Module):
     """
 
     constraints: Mapping[str, Constraint] = {}
+    before: Mapping[str, Any] = {}  # arguments that descriptions of older models lack, with what those models do
 
     def __init__(self, schema: Schema, embedding_dim: int, arguments: Mapping[str, Any]) -> None:
         super().__init__()

@@ -44,4 +44,4 @@ def from_config(data: Mapping[str, Any]) -> Any:
     known = constructor_names(build)
     if strange := [key for key in arguments if key not in known]:
         raise ArtefactError(f"{name} has no argument {strange[0]!r}{suggest(strange[0], known, 'arguments')}")
-    return build(schema, **arguments)
+    return build(schema, **{**getattr(build, "before", {}), **arguments})

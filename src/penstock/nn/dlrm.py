@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from penstock.core.errors import SchemaError
+from penstock.core.params import BOOL
 from penstock.core.schema import Schema
 from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, perceptron
 
@@ -16,12 +17,16 @@ from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, perceptron
 class DLRM(Model):
     """`bottom` are hidden layers that bring the numbers to `embedding_dim`; `top` sees that and all dot products.
 
+    Without numbers a learned vector takes their place. Its product with an embedding is what an id says by itself, and
+    embeddings that start near zero, whose products with one another have no gradient, learn from it at once.
+
     Args:
         schema: whose categorical and continuous columns the model reads.
         embedding_dim: the width of embeddings.
         bottom: widths of the layers before the products.
         top: widths of those behind.
         dropout: behind each hidden layer.
+        constant: whether that vector is there; a schema with numbers has none in any case.
 
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
@@ -31,7 +36,8 @@ class DLRM(Model):
     torch.Size([2])
     """
 
-    constraints = {"bottom": WIDTHS, "top": WIDTHS, "dropout": DROPOUT}
+    constraints = {"bottom": WIDTHS, "top": WIDTHS, "dropout": DROPOUT, "constant": BOOL}
+    before = {"constant": False}
 
     def __init__(
         self,
@@ -40,13 +46,17 @@ class DLRM(Model):
         bottom: Sequence[int] = (64,),
         top: Sequence[int] = (128, 64),
         dropout: float = 0.0,
+        constant: bool = True,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
-        if not self.continuous and len(self.categorical) == 1:
+        is_constant = constant and not self.continuous
+        vectors = len(self.categorical) + bool(self.continuous or is_constant)
+        if vectors == 1 and not self.continuous:
             raise SchemaError(
                 f"DLRM multiplies pairs of columns, and {self.categorical[0]!r} is the only one; use another model"
             )
-        vectors = len(self.categorical) + bool(self.continuous)
+        # As long as the bottom's output of standardized numbers is, so that ids learn as fast with as without numbers.
+        self.constant = nn.Parameter(torch.randn(embedding_dim)) if is_constant else None
         self.bottom = perceptron(len(self.continuous), (*bottom, embedding_dim)) if self.continuous else None
         width = embedding_dim if self.bottom is not None else 0
         self.top = perceptron(width + vectors * (vectors - 1) // 2, top, dropout, outputs=1)
@@ -73,6 +83,9 @@ class DLRM(Model):
             own = projected.unsqueeze(1)
             stacked = own if stacked is None else torch.cat([own, stacked.to(own.dtype)], 1)
         assert stacked is not None
+        if self.constant is not None:
+            own = self.constant.to(stacked.dtype).expand(len(stacked), 1, -1)
+            stacked = torch.cat([own, stacked], 1)
         products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
         parts.append(products.index_select(1, self.pairs))  # type: ignore[arg-type]
         logits: Tensor = self.top(torch.cat(parts, 1)).squeeze(1)

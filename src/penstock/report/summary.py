@@ -17,6 +17,8 @@ def show_training(figures: Mapping[str, Any], console: Console) -> None:
     rows, seconds = figures["rows"], figures["seconds"]
     table = _table()
     _add_metrics(table, figures)
+    if figures["selected"]:
+        table.add_row("weights", _selected(figures["selected"]))
     held_out = f", {rows['valid']:,} held out" if rows["valid"] is not None else ", none held out"
     table.add_row("rows", f"{rows['train']:,} to train on{held_out}")
     speed = f"{figures['rows_per_second']:,.0f} rows/s, " if figures["rows_per_second"] else ""
@@ -71,6 +73,18 @@ def _auc(figures: Mapping[str, Any]) -> str:
     if best is None:
         return f"[bold green]{auc:.4f}[/]"
     return f"[bold green]{auc:.4f}[/] of {best:.4f} reachable ({(auc - 0.5) / (best - 0.5):.0%} of the way from chance)"
+
+
+def _selected(selected: Mapping[str, Any]) -> str:
+    """Which evaluation the model is of, and why."""
+    if selected["epoch"] is None:
+        where = f"of step {selected['step']:,}"
+    else:
+        where = f"of epoch {selected['epoch']} of {selected['epochs']} (step {selected['step']:,})"
+    if selected["by"] == "last":
+        return f"{where}, the last"
+    early = "; stopped early, as none was better since" if selected["stopped_early"] else ""
+    return f"{where}, the best {metric_title(selected['by'])}{early}"
 
 
 def _outcome(label: Any) -> str:

@@ -77,6 +77,15 @@ class Checkpointer:
         self.directory, self.keep, self.full_every = Path(directory), keep, full_every
         self._base: Path | None = None
         self._since_full = 0
+        self._spared: int | None = None
+
+    def spare(self, step: int | None) -> None:
+        """Keep the checkpoint of a step however old it gets.
+
+        Args:
+            step: of the checkpoint, in the place of the one that was spared before; None spares none.
+        """
+        self._spared = step
 
     def steps(self) -> list[int]:
         """The steps there are checkpoints of.
@@ -163,12 +172,14 @@ class Checkpointer:
         return {"path": place.name, "manifest": _checksum(place)}
 
     def _prune(self) -> None:
-        """Delete what is older than the last `keep`, but not the stores that later ones build on."""
+        """Delete what is older than the last `keep`, but not the spared one, nor the stores that others build on."""
         steps = self.steps()
-        for step in steps[: -self.keep]:
-            shutil.rmtree(self._place("step", step), ignore_errors=True)
+        kept = {*steps[-self.keep :], *(step for step in steps if step == self._spared)}
+        for step in steps:
+            if step not in kept:
+                shutil.rmtree(self._place("step", step), ignore_errors=True)
         needed: set[str] = set()
-        for step in steps[-self.keep :]:
+        for step in kept:
             needed |= _chain(self._place("store", step))
         for path in self.directory.glob("store-*"):
             if path.name not in needed:
@@ -198,6 +209,22 @@ class Checkpointer:
         _restore_position(loader, about["position"], place)
         extra: dict[str, Any] = about["extra"]
         return extra
+
+    def load_weights(self, ctx: Training, step: int) -> None:
+        """Restore the weights of a checkpoint, and nothing else: the training stands where it stood.
+
+        Args:
+            ctx: whose model and embeddings are put back.
+            step: of the checkpoint.
+
+        Raises:
+            ArtefactError: it is not there, not whole, or of another training.
+        """
+        place = self._place("step", step)
+        about, model, _ = artefact.read(place, KIND, VERSION, _read)
+        with artefact.explaining(place, KIND), ctx.paused():
+            _restore_modules(ctx, model, place)
+            self._load_store(ctx, about["store"], place)
 
     def _restore(
         self,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.core.errors import ParameterError
-from penstock.core.params import BOOL, NONE, Int, ListOf, Satisfies, check_all
+from penstock.core.params import BOOL, NONE, STR, Int, ListOf, Satisfies, check_all
 from penstock.core.progress import bar
 from penstock.train import distributed
 from penstock.train.checkpoint import Checkpointer
@@ -21,6 +21,7 @@ from penstock.train.executors.overlapped import OverlappedExecutor
 from penstock.train.feeder import Source
 from penstock.train.history import History
 from penstock.train.loop import Callback, Loop
+from penstock.train.selection import LAST, Selection
 
 _STEPS = NONE | Int(min=1)
 _CONSTRAINTS = {
@@ -29,6 +30,8 @@ _CONSTRAINTS = {
     "checkpoint_every": _STEPS,
     "log_every": _STEPS,
     "max_steps": _STEPS,
+    "select_by": NONE | STR,
+    "patience": _STEPS,
     "resume": BOOL,
     "progress": NONE | BOOL,
     "callbacks": ListOf(Satisfies(callable, "callable")),
@@ -54,6 +57,8 @@ def fit(
     callbacks: Iterable[Callback] = (),
     log_every: int | None = 50,
     max_steps: int | None = None,
+    select_by: str | None = None,
+    patience: int | None = None,
     metrics: Metrics | None = None,
     loss_fn: Callable[[Any, Any], Tensor] | None = None,
     grad_scaler: torch.amp.GradScaler | None = None,
@@ -85,6 +90,10 @@ def fit(
             step at which one returns True.
         log_every: steps between training records; None makes one an epoch. On a GPU each waits for the device.
         max_steps: stop after this many steps in all.
+        select_by: a metric (or `"loss"`) by which the best evaluation is found; the model and its embeddings get the
+            weights of that back in the end, from its checkpoint (see `history.best`). None, as `"last"`, keeps those
+            of the last step.
+        patience: end after so many evaluations in a row without a better one.
         metrics: of records and evaluations: names in `penstock.metrics.METRICS`, or what makes a metric. By default
             AUC, and log loss in evaluations.
         compile, graph: with fused tables, whether the model is compiled (`torch.compile`) and the step captured; None
@@ -114,6 +123,7 @@ def fit(
     check_all(locals(), _CONSTRAINTS, "fit")
     saver = checkpoint_dir if isinstance(checkpoint_dir, Checkpointer) or checkpoint_dir is None else None
     saver = saver or (Checkpointer(checkpoint_dir) if checkpoint_dir is not None else None)  # type: ignore[arg-type]
+    selection = _selection(select_by, patience, valid, saver)
     settings: dict[str, Any] = {
         "loss_fn": loss_fn, "grad_scaler": grad_scaler, "autocast": autocast, "scheduler": scheduler, "device": device,
     }  # fmt: skip
@@ -128,7 +138,8 @@ def fit(
         optimizer = dense_optimizer or _adam(model, embeddings)
         ctx = TrainContext(model, embeddings, optimizer, staleness=staleness, **settings)
         executor = OverlappedExecutor(ctx, metrics)
-    loop = Loop(executor, loader, valid, saver, epochs, eval_every, checkpoint_every, log_every, max_steps, callbacks)
+    every = (eval_every, checkpoint_every, log_every)
+    loop = Loop(executor, loader, valid, saver, epochs, *every, max_steps, callbacks, selection)
     with executor:
         loop.begin(resume)
         total = getattr(loader, "num_rows", None)
@@ -138,6 +149,21 @@ def fit(
             loop.all_epochs(drawn)
     loop.history.stats = executor.stats()
     return loop.history
+
+
+def _selection(
+    select_by: str | None, patience: int | None, valid: Iterable[Any] | None, saver: Checkpointer | None
+) -> Selection | None:
+    """How the best evaluation is found; what that needs must be there."""
+    if patience is not None and select_by in (None, LAST):
+        raise ParameterError("fit.patience waits for a better evaluation; say what that is: select_by='auc'")
+    if select_by is None:
+        return None
+    if valid is None:
+        raise ParameterError("fit.select_by compares evaluations; give the rows for them: valid=")
+    if select_by != LAST and saver is None:
+        raise ParameterError("fit.select_by takes the best weights from their checkpoint; give checkpoint_dir=")
+    return Selection(select_by, patience)
 
 
 def _adam(model: nn.Module, embeddings: Source) -> torch.optim.Optimizer | None:

@@ -15,6 +15,8 @@ class History:
     Args:
         records: in order.
         stats: the figures of the whole training.
+        best: with `select_by`, the evaluation whose weights the model was left with.
+        stopped_early: whether training ended because patience did.
 
     >>> history = History([ValidRecord(1, 0, 10, 0.6, {"auc": 0.7}), ValidRecord(2, 0, 10, 0.5, {"auc": 0.8})])
     >>> history.last("valid").metrics["auc"], history.values("valid", "auc")
@@ -23,6 +25,8 @@ class History:
 
     records: list[Record] = field(default_factory=list)
     stats: dict[str, Any] = field(default_factory=dict)
+    best: ValidRecord | None = None
+    stopped_early: bool = False
 
     @overload
     def of(self, kind: Literal["train"]) -> list[TrainRecord]: ...

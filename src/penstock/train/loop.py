@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from penstock.core.errors import OutputExistsError
 from penstock.core.metric_names import metric_words
 from penstock.core.progress import Bar
+from penstock.train import distributed
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.history import History
 from penstock.train.records import (
@@ -21,6 +22,7 @@ from penstock.train.records import (
     record_from_dict,
     record_to_dict,
 )
+from penstock.train.selection import LAST, Selection
 
 Callback = Callable[[Record], Any]
 
@@ -59,6 +61,10 @@ class Executor(Protocol):
 
     def load(self, saver: Checkpointer, loader: Any) -> dict[str, Any]: ...
 
+    def load_weights(self, saver: Checkpointer, step: int) -> None:
+        """Put the weights of a checkpoint back; nothing else changes."""
+        ...
+
     def stats(self) -> dict[str, Any]: ...
 
 
@@ -77,10 +83,12 @@ class Loop:
         log_every: int | None,
         max_steps: int | None,
         callbacks: list[Callback],
+        selection: Selection | None = None,
     ) -> None:
         self.executor, self.loader, self.valid, self.saver = executor, loader, valid, saver
         self.epochs, self.eval_every, self.checkpoint_every = epochs, eval_every, checkpoint_every
         self.log_every, self.max_steps, self.callbacks = log_every, max_steps, callbacks
+        self.selection = selection
         self.history = History()
         self.stopped = False
         self._saved_at = self._evaluated_at = -1
@@ -100,6 +108,7 @@ class Loop:
         self.history.records = [record_from_dict(record) for record in extra["records"]]
         self._first_epoch = int(extra["first_epoch"])
         self._saved_at, self._mid_epoch = self.executor.steps, True
+        self._select()
 
     def all_epochs(self, drawn: Bar) -> None:
         number = int(getattr(self.loader, "epoch", 0)) if self._mid_epoch else self._first_epoch
@@ -117,8 +126,11 @@ class Loop:
             self._epoch(number, drawn)
             number += 1
         self.meter_record()
-        if self.saver is not None and self._saved_at != self.executor.steps:
-            self._checkpoint()
+        evaluated = self.history.last("valid")
+        if self.selection is not None and not self.stopped and (not evaluated or evaluated.step != self.executor.steps):
+            self._evaluate(None)  # it ends in the middle of an epoch: these weights may be the best
+        self._checkpoint()
+        self._take_best()
 
     def _is_epoch_over(self, number: int) -> bool:
         """Whether the last step was the epoch's last one: the loader stands at the beginning of the next then."""
@@ -126,7 +138,8 @@ class Loop:
         return isinstance(position, Mapping) and (position.get("epoch"), position.get("batch")) == (number + 1, 0)
 
     def _finished(self) -> bool:
-        return self.stopped or (self.max_steps is not None and self.executor.steps >= self.max_steps)
+        all_taken = self.max_steps is not None and self.executor.steps >= self.max_steps
+        return self.stopped or all_taken or self.history.stopped_early
 
     def _epoch(self, number: int, drawn: Bar) -> None:
         # The generator is closed where the loop is left: a store's thread ends there.
@@ -137,7 +150,11 @@ class Loop:
                     drawn.describe(self.meter_record())
                 if self._due(self.eval_every):
                     self._evaluate(number)
-                if self.saver is not None and self._due(self.checkpoint_every):
+                if (
+                    self._due(self.checkpoint_every)
+                    and self._saved_at != self.executor.steps
+                    and self.saver is not None
+                ):
                     self._checkpoint()
                 if self._finished() and not self._is_epoch_over(number):  # else its evaluation is due
                     return
@@ -158,17 +175,44 @@ class Loop:
         self._record(record)
         return ", ".join([f"training: loss {record.loss:.4f}", *filter(None, [metric_words(record.metrics)])])
 
-    def _evaluate(self, epoch: int) -> None:
+    def _evaluate(self, epoch: int | None) -> None:
         if self.valid is None:
             return
         self._evaluated_at = self.executor.steps
         figures = self.executor.evaluate(self.valid)
         self.executor.leave_out(figures["seconds"])
         self._record(ValidRecord.from_figures(self.executor.steps, epoch, figures))
+        self._select()
+
+    def _select(self) -> None:
+        """Find the best evaluation so far, and see that its weights are in a checkpoint that stays."""
+        if self.selection is None:
+            return
+        records = self.history.of("valid")
+        self.history.stopped_early = self.selection.is_over(records)
+        if self.saver is None:
+            return
+        # What was resumed may have been selected otherwise before; workers on other machines see no checkpoints.
+        kept = [*distributed.all_gather(self.saver.steps())[0], self.executor.steps]
+        self.history.best = best = self.selection.best([record for record in records if record.step in kept])
+        self.saver.spare(None if best is None else best.step)
+        if best is not None and best.step == self.executor.steps:
+            self._checkpoint()
+
+    def _take_best(self) -> None:
+        best = self.history.best
+        if self.saver is not None and best is not None and best.step != self.executor.steps:
+            self.executor.load_weights(self.saver, best.step)
+        elif best is None and self.selection is not None and self.selection.by == LAST:
+            self.history.best = self.history.last("valid")
 
     def _checkpoint(self) -> None:
-        """Write a checkpoint. What was measured so far is recorded first: whoever goes on from it would not know."""
-        assert self.saver is not None
+        """See that there is a checkpoint of this step, where there are any.
+
+        What was measured so far is recorded first: whoever goes on from it would not know.
+        """
+        if self.saver is None or self._saved_at == self.executor.steps:
+            return
         self.meter_record()
         self._saved_at = self.executor.steps
         records = [record_to_dict(record) for record in self.history.records]

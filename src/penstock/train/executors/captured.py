@@ -181,6 +181,10 @@ class CapturedExecutor:
             self._place_counters(group)
         return extra
 
+    def load_weights(self, saver: Checkpointer, step: int) -> None:
+        """Put the weights of a checkpoint back."""
+        saver.load_weights(self, step)
+
     @property
     def _groups(self) -> list[dict[str, Any]]:
         return [] if self.dense_optimizer is None else self.dense_optimizer.param_groups

@@ -66,6 +66,9 @@ class OverlappedExecutor:
     def load(self, saver: Checkpointer, loader: Any) -> dict[str, Any]:
         return saver.load(self.ctx, loader)
 
+    def load_weights(self, saver: Checkpointer, step: int) -> None:
+        saver.load_weights(self.ctx, step)
+
     def stats(self) -> dict[str, Any]:
         return self.ctx.stats()
 

@@ -1,0 +1,124 @@
+"""Which evaluation's weights a training ends with: the best one's, and when there is no hope of a better one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.params import NONE, STR, Int, check_all
+from penstock.train.history import History
+from penstock.train.records import ValidRecord
+
+DEFAULT = "auc"  # of a training job that says nothing
+LAST = "last"  # select nothing: the weights of the last step stay
+_LOSS = "loss"
+_LOWER_IS_BETTER = ("loss", "log_loss")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How evaluations are compared.
+
+    A figure that no evaluation has (an AUC of rows with one label) is replaced by the loss, which all have; one that is
+    not finite is never the best. Of equal ones the earliest is.
+
+    Args:
+        by: a metric, `"loss"`, or `"last"` to compare nothing.
+        patience: evaluations in a row without a better one after which training ends; None for no such end.
+
+    >>> records = [ValidRecord(step, 0, 10, 0.5, {"auc": auc}) for step, auc in ((1, 0.6), (2, 0.8), (3, 0.7))]
+    >>> Selection("auc").best(records).step, Selection("auc", patience=1).is_over(records)
+    (2, True)
+    """
+
+    by: str = DEFAULT
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        check_all(vars(self), {"by": STR, "patience": NONE | Int(min=1)}, "Selection")
+
+    def figure(self, record: ValidRecord, by: str | None = None) -> float | None:
+        """What a record is judged by.
+
+        Args:
+            record: of an evaluation.
+            by: another figure than the own one.
+
+        Returns:
+            The figure; None where it has none or it is not finite.
+        """
+        name = by or self.by
+        value = record.loss if name == _LOSS else record.metrics.get(name)
+        return value if value is not None and math.isfinite(value) else None
+
+    def figure_name(self, records: Iterable[ValidRecord]) -> str:
+        """The figure that these records can be compared by.
+
+        Args:
+            records: of evaluations.
+
+        Returns:
+            The name asked for, or `"loss"` where none of them has that.
+        """
+        return self.by if any(self.figure(record) is not None for record in records) else _LOSS
+
+    def best(self, records: Sequence[ValidRecord]) -> ValidRecord | None:
+        """The best of some evaluations.
+
+        Args:
+            records: in order.
+
+        Returns:
+            The best; None where there is none to compare, or nothing is compared.
+        """
+        if self.by == LAST:
+            return None
+        by = self.figure_name(records)
+        sign = -1.0 if by.rpartition("/")[2] in _LOWER_IS_BETTER else 1.0
+        scored = [(sign * value, record) for record in records if (value := self.figure(record, by)) is not None]
+        return max(scored, key=lambda pair: pair[0])[1] if scored else None
+
+    def is_over(self, records: Sequence[ValidRecord]) -> bool:
+        """Whether the last `patience` evaluations brought nothing better.
+
+        Args:
+            records: in order.
+
+        Returns:
+            Whether.
+        """
+        if self.patience is None or len(records) <= self.patience:
+            return False
+        best = self.best(records)
+        behind = len(records) if best is None else sum(record.step > best.step for record in records)
+        return behind >= self.patience
+
+
+def selected(history: History, by: str) -> dict[str, Any]:
+    """Which evaluation a training was left with, as plain data; epochs are counted from 1.
+
+    Args:
+        history: of the training.
+        by: what it was selected by.
+
+    Returns:
+        What it was selected by, its step and epoch, how many epochs were evaluated, and whether training ended early;
+        nothing where nothing was evaluated.
+
+    >>> evaluated = [ValidRecord(10, 0, 5, 0.5), ValidRecord(20, 1, 5, 0.6)]
+    >>> selected(History(evaluated, best=evaluated[0]), "loss")
+    {'by': 'loss', 'step': 10, 'epoch': 1, 'epochs': 2, 'stopped_early': False}
+    """
+    best, records = history.best, history.of("valid")
+    if best is None:
+        return {}
+    epochs = [record.epoch for record in records if record.epoch is not None]
+    return {
+        "by": by if by == LAST else Selection(by).figure_name(records),
+        "step": best.step,
+        "epoch": None if best.epoch is None else best.epoch + 1,
+        "epochs": max(epochs) + 1 if epochs else None,
+        "stopped_early": history.stopped_early,
+    }

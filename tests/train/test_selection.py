@@ -1,0 +1,156 @@
+"""The best weights, not the last ones: found, kept, put back, after an interruption too."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.core.errors import ParameterError
+from penstock.embedding import FusedEmbeddings
+from penstock.train import Checkpointer, TrainContext, ValidRecord, evaluate, fit
+from penstock.train.selection import Selection, selected
+
+from .conftest import SCHEMA, assert_same_bits
+from .test_fit import quick
+
+
+def records(*figures: float, name: str = "auc") -> list[ValidRecord]:
+    return [ValidRecord(10 * i, i, 5, 0.5 + i / 100, {name: value}) for i, value in enumerate(figures)]
+
+
+@pytest.mark.parametrize(
+    ("by", "name", "figures", "step"),
+    [
+        ("auc", "auc", (0.6, 0.8, 0.7), 10),
+        ("auc", "auc", (0.7, 0.7, 0.7), 0),
+        ("auc", "auc", (math.nan, 0.6, math.nan), 10),
+        ("log_loss", "log_loss", (0.6, 0.4, 0.5), 10),
+        ("click/log_loss", "click/log_loss", (0.6, 0.4, 0.5), 10),
+        ("auc", "log_loss", (0.6, 0.4, 0.5), 0),  # no AUC anywhere: by the loss, which rises
+        ("auc", "auc", (math.nan, math.nan), 0),
+        ("loss", "auc", (0.6, 0.8), 0),
+    ],
+)
+def test_the_best_of_some(by: str, name: str, figures: tuple[float, ...], step: int) -> None:
+    best = Selection(by).best(records(*figures, name=name))
+    assert best is not None and best.step == step
+
+
+def test_nothing_to_compare() -> None:
+    broken = [ValidRecord(1, 0, 5, math.nan, {"auc": math.nan})]
+    assert Selection().best([]) is None and Selection().best(broken) is None
+    assert Selection("last").best(records(0.6)) is None
+
+
+@pytest.mark.parametrize(
+    ("figures", "patience", "over"),
+    [
+        ((0.6, 0.7, 0.8), 1, False),
+        ((0.6, 0.7, 0.65), 1, True),
+        ((0.6, 0.7, 0.65), 2, False),
+        ((0.7, 0.6, 0.7), 2, True),  # as good is not better
+        ((0.7, math.nan, math.nan), 2, True),
+        ((0.7,), None, False),
+    ],
+)
+def test_patience(figures: tuple[float, ...], patience: int | None, over: bool) -> None:
+    assert Selection("auc", patience).is_over(records(*figures)) is over
+
+
+def spoiled(setup, best: int):
+    """A callback after which training makes everything worse: steps are large from the evaluation at `best` on."""
+
+    def callback(record) -> None:
+        if isinstance(record, ValidRecord) and record.step == best:
+            for group in setup.optimizer.param_groups:
+                group["lr"] = 30.0
+
+    return callback
+
+
+def test_the_best_weights_come_back(make, tmp_path: Path) -> None:
+    setup, seen = make(), {}
+
+    def keep(record) -> None:
+        if isinstance(record, ValidRecord):
+            seen[record.step] = setup.weights()
+
+    history = quick(
+        setup, epochs=4, valid=setup.valid, select_by="auc", checkpoint_dir=Checkpointer(tmp_path, keep=1),
+        checkpoint_every=7, callbacks=[keep, spoiled(setup, 40)],
+    )  # fmt: skip
+    assert history.best is not None and history.best.step == 40 and history.stats["steps"] == 80
+    assert_same_bits(setup.weights(), seen[40])
+    assert not np.array_equal(seen[80]["embedding user"], seen[40]["embedding user"])
+    with TrainContext(setup.model, setup.store, None) as ctx:
+        assert evaluate(ctx, setup.valid)["auc"] == history.best.metrics["auc"]
+    assert Checkpointer(tmp_path).steps() == [40, 80]  # the newest, and the best
+    assert selected(history, "auc") == {"by": "auc", "step": 40, "epoch": 2, "epochs": 4, "stopped_early": False}
+
+
+def test_the_best_weights_of_tables_come_back(make, tmp_path: Path) -> None:
+    setup = make()
+    tables = FusedEmbeddings(SCHEMA, 4, optimizer="adagrad", lr=0.1)
+    history = fit(
+        setup.model, setup.loader, tables, dense_optimizer=setup.optimizer, epochs=4, valid=setup.valid,
+        select_by="log_loss", checkpoint_dir=tmp_path, progress=False, callbacks=[spoiled(setup, 40)],
+    )  # fmt: skip
+    assert history.best is not None and history.best.step == 40
+    again = fit(setup.model, setup.loader, tables, dense_optimizer=setup.optimizer, epochs=0, valid=setup.valid,
+                select_by="last", progress=False)  # fmt: skip
+    assert again.best is not None and again.best.metrics == history.best.metrics
+
+
+def test_no_more_steps_when_patience_is_over(make, tmp_path: Path) -> None:
+    setup = make()
+    history = quick(
+        setup, epochs=9, valid=setup.valid, select_by="auc", patience=2, eval_every=10, checkpoint_dir=tmp_path,
+        callbacks=[spoiled(setup, 30)],
+    )  # fmt: skip
+    assert history.stopped_early and history.stats["steps"] == 50 and history.best.step == 30
+    again = make()  # who resumes gets the same model, and no step more
+    resumed = quick(
+        again, epochs=9, valid=again.valid, select_by="auc", patience=2, eval_every=10, checkpoint_dir=tmp_path
+    )
+    assert resumed.stopped_early and resumed.stats["steps"] == 50 and resumed.best.step == 30
+    assert_same_bits(again.weights(), setup.weights())
+
+
+def test_an_interrupted_selection_ends_with_the_same_weights(make, tmp_path: Path) -> None:
+    whole = make()
+    settings = {"epochs": 4, "select_by": "auc", "eval_every": 15, "checkpoint_every": 10}
+    expected = quick(
+        whole, valid=whole.valid, checkpoint_dir=tmp_path / "whole", callbacks=[spoiled(whole, 30)], **settings
+    )
+    first, second = make(), make()
+    callbacks = [spoiled(first, 30), lambda record: record.step >= 50]
+    quick(first, valid=first.valid, checkpoint_dir=tmp_path / "parts", callbacks=callbacks, **settings)
+    found = quick(second, valid=second.valid, checkpoint_dir=tmp_path / "parts", **settings)
+    assert found.best == expected.best or found.best.step == expected.best.step == 30
+    assert_same_bits(second.weights(), whole.weights())
+
+
+def test_an_end_inside_an_epoch_is_evaluated(make, tmp_path: Path) -> None:
+    setup = make()
+    history = quick(setup, epochs=3, max_steps=27, valid=setup.valid, select_by="auc", checkpoint_dir=tmp_path)
+    assert [(r.step, r.epoch) for r in history.of("valid")] == [(20, 0), (27, None)]
+    assert history.best.step in (20, 27)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"patience": 2}, "say what that is: select_by='auc'"),
+        ({"patience": 2, "select_by": "last"}, "say what that is"),
+        ({"select_by": "auc"}, "give checkpoint_dir="),
+        ({"select_by": "auc", "valid": None}, "give the rows for them: valid="),
+        ({"select_by": "auc", "patience": 0}, "fit.patience must be"),
+    ],
+)
+def test_what_selecting_needs(make, settings: dict, said: str) -> None:
+    setup = make()
+    with pytest.raises(ParameterError, match=said):
+        quick(setup, **{"valid": setup.valid, **settings})
