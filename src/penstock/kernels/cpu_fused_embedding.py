@@ -3,6 +3,9 @@
 Weights are float32, or bfloat16 as their bits (uint16). The update walks the sorted keys once; each thread takes a
 stretch of them that begins and ends between two rows, so no row has two writers and the sums do not depend on the
 number of threads.
+
+Matrices of ids and of results come as their memory from the first element to the last, with the distances between rows
+and columns: numba compiles anew for every layout of an array, and there are three of each.
 """
 
 from __future__ import annotations
@@ -68,13 +71,16 @@ def write_bits(weight: np.ndarray, row: Any, source: np.ndarray, step: Any) -> N
 
 
 @numba.njit(**KERNEL)
-def first_wrong(ids: np.ndarray, features: np.ndarray, values: np.ndarray, offsets: np.ndarray) -> Any:
+def first_wrong(
+    ids: np.ndarray, by_row: Any, by_column: Any, rows: Any, singles: Any, features: np.ndarray, values: np.ndarray,
+    offsets: np.ndarray,
+) -> Any:  # fmt: skip
     """`(feature, id)` of the first id outside its table; feature -1 where all are inside."""
-    rows, singles = ids.shape
     for b in range(rows):
         for f in range(singles):
-            if ids[b, f] < 0 or ids[b, f] >= features[f, 1]:
-                return np.int64(f), np.int64(ids[b, f])
+            identity = np.int64(ids[b * by_row + f * by_column])
+            if identity < 0 or identity >= features[f, 1]:
+                return np.int64(f), identity
     for bag in range(len(offsets) - 1):
         f = singles + bag // rows
         for k in range(offsets[bag], offsets[bag + 1]):
@@ -96,18 +102,17 @@ def _factor(count: Any, pooling: Any) -> Any:
 def _make_look_up(read_row: Any) -> Any:
     @numba.njit(**KERNEL)
     def look_up(
-        weight: np.ndarray, features: np.ndarray, ids: np.ndarray, values: np.ndarray, offsets: np.ndarray,
-        sample_weights: np.ndarray, pooling: Any, out: np.ndarray, keys: np.ndarray, sources: np.ndarray,
-        scales: np.ndarray, low: Any, high: Any,
+        weight: np.ndarray, features: np.ndarray, ids: np.ndarray, by_row: Any, by_column: Any, rows: Any, singles: Any,
+        values: np.ndarray, offsets: np.ndarray, sample_weights: np.ndarray, pooling: Any, out: np.ndarray,
+        out_by_row: Any, keys: np.ndarray, sources: np.ndarray, scales: np.ndarray, low: Any, high: Any,
     ) -> None:  # fmt: skip
         """Samples `low` to `high` of `gpu_embedding.look_up`; arrays of length 0 stand for what is not wanted."""
-        rows, singles = ids.shape
         dim = weight.shape[1]
         for b in range(low, high):
             for f in range(singles):
-                row = features[f, 0] + ids[b, f]
-                at = features[f, 2] * dim
-                read_row(weight, row, out[b, at : at + dim])
+                row = features[f, 0] + np.int64(ids[b * by_row + f * by_column])
+                at = b * out_by_row + features[f, 2] * dim
+                read_row(weight, row, out[at : at + dim])
                 if len(keys):
                     keys[f * rows + b] = row
         if len(offsets) == 0:
@@ -117,7 +122,8 @@ def _make_look_up(read_row: Any) -> Any:
             for b in range(low, high):
                 bag = (f - singles) * rows + b
                 factor = _factor(offsets[bag + 1] - offsets[bag], pooling)
-                total = out[b, features[f, 2] * dim : features[f, 2] * dim + dim]
+                at = b * out_by_row + features[f, 2] * dim
+                total = out[at : at + dim]
                 total[:] = np.float32(0)
                 for k in range(offsets[bag], offsets[bag + 1]):
                     row = features[f, 0] + values[k]

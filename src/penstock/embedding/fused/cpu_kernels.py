@@ -15,7 +15,9 @@ from penstock.kernels.fused_contract import POOLINGS
 from penstock.kernels.optimizer_formulas import FUSED, Rule
 
 _ROWS_PER_THREAD = 4096
-_NO_FLOATS, _NO_INTS, _NO_ROWS = np.empty(0, np.float32), np.empty(0, np.int64), np.empty((0, 1), np.float32)
+# What is absent has the dtype that it has elsewhere, or kernels would be compiled once more for it.
+_NO_FLOATS, _NO_ROWS = np.empty(0, np.float32), np.empty((0, 1), np.float32)
+_NO_IDS, _NO_KEYS = np.empty(0, np.int64), np.empty(0, np.int32)
 
 
 @cache
@@ -38,6 +40,13 @@ def _array(tensor: Tensor) -> np.ndarray:
     return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
+def _memory(matrix: Tensor) -> np.ndarray:
+    """A matrix's memory from its first element to its last, whatever lies between: an array of one layout."""
+    (rows, columns), (by_row, by_column) = matrix.shape, matrix.stride()
+    extent = (rows - 1) * by_row + (columns - 1) * by_column + 1 if rows and columns else 0
+    return matrix.detach().as_strided((extent,), (1,)).numpy()
+
+
 def look_up(
     weight: Tensor,
     features: Tensor,
@@ -51,20 +60,22 @@ def look_up(
     """See `gpu_embedding.look_up`. Ids are checked first: a wrong one is left in `errors` and nothing is read."""
     from penstock.kernels import cpu_fused_embedding as kernels
 
-    values, offsets = (bags[0].numpy(), bags[1].numpy()) if bags is not None else (_NO_INTS, _NO_INTS)
+    values, offsets = (bags[0].numpy(), bags[1].numpy()) if bags is not None else (_NO_IDS, _NO_IDS)
     weights = bags[2].numpy() if bags is not None and bags[2] is not None else _NO_FLOATS
     places = features.numpy()
-    feature, identity = kernels.first_wrong(ids.numpy(), places, values, offsets)
+    singles = _memory(ids), *ids.stride(), *ids.shape
+    feature, identity = kernels.first_wrong(*singles, places, values, offsets)
     if feature >= 0:
         errors.fill_(((int(places[feature, 2]) + 1) << 40) | (identity & ((1 << 40) - 1)))
         return
     narrow = out.dtype != torch.float32
-    target = torch.empty(out.shape, dtype=torch.float32) if narrow else out
-    keys, sources, scales = map(_array, occurrences) if occurrences is not None else (_NO_INTS, _NO_INTS, _NO_FLOATS)
+    target = torch.empty(out.shape, dtype=torch.float32) if narrow or out.stride(1) != 1 else out
+    keys, sources, scales = map(_array, occurrences) if occurrences is not None else (_NO_KEYS, _NO_KEYS, _NO_FLOATS)
     look_up = kernels.look_up_bits if weight.dtype == torch.bfloat16 else kernels.look_up
-    arrays = _array(weight), places, ids.numpy(), values, offsets, weights, POOLINGS[pooling], target.numpy()
-    _split(lambda low, high: look_up(*arrays, keys, sources, scales, low, high), len(ids))
-    if narrow:
+    bag_values = values, offsets, weights, POOLINGS[pooling]
+    arrays = _array(weight), places, *singles, *bag_values, _memory(target), target.stride(0), keys, sources, scales
+    _split(lambda low, high: look_up(*arrays, low, high), len(ids))
+    if target is not out:
         out.copy_(target)
 
 
@@ -98,11 +109,12 @@ def update(
             scalar = state.numpy()
         elif state is not None:
             vectors[number] = state.numpy()
-    sources, scales = (bags[0].numpy(), bags[1].numpy()) if bags is not None else (_NO_INTS, _NO_FLOATS)
+    sources, scales = (bags[0].numpy(), bags[1].numpy()) if bags is not None else (_NO_KEYS, _NO_FLOATS)
     constants = np.array([rule.eps, rule.beta1, rule.beta2, rule.decay, rule.bound], np.float32)
     update = kernels.update_bits if weight.dtype == torch.bfloat16 else kernels.update
     arrays = (
         FUSED[rule.kind], _array(weight), *vectors, scalar, features.numpy(), keys, order, sources, scales,
-        gradient.float().contiguous().numpy(), singles, rates.numpy(), unscale.numpy(), constants, int(steps),
+        gradient.float().contiguous().numpy(), singles, rates.contiguous().numpy(), unscale.contiguous().numpy(),
+        constants, int(steps),
     )  # fmt: skip
     skipped += sum(_split(lambda low, high: update(*arrays, low, high), len(keys)))
