@@ -18,7 +18,20 @@ AHEAD = 24  # rows between a prefetch and the use of what it fetched
 LIST_SLACK = 8
 LINE = 64  # bytes of a cache line
 BUFFERED = 1024  # values gathered before they are written
+BITS = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}  # one compilation for all types of a width
 _intrinsic: Any = intrinsic  # its first argument is numba's own, which type checkers do not know
+
+
+def as_bits(source: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Arrays of one dtype as whole numbers of its width, for kernels that only move values; others as they are.
+
+    >>> as_bits(np.array([1.0], np.float32), np.empty(1, np.float32))[0].dtype
+    dtype('uint32')
+    """
+    if source.dtype != out.dtype or source.itemsize not in BITS:
+        return source, out
+    bits = BITS[source.itemsize]
+    return source.view(bits), out.view(bits)
 
 
 @_intrinsic

@@ -15,6 +15,7 @@ from penstock.core.batch import BlockSpec, ListSpec, Ragged
 from penstock.core.runtime.buffers import BufferPool
 from penstock.kernels.cpu_gather import (
     LIST_SLACK,
+    as_bits,
     copy_column,
     fill_permutation,
     gather_column,
@@ -162,8 +163,8 @@ class ChunkJob:
         start = time.perf_counter()
         width, stride = self._layout.batch_size, self._layout.stride(spec)
         for target in self._targets:
-            out = target.slab.arrays[block][row]
-            gather_column(values, self._order[target.start : target.stop], out, target.at, width, stride)
+            source, out = as_bits(values, target.slab.arrays[block][row])
+            gather_column(source, self._order[target.start : target.stop], out, target.at, width, stride)
         self._source.stats.add("shuffle", time.perf_counter() - start, self.chunk.num_rows * spec.dtype.itemsize)
 
     def _at_once(self, space: Workspace, name: str, out: np.ndarray) -> bool:
@@ -220,8 +221,8 @@ class ChunkJob:
         for target in self._targets:
             low, high = max(target.start, at), min(target.stop, at + len(values))
             if low < high:
-                out = target.slab.arrays[block][row]
-                copy_column(values[low - at : high - at], out, target.at + low - target.start, width, stride)
+                source, out = as_bits(values[low - at : high - at], target.slab.arrays[block][row])
+                copy_column(source, out, target.at + low - target.start, width, stride)
         self._source.stats.add("shuffle", time.perf_counter() - start, len(values) * spec.dtype.itemsize)
 
     def _ragged(self, spec: ListSpec, space: Workspace) -> None:
@@ -277,5 +278,6 @@ class ChunkJob:
         out_offsets = self._pool.acquire(8 * (rows + 1)).view(np.int64)
         total = list_offsets(offsets, self._order, starts, out_offsets)
         out = self._pool.acquire((total + LIST_SLACK) * dtype.itemsize).view(dtype)
-        gather_lists(values, starts, out_offsets, out)
+        source, target = as_bits(values, out)
+        gather_lists(source, starts, out_offsets, target)
         return out[:total], out_offsets

@@ -146,7 +146,7 @@ class ColumnSource:
         width = out.itemsize
         addresses = [a.ctypes.data + start * width for a, (_, start, _) in zip(arrays, pieces, strict=True)]
         sizes = [(stop - start) * width for _, start, stop in pieces]
-        copy_pieces(np.array(addresses, np.uint64), np.array(sizes, np.int64), out)
+        copy_pieces(np.array(addresses, np.uint64), np.array(sizes, np.int64), out.view(np.uint8))
         return True
 
     def _decode(

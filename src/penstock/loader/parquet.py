@@ -21,6 +21,7 @@ from penstock.data.formats.parquet_footer import Footer
 from penstock.data.partition import Partition
 from penstock.kernels import cpu_parquet as kernels
 from penstock.kernels import cpu_parquet_pages as page_kernels
+from penstock.kernels.cpu_gather import BITS
 from penstock.loader.parquet_chunks import ColumnChunk, column_chunks
 
 if hasattr(os, "pread"):
@@ -28,7 +29,6 @@ if hasattr(os, "pread"):
 else:  # Windows: columns are read step by step
     _whole = None  # type: ignore[assignment]
 
-_BITS: dict[int, np.dtype] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}  # one compilation for ints and floats
 _PAGES = 4096
 
 
@@ -155,7 +155,7 @@ class ParquetColumns:
             [(f.handle, c.offset, c.size, c.num_rows, c.optional, c.is_snappy) for c, f in chunks],
             np.int64,
         )
-        rows, bits = max(c.num_rows for c in kinds), _BITS[kinds[0].dtype.itemsize]
+        rows, bits = max(c.num_rows for c in kinds), BITS[kinds[0].dtype.itemsize]
         read_time = np.zeros(1, np.int64)
         found = _whole.decode_column(
             table,
@@ -209,7 +209,7 @@ def _decode(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace, out
         return found
     data, pages, work, dictionary = found
     levels = space.array("levels", chunk.num_rows, np.dtype(np.uint8))
-    bits = _BITS[chunk.dtype.itemsize]
+    bits = BITS[chunk.dtype.itemsize]
     filling = np.array(fill, chunk.dtype).view(bits)[()]
     status = kernels.decode_flat(
         data, pages, work, dictionary, levels, chunk.optional, chunk.is_snappy, out.view(bits), filling
@@ -228,7 +228,7 @@ def _decode_lists(
     largest = int(pages[:, page_kernels.NUM_VALUES].max(initial=1))
     levels = space.array("levels", 2 * largest, np.dtype(np.uint8)).reshape(2, largest)
     assert chunk.levels is not None
-    bits = _BITS[chunk.dtype.itemsize]
+    bits = BITS[chunk.dtype.itemsize]
     offsets = out.offsets[first_row : first_row + chunk.num_rows + 1]
     values = out.values.view(bits)
     status = kernels.decode_lists(
@@ -254,7 +254,7 @@ def _load(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace) -> An
     largest = int(pages[is_dictionary, page_kernels.NUM_VALUES].max(initial=0))
     codes = 1 << max(1, (largest - 1).bit_length())  # room for every code of the width that the writer needs
     work = space.bytes("work", int(pages[:, page_kernels.FULL_SIZE].max(initial=0)) if chunk.is_snappy else 0)
-    return data, pages, work, space.array("dictionary", codes, _BITS[chunk.dtype.itemsize])
+    return data, pages, work, space.array("dictionary", codes, BITS[chunk.dtype.itemsize])
 
 
 def _require_possible_pages(chunk: ColumnChunk, pages: np.ndarray, path: str) -> None:
