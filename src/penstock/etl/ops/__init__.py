@@ -2,18 +2,11 @@
 
 from penstock.etl.operator import FittedOperator, Operator
 from penstock.etl.ops.categorify import Categorify
-from penstock.etl.ops.continuous import (
-    Bucketize,
-    Clip,
-    FillMedian,
-    FillMissing,
-    LogOp,
-    Normalize,
-    NormalizeMinMax,
-)
+from penstock.etl.ops.continuous import Bucketize, Clip, LogOp
 from penstock.etl.ops.custom import Expr, LambdaOp
 from penstock.etl.ops.dtype_size import DropLowCardinality, ReduceDtypeSize
 from penstock.etl.ops.embedding_sizes import get_embedding_sizes
+from penstock.etl.ops.fill import FillMedian, FillMissing
 from penstock.etl.ops.filters import Dropna, Filter
 from penstock.etl.ops.groupby import Groupby
 from penstock.etl.ops.hashing import HashBucket, HashedCross
@@ -31,6 +24,7 @@ from penstock.etl.ops.metadata import (
     TagAsUserID,
 )
 from penstock.etl.ops.naming import Rename
+from penstock.etl.ops.scale import Normalize, NormalizeMinMax
 from penstock.etl.ops.similarity import ColumnSimilarity
 from penstock.etl.ops.stats import DataStats
 from penstock.etl.ops.target import TargetEncoding

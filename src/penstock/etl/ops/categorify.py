@@ -18,20 +18,17 @@ from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColum
 from penstock.core.runtime.threads import available_cores
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.files import parse_bytes
-from penstock.data.keys import key_kind
 from penstock.data.lists import flatten
 from penstock.engine.local import LocalEngine
 from penstock.etl.operator import (
     BulkFunction,
-    Cells,
     Columns,
     FittedOperator,
     Invertible,
-    ListCells,
-    Numbers,
     RowFunction,
-    plain,
 )
+from penstock.etl.ops.categorify_bulk import bulk_encoder
+from penstock.etl.ops.categorify_values import combined_values, given_vocabulary, plain_vocabulary
 from penstock.etl.vocabulary import CODE, COUNT, VALUE, Codes, ValueCounts, Vocabulary
 
 _WORTH_THREADS = 50_000  # values to move that take longer than it takes to start threads
@@ -129,7 +126,7 @@ class Categorify(FittedOperator, Invertible):
     def recipe_params(self) -> dict[str, Any]:
         params = super().recipe_params() if self.vocabs is None else _without_vocabs(self).recipe_params()
         if self.vocabs is not None:
-            params["vocabs"] = {n: _plain_values(v, n) for n, v in self.vocabs.items()}
+            params["vocabs"] = {n: plain_vocabulary(v, n) for n, v in self.vocabs.items()}
         if self.out_path is not None:
             params["out_path"] = str(self.out_path)
         return params
@@ -247,7 +244,7 @@ class Categorify(FittedOperator, Invertible):
     def _values(self, frame: pl.DataFrame, names: tuple[str, ...]) -> pl.Series:
         """The values to encode: flat for lists, one JSON text a row for combinations."""
         if len(names) > 1:
-            return _combined(frame, names)
+            return combined_values(frame, names)
         series = frame[names[0]]
         if isinstance(series.dtype, (pl.List, pl.Array)):
             series = flatten(series)[0]
@@ -262,7 +259,7 @@ class Categorify(FittedOperator, Invertible):
             if name in vocabularies:
                 continue
             if self.vocabs is not None and name in self.vocabs:
-                vocabularies[name] = _given(self.vocabs[name], name)
+                vocabularies[name] = given_vocabulary(self.vocabs[name], name)
                 continue
             size = _of(self.max_size, name, 0)
             most = size - self._reserved(name) if size else None
@@ -362,27 +359,10 @@ class Categorify(FittedOperator, Invertible):
     def bulk_function(self, columns: Columns) -> BulkFunction | None:
         if any(len(names) > 1 for _, _, names in self._outputs(columns)):
             return None
-        dtype = to_numpy(canonical(self.dtype))
         steps = {}
         for output, name, (column,) in self._outputs(columns):
             steps[output] = (column, self.vocabularies_[name], self.layout(name))
-        quick_dtypes = [(output, column, _quick_dtype(known)) for output, (column, known, _) in steps.items()]
-        together: dict[tuple[str, ...], Any] = {}  # the same columns are numbers in every batch
-
-        def run(cells: Cells) -> Cells:
-            quick = tuple(output for output, column, wanted in quick_dtypes if _is_quick(cells[column], wanted))
-            out: Cells = {}
-            if quick:
-                if quick not in together:
-                    together[quick] = _side_by_side([steps[output] for output in quick])
-                encoded = together[quick].encode(*_keys32([cells[steps[output][0]] for output in quick]), dtype)
-                out = {output: Numbers(encoded[i], None) for i, output in enumerate(quick)}
-            for output, (column, known, codes) in steps.items():
-                if output not in out:
-                    out[output] = _encoded(cells[column], known, codes, dtype)
-            return out
-
-        return run
+        return bulk_encoder(steps, to_numpy(canonical(self.dtype)))
 
     def origins(self, columns: Columns) -> dict[str, str]:
         return {output: names[0] for output, _, names in self._outputs(columns) if len(names) == 1}
@@ -463,60 +443,6 @@ def _write_rare(counts: ValueCounts, vocabulary: Vocabulary, path: Path) -> None
     pl.concat(rare).sort(VALUE).write_parquet(path)  # in an order that does not depend on the partitions
 
 
-def _combined(frame: pl.DataFrame, names: tuple[str, ...]) -> pl.Series:
-    """One text a row for a combination of columns; rows where all of them are null are null."""
-    parts = frame.select(_spelled(name, frame.schema[name]) for name in names)
-    text = pl.struct(pl.all()).struct.json_encode()
-    for name, dtype in parts.schema.items():
-        if dtype.is_float() and parts[name].is_infinite().any():  # JSON has no infinity: it would be null
-            sign = pl.when(pl.col(name) > 0).then(pl.lit("+")).otherwise(pl.lit("-"))
-            text = pl.when(pl.col(name).is_infinite()).then(text + sign + pl.lit(name)).otherwise(text)
-    empty = pl.all_horizontal(pl.all().is_null())
-    return parts.select(pl.when(empty).then(None).otherwise(text).alias(names[0])).to_series()
-
-
-def _spelled(name: str, dtype: pl.DataType) -> pl.Expr:
-    """A column as JSON can hold it, each value by itself: NaN is missing, -0.0 is 0.0, bytes are text."""
-    column = pl.col(name)
-    if dtype == pl.Binary:
-        return column.bin.encode("hex")
-    if not dtype.is_float():
-        return column
-    one_zero = pl.when(column == 0.0).then(pl.lit(0.0, dtype=dtype)).otherwise(column)
-    return one_zero.fill_nan(None).alias(name)
-
-
-def _given(source: Any, name: str) -> Vocabulary:
-    """A vocabulary that the user fixed: values in order, or a parquet file with a column of them."""
-    if isinstance(source, (str, Path)):
-        frame = pl.read_parquet(source)
-        column = next((c for c in (VALUE, name) if c in frame.columns), frame.columns[0])
-        values = frame[column]
-    else:
-        try:
-            values = source if isinstance(source, pl.Series) else pl.Series(name, _listed(source))
-        except (TypeError, pl.exceptions.PolarsError) as error:
-            raise ParameterError(f"Categorify.vocabs[{name!r}] must hold values of one kind: {error}") from error
-    values = values.drop_nans().drop_nulls() if values.dtype.is_float() else values.drop_nulls()
-    if values.n_unique() != len(values):
-        raise ParameterError(f"Categorify.vocabs[{name!r}] holds a value twice")
-    return Vocabulary(values.alias(VALUE))
-
-
-def _listed(values: Any) -> list[Any]:
-    return values.to_list() if hasattr(values, "to_list") else list(values)
-
-
-def _plain_values(values: Any, name: str) -> Any:
-    """A vocabulary as a recipe can hold it."""
-    if isinstance(values, (str, Path)):
-        return str(values)
-    try:
-        return plain(_listed(values), f"Categorify.vocabs[{name!r}]")
-    except ParameterError as error:
-        raise ParameterError(f"{error}; write the values as parquet and pass its path") from None
-
-
 def _without_vocabs(op: Categorify) -> Categorify:
     return Categorify(**{**op.params(), "vocabs": None})
 
@@ -528,41 +454,6 @@ def _of(setting: Any, name: str, default: int) -> int:
     if isinstance(setting, Mapping):
         return int(setting.get(name, default))
     return int(setting)
-
-
-def _quick_dtype(vocabulary: Vocabulary) -> np.dtype | None:
-    """The dtype in which values are 32-bit keys as they are; None for other kinds of key."""
-    dtype = vocabulary.values.dtype
-    return np.dtype(str(dtype).lower()) if dtype.is_integer() and key_kind(dtype) == "uint32" else None
-
-
-def _is_quick(cell: Any, wanted: np.dtype | None) -> bool:
-    return type(cell) is Numbers and cell.values.dtype is wanted
-
-
-def _side_by_side(steps: list[tuple[str, Vocabulary, Codes]]) -> Any:
-    from penstock.kernels.cpu_vocab import Encoders32
-
-    layouts = [(codes.null, codes.oov, codes.num_buckets) for _, _, codes in steps]
-    return Encoders32([vocabulary.lookup(codes) for _, vocabulary, codes in steps], layouts)
-
-
-def _keys32(cells: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Keys and mask, `(columns, rows)`; signs are extended as `data.keys` does it."""
-    wide = {"i": np.int32, "u": np.uint32}
-    keys = np.array([cell.values.astype(wide[cell.values.dtype.kind]).view(np.uint32) for cell in cells])
-    everywhere = np.ones(keys.shape[1], np.bool_)
-    return keys, np.array([everywhere if cell.valid is None else cell.valid for cell in cells])
-
-
-def _encoded(cell: Any, vocabulary: Vocabulary, codes: Codes, dtype: np.dtype) -> Numbers | list[Any]:
-    """A column that is no 32-bit key, or has lists."""
-    if isinstance(cell, ListCells):
-        return [[] if value is None else [vocabulary.code_of(v, codes) for v in value] for value in cell]
-    series = pl.Series(cell.values) if isinstance(cell, Numbers) else pl.Series(cell)
-    if isinstance(cell, Numbers) and cell.valid is not None:
-        series = series.set(pl.Series(~cell.valid), None)
-    return Numbers(vocabulary.encode(series, codes, dtype), None)
 
 
 def _element(dtype: pl.DataType) -> str:

@@ -1,4 +1,4 @@
-"""Numbers: missing values, ranges, logarithms, scales, buckets."""
+"""Numbers: ranges, logarithms, buckets."""
 
 from __future__ import annotations
 
@@ -6,211 +6,25 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from penstock.core.artefact import SavedFolder
-from penstock.core.conversion import convert
-from penstock.core.dtypes import FLOATS, INTEGERS, DtypeLike, canonical, to_polars
-from penstock.core.errors import ColumnNotFoundError, ConversionError, ParameterError, SchemaError
-from penstock.core.params import BOOL, NONE, PerColumn, Real, Satisfies
-from penstock.core.schema import ColumnSchema, Role, Schema
-from penstock.etl.operator import BulkFunction, Columns, FittedOperator, Invertible, RowFunction, same_names
-from penstock.etl.ops.elementwise import Block, Elementwise, as_continuous, from_values, numeric, require_numbers
-from penstock.etl.raw_values import held_value
-
-if TYPE_CHECKING:
-    from penstock.kernels.cpu_stats import Moments
-
-FLOAT_DTYPE = Satisfies(lambda d: canonical(d) in FLOATS, "float32 or float64")
-
-
-class _Filler(Elementwise):
-    """Replaces missing values (null and NaN); optionally adds `<column>_filled` flags."""
-
-    puts_values_in = True
-
-    add_binary_cols: bool
-
-    def fill_value(self, name: str) -> Any:
-        """What missing values of a column become.
-
-        Args:
-            name: of the column.
-
-        Returns:
-            The value.
-
-        Raises:
-            TypeError: a subclass does not define it.
-        """
-        raise TypeError(f"{type(self).__name__} does not define fill_value")
-
-    def expression(self, series: pl.Series, name: str) -> pl.Expr:
-        column, dtype = pl.col(series.name), self.filled_dtype(canonical(series.dtype))
-        if series.dtype.is_float():
-            try:
-                return column.fill_nan(None).fill_null(self._literal(name, dtype))
-            except ConversionError:  # no matter where nothing is missing
-                if _missing(series).any():
-                    raise
-                return column
-        if to_polars(dtype) != series.dtype:
-            column = pl.lit(convert(series, dtype, column=name))
-        return column.fill_null(self._literal(name, dtype)) if series.null_count() else column
-
-    def _literal(self, name: str, dtype: str) -> pl.Expr:
-        return pl.lit(self._held(name, dtype), dtype=to_polars(dtype))
-
-    def _held(self, name: str, dtype: str) -> Any:
-        """The fill value as the column's dtype has it."""
-        return held_value(self.fill_value(name), dtype, name, type(self).__name__)
-
-    def filled_dtype(self, dtype: str) -> str:
-        """The dtype of the result; a column of which nothing is known but that it is empty is one of numbers.
-
-        Args:
-            dtype: of the column.
-
-        Returns:
-            Its dtype when filled.
-        """
-        return "float32" if dtype == "null" else dtype
-
-    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        filled = super().transform(frame, columns)
-        if not self.add_binary_cols:
-            return filled
-        flags = [_missing(frame[n]).cast(pl.Int8).alias(f"{n}_filled") for n in columns.names]
-        return filled.hstack(flags)
-
-    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
-        filled = Schema(
-            inputs[n].with_(nullable=False, dtype=self.filled_dtype(inputs[n].dtype)) for n in columns.names
-        )
-        if not self.add_binary_cols:
-            return filled
-        return filled + Schema(
-            ColumnSchema(f"{n}_filled", "int8", Role.CATEGORICAL, nullable=False, cardinality=2) for n in columns.names
-        )
-
-    def origins(self, columns: Columns) -> dict[str, str]:
-        return same_names(columns)
-
-    def apply_one(self, value: Any, name: str) -> Any:
-        return self.fill_value(name) if value != value else value
-
-    def apply_null(self, name: str) -> Any:
-        return self.fill_value(name)
-
-    def row_function(self, columns: Columns) -> RowFunction | None:
-        return None if self.add_binary_cols else super().row_function(columns)
-
-    def bulk_function(self, columns: Columns) -> BulkFunction | None:
-        return None if self.add_binary_cols else super().bulk_function(columns)
-
-    def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
-        if values.dtype.kind == "f":
-            there = ~np.isnan(values)
-            valid = there if valid is None else valid & there
-        if valid is None or valid.all():
-            return values, None
-        fills = [
-            self._held(name, values.dtype.name) if not there.all() else 0
-            for name, there in zip(names, valid, strict=True)
-        ]
-        return np.where(valid, values, np.array(fills, values.dtype)[:, None]), None
-
-
-def _missing(series: pl.Series) -> pl.Series:
-    return series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()
-
-
-class FillMissing(_Filler):
-    """Missing values become `fill_val` (one, or `{column: value}`).
-
-    Args:
-        fill_val: for all columns, or by column.
-        add_binary_cols: also say which values were missing, in `<column>_filled`.
-
-    >>> from penstock import Workflow
-    >>> Workflow(["x"] >> FillMissing(7)).transform(pl.DataFrame({"x": [1, None]}))["x"].to_list()
-    [1, 7]
-    """
-
-    constraints = {"add_binary_cols": BOOL}
-
-    def __init__(self, fill_val: Any = 0, add_binary_cols: bool = False) -> None:
-        self.fill_val = fill_val
-        self.add_binary_cols = add_binary_cols
-
-    def fill_value(self, name: str) -> Any:
-        return _of_column(self.fill_val, name, "FillMissing.fill_val")
-
-
-class FillMedian(_Filler, FittedOperator):
-    """Missing values become the column's median over all data (exact up to 100,000 distinct values).
-
-    Args:
-        add_binary_cols: also say which values were missing, in `<column>_filled`.
-    """
-
-    constraints = {"add_binary_cols": BOOL}
-
-    def __init__(self, add_binary_cols: bool = False) -> None:
-        self.add_binary_cols = add_binary_cols
-
-    def partial(self, frame: pl.DataFrame, columns: Columns) -> dict[str, Any]:
-        from penstock.kernels.cpu_histogram import ValueHistogram
-
-        state = {}
-        for name in columns.names:
-            values, valid = numeric(frame[name], "FillMedian")
-            histogram = ValueHistogram()
-            histogram.add(values, valid)
-            state[name] = histogram.to_dict()
-        return state
-
-    def merge(self, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-        from penstock.kernels.cpu_histogram import ValueHistogram
-
-        out = {}
-        for name in left:
-            merged = ValueHistogram.from_dict(left[name])
-            merged.merge(ValueHistogram.from_dict(right[name]))
-            out[name] = merged.to_dict()
-        return out
-
-    def finish(self, state: dict[str, Any], columns: Columns) -> None:
-        from penstock.kernels.cpu_histogram import ValueHistogram
-
-        self.state_ = state
-        medians = {n: ValueHistogram.from_dict(s).median() for n, s in state.items()}
-        self.medians_ = {n: 0.0 if math.isnan(m) else m for n, m in medians.items()}
-
-    def fill_value(self, name: str) -> float:
-        return self.medians_[name]
-
-    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
-        for name in columns.names:
-            require_numbers(inputs[name], "FillMedian")
-        return super().output_schema(inputs, columns)
-
-    def filled_dtype(self, dtype: str) -> str:
-        """The median of integers may lie between two of them; float64 where float32 does not hold them all."""
-        if dtype in INTEGERS:
-            return "float32" if np.iinfo(dtype).bits <= 16 else "float64"
-        return "float32" if dtype == "bool" else super().filled_dtype(dtype)
-
-    def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
-        dtype = self.filled_dtype(values.dtype.name)
-        if dtype != values.dtype.name:
-            there = values if valid is None else np.where(valid, values, 0)
-            values = convert(there, dtype, column=names[0])
-        return super().apply_block(names, values, valid)
+from penstock.core.dtypes import FLOATS, INTEGERS, canonical
+from penstock.core.errors import ParameterError, SchemaError
+from penstock.core.params import NONE, PerColumn, Real, Satisfies
+from penstock.core.schema import ColumnSchema, Role
+from penstock.etl.operator import Columns, Invertible, same_names
+from penstock.etl.ops.elementwise import (
+    Block,
+    Elementwise,
+    as_continuous,
+    from_values,
+    numeric,
+    require_numbers,
+    setting_of,
+)
 
 
 class Clip(Elementwise):
@@ -315,138 +129,6 @@ class LogOp(Elementwise, Invertible):
         return frame.select(pl.all().cast(pl.Float64).exp() - 1.0)
 
 
-class _Scale(Elementwise, FittedOperator, Invertible):
-    """`(x - offset) / scale` with numbers learned from exact, order-independent moments.
-
-    Args:
-        out_dtype: of the result, a float.
-    """
-
-    def __init__(self, out_dtype: DtypeLike = "float32") -> None:
-        self.out_dtype = out_dtype
-
-    def partial(self, frame: pl.DataFrame, columns: Columns) -> dict[str, Any]:
-        from penstock.data.lists import flatten
-        from penstock.kernels.cpu_stats import exact_moments
-
-        state = {}
-        for name in columns.names:
-            series = frame[name]
-            if isinstance(series.dtype, pl.List):
-                series = flatten(series)[0]
-            state[name] = exact_moments(*numeric(series, type(self).__name__))
-        return state
-
-    def merge(self, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-        return {name: left[name].merge(right[name]) for name in left}
-
-    def finish(self, state: dict[str, Any], columns: Columns) -> None:
-        self.state_ = state
-        self.offsets_, self.scales_ = {}, {}
-        for name, moments in state.items():
-            offset, scale = self.offset_and_scale(moments)
-            self.offsets_[name] = offset if math.isfinite(offset) else 0.0
-            self.scales_[name] = scale if math.isfinite(scale) and scale > 0 else 1.0
-
-    def offset_and_scale(self, moments: Moments) -> tuple[float, float]:
-        """How a column is scaled.
-
-        Args:
-            moments: what was learned of a column.
-
-        Returns:
-            What is taken off, and what it is divided by then.
-
-        Raises:
-            TypeError: a subclass does not define it.
-        """
-        raise TypeError(f"{type(self).__name__} does not define offset_and_scale")
-
-    def save_state(self, folder: Path) -> None:
-        import json
-
-        plain = {name: moments.to_dict() for name, moments in self.state_.items()}
-        (folder / "state.json").write_text(json.dumps(plain))
-
-    def load_state(self, folder: SavedFolder, columns: Columns) -> None:
-        from penstock.kernels.cpu_stats import Moments
-
-        plain = folder.json("state.json")
-        self.finish({name: Moments.from_dict(m) for name, m in plain.items()}, columns)
-
-    def apply(self, series: pl.Series, name: str) -> pl.Series:
-        from penstock.kernels.cpu_scale import scaled
-
-        values, valid = numeric(series, type(self).__name__)
-        out = scaled(values, self.offsets_[name], self.scales_[name], np.dtype(canonical(self.out_dtype)))
-        return from_values(series.name, out, valid)
-
-    def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
-        offsets, scales = (np.array([of[name] for name in names])[:, None] for of in (self.offsets_, self.scales_))
-        with np.errstate(all="ignore"):
-            return ((values - offsets) / scales).astype(canonical(self.out_dtype)), valid
-
-    def apply_one(self, value: Any, name: str) -> float:
-        scaled_value: float = (value - self.offsets_[name]) / self.scales_[name]
-        return scaled_value
-
-    def output_column(self, column: ColumnSchema) -> ColumnSchema:
-        return as_continuous(require_numbers(column, type(self).__name__), canonical(self.out_dtype))
-
-    def origins(self, columns: Columns) -> dict[str, str]:
-        return same_names(columns)
-
-    def inverse(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        return frame.select(pl.col(n).cast(pl.Float64) * self.scales_[n] + self.offsets_[n] for n in frame.columns)
-
-
-class Normalize(_Scale):
-    """Subtract the mean, divide by the standard deviation (of the sample; a constant column is only centred).
-
-    Args:
-        out_dtype: of the result, a float.
-
-    >>> from penstock import Workflow
-    >>> frame = pl.DataFrame({"x": [1.0, 2.0, 3.0]})
-    >>> Workflow(["x"] >> Normalize()).fit_transform(frame)["x"].to_list()
-    [-1.0, 0.0, 1.0]
-    """
-
-    constraints = {"out_dtype": FLOAT_DTYPE}
-
-    def __init__(self, out_dtype: DtypeLike = "float32") -> None:
-        super().__init__(out_dtype)
-
-    def offset_and_scale(self, moments: Moments) -> tuple[float, float]:
-        return moments.mean(), moments.std(ddof=1)
-
-    @property
-    def means_(self) -> dict[str, float]:
-        return self.offsets_
-
-    @property
-    def stds_(self) -> dict[str, float]:
-        return {name: 0.0 if m.count < 2 else m.std(ddof=1) for name, m in self.state_.items()}
-
-
-class NormalizeMinMax(_Scale):
-    """Map the range seen in fitting to [0, 1] (a constant column to 0).
-
-    Args:
-        out_dtype: of the result, a float.
-    """
-
-    constraints = {"out_dtype": FLOAT_DTYPE}
-
-    def __init__(self, out_dtype: DtypeLike = "float32") -> None:
-        super().__init__(out_dtype)
-
-    def offset_and_scale(self, moments: Moments) -> tuple[float, float]:
-        if moments.minimum is None or moments.maximum is None:
-            return math.nan, math.nan
-        return float(moments.minimum), float(moments.maximum) - float(moments.minimum)
-
-
 class Bucketize(Elementwise):
     """The number of the bucket that a value falls in (`np.digitize`), as int32.
 
@@ -462,7 +144,7 @@ class Bucketize(Elementwise):
         self.boundaries = boundaries
 
     def _of(self, name: str) -> list[int | float]:
-        bounds = _of_column(self.boundaries, name, "Bucketize.boundaries")
+        bounds = setting_of(self.boundaries, name, "Bucketize.boundaries")
         return [b.item() if isinstance(b, np.generic) else b for b in bounds]
 
     def apply(self, series: pl.Series, name: str) -> pl.Series:
@@ -505,17 +187,3 @@ def _rising(bounds: Any) -> bool:
     if isinstance(bounds, (str, bytes)) or not hasattr(bounds, "__len__") or len(bounds) == 0:
         return False
     return all(isinstance(b, (int, float, np.number)) for b in bounds) and all(a < b for a, b in pairwise(bounds))
-
-
-def _of_column(value: Any, name: str, where: str) -> Any:
-    """A setting for one column: the value itself, or its entry in a `{column: value}`."""
-    if not isinstance(value, Mapping):
-        return value
-    if name not in value:
-        raise ColumnNotFoundError(name, value, where)
-    return value[name]
-
-
-__all__ = [
-    "Bucketize", "Clip", "FillMedian", "FillMissing", "LogOp", "Normalize", "NormalizeMinMax",
-]  # fmt: skip

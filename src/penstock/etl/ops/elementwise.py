@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from penstock.core.dtypes import NUMERIC
-from penstock.core.errors import SchemaError
+from penstock.core.errors import ColumnNotFoundError, SchemaError
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.keys import raw_values, valid_mask
 from penstock.data.lists import flatten
@@ -220,3 +220,12 @@ def as_continuous(column: ColumnSchema, dtype: str = "float32") -> ColumnSchema:
 def _without_text(column: ColumnSchema) -> dict[str, Any]:
     """Properties that still hold once the raw text form (hex) is gone."""
     return {k: v for k, v in column.properties.items() if k != "text"}
+
+
+def setting_of(value: Any, name: str, where: str) -> Any:
+    """A setting for one column: the value itself, or its entry in a `{column: value}`."""
+    if not isinstance(value, Mapping):
+        return value
+    if name not in value:
+        raise ColumnNotFoundError(name, value, where)
+    return value[name]

@@ -18,7 +18,7 @@ from penstock.compat.nvtabular.workflow.saved_form import Groups, Restored, Save
 from penstock.core.errors import ArtefactError
 from penstock.etl import ops as native
 from penstock.etl.operator import Columns
-from penstock.etl.ops.categorify import _combined
+from penstock.etl.ops.categorify_values import combined_values
 from penstock.etl.ops.grouped_sums import GroupedSums, totals
 from penstock.etl.ops.target import FOLD
 from penstock.etl.vocabulary import VALUE, ValueCounts, Vocabulary
@@ -51,7 +51,8 @@ def categorify(saved: Saved) -> Restored:
         codes[name], frame = tables[name]
         combined = op.encode_type == "combo" and len(group) > 1
         column = group[0] if len(group) == 1 else name
-        values = _combined(frame, group) if combined else frame[column if column in frame.columns else frame.columns[0]]
+        source = column if column in frame.columns else frame.columns[0]
+        values = combined_values(frame, group) if combined else frame[source]
         codes[name], values, sizes = _known(codes[name], values, frame)
         vocabularies[name] = Vocabulary(values.alias(VALUE), sizes)
         for member in group:
