@@ -262,7 +262,10 @@ feature {
   int_domain { name: "item_id" min: 0 max: 51996 is_categorical: true }
   annotation {
     tag: "item_id" tag: "categorical"
-    extra_metadata { type_url: "type.googleapis.com/google.protobuf.Struct" value: "\\n\\021\\n\\013num_buckets\\022\\002\\b\\000" }
+    extra_metadata {
+      type_url: "type.googleapis.com/google.protobuf.Struct"
+      value: "\\n\\021\\n\\013num_buckets\\022\\002\\b\\000"
+    }
   }
 }
 feature {

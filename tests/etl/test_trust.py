@@ -125,3 +125,22 @@ def test_expressions_that_carry_code_are_refused(tmp_path):
     place = forged(tmp_path / "plugin", {"Expr": {"expressions": [{"expression": plugin}]}})
     with pytest.raises(ArtefactError, match="carries Python code"):
         Workflow.load(place)
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("no_such_package:twice", "cannot find 'no_such_package:twice', which {} refers to: No module"),
+        ("twice", "{} names 'twice'; write package.module:name"),
+    ],
+)
+def test_an_error_says_whether_a_recipe_or_a_saved_workflow_names_what_is_not_there(tmp_path, reference, said) -> None:
+    operator = {"LambdaOp": {"f": reference}}
+    recipe = Workflow(["price"] >> ops.LogOp()).to_recipe()
+    [node] = recipe["nodes"].values()
+    node["ops"] = [operator]
+    with pytest.raises(ParameterError, match=said.format("the recipe")):
+        Workflow.from_recipe(recipe)
+    place = forged(tmp_path / "flow", operator)
+    with pytest.raises((ArtefactError, ParameterError), match=said.format("the saved workflow")):
+        Workflow.load(place, trust=[reference.partition(":")[0]])

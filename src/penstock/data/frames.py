@@ -43,3 +43,18 @@ def to_polars(source: Frame) -> pl.DataFrame:
     raise ParameterError(
         f"cannot read data from {type(source).__name__}; give paths, a polars, pandas or Arrow frame, or a dict"
     )
+
+
+def like(frame: pl.DataFrame, original: Any) -> Any:
+    """`frame` as the kind of frame that `original` is."""
+    if isinstance(original, (pl.DataFrame, pl.LazyFrame)):
+        return frame
+    kind = type(original).__module__.split(".")[0]
+    if kind == "pandas":
+        pandas = frame.to_pandas()
+        if len(pandas) == len(original):
+            pandas.index = original.index
+        return pandas
+    if kind == "pyarrow":
+        return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+    return frame

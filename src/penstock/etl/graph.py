@@ -321,6 +321,19 @@ def rebuilt(output: Node, change: Callable[[Node, list[Node], list[Node]], Node 
     return done[id(output)]
 
 
+def without_inputs(output: Node, schema: Schema, names: Sequence[str]) -> Node | None:
+    """A copy of the graph without some raw columns and all that depends on them; None where nothing is left."""
+    gone = set(names)
+
+    def change(node: Node, parents: list[Node], dependencies: list[Node]) -> Node | None:
+        if node.kind == "source":
+            left = [list(g) if len(g) > 1 else g[0] for g in node.columns(schema).groups if not gone & set(g)]
+            return as_node(left) if left else None
+        return Node(node.kind, parents, op=node.op, selector=node.selector, dependencies=dependencies, name=node.name)
+
+    return rebuilt(output, change)
+
+
 def _selector(names: Any) -> ColumnSelector:
     return names if isinstance(names, ColumnSelector) else ColumnSelector(names)
 

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from penstock.core.errors import ParameterError
-from penstock.etl.trust import check_found, check_module
+from penstock.etl.trust import check_found, check_module, is_loading
 
 
 def reference_to(function: Callable[..., Any]) -> str:
@@ -39,18 +39,18 @@ def reference_to(function: Callable[..., Any]) -> str:
         )
     reference = f"{module}:{name}"
     check_module(reference)
-    if resolve_reference(reference) is not function:
+    if resolve_reference(reference, named_by="the workflow") is not function:
         raise ParameterError(f"{function!r} cannot be saved: {reference} is something else")
     return reference
 
 
-def resolve_reference(reference: str, own_kind: type | None = None, named_by: str = "the workflow") -> Any:
+def resolve_reference(reference: str, own_kind: type | None = None, named_by: str | None = None) -> Any:
     """What a reference names.
 
     Args:
         reference: `"module:name"`.
         own_kind: the base of the classes of Penstock's own that a saved workflow may name here.
-        named_by: the setting or the file that names it, for the error.
+        named_by: the setting that names it, for the error; by default the recipe or the saved workflow being read.
 
     Returns:
         The function or class.
@@ -60,7 +60,10 @@ def resolve_reference(reference: str, own_kind: type | None = None, named_by: st
         ArtefactError: a saved workflow names it, and it is not trusted (see `penstock.etl.trust`).
     """
     check_module(reference)
-    module, _, name = reference.partition(":")
+    module, colon, name = reference.partition(":")
+    named_by = named_by or ("the saved workflow" if is_loading() else "the recipe")
+    if not (module and colon and name):
+        raise ParameterError(f"{named_by} names {reference!r}; write package.module:name")
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):

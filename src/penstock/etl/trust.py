@@ -81,6 +81,11 @@ def saving() -> Iterator[None]:
         _is_saving.reset(token)
 
 
+def is_loading() -> bool:
+    """Whether a saved workflow is being read; a recipe that a person wrote is none."""
+    return _is_loading.get()
+
+
 def is_trusted(module: str) -> bool:
     """Whether a module is one of those allowed, or below one."""
     return any(module == name or module.startswith(f"{name}.") for name in _trusted.get())

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
 
 import polars as pl
 
@@ -16,30 +14,24 @@ from penstock.core import artefact
 from penstock.core.artefact import SavedFolder, replacing
 from penstock.core.errors import ColumnNotFoundError, GraphError, NotFittedError, ParameterError, suggest
 from penstock.core.keys import KeyLike, verifying
-from penstock.core.params import Instance
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.core.yaml_files import write_yaml
 from penstock.data.bad_lines import BadLines
 from penstock.data.dataset import Dataset
-from penstock.data.frames import to_polars
+from penstock.data.frames import like, to_polars
 from penstock.data.sources import DataLike, Frame
 from penstock.engine import resolve
 from penstock.engine.base import EngineLike
 from penstock.etl import execute, recipe
 from penstock.etl.bulk import BulkPlan
-from penstock.etl.graph import Node, ancestors, as_node, rebuilt
+from penstock.etl.graph import Node, ancestors, as_node, without_inputs
 from penstock.etl.inverse import inverted
 from penstock.etl.operator import Cells
 from penstock.etl.plan import Plan
 from penstock.etl.row_plan import RowPlan
+from penstock.etl.saved_workflow import ARTEFACT, FORMAT_VERSION, read_graph, read_states, write_workflow
 from penstock.etl.trust import loading, saving
-
-ARTEFACT = "workflow"
-FORMAT_VERSION = 1
-_LONGEST = 255
-_MAPPING = Instance(dict, "a mapping")
-_PLAIN = " !#$&'()+,;=@[]^`{}~"  # what names of folders may hold besides letters, digits and "_.-"
 
 
 class Workflow:
@@ -321,23 +313,14 @@ class Workflow:
             ParameterError: a name is no input.
             GraphError: nothing is left.
         """
-        gone = set(names)
-
-        def change(node: Node, parents: list[Node], dependencies: list[Node]) -> Node | None:
-            if node.kind == "source":
-                columns = node.columns(schema)
-                left = [list(g) if len(g) > 1 else g[0] for g in columns.groups if not gone & set(g)]
-                return as_node(left) if left else None
-            return _copy(node, parents, dependencies)
-
         schema = self.input_schema
-        for name in gone:
+        for name in names:
             if name not in schema:
                 raise ParameterError(f"{name!r} is no input{suggest(name, schema.names, 'inputs')}")
-        output = rebuilt(self.output, change)
+        output = without_inputs(self.output, schema, names)
         if output is None:
-            raise GraphError(f"without {sorted(gone)} nothing of the workflow is left")
-        return self._derived(output, schema.without(gone))
+            raise GraphError(f"without {sorted(set(names))} nothing of the workflow is left")
+        return self._derived(output, schema.without(set(names)))
 
     def get_subworkflow(self, name: str) -> Workflow:
         """The workflow that ends at a named node.
@@ -433,19 +416,7 @@ class Workflow:
             graph = self.to_recipe(tables)  # refuses what cannot be saved before anything is written
         order = recipe.node_names(self.output)
         with artefact.writing(path, ARTEFACT, FORMAT_VERSION, overwrite) as folder:
-            content = {"recipe": graph, "input_schema": plan.input_schema.to_dict()}
-            content["output_schema"] = self.output_schema.to_dict()
-            (folder / "workflow.json").write_text(json.dumps(content, indent=1))
-            for file, table in tables.items():
-                (folder / "attached").mkdir(exist_ok=True)
-                table.write_parquet(folder / "attached" / file)
-            for name, i in _state_names(plan, order).items():
-                op = plan.nodes[i].fitted_op
-                assert op is not None
-                if len(name) > _LONGEST:
-                    raise ParameterError(f"a node's name is too long to be saved: {name[:60]}…; give it a shorter one")
-                (folder / "state" / name).mkdir(parents=True)
-                op.save_state(folder / "state" / name)
+            write_workflow(folder, plan, graph, tables, order)
 
     @classmethod
     def load(
@@ -476,17 +447,10 @@ class Workflow:
 
     @classmethod
     def _loaded(cls, folder: SavedFolder, engine: EngineLike) -> Workflow:
-        content = folder.json("workflow.json", {"recipe": _MAPPING, "input_schema": _MAPPING})
-        schema = Schema.from_dict(content["input_schema"])
-        graph = recipe.with_attached(content["recipe"], lambda file: folder.frame(f"attached/{file}"))
+        graph, schema = read_graph(folder)
         workflow = cls.from_recipe(graph, engine=engine)
         plan = Plan(workflow.output, schema)
-        order = recipe.node_names(workflow.output)
-        for name, i in _state_names(plan, order).items():
-            op = plan.nodes[i].fitted_op
-            assert op is not None
-            op.load_state(_state_folder(folder, name), plan.columns[i])
-            plan.refresh()
+        read_states(folder, plan, recipe.node_names(workflow.output))
         workflow._plan = plan
         return workflow
 
@@ -495,43 +459,5 @@ class Workflow:
         return f"Workflow({len(ancestors([self.output]))} nodes, {state})"
 
 
-def _state_folder(folder: SavedFolder, name: str) -> SavedFolder:
-    found = folder.folder(f"state/{name}")
-    return found if found.files else folder.folder(f"state/{unquote(name)}")  # as names were written at first
-
-
-def _state_names(plan: Plan, names: dict[int, str]) -> dict[str, int]:
-    """A stable folder name for each fitted operator: its node's recipe name and its place in the chain.
-
-    Letters that mean something in paths are written as `%2F`: a node's name never leads out of the folder.
-    """
-    out: dict[str, int] = {}
-    for i in plan.fitted_nodes():
-        node = plan.nodes[i]
-        place = sum(1 for j in range(i) if plan.nodes[j].op is not None and names[id(plan.nodes[j])] == names[id(node)])
-        out[f"{quote(names[id(node)], safe=_PLAIN)}-{place}"] = i
-    return out
-
-
-def _copy(node: Node, parents: list[Node], dependencies: list[Node]) -> Node:
-    selector = node.selector
-    return Node(node.kind, parents, op=node.op, selector=selector, dependencies=dependencies, name=node.name)
-
-
 def _dataset(data: DataLike) -> Dataset:
     return data if isinstance(data, Dataset) else Dataset(data)
-
-
-def like(frame: pl.DataFrame, original: Any) -> Any:
-    """`frame` as the kind of frame that `original` is."""
-    if isinstance(original, (pl.DataFrame, pl.LazyFrame)):
-        return frame
-    kind = type(original).__module__.split(".")[0]
-    if kind == "pandas":
-        pandas = frame.to_pandas()
-        if len(pandas) == len(original):
-            pandas.index = original.index
-        return pandas
-    if kind == "pyarrow":
-        return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-    return frame
