@@ -97,3 +97,6 @@ def test_the_files_that_contributors_are_sent_to_are_there() -> None:
     for row in rows:
         for path in re.findall(r"`([\w./-]+(?:\.py|\.toml|/))`", row):
             assert any((folder / path).exists() for folder in (ROOT, ROOT / "src" / "penstock")), f"{path}: {row}"
+        for name, path in re.findall(r"`(\w+)`(?: in| \() ?`([\w./-]+\.py)`", row):
+            file = next(f for f in (ROOT / path, ROOT / "src" / "penstock" / path) if f.exists())
+            assert re.search(rf"^(class )?{name}\b", file.read_text(), re.M), f"{path} has no {name}: {row}"
