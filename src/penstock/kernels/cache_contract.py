@@ -3,7 +3,7 @@
 The words of `fused_contract` (feature, bag, key) apply; the number of all rows stands for an id outside its table.
 `slot_of[key]` says where the row is: a slot of the cache (0 and up), `UNSEEN` (ask the store by id), `stored(row)` (the
 row of that number in its table of the store), or `CLAIMED`. `used[slot]` is the number of the last batch that had the
-row. A wrong or absent id is reported by its `code`.
+row. A wrong or absent id is reported by its code there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 UNSEEN = -1
 CLAIMED = -(2**31)  # a batch has asked for the row and it is on its way
-ID_BITS = 40  # of an id that fit into a code, below its table's place
 
 
 def stored(row: Any) -> Any:
@@ -22,8 +21,3 @@ def stored(row: Any) -> Any:
     (-7, 5)
     """
     return -2 - row
-
-
-def code(place: Any, identity: Any) -> Any:
-    """A table's place and an id in one number, as `FusedEmbeddings.errors` keeps them."""
-    return ((place + 1) << ID_BITS) | (identity & ((1 << ID_BITS) - 1))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.kernels.cache_contract import CLAIMED, code
+from penstock.kernels.cache_contract import CLAIMED
+from penstock.kernels.fused_contract import code
 
 
 def find_keys(

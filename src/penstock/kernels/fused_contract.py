@@ -8,8 +8,26 @@ sample: a batch's occurrences are its single ids, feature by feature, then the v
 
 from __future__ import annotations
 
+from typing import Any
+
 POOLINGS = {"sum": 0, "mean": 1, "sqrt_n": 2}
 FEATURE_FIELDS = 3
 # Gradients from LIMIT on count as not finite. Kernels put HUGE in the place of what is not: its sums stay above the
 # limit, and zero times it is zero, where zero times infinity is NaN.
 LIMIT, HUGE = 2.0**119, 2.0**120
+ID_BITS = 40  # of an id that fit into its code
+
+
+def code(place: Any, identity: Any) -> Any:
+    """A table's place and an id in one number, above 0: how kernels report an id outside its table.
+
+    >>> table_and_id(code(2, -3))
+    (2, -3)
+    """
+    return ((place + 1) << ID_BITS) | (identity & ((1 << ID_BITS) - 1))
+
+
+def table_and_id(code: int) -> tuple[int, int]:
+    """The place and the id that a code holds."""
+    identity = code & ((1 << ID_BITS) - 1)
+    return (code >> ID_BITS) - 1, identity - (1 << ID_BITS) if identity >> (ID_BITS - 1) else identity

@@ -16,18 +16,18 @@ require("triton", "torch")
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from penstock.kernels.cache_contract import CLAIMED, ID_BITS  # noqa: E402
-from penstock.kernels.fused_contract import FEATURE_FIELDS  # noqa: E402
+from penstock.kernels.cache_contract import CLAIMED  # noqa: E402
+from penstock.kernels.fused_contract import FEATURE_FIELDS, ID_BITS  # noqa: E402
 
 _FIELDS, _CLAIMED = tl.constexpr(FEATURE_FIELDS), tl.constexpr(CLAIMED)
-_ID_MASK = tl.constexpr((1 << ID_BITS) - 1)
+_ID_BITS, _ID_MASK = tl.constexpr(ID_BITS), tl.constexpr((1 << ID_BITS) - 1)
 _BLOCK = 1024
 
 
 @triton.jit
 def _report(errors, place, identity, wrong):
     """Keep one of the wrong ids, the one with the highest code."""
-    code = ((place + 1) << 40) | (identity & _ID_MASK)
+    code = ((place + 1) << _ID_BITS) | (identity & _ID_MASK)
     tl.atomic_max(errors + tl.zeros_like(identity), code, mask=wrong)
 
 

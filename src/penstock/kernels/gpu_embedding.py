@@ -19,7 +19,7 @@ require_triton()
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from penstock.kernels.fused_contract import FEATURE_FIELDS, POOLINGS  # noqa: E402
+from penstock.kernels.fused_contract import FEATURE_FIELDS, ID_BITS, POOLINGS  # noqa: E402
 from penstock.kernels.gpu_embedding_update import (  # noqa: E402
     finish_rows,
     locate,
@@ -31,7 +31,7 @@ from penstock.kernels.optimizer_formulas import FUSED, Rule  # noqa: E402
 
 _FIELDS = tl.constexpr(FEATURE_FIELDS)
 _MEAN, _SQRT_N = tl.constexpr(POOLINGS["mean"]), tl.constexpr(POOLINGS["sqrt_n"])
-_ID_MASK = tl.constexpr((1 << 40) - 1)
+_ID_BITS, _ID_MASK = tl.constexpr(ID_BITS), tl.constexpr((1 << ID_BITS) - 1)
 
 _LOCATE_TILE, _FINISH_CHUNKS, _FINISH_WARPS = 1024, 8, 4
 
@@ -69,7 +69,7 @@ def tiles_for(width: int, num: int) -> Tiles:
 @triton.jit
 def _report(errors, place, identity, wrong):
     """Keep the worst of the wrong ids, with its place in the output: a maximum, so the same one whatever the order."""
-    code = ((place + 1) << 40) | (identity & _ID_MASK)
+    code = ((place + 1) << _ID_BITS) | (identity & _ID_MASK)
     tl.atomic_max(errors + tl.zeros_like(identity), code, mask=wrong)
 
 

@@ -16,6 +16,7 @@ from penstock.embedding.fused.row_home import RowHome
 from penstock.embedding.fused.table_module import TableModule, interpreted
 from penstock.embedding.numbered_rows import NumberedRows
 from penstock.embedding.store import Store
+from penstock.kernels.fused_contract import table_and_id
 
 _FLUSHED_AT_ONCE = 1 << 20
 STATES = ("weight", "first_state", "second_state")
@@ -76,7 +77,8 @@ class CachedRows(RowHome):
         code = int(self.cache.absent)
         if code:
             self.cache.absent.zero_()
-            table, identity = self.tables.names[(code >> 40) - 1], code & ((1 << 40) - 1)
+            place, identity = table_and_id(code)
+            table = self.tables.names[place]
             raise DataError(
                 f"id {identity} of table {table!r} was looked up and is not in the cache: announce every batch of a "
                 f"captured step with CachedEmbeddings.prefetch, one ahead, and None after the last"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from penstock.core.runtime.threads import LastingPool
-from penstock.kernels.fused_contract import POOLINGS
+from penstock.kernels.fused_contract import POOLINGS, code
 from penstock.kernels.optimizer_formulas import FUSED, Rule
 
 _ROWS_PER_THREAD = 4096
@@ -66,7 +66,7 @@ def look_up(
     singles = _memory(ids), *ids.stride(), *ids.shape
     feature, identity = kernels.first_wrong(*singles, places, values, offsets)
     if feature >= 0:
-        errors.fill_(((int(places[feature, 2]) + 1) << 40) | (identity & ((1 << 40) - 1)))
+        errors.fill_(code(int(places[feature, 2]), identity))
         return
     narrow = out.dtype != torch.float32
     target = torch.empty(out.shape, dtype=torch.float32) if narrow or out.stride(1) != 1 else out

@@ -17,17 +17,20 @@ from torch import Tensor, nn
 from penstock.core.errors import DataError, ParameterError, SchemaError
 from penstock.core.params import NONE, Int, OneOf, Real, Satisfies, check_all
 from penstock.core.schema import Role, Schema
+from penstock.embedding.fused.feature_places import FeaturePlaces
 from penstock.embedding.fused.ids import Ids, read_ids
 from penstock.embedding.fused.key_sorter import KeySorter
+from penstock.embedding.fused.look_up_function import LookUpFunction
 from penstock.embedding.fused.row_home import RowHome
 from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule, weight_dtype
+from penstock.embedding.fused.step_rates import correct_rates
 from penstock.embedding.fused.table_lookup import TableLookup
 from penstock.embedding.module_files import load_module, save_module
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.parameter_tables import EmbeddingTables
 from penstock.embedding.schedules import rate_at
 from penstock.embedding.slots import DIM
-from penstock.kernels.fused_contract import POOLINGS
+from penstock.kernels.fused_contract import POOLINGS, table_and_id
 
 
 class TableModule(nn.Module):
@@ -77,7 +80,7 @@ class TableModule(nn.Module):
         self.rule = update_rule(self.optimizer)
         self.home, self._sorter = home, KeySorter()
         self._register(home.rows_on_device(self.num_rows), weight_dtype("dtype", dtype), scale, device)
-        self._features: dict[Any, Tensor] = {}
+        self._features = FeaturePlaces(list(self.sizes.values()))
         self._taken: int | None = 0  # steps, as far as the host knows
 
     def _register(self, total: int, kind: torch.dtype, scale: float, device: Any) -> None:
@@ -192,7 +195,7 @@ class TableModule(nn.Module):
             raise ParameterError('numbers can be written beside the embeddings with output="concat" only')
         if torch.is_grad_enabled():
             anchor = torch.empty(0, device=self.weight.device, requires_grad=True)  # makes backward call us
-            out: Tensor = _LookUp.apply(anchor, dense, self, found, ids)  # type: ignore[no-untyped-call]
+            out: Tensor = LookUpFunction.apply(anchor, dense, self, found, ids)  # type: ignore[no-untyped-call]
         else:
             out, _ = self.look_up(found, dense, training=False, given=ids)
         return out.view(len(out), len(self.names), self.dim) if self.output == "stack" else out
@@ -209,8 +212,7 @@ class TableModule(nn.Module):
         if not code:
             return
         self.errors.zero_()
-        number, identity = (code >> 40) - 1, code & ((1 << 40) - 1)
-        identity = identity - (1 << 40) if identity >= 1 << 39 else identity
+        number, identity = table_and_id(code)
         table = self.names[number]
         raise DataError(
             f"id {identity} is outside table {table!r}, which has rows 0 to {self.sizes[table] - 1}; encode the "
@@ -388,19 +390,12 @@ class TableModule(nn.Module):
 
     def _places(self, bags: tuple[int, ...]) -> Tensor:
         """What the kernels read the weight by."""
-        return self._joint_places(bags) if self.home.joint else self.table_places(bags)
-
-    def _joint_places(self, bags: tuple[int, ...]) -> Tensor:
-        """`table_places` for ids that are rows of the weight already: every feature reads it as one table."""
-        key = bags, self.weight.device, "joint"
-        if key not in self._features:
-            places = self.table_places(bags).clone()
-            places[:, 0], places[:, 1] = 0, len(self.weight)
-            self._features[key] = places
-        return self._features[key]
+        if self.home.joint:
+            return self._features.joint(bags, self.weight.device, len(self.weight))
+        return self.table_places(bags)
 
     def table_places(self, bags: tuple[int, ...]) -> Tensor:
-        """`fused_contract`'s features for a batch in which these features are bags; made once for each such set.
+        """`fused_contract`'s features for a batch in which these features are bags.
 
         Args:
             bags: the features that are lists.
@@ -408,13 +403,7 @@ class TableModule(nn.Module):
         Returns:
             A tensor on the device.
         """
-        key = bags, self.weight.device
-        if key not in self._features:
-            sizes = torch.tensor(list(self.sizes.values()), dtype=torch.int64)
-            every = torch.stack([sizes.cumsum(0) - sizes, sizes, torch.arange(len(sizes))], 1)
-            order = [i for i in range(len(sizes)) if i not in bags] + list(bags)
-            self._features[key] = every[order].contiguous().to(self.weight.device)
-        return self._features[key]
+        return self._features.tables(bags, self.weight.device)
 
     def _advance(self) -> None:
         """Count the step and work out its rates, on the device."""
@@ -423,15 +412,7 @@ class TableModule(nn.Module):
             taken = int(self.steps) - 1 if self._taken is None else self._taken
             self.rates[0].fill_(rate_at(self.optimizer.lr, taken))
             self._taken = taken + 1
-        if self.rule.kind not in ("lazy_adam", "row_adam"):
-            return
-        number = self.steps.double()
-        first, second = 1 - self.rule.beta1**number, 1 - self.rule.beta2**number
-        if self.rule.kind == "lazy_adam":
-            self.rates[1] = self.rates[0] * (second.sqrt() / first)
-        else:
-            self.rates[1] = self.rates[0] / first
-            self.rates[2] = second.rsqrt()
+        correct_rates(self.rule, self.rates, self.steps)
 
     def _load_from_state_dict(self, *arguments: Any, **named: Any) -> None:
         super()._load_from_state_dict(*arguments, **named)
@@ -445,26 +426,6 @@ class TableModule(nn.Module):
         """
         name = type(self.optimizer).__name__
         return f"{len(self.names)} tables, {len(self.weight)} rows, dim={self.dim}, {name}, {self.weight.dtype}"
-
-
-class _LookUp(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, dense: Tensor | None, tables: TableModule, ids: Ids, given: Any) -> Tensor:
-        out, ctx.saved = tables.look_up(ids, dense, training=True, given=given)
-        ctx.tables, ctx.ids = tables, ids
-        ctx.dense = None if dense is None else (dense.shape[1], dense.dtype)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        tables = ctx.tables
-        with torch.no_grad():
-            tables.step(ctx.ids, ctx.saved, gradient)
-            of_dense = None
-            if ctx.dense is not None and ctx.needs_input_grad[1]:
-                begin = len(tables.names) * tables.dim
-                of_dense = gradient[:, begin : begin + ctx.dense[0]].to(ctx.dense[1])
-        return None, of_dense, None, None, None
 
 
 def keep_from_compiler() -> None:

@@ -1,0 +1,41 @@
+"""Where the features of a batch live in the weight, as the kernels read it (`kernels.fused_contract`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class FeaturePlaces:
+    """Tensors of `features` for tables of these sizes; made once for each device and each set of lists.
+
+    >>> FeaturePlaces([10, 5]).tables((0,), torch.device("cpu"))  # the first column has lists, which come last
+    tensor([[10,  5,  1],
+            [ 0, 10,  0]])
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = list(sizes)
+        self._made: dict[Any, Tensor] = {}
+
+    def tables(self, bags: tuple[int, ...], device: torch.device) -> Tensor:
+        """For ids of the tables, where the features `bags` are lists."""
+        key = bags, device
+        if key not in self._made:
+            sizes = torch.tensor(self._sizes, dtype=torch.int64)
+            every = torch.stack([sizes.cumsum(0) - sizes, sizes, torch.arange(len(sizes))], 1)
+            order = [i for i in range(len(sizes)) if i not in bags] + list(bags)
+            self._made[key] = every[order].contiguous().to(device)
+        return self._made[key]
+
+    def joint(self, bags: tuple[int, ...], device: torch.device, num_rows: int) -> Tensor:
+        """For ids that are rows of the weight already: every feature reads it as one table of `num_rows`."""
+        key = bags, device, num_rows
+        if key not in self._made:
+            places = self.tables(bags, device).clone()
+            places[:, 0], places[:, 1] = 0, num_rows
+            self._made[key] = places
+        return self._made[key]

@@ -1,0 +1,35 @@
+"""A look-up as a node of torch's graph, whose backward pass is the update."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from penstock.embedding.fused.ids import Ids
+
+if TYPE_CHECKING:
+    from penstock.embedding.fused.table_module import TableModule
+
+
+class LookUpFunction(torch.autograd.Function):
+    """Gives the output of `TableModule.look_up`; its gradient goes to `TableModule.step`, that of `dense` on."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, dense: Tensor | None, tables: TableModule, ids: Ids, given: Any) -> Tensor:
+        out, ctx.saved = tables.look_up(ids, dense, training=True, given=given)
+        ctx.tables, ctx.ids = tables, ids
+        ctx.dense = None if dense is None else (dense.shape[1], dense.dtype)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        tables = ctx.tables
+        with torch.no_grad():
+            tables.step(ctx.ids, ctx.saved, gradient)
+            of_dense = None
+            if ctx.dense is not None and ctx.needs_input_grad[1]:
+                begin = len(tables.names) * tables.dim
+                of_dense = gradient[:, begin : begin + ctx.dense[0]].to(ctx.dense[1])
+        return None, of_dense, None, None, None
