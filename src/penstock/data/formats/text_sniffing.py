@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import re
+from typing import Literal
 
 SEPARATORS = (",", "\t", ";", "|")
 MISSING = ("NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "\\N", "?", "-")
@@ -97,7 +98,7 @@ def is_number(text: str) -> bool:
 
 def fields_of(text: str, separator: str, quote: str | None, most: int = _LINES) -> list[list[str]]:
     """The fields of the first lines; empty lines are left out."""
-    kind = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
+    kind: Literal[0, 3] = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quotechar=quote or '"', quoting=kind)
     rows: list[list[str]] = []
     try:
