@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -74,6 +75,16 @@ def test_rows_are_read_as_they_are_written(model: Path, tmp_path: Path, monkeypa
     assert written["user"].to_list() == pl.concat([p.frame for p in parts])["user"].to_list()
     with Predictor(model) as predictor:
         assert written["probability"].to_numpy() == pytest.approx(predictor.predict(data), abs=1e-7)
+
+
+def test_predictions_that_are_nan_leave_no_figure(model: Path) -> None:
+    data = rows(50).with_columns(
+        pl.when(pl.int_range(pl.len()) == 7).then(float("inf")).otherwise("price").alias("price")
+    )
+    found = evaluate_model(model, data)
+    assert (found.rows, found.nan_scores, found.auc, found.log_loss) == (50, 1, None, None)
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["nan_scores"] == 1
+    assert evaluate_model(model, rows(50)).auc is not None
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,10 +17,11 @@ import torch
 
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError
 from penstock.embedding import SGD, EmbeddingTables, Store, slots_from_schema
+from penstock.loader.torch import Loader
 from penstock.train import Checkpointer, TrainContext, evaluate, fit
 
 from . import resume_job
-from .conftest import SCHEMA, assert_same_bits
+from .conftest import ROLES, SCHEMA, assert_same_bits, some_rows
 
 
 def quick(setup, **settings):
@@ -202,6 +204,20 @@ def test_evaluate_by_itself(make) -> None:
         figures = evaluate(ctx, setup.valid)
     assert figures["rows"] == 400 and figures["loss"] == pytest.approx(figures["log_loss"], rel=1e-5)
     assert setup.store.stats()["rows"] == 0
+
+
+@pytest.mark.parametrize("part", ["one row", "the model"])
+def test_predictions_that_are_nan_leave_no_figure(make, part) -> None:
+    setup = make()
+    rows = {name: values.copy() for name, values in some_rows(400, seed=1).items()}
+    if part == "one row":
+        rows["price"][7] = math.nan
+    else:
+        next(setup.model.parameters()).data.fill_(math.nan)
+    with TrainContext(setup.model, setup.store, None) as ctx:
+        figures = evaluate(ctx, Loader(rows, 100, **ROLES))
+    assert figures["nan_scores"] == (1 if part == "one row" else 400)
+    assert all(math.isnan(figures[name]) for name in ("loss", "auc", "log_loss"))
 
 
 def test_bad_settings(make) -> None:

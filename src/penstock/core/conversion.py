@@ -35,6 +35,7 @@ import pyarrow as pa
 from penstock.core.conversion_rules import BadValue, Policy, converted, reason_against, widens
 from penstock.core.dtypes import INTEGERS, NUMERIC, canonical, split_list, to_numpy, to_polars
 from penstock.core.errors import ConversionError
+from penstock.core.times import time_series, values_of
 
 __all__ = ["HEXADECIMAL", "NO_HEXADECIMAL", "Policy", "convert", "held", "is_missing", "parse_hexadecimal"]
 
@@ -172,6 +173,8 @@ def _series(series: pl.Series, dtype: str, column: str, where: str | None, polic
         return _numbers(series, dtype, column, where, policy)
     reason = reason_against(inner, wanted)
     if reason is not None:
+        if series.null_count() == len(series):
+            return pl.Series(series.name, [None] * len(series), dtype=wanted)
         row = int(series.is_not_null().arg_max() or 0)
         raise _refused(series[row], dtype, reason, column, row, where)
     return _parsed(series, wanted, dtype, column, where)
@@ -268,13 +271,15 @@ def _scalar(value: Any, dtype: str, column: str, where: str | None, policy: Poli
     if dtype == "string" and type(value) is str:
         return value
     try:
-        series = pl.Series(column, [value])
+        series = time_series(value, dtype, column, where)
+        if series is None:
+            series = pl.Series(column, [value])
         if series.dtype == pl.Object:
             raise TypeError
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         raise _refused(value, dtype, f"it is a {type(value).__name__}", column, None, where) from None
     try:
-        return _series(series, dtype, column, where, policy)[0]
+        return values_of(_series(series, dtype, column, where, policy))[0]
     except ConversionError as error:
         raise _refused(value, dtype, error.reason, column, None, where) from None
 

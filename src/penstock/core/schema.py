@@ -154,7 +154,9 @@ class Schema:
         for name, dtype in schema.items():
             inner, is_list = dtypes.split_list(dtype)
             try:
-                columns.append(ColumnSchema(name, dtypes.canonical(inner), is_list=is_list))
+                # Spans of time are counts of a unit, which the dtype does not say.
+                unit = {"duration": inner.time_unit} if isinstance(inner, pl.Duration) else {}
+                columns.append(ColumnSchema(name, dtypes.canonical(inner), is_list=is_list, properties=unit))
             except SchemaError as error:
                 raise SchemaError(f"column {name!r}: {error}") from None
         return cls(columns)

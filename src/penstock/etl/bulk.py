@@ -17,6 +17,7 @@ from penstock.core.conversion import convert
 from penstock.core.dtypes import FLOATS, INTEGERS, to_numpy
 from penstock.core.errors import ColumnNotFoundError, ConversionError
 from penstock.core.schema import ColumnSchema
+from penstock.core.times import series_of, values_of
 from penstock.etl.operator import BulkFunction, Cells, ListCells, Numbers, Operator, RowFunction
 from penstock.etl.plan import Plan
 from penstock.etl.raw_values import policy_of
@@ -68,15 +69,15 @@ class BulkPlan:
             if bulk is not None:
                 return bulk
         row = None if has_lists else op.row_function(columns)
-        return self._through_frame(i, op) if row is None else _row_by_row(row)
+        return self._through_frame(i) if row is None else _row_by_row(row)
 
-    def _through_frame(self, i: int, op: Operator) -> BulkFunction:
+    def _through_frame(self, i: int) -> BulkFunction:
         plan, schema = self.plan, self.rows.input_dtypes(i)
 
         def run(cells: Cells) -> Cells:
-            columns = [pl.Series(name, _listed(cells[name]), dtype=dtype) for name, dtype in schema.items()]
-            done = op.transform(pl.DataFrame(columns), plan.columns[i])
-            return {name: done[name].to_list() for name in plan.schemas[i].names}
+            columns = [series_of(_listed(cells[name]), dtype, name) for name, dtype in schema.items()]
+            done = plan.computed(i, pl.DataFrame(columns))
+            return {name: values_of(done[name]) for name in plan.schemas[i].names}
 
         return run
 

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from penstock.core.errors import ColumnNotFoundError, DataError, GraphError, PenstockError
+from penstock.core.conversion import convert
+from penstock.core.dtypes import split_list
+from penstock.core.errors import ColumnNotFoundError, ConversionError, DataError, GraphError, PenstockError
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl.graph import Node, ancestors
 from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator
-from penstock.etl.raw_values import FRAME, converted_column
+from penstock.etl.raw_values import FRAME, converted_column, policy_of
 
 Environment = dict[int, pl.DataFrame]  # node number → its columns
+RAW_ERRORS = (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError)  # what operators may run into
 
 
 class Plan:
@@ -48,6 +51,7 @@ class Plan:
             self._check_dependencies(node, inputs, extra)
             self.columns.append(node.columns(inputs))
             self.schemas.append(node.schema_of(inputs, extra))
+        self.dtypes = [schema.polars_schema for schema in self.schemas]
 
     def _check_dependencies(self, node: Node, inputs: Schema, extra: Schema, fitting: bool = False) -> None:
         """Columns that an operator names must be there; those that only fitting reads, when it is fitted."""
@@ -138,10 +142,50 @@ class Plan:
                 rows = self._compute(i, environment, rows, training)
             except PenstockError:
                 raise
-            except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
-                node = self.nodes[i]
-                raise DataError(f"{node.op!r} failed on columns {list(self.columns[i].names)}: {error}") from error
+            except RAW_ERRORS as error:
+                raise self._failed(i, error) from error
         return rows
+
+    def _failed(self, i: int, error: Exception) -> DataError:
+        return DataError(f"{self.nodes[i].op!r} failed on columns {list(self.columns[i].names)}: {error}")
+
+    def computed(self, i: int, frame: pl.DataFrame) -> pl.DataFrame:
+        """A row-wise node's output for its inputs, by itself: what single rows take that have no quicker way."""
+        op = self.nodes[i].op
+        assert op is not None
+        try:
+            return self.declared(i, op.transform(frame, self.columns[i]).select(self.schemas[i].names))
+        except PenstockError:
+            raise
+        except RAW_ERRORS as error:
+            raise self._failed(i, error) from error
+
+    def declared(self, i: int, out: pl.DataFrame) -> pl.DataFrame:
+        """A node's columns in the dtypes that its schema declares; what they do not hold is refused."""
+        wanted, found = self.dtypes[i], out.schema
+        if dict(found) == wanted:
+            return out
+        changed = []
+        for column in self.schemas[i]:
+            if found[column.name] != wanted[column.name]:
+                changed.append(self._declared_column(i, out[column.name], column))
+        return out.with_columns(changed)
+
+    def _declared_column(self, i: int, series: pl.Series, column: ColumnSchema) -> pl.Series:
+        is_list = split_list(series.dtype)[1]
+        if series.dtype == pl.Null:
+            return series.cast(column.polars_dtype)
+        if is_list == column.is_list:
+            try:
+                return convert(series, column.dtype, column=column.name, policy=policy_of(column.dtype))
+            except ConversionError as error:
+                reason = str(error)
+        else:
+            reason = "one holds lists, the other single values"
+        raise DataError(
+            f"{self.nodes[i].op!r} declares column {column.name!r} as {column.polars_dtype} and gave {series.dtype}: "
+            f"{reason}; its output_schema must say what it gives"
+        )
 
     def _needed(self, environment: Environment, wanted: Sequence[int]) -> list[int]:
         todo, needed = list(wanted), set()
@@ -193,7 +237,7 @@ class Plan:
             raise GraphError(f"{op!r} gave {out.height} rows for {frame.height}; an operator that does must say so")
         if op.changes_rows:
             rows = out[ROW_NUMBER] if numbered and ROW_NUMBER in out.columns else None
-        return out.select(self.schemas[i].names), rows
+        return self.declared(i, out.select(self.schemas[i].names)), rows
 
     def coerced(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The raw frame in the input schema's dtypes: hexadecimal text decoded, numbers exact, nulls typed."""

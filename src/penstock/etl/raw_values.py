@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from penstock.core.conversion import (
 from penstock.core.dtypes import FLOATS, INTEGERS, split_list
 from penstock.core.errors import ConversionError, SchemaError
 from penstock.core.schema import ColumnSchema
+from penstock.core.times import duration_counts, time_series
 
 ROW = "the row given to the workflow"
 FRAME = "the data given to the workflow"
@@ -57,12 +59,14 @@ def converted_column(series: pl.Series, column: ColumnSchema) -> pl.Series:
         return series
     if series.dtype == pl.Null:
         return series.cast(column.polars_dtype)
-    _, is_list = split_list(series.dtype)
+    inner, is_list = split_list(series.dtype)
     if is_list != column.is_list:
         found, wanted = ("lists", "single values") if is_list else ("single values", "lists")
         raise SchemaError(f"column {column.name!r} holds {found}; the workflow was fitted on {wanted}")
     if is_hexadecimal(column) and series.dtype == pl.String:
         return parse_hexadecimal(series, column.dtype, column=column.name, where=FRAME)
+    if isinstance(inner, pl.Duration) and "duration" in column.properties:
+        return duration_counts(series, column.properties["duration"], column.name, FRAME)
     return convert(series, column.dtype, column=column.name, where=FRAME, policy=policy_of(column.dtype))
 
 
@@ -92,6 +96,8 @@ def _element_converter(column: ColumnSchema) -> Convert:
     def slow(value: Any) -> Any:
         return convert(value, dtype, column=name, where=ROW, policy=policy_of(dtype))
 
+    if "duration" in column.properties:
+        return _span_converter(column, slow)
     if dtype in INTEGERS:
         limits = np.iinfo(dtype)
         low, high = int(limits.min), int(limits.max)
@@ -111,6 +117,19 @@ def _element_converter(column: ColumnSchema) -> Convert:
         return nearest
     python = {"float64": float, "string": str, "bool": bool}.get(dtype)
     return slow if python is None else lambda value: value if type(value) is python else slow(value)
+
+
+def _span_converter(column: ColumnSchema, slow: Convert) -> Convert:
+    """Spans of time as whole numbers of the column's unit; numbers are such already."""
+    unit, name = column.properties["duration"], column.name
+
+    def span(value: Any) -> Any:
+        if isinstance(value, (timedelta, np.timedelta64)) and not is_missing(value):
+            series = time_series(value, column.dtype, name, ROW)
+            return duration_counts(pl.Series([value]) if series is None else series, unit, name, ROW)[0]
+        return slow(value)
+
+    return span
 
 
 def _hexadecimal_converter(column: ColumnSchema, high: int, slow: Convert) -> Convert:

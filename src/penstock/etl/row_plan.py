@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from penstock.core.errors import ColumnNotFoundError, GraphError
-from penstock.etl.operator import Columns, Operator, RowFunction
+from penstock.core.times import series_of, values_of
+from penstock.etl.operator import RowFunction
 from penstock.etl.plan import Plan
 from penstock.etl.raw_values import ROW, value_converter
 from penstock.etl.settled import Settle, settlers
@@ -56,7 +57,7 @@ class RowPlan:
         if node.kind != "apply":
             return chooser(origins, plan.schemas[i].names)
         assert node.op is not None
-        slow = self._through_frame(i, node.op, plan.columns[i])
+        slow = self._through_frame(i)
         function = _for_lists(node.op.row_function(plan.columns[i]) or slow, slow, self.lists(i))
         if len(origins) == 1:
             origin = origins[0]
@@ -78,12 +79,13 @@ class RowPlan:
         plan = self.plan
         return {c.name: c.polars_dtype for p in (*plan.parents[i], *plan.dependencies[i]) for c in plan.schemas[p]}
 
-    def _through_frame(self, i: int, op: Operator, columns: Columns) -> RowFunction:
-        schema, names = self.input_dtypes(i), self.plan.schemas[i].names
+    def _through_frame(self, i: int) -> RowFunction:
+        plan, schema, names = self.plan, self.input_dtypes(i), self.plan.schemas[i].names
 
         def run(values: dict[str, Any]) -> dict[str, Any]:
-            frame = pl.DataFrame({n: [values[n]] for n in schema}, schema=schema)
-            return op.transform(frame, columns).select(names).row(0, named=True)
+            frame = pl.DataFrame([series_of([values[n]], dtype, n) for n, dtype in schema.items()])
+            done = plan.computed(i, frame)
+            return {name: values_of(done[name])[0] for name in names}
 
         return run
 

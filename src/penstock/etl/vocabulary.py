@@ -19,6 +19,7 @@ from penstock.core.artefact import SavedFile
 from penstock.core.conversion import held
 from penstock.core.dtypes import canonical
 from penstock.core.errors import DataError
+from penstock.core.times import series_of
 from penstock.data.keys import from_keys, stable_hashes, to_keys
 from penstock.data.scratch import Scratch
 
@@ -274,7 +275,7 @@ class Vocabulary:
         if type(value) is int and self._low <= value <= self._high:
             number: int = self.lookup(layout).get(value, layout.oov, layout.num_buckets)
             return number
-        return int(self.encode(pl.Series([value]), layout, np.dtype(np.int64))[0])
+        return int(self.encode(series_of([value]), layout, np.dtype(np.int64))[0])
 
     def decode(self, codes: np.ndarray, layout: Codes) -> pl.Series:
         """The values behind codes; reserved codes become null."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.core.times import series_of
 from penstock.data.keys import key_kind
 from penstock.etl.operator import BulkFunction, Cells, ListCells, Numbers
 from penstock.etl.vocabulary import Codes, Vocabulary
@@ -65,7 +66,7 @@ def _encoded(cell: Any, vocabulary: Vocabulary, codes: Codes, dtype: np.dtype) -
     """A column that is no 32-bit key, or has lists."""
     if isinstance(cell, ListCells):
         return [[] if value is None else [vocabulary.code_of(v, codes) for v in value] for value in cell]
-    series = pl.Series(cell.values) if isinstance(cell, Numbers) else pl.Series(cell)
+    series = pl.Series(cell.values) if isinstance(cell, Numbers) else series_of(cell)
     if isinstance(cell, Numbers) and cell.valid is not None:
         series = series.set(pl.Series(~cell.valid), None)
     return Numbers(vocabulary.encode(series, codes, dtype), None)

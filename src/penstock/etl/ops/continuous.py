@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ from penstock.etl.ops.elementwise import (
     require_numbers,
     setting_of,
 )
+
+_LAST_BITS = 2.0**-48  # more than two good logarithms differ by, relative to their value
 
 
 class Clip(Elementwise):
@@ -52,7 +55,10 @@ class Clip(Elementwise):
         return pl.col(series.name).clip(*self._bounds(canonical(series.dtype), name))
 
     def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
-        return np.clip(values, *self._bounds(values.dtype.name, names[0])), valid
+        low, high = self._bounds(values.dtype.name, names[0])
+        if low is not None:  # not np.clip, which makes 0.0 of -0.0
+            values = np.where(values < low, values.dtype.type(low), values)
+        return values if high is None else np.where(values > high, values.dtype.type(high), values), valid
 
     def origins(self, columns: Columns) -> dict[str, str]:
         return same_names(columns)
@@ -116,7 +122,11 @@ class LogOp(Elementwise, Invertible):
 
     def apply_one(self, value: Any, name: str) -> Any:
         if value > -1:
-            return math.log1p(value)
+            logarithm = math.log1p(value)
+            near = ctypes.c_float(logarithm * (1 + _LAST_BITS)).value
+            if near == ctypes.c_float(logarithm * (1 - _LAST_BITS)).value:
+                return near
+            return float(np.log1p(float(value)))  # NumPy's last bits decide, as they do in a column
         return -math.inf if value == -1 else math.nan
 
     def output_column(self, column: ColumnSchema) -> ColumnSchema:

@@ -10,11 +10,13 @@ from typing import Any
 import polars as pl
 
 from penstock.core import dtypes
+from penstock.core.conversion import convert
 from penstock.core.dtypes import DtypeLike
 from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.params import CALLABLE, NONE, STR, Instance, ListOf, Satisfies
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl.operator import Columns, Operator
+from penstock.etl.raw_values import policy_of
 from penstock.etl.references import (
     expression_from_recipe,
     expression_to_recipe,
@@ -33,7 +35,8 @@ class LambdaOp(Operator):
         f: takes a polars Series (and, if it has a second argument, the polars frame) and gives a Series as long.
         dependency: further columns that `f` reads from the frame: names, or nodes.
         label: a name for messages.
-        dtype: of the result (cast to it); found by running `f` on no rows when left out.
+        dtype: of the result, which is converted to it (floats are rounded, nothing else is lost: round or cut fractions
+            in `f`); found by running `f` on no rows when left out.
         tags, properties: added to the schema.
 
     >>> from penstock import Workflow
@@ -82,10 +85,16 @@ class LambdaOp(Operator):
         out = []
         for name in columns.names:
             series = self._call(frame, name).alias(name)
-            if self.dtype is not None:
-                series = series.cast(dtypes.to_polars(dtypes.canonical(self.dtype), isinstance(series.dtype, pl.List)))
-            out.append(series)
+            out.append(series if self.dtype is None else self._in_dtype(series))
         return pl.DataFrame(out)
+
+    def _in_dtype(self, series: pl.Series) -> pl.Series:
+        """The result in the dtype that was asked for: numbers exactly, times and what they spell as polars has it."""
+        dtype = dtypes.canonical(self.dtype or "null")
+        inner, is_list = dtypes.split_list(series.dtype)
+        if inner.is_temporal() or dtype == "string":
+            return series.cast(dtypes.to_polars(dtype, is_list))
+        return convert(series, dtype, column=series.name, where=self.name, policy=policy_of(dtype))
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         empty = pl.DataFrame(schema=inputs.polars_schema)

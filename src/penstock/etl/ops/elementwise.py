@@ -218,8 +218,8 @@ def as_continuous(column: ColumnSchema, dtype: str = "float32") -> ColumnSchema:
 
 
 def _without_text(column: ColumnSchema) -> dict[str, Any]:
-    """Properties that still hold once the raw text form (hex) is gone."""
-    return {k: v for k, v in column.properties.items() if k != "text"}
+    """Properties that still hold once the raw form (hexadecimal text, spans of time) is gone."""
+    return {k: v for k, v in column.properties.items() if k not in ("text", "duration")}
 
 
 def setting_of(value: Any, name: str, where: str) -> Any:

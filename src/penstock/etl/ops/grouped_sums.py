@@ -8,6 +8,7 @@ turned into floats again, as pairs of float64 (about 106 bits), which keeps vari
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -86,8 +87,15 @@ def key_frame(frame: pl.DataFrame, names: Sequence[str], what: str) -> pl.DataFr
     return pl.DataFrame(keys)
 
 
-def numbers(series: pl.Series, what: str) -> np.ndarray:
-    """A column as float64, null as NaN."""
+class Terms(NamedTuple):
+    """A column to add up: the nearest float64 of each value, NaN for null, and what integers beyond 2**53 have more."""
+
+    values: np.ndarray
+    rest: np.ndarray | None = None
+
+
+def numbers(series: pl.Series, what: str) -> Terms:
+    """A column of numbers to add up."""
     if series.dtype == pl.Boolean:
         series = series.cast(pl.UInt8)
     if not (series.dtype.is_numeric() or series.dtype == pl.Null):
@@ -96,11 +104,15 @@ def numbers(series: pl.Series, what: str) -> np.ndarray:
     finite = np.abs(values[np.isfinite(values)])
     if finite.max(initial=0.0) > LARGEST:
         raise DataError(f"{what}: column {series.name!r} holds values beyond {LARGEST:.0e}; clip them first (ops.Clip)")
-    return values
+    if series.dtype not in (pl.Int64, pl.UInt64) or finite.max(initial=0.0) < 2.0**53:
+        return Terms(values)
+    near = pl.Series(values).fill_nan(None).cast(pl.Int128)
+    return Terms(values, (series.cast(pl.Int128) - near).fill_null(0).cast(pl.Float64).to_numpy())
 
 
-def totals(name: str, values: np.ndarray, squares: bool = False, sums: bool = True) -> dict[str, pl.Series]:
+def totals(name: str, terms: Terms, squares: bool = False, sums: bool = True) -> dict[str, pl.Series]:
     """What each row adds to `count:`, `sum<i>:` and `square<i>:` of its key."""
+    values, rest = terms
     out = {f"count:{name}": pl.Series((~np.isnan(values)).astype(np.int64))}
     finite = np.isfinite(values)
     if sums or squares:
@@ -109,13 +121,16 @@ def totals(name: str, values: np.ndarray, squares: bool = False, sums: bool = Tr
                 out[f"infinite{sign}:{name}"] = pl.Series(infinite.astype(np.int64))
     values = np.where(finite, values, 0.0)
     if sums:
-        for i, limb in enumerate(_limbs([values], SUM_LIMBS)):
+        for i, limb in enumerate(_limbs([values] if rest is None else [values, rest], SUM_LIMBS)):
             out[f"sum{i}:{name}"] = limb
     if squares:
         high = SPLITTER * values
         high = high - (high - values)
         low = values - high
-        for i, limb in enumerate(_limbs([high * high, 2.0 * high * low, low * low], SQUARE_LIMBS)):
+        products = [high * high, 2.0 * high * low, low * low]
+        if rest is not None:  # 11 bits at most: these products are exact too
+            products += [2.0 * high * rest, 2.0 * low * rest, rest * rest]
+        for i, limb in enumerate(_limbs(products, SQUARE_LIMBS)):
             out[f"square{i}:{name}"] = limb
     return out
 

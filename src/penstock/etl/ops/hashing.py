@@ -12,6 +12,7 @@ import polars as pl
 from penstock.core.errors import ColumnNotFoundError, SchemaError
 from penstock.core.params import Int, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
+from penstock.core.times import series_of
 from penstock.data.keys import stable_hashes
 from penstock.etl.operator import Columns, Operator
 from penstock.etl.ops.elementwise import Elementwise
@@ -143,4 +144,4 @@ def hash_one(value: Any) -> int:
         if value != value:
             return NULL_HASH
         return hash64_one(int.from_bytes(struct.pack("<d", value + 0.0), "little"))
-    return int(hashes(pl.Series([value]))[0])
+    return int(hashes(series_of([value]))[0])

@@ -118,7 +118,7 @@ class JoinGroupby(FittedOperator):
             squares = bool(wanted & {"std", "var"})
             values |= totals(cont, numeric, squares, squares or bool(wanted & {"sum", "mean"}))
             if wanted & {"min", "max"}:
-                extreme = pl.Series(numeric).fill_nan(None)
+                extreme = pl.Series(numeric.values).fill_nan(None)
                 values |= {f"min:{cont}": extreme, f"max:{cont}": extreme}
         added = pl.DataFrame(values)
         if state is None:

@@ -12,12 +12,14 @@ from penstock.core.errors import ColumnNotFoundError, SchemaError
 from penstock.core.params import STR, Int, ListOf
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.operator import Columns, Operator
+from penstock.etl.ops.grouped_sums import key_frame
 
 
 class DifferenceLag(Operator):
     """`x` minus the `x` of the row `shift` earlier with the same `partition_cols`, over the whole data set.
 
-    Rows keep their places. A negative `shift` looks at later rows; where there is no such row the result is null.
+    Rows keep their places. A negative `shift` looks at later rows; where there is no such row the result is null. Rows
+    whose key is missing (null or NaN) are a series of their own.
 
     Args:
         partition_cols: the columns that tell series apart; they need not be among the inputs.
@@ -68,8 +70,10 @@ class DifferenceLag(Operator):
         return Schema(out)
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        return frame.select(
-            _difference(name, frame.schema[name], shift, self._keys).alias(output)
+        keys = key_frame(frame, self._keys, "DifferenceLag")
+        values = frame.select(pl.col(n).alias(f"v:{n}") for n in dict.fromkeys(n for _, n, _ in self._outputs(columns)))
+        return keys.hstack(values.get_columns()).select(
+            _difference(f"v:{name}", frame.schema[name], shift, keys.columns).alias(output)
             for output, name, shift in self._outputs(columns)
         )
 

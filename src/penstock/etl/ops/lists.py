@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.core.dtypes import FLOATS, NUMERIC, canonical
 from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, Int, Real
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.data.lists import Lists, flatten
 from penstock.etl.operator import Columns, FittedOperator, Operator, per_column, same_names
+from penstock.etl.raw_values import held_value
 
 
 class ListSlice(Operator):
@@ -78,16 +80,20 @@ class ListSlice(Operator):
     def _padded(self, values: pl.Series, lists: Lists, first: np.ndarray, sizes: np.ndarray) -> pl.Series:
         width = self._most()
         assert width is not None
-        if self.pad_value != int(self.pad_value) and not values.dtype.is_float():
-            raise SchemaError(
-                f"ListSlice.pad_value {self.pad_value} does not fit column {lists.name!r}: {values.dtype}"
-            )
         within = np.arange(width)
         inside = (within < sizes[:, None]).ravel()
         places = np.where(inside, (first[:, None] + within).ravel(), len(values))
-        filler = pl.Series(values.name, [self.pad_value]).cast(values.dtype)
+        filler = pl.Series(values.name, [self._pad_value(canonical(values.dtype), lists.name)], dtype=values.dtype)
         padded = pl.concat([values, filler]).gather(places)
         return Lists(lists.name, np.arange(len(sizes) + 1) * width, None).rebuild(padded)
+
+    def _pad_value(self, dtype: str, name: str) -> Any:
+        """What to fill with, as the lists' dtype has it; NaN is a missing element where there is no NaN."""
+        if dtype not in (*NUMERIC, "null"):
+            raise SchemaError(f"ListSlice pads lists of numbers; column {name!r} holds lists of {dtype}")
+        if dtype == "null" or (dtype not in FLOATS and self.pad_value != self.pad_value):
+            return None
+        return held_value(self.pad_value, dtype, name, "ListSlice.pad_value")
 
     def origins(self, columns: Columns) -> dict[str, str]:
         return same_names(columns)
@@ -98,6 +104,8 @@ class ListSlice(Operator):
     def _column(self, column: ColumnSchema) -> ColumnSchema:
         if not column.is_list:
             raise SchemaError(f"ListSlice needs lists; column {column.name!r} is {column.dtype}")
+        if self.pad:
+            self._pad_value(column.dtype, column.name)
         properties = {k: v for k, v in column.properties.items() if k != "value_count"}
         most = self._most()
         if most is not None:

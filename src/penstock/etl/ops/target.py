@@ -16,7 +16,7 @@ from penstock.core.errors import DataError, ParameterError, SchemaError
 from penstock.core.params import NONE, STR, Int, ListOf, PerColumn, Real, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator
-from penstock.etl.ops.grouped_sums import GroupedSums, key_frame, numbers, sum_of, totals
+from penstock.etl.ops.grouped_sums import GroupedSums, Terms, key_frame, mean_of, numbers, sum_of, totals
 
 FOLD = "fold"
 _NAMES = STR | ListOf(STR)
@@ -157,7 +157,7 @@ class TargetEncoding(FittedOperator):
         elif self.target_mean is not None:
             return float(self.target_mean)
         count = int(everything[f"count:{target}"][0])
-        return float(sum_of(everything, target)[0][0] / count) if count else 0.0
+        return float(mean_of(everything, target)[0]) if count else 0.0
 
     def _encodings(self, sums: pl.DataFrame) -> pl.DataFrame:
         """Keys with the encoding of every target."""
@@ -230,12 +230,13 @@ class TargetEncoding(FittedOperator):
         return {k: v for k, v in self.__dict__.items() if k != "_held_out"}
 
 
-def _finite(values: np.ndarray, target: str) -> np.ndarray:
-    infinite = np.isinf(values)
+def _finite(terms: Terms, target: str) -> Terms:
+    infinite = np.isinf(terms.values)
     if infinite.any():
         row = int(infinite.argmax())
-        raise DataError(f"TargetEncoding: target {target!r} is {values[row]} in row {row}; clip it first (ops.Clip)")
-    return values
+        found = terms.values[row]
+        raise DataError(f"TargetEncoding: target {target!r} is {found} in row {row}; clip it first (ops.Clip)")
+    return terms
 
 
 def _keys(group: tuple[str, ...]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ limit_memory_from_environment()
 __all__ = ["KerasSequenceLoader", "KerasSequenceValidater"]
 
 _LIVE_CHUNKS = 3  # one in use, two on their way
+_MEMORY = 16 << 30  # what fractions are of: were it this machine's, the order of the rows would depend on it
 _LARGEST = 4  # times the usual chunk: beyond that a fraction of a large memory only delays the first batch
 _NAMES = Instance((list, tuple, str), "a list of column names") | NONE
 
@@ -43,8 +43,8 @@ class KerasSequenceLoader(SeededEpochs, Loader):
         engine: `"parquet"` or `"csv"`; told from the file names when left out.
         shuffle: permute row groups over the whole data set and rows inside each chunk.
         seed_fn: called at the start of each epoch, gives its seed; must give the same on every rank.
-        buffer_size: what is loaded at one time. Below 1 a fraction of the free memory, below `batch_size` so many
-            batches, else rows.
+        buffer_size: what is loaded at one time. Below 1 a fraction of 16 GiB (whatever the machine has: the order of
+            the rows depends on it), below `batch_size` so many batches, else rows.
         device: `"cpu"` or the number of a GPU. Batches wait in host memory in any case: TensorFlow moves them.
         parts_per_chunk: where a `Dataset` is given, so many of its partitions are shuffled together.
         reader_kwargs: how pandas or cuDF would have read the paths.
@@ -260,14 +260,6 @@ def _buffered_rows(buffer_size: float, batch_size: int, row_bytes: int) -> int:
     """`buffer_size` as rows."""
     if buffer_size < 1:
         usual = settings.default_chunk_rows(row_bytes)
-        rows = int(buffer_size * _free_memory() / (_LIVE_CHUNKS * max(row_bytes, 1)))
+        rows = int(buffer_size * _MEMORY / (_LIVE_CHUNKS * max(row_bytes, 1)))
         return max(1, min(rows, _LARGEST * usual))
     return int(buffer_size * batch_size if buffer_size < batch_size else buffer_size)
-
-
-def _free_memory() -> int:
-    """Bytes of host memory that are free."""
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not everywhere
-        return 4 << 30

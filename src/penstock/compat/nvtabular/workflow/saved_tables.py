@@ -19,7 +19,7 @@ from penstock.core.errors import ArtefactError
 from penstock.etl import ops as native
 from penstock.etl.operator import Columns
 from penstock.etl.ops.categorify_values import combined_values
-from penstock.etl.ops.grouped_sums import GroupedSums, totals
+from penstock.etl.ops.grouped_sums import GroupedSums, Terms, totals
 from penstock.etl.ops.target import FOLD
 from penstock.etl.vocabulary import VALUE, ValueCounts, Vocabulary
 
@@ -157,7 +157,7 @@ def _totals(frame: pl.DataFrame, keys: list[str], targets: list[str]) -> Grouped
     columns[FOLD] = pl.Series(np.zeros(frame.height, np.int16))
     for i, target in enumerate(targets):
         values = frame[frame.columns[len(keys) + 1 + i]].cast(pl.Float64).fill_null(0.0).to_numpy(writable=True)
-        columns |= totals(target, values)
+        columns |= totals(target, Terms(values))
         columns[f"count:{target}"] = counts
     return GroupedSums([*(f"k{i}" for i in range(len(keys))), FOLD], [pl.DataFrame(columns)])
 
