@@ -81,10 +81,10 @@ def test_predictions_that_are_nan_leave_no_figure(model: Path) -> None:
     data = rows(50).with_columns(
         pl.when(pl.int_range(pl.len()) == 7).then(float("inf")).otherwise("price").alias("price")
     )
-    found = evaluate_model(model, data)
+    found = evaluate_model(model, Dataset(data))
     assert (found.rows, found.nan_scores, found.auc, found.log_loss) == (50, 1, None, None)
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["nan_scores"] == 1
-    assert evaluate_model(model, rows(50)).auc is not None
+    assert evaluate_model(model, Dataset(rows(50))).auc is not None
 
 
 @pytest.mark.slow

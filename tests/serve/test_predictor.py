@@ -104,6 +104,34 @@ def test_on_device_tables(train, tmp_path) -> None:
         np.testing.assert_allclose(predictor.predict(rows), trained.expected(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("count", [1, 5, 3000])
+def test_any_number_of_rows_is_read_by_the_same_rules(predictor, trained, count) -> None:
+    row = {"user": "u1", "ad": int(trained.frame["ad"][0]), "tags": [1.0, 2], "price": np.float32(0.5)}
+    expected = predictor.predict_row({**row, "tags": [1, 2], "price": 0.5})
+    assert predictor.predict([row] * count) == pytest.approx([expected] * count, abs=1e-6)
+    missing = predictor.predict_row({**row, "user": None})
+    assert predictor.predict([{**row, "user": float("nan")}] * count) == pytest.approx([missing] * count, abs=1e-6)
+    for bad in ({"ad": 1.9}, {"ad": -1}, {"tags": [1.5]}, {"price": 1e300}, {"user": 7.5}):
+        with pytest.raises(DataError, match=next(iter(bad))):
+            predictor.predict([row] * (count - 1) + [{**row, **bad}])
+
+
+@pytest.mark.parametrize("count", [1, 5, 3000])
+@pytest.mark.parametrize("bad", [{"user": 1.9}, {"user": -1}, {"tags": [1.5]}, {"tags": [None]}, {"user": "u1"}])
+def test_features_are_no_fractions(tmp_path, trained, bad, count) -> None:
+    if not (tmp_path / "m").exists():
+        save_model(tmp_path / "m", None, trained.model, trained.store)
+    row = {"user": 3, "ad": 3.0, "tags": [3], "price": 0.5}
+    with Predictor(tmp_path / "m") as predictor:
+        frame = pl.DataFrame([{**row, **bad}] * count)
+        assert predictor.predict([row] * count) == pytest.approx(
+            [predictor.predict_row({**row, "ad": 3})] * count, abs=1e-6
+        )
+        for rows in (frame, frame.to_dicts()):
+            with pytest.raises(DataError, match=next(iter(bad))):
+                predictor.predict(rows)
+
+
 def test_without_a_workflow(tmp_path, trained) -> None:
     save_model(tmp_path / "m", None, trained.model, trained.store)
     with Predictor(tmp_path / "m") as predictor:

@@ -14,13 +14,13 @@ import numpy as np
 import polars as pl
 
 from penstock.core.conversion import convert
-from penstock.core.dtypes import FLOATS, INTEGERS, to_numpy
+from penstock.core.dtypes import FLOATS, INTEGERS, NUMERIC, to_numpy
 from penstock.core.errors import ColumnNotFoundError, ConversionError
-from penstock.core.schema import ColumnSchema
+from penstock.core.schema import ColumnSchema, Schema
 from penstock.core.times import series_of, values_of
 from penstock.etl.operator import BulkFunction, Cells, ListCells, Numbers, Operator, RowFunction
 from penstock.etl.plan import Plan
-from penstock.etl.raw_values import policy_of
+from penstock.etl.raw_values import policy_of, value_converter
 from penstock.etl.row_plan import RowPlan, chooser, gatherer
 
 ROWS = "the rows given to the workflow"
@@ -38,6 +38,8 @@ class BulkPlan:
         self.steps = [(self._step(i), self.rows.settlers(i), lists[i]) for i in range(len(plan.nodes))]
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Cells:
+        if not len(rows):
+            return {column.name: _none(column) for column in self.plan.schemas[self.plan.output]}
         raw: Cells = {}
         for read in self.readers:
             raw.update(read(rows))
@@ -82,6 +84,13 @@ class BulkPlan:
         return run
 
 
+def _none(column: ColumnSchema) -> Numbers | list[Any]:
+    """No rows of a column."""
+    if column.is_list:
+        return ListCells()
+    return Numbers(np.empty(0, to_numpy(column.dtype)), None) if column.dtype in NUMERIC else []
+
+
 def _row_by_row(function: RowFunction) -> BulkFunction:
     def run(cells: Cells) -> Cells:
         names = list(cells)
@@ -96,6 +105,28 @@ def _listed(cell: Numbers | list[Any]) -> list[Any]:
 
 
 # Reading rows.
+
+
+def frame_of(schema: Schema, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Many rows as a frame in a schema's dtypes, each value read as that of a single row is.
+
+    Args:
+        schema: of the columns to take.
+        rows: values by column.
+
+    Returns:
+        The frame.
+
+    Raises:
+        ColumnNotFoundError: a row lacks a column.
+        ConversionError: a value is none that its column holds; it names column, row and value.
+    """
+    columns = []
+    for column in schema:
+        values = _values_of(rows, [column.name], itemgetter(column.name))
+        done = _converted(column.name, values, value_converter(column))
+        columns.append(series_of(done, column.polars_dtype, column.name))
+    return pl.DataFrame(columns)
 
 
 def _readers(plan: Plan, converters: Mapping[str, Any]) -> list[Callable[[Sequence[Mapping[str, Any]]], Cells]]:

@@ -13,8 +13,9 @@ import torch
 
 from penstock.core import artefact
 from penstock.core.batch import Ragged
-from penstock.core.conversion import HEXADECIMAL, NO_HEXADECIMAL
-from penstock.core.errors import ColumnNotFoundError, ConversionError, DataError
+from penstock.core.conversion import convert
+from penstock.core.dtypes import split_list
+from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.keys import KeyLike
 from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import ColumnSchema
@@ -22,12 +23,15 @@ from penstock.data import Dataset
 from penstock.data.frames import to_polars
 from penstock.data.sources import Frame
 from penstock.embedding.feed import FeedReader
+from penstock.etl.bulk import frame_of
 from penstock.etl.operator import Numbers
+from penstock.etl.raw_values import policy_of
 from penstock.nn import Model
 from penstock.serve.model import load_model
 from penstock.serve.unknown import UnknownCategories
 
 _SINGLE = 2  # rows up to which one by one is fastest
+_ROWS = "the rows to predict"
 _FEW = 2048  # rows up to which a frame takes longer than `transform_rows`
 
 
@@ -188,7 +192,7 @@ class Predictor:
         wanted = self.workflow.input_schema.names if self.workflow is not None else self._needed
         for name in wanted:
             if name not in there:
-                raise ColumnNotFoundError(name, there, "the rows to predict")
+                raise ColumnNotFoundError(name, there, _ROWS)
         return list(wanted)
 
     @property
@@ -205,7 +209,7 @@ class Predictor:
         try:
             return {name: self._from_cell(name, [row[name] for row in rows]) for name in self._needed}
         except KeyError as error:
-            raise ColumnNotFoundError(error.args[0], rows[0], "the rows to predict") from None
+            raise ColumnNotFoundError(error.args[0], rows[0], _ROWS) from None
 
     def _from_cell(self, name: str, cell: Any) -> Any:
         if isinstance(cell, Numbers):
@@ -215,24 +219,11 @@ class Predictor:
         if any(value is None for value in cell):
             raise _null(name)
         column = self.model.schema[name]
-        return _ragged(cell) if column.is_list else np.array(cell, _dtype(column))
+        return _ragged(cell, column) if column.is_list else _numbers(cell, column)
 
     def _frame(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-        """Many rows as a frame, hexadecimal text and all."""
-        schema = self.workflow.input_schema if self.workflow is not None else self.model.schema
-        columns = {}
-        for column in schema:
-            try:
-                values = [row[column.name] for row in rows]
-            except KeyError:
-                raise ColumnNotFoundError(column.name, rows[0], "the rows to predict") from None
-            is_hex = column.properties.get("text") == "hex"
-            values = [_hexadecimal(v, column) if isinstance(v, str) else v for v in values] if is_hex else values
-            try:
-                columns[column.name] = pl.Series(column.name, values, dtype=column.polars_dtype, strict=True)
-            except (TypeError, pl.exceptions.PolarsError) as error:
-                raise DataError(f"column {column.name!r} must hold {column.dtype} values: {error}") from error
-        return pl.DataFrame(columns)
+        """Many rows as a frame, read as single ones are."""
+        return frame_of(self.workflow.input_schema if self.workflow is not None else self.model.schema, rows)
 
     def _from_frame(self, frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
         frame = frame.select(self._inputs(frame.columns))
@@ -281,6 +272,12 @@ class Predictor:
 def _array(series: pl.Series, column: ColumnSchema) -> Any:
     if series.null_count():
         raise _null(series.name)
+    inner = split_list(series.dtype)[0]  # ids are integers, and stay what they are
+    if not (inner.is_integer() or (inner.is_float() and column.role == "continuous")):
+        dtype = _dtype(column)
+        series = convert(series, dtype, column=column.name, where=_ROWS, policy=policy_of(dtype))
+        if series.null_count():
+            raise _null(series.name)
     if column.is_list:
         arrow: Any = series.rechunk().to_arrow()
         offsets = arrow.offsets.to_numpy().astype(np.int64)
@@ -291,24 +288,35 @@ def _array(series: pl.Series, column: ColumnSchema) -> Any:
     return np.ascontiguousarray(series.to_numpy())
 
 
-def _hexadecimal(text: str, column: ColumnSchema) -> int:
-    if not HEXADECIMAL.fullmatch(text):
-        raise ConversionError(text, column.dtype, NO_HEXADECIMAL, column.name, where="the rows to predict")
-    return int(text, 16)
-
-
 def _null(name: str) -> DataError:
     return DataError(f"column {name!r} has missing values behind the workflow; fill them in the workflow")
 
 
-def _ragged(values: list[Any]) -> Ragged:
+def _ragged(values: list[Any], column: ColumnSchema) -> Ragged:
     lengths = [len(value) for value in values]
     joined = [item for value in values for item in value]
-    return Ragged(np.array(joined, np.int64), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    if any(item is None for item in joined):
+        raise _null(column.name)
+    return Ragged(_numbers(joined, column), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
 
-def _dtype(column: ColumnSchema) -> Any:
-    return np.float32 if column.role == "continuous" else (np.uint64 if column.dtype == "uint64" else np.int64)
+def _numbers(values: list[Any], column: ColumnSchema) -> np.ndarray:
+    """Python values as the model takes them, exactly; floats in its own width."""
+    dtype = _dtype(column)
+    policy = policy_of(dtype)
+    plain = float if dtype == "float32" else int
+    if all(type(value) is plain for value in values):
+        array = np.array(values)
+        if array.dtype.kind in "iuf":
+            return convert(array, dtype, column=column.name, where=_ROWS, policy=policy)
+    read = [convert(value, dtype, column=column.name, where=_ROWS, policy=policy) for value in values]
+    if any(value is None for value in read):
+        raise _null(column.name)
+    return np.array(read, dtype)
+
+
+def _dtype(column: ColumnSchema) -> str:
+    return "float32" if column.role == "continuous" else ("uint64" if column.dtype == "uint64" else "int64")
 
 
 def _first(columns: Mapping[str, Any]) -> Any:

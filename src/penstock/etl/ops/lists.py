@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from penstock.core.dtypes import FLOATS, NUMERIC, canonical
-from penstock.core.errors import ParameterError, SchemaError
+from penstock.core.errors import ConversionError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, Int, Real
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.data.lists import Lists, flatten
@@ -93,7 +93,11 @@ class ListSlice(Operator):
             raise SchemaError(f"ListSlice pads lists of numbers; column {name!r} holds lists of {dtype}")
         if dtype == "null" or (dtype not in FLOATS and self.pad_value != self.pad_value):
             return None
-        return held_value(self.pad_value, dtype, name, "ListSlice.pad_value")
+        try:
+            return held_value(self.pad_value, dtype, name)
+        except ConversionError as error:
+            message = f"ListSlice.pad_value {self.pad_value} does not fit column {name!r}: {dtype} ({error.reason})"
+            raise SchemaError(message) from None
 
     def origins(self, columns: Columns) -> dict[str, str]:
         return same_names(columns)
