@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from penstock.core.runtime.threads import thread_pool
+from penstock.embedding.row_layout import RowColumns
 from penstock.embedding.store import Store
-from penstock.embedding.table import RowColumns
 from penstock.kernels import cpu_embedding_cache as kernel
 from penstock.kernels import cpu_embedding_index as index
 from penstock.kernels.cpu_intrinsics import address_of

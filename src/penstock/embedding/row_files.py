@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 
 from penstock.core.artefact import SavedFolder
 from penstock.core.errors import ArtefactError
+from penstock.embedding.row_layout import RowColumns
 from penstock.embedding.slots import EmbeddingConfig
-from penstock.embedding.table import SEGMENTS_AT_ONCE, RowColumns, Table
+from penstock.embedding.table import SEGMENTS_AT_ONCE, Table
 from penstock.embedding.tables import TableSet
 
 Keep = Callable[[np.ndarray], np.ndarray]

@@ -7,16 +7,15 @@ copied to grow except one segment of the index at a time.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import secrets
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from penstock.embedding.native_memory import HUGE_PAGES_FROM, huge_page_memory, memory_at, zeroed_memory
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
+from penstock.embedding.row_layout import RowColumns, RowLayout
 from penstock.embedding.slots import Init
 from penstock.kernels import cpu_embedding_index as index
 from penstock.kernels import cpu_embedding_upkeep as upkeep
@@ -24,73 +23,11 @@ from penstock.kernels.cpu_half import BFLOAT16, FLOAT16, FLOAT32
 from penstock.kernels.cpu_intrinsics import address_of
 
 STORAGES = {"float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
-_CHUNK_BYTES = 1 << 18
 _LARGEST_BLOCK = 1 << 26
 _FIRST_SEGMENT = 64
-_HUGE = 1 << 22
 _SPLITS_AT_ONCE = 64  # segments; some 20 ms
 _NOTHING = np.empty(0, np.uint64)
 SEGMENTS_AT_ONCE = 16  # about half a million entries: what is held in memory while rows are read in bulk
-
-
-@dataclass(frozen=True)
-class RowLayout:
-    """Bytes of one row: weights, then state vectors, with a scalar and a count kept apart.
-
-    >>> RowLayout(16, "float32", states=1, scalar=False, count=False).stride
-    128
-    """
-
-    dim: int
-    storage: str
-    states: int
-    scalar: bool
-    count: bool
-
-    @property
-    def item(self) -> int:
-        return 4 if self.storage == "float32" else 2
-
-    @property
-    def state_offset(self) -> int:
-        return -(-self.dim * self.item // 4) * 4
-
-    @property
-    def stride(self) -> int:
-        return self.state_offset + 4 * self.dim * self.states
-
-    @property
-    def payload(self) -> int:
-        """What the row and its state need, without index or slack."""
-        return self.dim * self.item + 4 * self.dim * self.states + 4 * self.scalar
-
-    @property
-    def shift(self) -> int:
-        """log2 of the rows in a chunk: about 256 KiB, at least 64 rows."""
-        return max(6, (_CHUNK_BYTES // self.stride).bit_length() - 1)
-
-    @property
-    def chunk_bytes(self) -> int:
-        rows = 1 << self.shift
-        return -(-(rows * (self.stride + 4 * self.scalar + 4 * self.count)) // 64) * 64
-
-
-@dataclass
-class RowColumns:
-    """Rows in bulk, as a checkpoint holds them."""
-
-    signs: np.ndarray
-    stamps: np.ndarray
-    weights: np.ndarray
-    states: np.ndarray
-    scalars: np.ndarray
-    counts: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.signs)
-
-    def addresses(self) -> tuple[np.uint64, ...]:
-        return tuple(np.uint64(address_of(a)) for a in (self.weights, self.states, self.scalars, self.counts))
 
 
 class Table:
@@ -154,7 +91,7 @@ class Table:
         self._blocks: list[tuple[np.ndarray, int]] = []  # memory and the number of chunks carved from it
         self._chunks = np.zeros(16, np.uint64)
         self._free = np.empty(0, np.uint32)
-        self._arenas: list[np.ndarray] = [_zeros(_segment_bytes(_FIRST_SEGMENT))]
+        self._arenas: list[np.ndarray] = [zeroed_memory(_segment_bytes(_FIRST_SEGMENT))]
         self._spare: list[int] = []
         self._segments = np.array([address_of(self._arenas[0])], np.uint64)
         self._depths = [0]
@@ -204,9 +141,9 @@ class Table:
         biggest = max(1, _LARGEST_BLOCK // layout.chunk_bytes)
         while rows > 0:
             used = self.capacity // per_chunk
-            least = -(-_HUGE // layout.chunk_bytes) if used * layout.chunk_bytes >= 4 * _HUGE else 1
+            least = -(-HUGE_PAGES_FROM // layout.chunk_bytes) if used * layout.chunk_bytes >= 4 * HUGE_PAGES_FROM else 1
             chunks = min(max(least, used // 8, -(-rows // per_chunk)), biggest)
-            block = _memory_for(chunks * layout.chunk_bytes)
+            block = huge_page_memory(chunks * layout.chunk_bytes)
             if used + chunks > len(self._chunks):
                 self._chunks = np.concatenate([self._chunks, np.zeros(max(chunks, used), np.uint64)])
             first = np.uint64(address_of(block))
@@ -236,7 +173,7 @@ class Table:
         """A small table has one segment, which doubles (four times over while it is tiny) until it is full-sized."""
         size = int(self.header[index.MASK]) + 1
         grown = min(size * 4, index.MAX_SEGMENT)
-        arena = _zeros(_segment_bytes(grown))
+        arena = zeroed_memory(_segment_bytes(grown))
         entries = self._entries(0)
         address = np.uint64(address_of(arena))
         index.redistribute(self.header, entries, np.uint64(grown - 1), address, address, np.uint64(0))
@@ -265,13 +202,13 @@ class Table:
         if not self._spare:
             count = 1 if len(self._segments) < 8 else min(64, max(8, len(self._segments) // 8))
             size = _segment_bytes(index.MAX_SEGMENT)
-            arena = _zeros(count * size)
+            arena = zeroed_memory(count * size)
             self._arenas.append(arena)
             self._spare = [address_of(arena) + i * size for i in range(count)]
         return self._spare.pop()
 
     def _raw(self, number: int) -> np.ndarray:
-        return _memory(int(self._segments[number]), _segment_bytes(int(self.header[index.MASK]) + 1))
+        return memory_at(int(self._segments[number]), _segment_bytes(int(self.header[index.MASK]) + 1))
 
     def _entries(self, number: int) -> np.ndarray:
         return self._raw(number)[index.SEGMENT_HEADER :].view(np.uint64).reshape(-1, 2)
@@ -407,29 +344,6 @@ def stable_number(group: str) -> int:
 
 def _segment_bytes(entries: int) -> int:
     return index.SEGMENT_HEADER + entries * index.ENTRY_BYTES
-
-
-def _memory_for(count: int) -> np.ndarray:
-    """Uninitialised bytes; large pieces begin on a huge page, which spares the processor most address look-ups.
-
-    NumPy asks for huge pages from 4 MiB on; the bytes skipped to align are never touched and so never resident.
-    """
-    alignment = 64 if count < _HUGE else 1 << 21
-    raw = np.empty(count + alignment, np.uint8)
-    start = -address_of(raw) % alignment
-    return raw[start : start + count]
-
-
-def _zeros(count: int) -> np.ndarray:
-    memory = _memory_for(count)
-    memory[:] = 0
-    return memory
-
-
-def _memory(address: int, count: int) -> np.ndarray:
-    """A view of memory that a table owns."""
-    view: Any = (ctypes.c_uint8 * count).from_address(address)
-    return np.frombuffer(view, np.uint8)
 
 
 def _counts(segments: np.ndarray) -> np.ndarray:
