@@ -6,6 +6,7 @@ import copy
 import io
 import random
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -82,6 +83,51 @@ def table() -> pa.Table:
     )
 
 
+def text_table() -> pa.Table:
+    """Columns that are read through a frame: text, bytes, truth values, dates, and numbers in rarer encodings."""
+    rng = np.random.default_rng(1)
+    words = np.array(["", "a", "ad", "add", "address", "käse", "x" * 40, "日本", "y" * 300], object)
+    few, mask = words[rng.integers(0, len(words), ROWS)], rng.random(ROWS) < 0.3
+    many = [f"user-{n:06d}-{'z' * (n % 20)}" for n in rng.integers(0, 10**6, ROWS)]
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 3, ROWS))]).astype(np.int32)
+    return pa.table(
+        {
+            "few": pa.array(few, pa.string()),
+            "many": pa.array(many, pa.string()),
+            "holes": pa.array(few, pa.string(), mask=mask),
+            "sorted": pa.array(sorted(many), pa.string()),
+            "bytes": pa.array([rng.bytes(n) for n in rng.integers(0, 9, ROWS)], pa.binary(), mask=mask),
+            "lists": pa.ListArray.from_arrays(pa.array(offsets), pa.array(words[np.arange(offsets[-1]) % len(words)])),
+            "flag": pa.array(rng.random(ROWS) < 0.5, pa.bool_(), mask=mask),
+            "day": pa.array(rng.integers(0, 20_000, ROWS), pa.int32()).cast(pa.date32()),
+            "number": pa.array(rng.integers(-(2**40), 2**40, ROWS), pa.int64(), mask=mask),
+            "real": pa.array(rng.standard_normal(ROWS), pa.float64()),
+        }
+    )
+
+
+RARE = {
+    "few": "DELTA_BYTE_ARRAY", "many": "DELTA_LENGTH_BYTE_ARRAY", "holes": "DELTA_LENGTH_BYTE_ARRAY",
+    "sorted": "DELTA_BYTE_ARRAY", "bytes": "DELTA_LENGTH_BYTE_ARRAY", "number": "DELTA_BINARY_PACKED",
+    "real": "BYTE_STREAM_SPLIT", "flag": "RLE", "day": "DELTA_BINARY_PACKED",
+}  # fmt: skip
+
+
+@cache
+def text_original(variant: int) -> bytes:
+    """A valid file of `text_table`; a third of the variants are in dictionaries, a third plain, a third in deltas."""
+    options, out = random.Random(variant), io.BytesIO()
+    kind: dict = {"use_dictionary": variant % 3 == 0}
+    if variant % 3 == 2:
+        kind["column_encoding"] = RARE
+    pq.write_table(
+        text_table(), out, row_group_size=options.choice([ROWS, 128]), data_page_size=1000, write_statistics=False,
+        compression=options.choice(["none", "snappy", "none", "snappy", "gzip", "zstd"]),
+        data_page_version=options.choice(["1.0", "1.0", "2.0"]), write_page_checksum=options.random() < 0.1, **kind,
+    )  # fmt: skip
+    return out.getvalue()
+
+
 @cache
 def original(variant: int) -> bytes:
     """A valid file; variants differ in codec, page version, dictionaries and checksums."""
@@ -113,10 +159,10 @@ def take_apart(data: bytes) -> File:
     return File(footer, chunks)
 
 
-def mutate(seed: int, variants: int = 24) -> tuple[bytes, str]:
-    """`(a changed file, what was done to it)`; the same for the same seed."""
+def mutate(seed: int, variants: int = 24, made: Callable[[int], bytes] = original) -> tuple[bytes, str]:
+    """`(a changed file, what was done to it)`; the same for the same seed. `made` gives the files to change."""
     rng = random.Random(seed)
-    data = original(rng.randrange(variants))
+    data = made(rng.randrange(variants))
     file = copy.deepcopy(take_apart(data))
     way = rng.choice(["header", "header", "body", "body", "body", "runs", "runs", "footer", "footer", "bytes", "pages"])
     if way == "bytes":

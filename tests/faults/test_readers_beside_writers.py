@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.faults.writers import WRITERS, Writer
 
-LOADS, LARGE = 15, 1000
+LOADS, LARGE = 15, 1250
 SCRIPT = """
 import sys
 from pathlib import Path

@@ -29,7 +29,7 @@ CHUNK_FIELDS = 6
 _CLOCK_MONOTONIC = 1
 
 # The C library's functions by name: unlike ctypes pointers they can be compiled to the cache. Pointers go as integers.
-_pread: Any = types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
+pread: Any = types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
 _clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uint64))
 _memcpy: Any = types.ExternalFunction("memcpy", types.uint64(types.uint64, types.uint64, types.uint64))
 
@@ -46,7 +46,7 @@ def _read(chunk, data):
     size, done = chunk[SIZE], 0
     while done < size:
         place = uint64(data.ctypes.data) + uint64(done)
-        got = _pread(int32(chunk[HANDLE]), place, uint64(size - done), int64(chunk[OFFSET] + done))
+        got = pread(int32(chunk[HANDLE]), place, uint64(size - done), int64(chunk[OFFSET] + done))
         if got <= 0:
             return False
         done += got

@@ -55,7 +55,7 @@ def store64(typingctx, array, position, word):
 
 
 @njit(nogil=True, cache=True)
-def _page_header(data, at, end, page):
+def page_header(data, at, end, page):
     """Read one PageHeader into a row of the page table; returns the position behind it or a status."""
     nested, outer, field = 0, 0, 0
     while True:
@@ -111,12 +111,10 @@ def _note(page, nested, field, value):
 
 
 @njit(nogil=True, cache=True)
-def _check_page(data, page, room):
+def check_header(page, room):
     """0 where a page header's numbers are there, fit one another and the `room` bytes behind it; else a status."""
     kind, size = page[KIND], page[SIZE]
     if size < 0 or size > room or page[FULL_SIZE] < 0:
-        return DAMAGED
-    if page[CHECKSUM] >= 0 and crc32(data, page[START], size) != page[CHECKSUM]:
         return DAMAGED
     if kind == INDEX:
         return 0
@@ -136,6 +134,15 @@ def _check_page(data, page, room):
 
 
 @njit(nogil=True, cache=True)
+def _check_page(data, page, room):
+    """Like `check_header`, and the checksum where there is one."""
+    status = check_header(page, room)
+    if status == 0 and page[CHECKSUM] >= 0 and crc32(data, page[START], page[SIZE]) != page[CHECKSUM]:
+        return DAMAGED
+    return status
+
+
+@njit(nogil=True, cache=True)
 def scan_pages(data, size, pages):
     """Fill the page table from the `size` bytes of a column chunk; returns the number of pages or a status.
 
@@ -148,7 +155,7 @@ def scan_pages(data, size, pages):
         page = pages[count]
         page[:] = -1
         page[COMPRESSED] = 1
-        at = _page_header(data, at, size, page)
+        at = page_header(data, at, size, page)
         if at < 0:
             return DAMAGED - count
         page[START] = at

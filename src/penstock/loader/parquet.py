@@ -16,7 +16,7 @@ from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
 from penstock.data.codecs import Codec
 from penstock.data.files import is_remote
-from penstock.data.formats.parquet import ParquetPartition
+from penstock.data.formats.parquet import ParquetPartition, replaced
 from penstock.data.formats.parquet_footer import Footer
 from penstock.data.partition import Partition
 from penstock.kernels import cpu_parquet as kernels
@@ -101,7 +101,9 @@ class ParquetColumns:
         """The column's chunks in a partition, or None where only the general reader can read them."""
         if not isinstance(partition, ParquetPartition) or is_remote(partition.path):
             return None
-        _, known = self._footer(partition.path)
+        stamp, known = self._footer(partition.path)
+        if partition.opened is not None and stamp != partition.opened:
+            raise replaced(partition.path)
         found = [known.get((group, column)) for group in partition.row_groups]
         chunks = [c for c in found if c is not None]
         expected = (partition.dtypes or {}).get(column)

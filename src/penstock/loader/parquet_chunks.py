@@ -12,13 +12,12 @@ import pyarrow.parquet as pq
 from penstock.core.errors import DataError
 from penstock.data.codecs import Codec, codec_in_footer
 from penstock.data.formats.parquet_footer import Footer
+from penstock.data.formats.parquet_pages import CODECS, COMMON_ENCODINGS, damaged_page
 from penstock.kernels import cpu_parquet_footer as table
 
 # As the format numbers them.
 _TYPES: dict[int, np.dtype] = {1: np.dtype(np.int32), 2: np.dtype(np.int64), 4: np.dtype(np.float32)}
 _TYPES[5] = np.dtype(np.float64)
-_CODECS = dict(enumerate(("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")))
-_ENCODINGS = sum(1 << encoding for encoding in (0, 2, 3, 4, 8))  # plain, dictionaries, and what levels are written in
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,7 @@ class ColumnChunk:
 
     def damaged(self, path: str, page: int, why: str = "it cannot be right") -> DataError:
         """The error for a page that is not to be believed."""
-        return DataError(
-            f"{path}: column {self.column!r}, row group {self.row_group}: page {page} is damaged or missing ({why}); "
-            f"write the file again"
-        )
+        return damaged_page(path, self.column, self.row_group, page, why)
 
     @property
     def is_snappy(self) -> bool:
@@ -63,19 +59,16 @@ def _logical(kind: pa.DataType) -> np.dtype | None:
 def column_chunks(footer: Footer) -> dict[tuple[int, str], ColumnChunk]:
     """Every column chunk of the file that the kernels understand, by row group and column."""
     schema = footer.metadata.schema
-    fields = [field for field in footer.schema for _ in range(_num_leaves(field.type))]
-    if len(fields) != footer.metadata.num_columns:  # a type whose leaves nobody told us of: names could be mistaken
-        return {}
     leaves = {}
-    for c, field in enumerate(fields):
+    for c, field in enumerate(footer.leaf_fields):
         levels = _levels(schema.column(c), field)
         logical = _logical(field.type)
         if levels is not False and logical is not None:
             leaves[c] = field.name, levels, logical, schema.column(c).max_definition_level > 0
     chunks = {}
     for said in footer.chunks.tolist():
-        codec = codec_in_footer(_CODECS.get(said[table.CODEC], ""))
-        known = said[table.TYPE] in _TYPES and said[table.ENCODINGS] & ~_ENCODINGS == 0
+        codec = codec_in_footer(CODECS.get(said[table.CODEC], ""))
+        known = said[table.TYPE] in _TYPES and said[table.ENCODINGS] & ~COMMON_ENCODINGS == 0
         if said[table.LEAF] not in leaves or not known or codec is None or not codec.known_to_loader:
             continue
         name, levels, logical, optional = leaves[said[table.LEAF]]
@@ -95,18 +88,6 @@ def column_chunks(footer: Footer) -> dict[tuple[int, str], ColumnChunk]:
             levels,
         )
     return chunks
-
-
-def _num_leaves(kind: pa.DataType) -> int:
-    """How many columns of the file a field of this type takes.
-
-    A column's name is that of its field: the path of its leaf joins names by dots, which names may contain.
-    """
-    if isinstance(kind, pa.BaseExtensionType):
-        return _num_leaves(kind.storage_type)
-    if pa.types.is_nested(kind):  # a map has one child here, of its entries
-        return sum(_num_leaves(kind.field(i).type) for i in range(kind.num_fields))
-    return 1
 
 
 def _levels(leaf: pq.ColumnSchema, field: pa.Field) -> tuple[int, int] | Literal[False] | None:

@@ -19,6 +19,7 @@ from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions, agree, polars_schema
 from penstock.data.formats.hive import hive_column, hive_folders
 from penstock.data.formats.parquet_footer import Footer
+from penstock.data.formats.parquet_pages import check_pages, for_arrow, known_footer
 from penstock.data.partition import Partition, cast_frame, decoded_bytes, named, select
 
 
@@ -68,6 +69,7 @@ class ParquetPartition(Partition):
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         require_polars(f"reading {self.path}")
+        self.check_unchanged()
         try:
             frame = self._decode([c for c in columns if c not in self.constants] if columns is not None else None)
         except PenstockError:
@@ -87,8 +89,7 @@ class ParquetPartition(Partition):
                 f"{self.path}: row groups {list(self.row_groups)} held {self.num_rows} rows when the data set was "
                 f"opened and {frame.height} now; the file was changed, open the data set again"
             )
-        if self.opened is not None and file_identity(self.path) != self.opened:
-            raise DataError(f"{self.path} was replaced after the data set was opened; open the data set again")
+        self.check_unchanged()
         if self.constants:
             frame = frame.with_columns(
                 pl.lit(hive_column(n, v, (self.dtypes or {}).get(n, pl.String()), self.path)).first().alias(n)
@@ -97,6 +98,11 @@ class ParquetPartition(Partition):
             )
             frame = frame if columns is None else select(frame, columns, self.path)
         return cast_frame(frame, self.dtypes, self.path, self.first_row)
+
+    def check_unchanged(self) -> None:
+        """Refuse a file that has taken the place of the one that was opened."""
+        if self.opened is not None and file_identity(self.path) != self.opened and Path(self.path).exists():
+            raise replaced(self.path)
 
     @property
     def row_bytes(self) -> int:
@@ -109,17 +115,31 @@ class ParquetPartition(Partition):
     def _decode(self, columns: list[str] | None) -> pl.DataFrame:
         if is_remote(self.path):
             with filesystem(self.path, self.storage_options).open(self.path, "rb") as file:
-                table = pq.ParquetFile(file).read_row_groups(list(self.row_groups), columns=columns)
-            if columns is not None and len(table.column_names) != len(columns):
-                missing = next(c for c in columns if c not in table.column_names)
-                raise ColumnNotFoundError(missing, table.column_names, self.path)
-            return pl.DataFrame(pl.from_arrow(table))
-        scan = pl.scan_parquet(self.path, glob=False, hive_partitioning=False, low_memory=True)
+                return self._by_arrow(pq.ParquetFile(file, page_checksum_verification=True), columns)
         if columns == []:  # only the number of rows is wanted
             return pl.DataFrame(height=self.num_rows)
-        if columns is not None:
-            scan = scan.select(named(columns))
-        return scan.slice(self.first_row, self.num_rows).collect()
+        identity = self.opened or file_identity(self.path)
+        if identity is None:
+            raise FileNotFoundError(f"{self.path} is gone")
+        footer = known_footer(self.path, identity)
+        wanted = list(dict.fromkeys(footer.schema.names if columns is None else columns))
+        check_pages(self.path, footer, self.row_groups, wanted)
+        apart = for_arrow(footer, self.row_groups, wanted)
+        scan = pl.scan_parquet(self.path, glob=False, hive_partitioning=False, low_memory=True)
+        rest = [name for name in wanted if name not in apart]
+        frame = scan.select(named(rest)).slice(self.first_row, self.num_rows).collect() if rest else pl.DataFrame()
+        if not apart:
+            return frame
+        with pq.ParquetFile(self.path, page_checksum_verification=True) as file:
+            return pl.DataFrame([*frame, *self._by_arrow(file, apart)]).select(named(wanted))
+
+    def _by_arrow(self, file: pq.ParquetFile, columns: list[str] | None) -> pl.DataFrame:
+        table = file.read_row_groups(list(self.row_groups), columns=columns)
+        if columns is not None and len(table.column_names) != len(columns):
+            missing = next(c for c in columns if c not in table.column_names)
+            raise ColumnNotFoundError(missing, table.column_names, self.path)
+        table.validate(full=True)  # whether text is UTF-8, which polars takes for granted
+        return pl.DataFrame(pl.from_arrow(table))
 
 
 def file_identity(path: str) -> tuple[int, int] | None:
@@ -131,6 +151,11 @@ def file_identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_size, found.st_mtime_ns
+
+
+def replaced(path: str) -> DataError:
+    """The error for a file that another one has taken the place of."""
+    return DataError(f"{path} was replaced after the data set was opened; open the data set again")
 
 
 def _row_group_runs(path: str, metadata: pq.FileMetaData, options: OpenOptions) -> list[ParquetPartition]:

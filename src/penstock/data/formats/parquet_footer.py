@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +28,17 @@ class Footer:
     metadata: pq.FileMetaData
     schema: pa.Schema
     chunks: np.ndarray
+    checksum: str  # of its bytes, as a data set's manifest has it
+    file_size: int
+
+    @cached_property
+    def leaf_fields(self) -> list[pa.Field]:
+        """The column that each leaf of the file belongs to; empty where a type's leaves cannot be told.
+
+        A column's name is that of its field: the path of its leaf joins names by dots, which names may contain.
+        """
+        fields = [field for field in self.schema for _ in range(_num_leaves(field.type))]
+        return fields if len(fields) == self.metadata.num_columns else []
 
     @classmethod
     def read(cls, path: str, storage_options: dict[str, Any] | None = None) -> Footer:
@@ -69,7 +82,16 @@ class Footer:
         schema = metadata.schema.to_arrow_schema().remove_metadata()  # which may be no text, and polars insists
         for field in schema:
             _read_names(field)
-        return cls(metadata, schema, chunks)
+        return cls(metadata, schema, chunks, hashlib.sha256(tail).hexdigest(), size)
+
+
+def _num_leaves(kind: pa.DataType) -> int:
+    """How many columns of the file a field of this type takes."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _num_leaves(kind.storage_type)
+    if pa.types.is_nested(kind):  # a map has one child here, of its entries
+        return sum(_num_leaves(kind.field(i).type) for i in range(kind.num_fields))
+    return 1
 
 
 def _read_names(field: pa.Field) -> str:
