@@ -63,6 +63,7 @@ def test_killed_many_times_and_resumed(reference: Reference, tmp_path: Path) -> 
         output = tmp_path / f"run-{runs}"
         while _killed(reference.data, output, draw.randrange(reference.events)):
             kills += 1
+            print(f"seed {SEED}: run {runs}, {kills} kills", flush=True)
         assert bits(output) == reference.bits, f"seed {SEED}: run {runs}, {kills} kills so far"
         shutil.rmtree(output)
         runs += 1

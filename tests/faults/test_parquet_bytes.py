@@ -6,6 +6,7 @@ import pytest
 from guarded import sweep
 
 SCRIPT = Path(__file__).with_name("parquet_cases.py")
+TEXT_SCRIPT = Path(__file__).with_name("parquet_text_cases.py")
 # Each of these crashed, hung or lied once.
 FOUND = {
     "a run of more groups than the page has bytes": 4259,
@@ -24,6 +25,14 @@ def test_what_was_found_once():
     assert sweep(SCRIPT, FOUND.values()).findings == []
 
 
+def test_changed_files_of_text_are_read_right_or_refused():
+    found = sweep(TEXT_SCRIPT, range(120))
+    assert found.findings == []
+    assert found.tries == 120
+    assert min(found.read, found.refused) > 15
+    assert found.loose <= 4
+
+
 def test_changed_files_are_read_right_or_refused():
     found = sweep(SCRIPT, range(150))
     assert found.findings == []
@@ -37,4 +46,13 @@ def test_many_changed_files(first):
     print(f"seeds {first} to {first + 5_000}")
     found = sweep(SCRIPT, range(first, first + 5_000))
     print(f"{found.tries} tries: {found.read} read, {found.refused} refused, {found.peer_deaths} deaths of peers")
+    assert found.findings == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100_000, 110_000, 5_000))
+def test_many_changed_files_of_text(first):
+    print(f"seeds {first} to {first + 5_000}")
+    found = sweep(TEXT_SCRIPT, range(first, first + 5_000))
+    print(f"{found.tries} tries: {found.read} read, {found.refused} refused, {found.loose} loose")
     assert found.findings == []

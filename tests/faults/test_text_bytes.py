@@ -77,3 +77,20 @@ def test_signs_blanks_and_prefixes_are_not_hexadecimal(tmp_path):
         path.write_text(f"{text}\n")
         with pytest.raises(DataError, match="hex"):
             Dataset(str(path), names=["h"], dtypes={"h": "hex32"}).to_polars()
+
+
+@pytest.mark.parametrize("quote", ["", '"'], ids=["without quotes", "with quotes"])
+def test_lines_are_counted_in_the_file_whatever_was_skipped_before(quote, tmp_path):
+    """The number of a line is that of the file: behind records that were dropped, and behind newlines in quotes."""
+    path = tmp_path / "a.csv"
+    first = b'"a\na",1\n' if quote else b"a,1\na,1\n"
+    path.write_bytes(first + b"b\xff,2\nc,3,3\nd,4\ne,x\nf,6\n")
+    options = {"names": ["s", "n"], "dtypes": {"s": "string", "n": "int64"}, "separator": ",", "header": False}
+    with pytest.warns(UserWarning) as said:
+        rows = Dataset(str(path), **options, quote=quote, on_error="skip").to_polars().rows()
+    assert [row[1] for row in rows][-2:] == [4, 6]
+    text = " ".join(str(warning.message) for warning in said)
+    assert "line 3: bytes that are no UTF-8" in text
+    assert "line 4: 3 fields, 2 expected" in text or "line 4: too many fields" in text
+    if quote:  # what the general reader finds last; the kernel finds both at once and names the first
+        assert "line 6: column 'n': 'x' is not a valid int64" in text

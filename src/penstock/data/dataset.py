@@ -33,6 +33,7 @@ from penstock.data.partition import (
     SelectedPartition,
     end_to_end,
 )
+from penstock.data.remote_manifest import check_remote_files
 from penstock.data.sources import DataLike, Frame, Paths, Source
 from penstock.engine import Engine, resolve
 from penstock.engine.base import EngineLike
@@ -93,6 +94,7 @@ class Dataset:
             version = manifest.version(source)
             files = find(source, storage_options)
             manifest.check_files(source, files)
+            check_remote_files(source, files, storage_options)
             beside = schema_beside(source, files, storage_options)
             dtypes = {**hive_dtypes(files[0], beside), **(dtypes or {})}
             options = OpenOptions(

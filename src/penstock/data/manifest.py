@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.core.bounded import check_fields, read_json
+from penstock.core.bounded import MOST_JSON_BYTES, check_fields, parse_json
 from penstock.core.durable import settle
 from penstock.core.errors import ArtefactError, DataError
 from penstock.core.params import STR, Instance, Int
@@ -57,8 +57,16 @@ def read_manifest(folder: Path) -> dict[str, Entry] | None:
     path = folder / MANIFEST_FILE
     if not path.is_file():
         return None
+    if path.stat().st_size > MOST_JSON_BYTES:
+        raise DataError(f"{path} is longer than a manifest of a data set can be")
+    return parse_manifest(path.read_bytes(), path)
+
+
+def parse_manifest(content: bytes, path: str | Path) -> dict[str, Entry]:
+    """What a manifest's bytes say, which were read from `path`."""
+    fields = {"penstock": STR, "version": Int(), "files": Instance(dict, "a mapping of files")}
     try:
-        found = read_json(path, {"penstock": STR, "version": Int(), "files": Instance(dict, "a mapping of files")})
+        found = parse_json(content, Path(path), fields)
         if found["penstock"] != _KIND or found["version"] != _VERSION:
             raise ArtefactError(f"{path} is a manifest of {found['penstock']!r} in format {found['version']}")
         for name, entry in found["files"].items():
@@ -116,21 +124,22 @@ def check_files(source: Any, files: Iterable[str]) -> None:
             continue
         found = {file.relative_to(folder).as_posix(): file for file in local if file.is_relative_to(folder)}
         if folder == whole:
-            _check_complete(folder, entries, found)
+            check_complete(folder, entries, found)
         for name in entries.keys() & found.keys():
             _check_file(found[name], entries[name])
 
 
-def _check_complete(folder: Path, entries: Mapping[str, Entry], found: Mapping[str, Path]) -> None:
-    manifest = folder / MANIFEST_FILE
-    for name in sorted(entries.keys() - found.keys()):
+def check_complete(folder: str | Path, entries: Mapping[str, Entry], found: Iterable[str]) -> None:
+    """Refuse files of a data set that are missing, or that do not belong to it."""
+    manifest, there = f"{folder}/{MANIFEST_FILE}", set(found)
+    for name in sorted(entries.keys() - there):
         raise DataError(
-            f"{folder / name} is missing: the data set was written with {len(entries)} files; copy it again, or remove "
+            f"{folder}/{name} is missing: the data set was written with {len(entries)} files; copy it again, or remove "
             f"{manifest} to read what is there"
         )
-    for name in sorted(found.keys() - entries.keys()):
+    for name in sorted(there - entries.keys()):
         raise DataError(
-            f"{folder / name} does not belong to the data set in {folder}; take it away, or remove {manifest} to read "
+            f"{folder}/{name} does not belong to the data set in {folder}; take it away, or remove {manifest} to read "
             f"it too"
         )
 
@@ -138,11 +147,21 @@ def _check_complete(folder: Path, entries: Mapping[str, Entry], found: Mapping[s
 def _check_file(path: Path, entry: Entry) -> None:
     size = path.stat().st_size
     if size != entry["bytes"]:
-        raise DataError(
-            f"{path} is truncated or altered: {size} bytes, and {entry['bytes']} were written; copy or write it again"
-        )
+        raise truncated(path, size, entry)
     if _footer_checksum(path) != entry["footer"]:
-        raise DataError(f"{path} was altered after it was written (its footer differs); copy or write it again")
+        raise altered(path)
+
+
+def truncated(path: str | Path, size: int, entry: Entry) -> DataError:
+    """The error for a file of another size than its manifest says."""
+    return DataError(
+        f"{path} is truncated or altered: {size} bytes, and {entry['bytes']} were written; copy or write it again"
+    )
+
+
+def altered(path: str | Path) -> DataError:
+    """The error for a file that ends otherwise than its manifest says."""
+    return DataError(f"{path} was altered after it was written (its footer differs); copy or write it again")
 
 
 def _footer_checksum(path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,29 +115,64 @@ def is_utf8(text: bytes) -> bool:
     return True
 
 
+class RecordLines:
+    r"""Which line of a buffer its records stand on, also when some of them have been taken out.
+
+    >>> records = RecordLines(np.frombuffer(b'a\nb\n"c\nc"\nd\n', np.uint8), '"')
+    >>> records.remove([1])
+    >>> records.line(1), records.line(2)
+    (2, 4)
+    """
+
+    def __init__(self, buffer: np.ndarray, quote: str | None) -> None:
+        self._buffer, self._quote = buffer, quote
+        self._removed = np.empty(0, np.int64)
+        self._lines: np.ndarray | None = None
+
+    def remove(self, rows: Sequence[int]) -> None:
+        """Note that records were taken out, by their number among those that were left."""
+        self._removed = np.union1d(self._removed, self._original(np.asarray(rows, np.int64)))
+
+    def line(self, row: int) -> int:
+        """The line of a record, by its number among those that are left; both from 0."""
+        row = int(self._original(np.array([row]))[0])
+        if self._quote is None:
+            return row
+        if self._lines is None:  # a newline inside quotes ends no record; only damaged files come here
+            newlines = np.flatnonzero(self._buffer == 10)
+            is_quoted = np.bitwise_xor.accumulate(self._buffer == ord(self._quote))
+            self._lines = np.concatenate([[0], np.flatnonzero(~is_quoted[newlines]) + 1])
+        return int(self._lines[min(row, len(self._lines) - 1)])
+
+    def _original(self, rows: np.ndarray) -> np.ndarray:
+        left_before = self._removed - np.arange(len(self._removed))  # of each that was taken out
+        return rows + np.searchsorted(left_before, rows, side="right")
+
+
 def utf8_records(text: bytes, separator: str, quote: str | None, on_error: str) -> tuple[bytes, list[int]]:
-    """`(text without what is no UTF-8, lines where it was)`; slow, as only damaged files come here.
+    """`(text without what is no UTF-8, the records where it was)`; slow, as only damaged files come here.
 
     With `on_error="skip"` such records go. With `"null"` their fields become empty where they can be told apart without
     looking at quotes, and all fields of a record that has quotes.
     """
     kept, bad = [], []
     mark, comma = quote.encode() if quote else None, separator.encode()
-    record, first = b"", 0
-    for number, line in enumerate(re.findall(rb"[^\n]*\n|[^\n]+", text)):
-        record, first = (record + line, first) if record else (line, number)
+    record, number = b"", 0
+    for line in re.findall(rb"[^\n]*\n|[^\n]+", text):
+        record += line
         if mark is not None and record.count(mark) % 2:
             continue  # a newline inside quotes
         if is_utf8(record):
             kept.append(record)
         else:
-            bad.append(first)
+            bad.append(number)
             if on_error == "null":
                 quoted = mark is not None and mark in record
                 fields = record.rstrip(b"\n").split(comma)
                 kept.append(comma.join(b"" if quoted or not is_utf8(f) else f for f in fields) + b"\n")
         record = b""
+        number += 1
     if not is_utf8(record):  # a quote that nobody closed
-        bad.append(first)
+        bad.append(number)
         record = b""
     return b"".join([*kept, record]), bad

@@ -14,7 +14,7 @@ from penstock.core import dtypes as dt
 from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.runtime.forks import require_polars
 from penstock.data import bad_lines
-from penstock.data.formats.text_bytes import is_utf8, read_bytes, utf8_records, windows
+from penstock.data.formats.text_bytes import RecordLines, is_utf8, read_bytes, utf8_records, windows
 from penstock.data.formats.text_layout import TextLayout, unreadable_quotes
 from penstock.data.partition import Partition, named
 
@@ -52,15 +52,16 @@ class TextPartition(Partition):
                 raise ColumnNotFoundError(name, self.layout.names, self.path)
         wanted = list(columns) if columns is not None else list(self.layout.names)
         buffer = read_bytes(self.path, self.start, self.end, self.storage_options)
-        buffer = self._only_text(buffer) if self.layout.has_text else buffer
+        records = RecordLines(buffer, self.layout.quote)
+        buffer = self._only_text(buffer, records) if self.layout.has_text else buffer
         if self.layout.suits(buffer):
             from penstock.data.formats.text_kernel import parse
 
             frame, errors, rows_before_skip = parse(buffer, self.layout, wanted)
             if errors:
-                self._report(errors, rows_before_skip)
+                self._report(errors, rows_before_skip, records)
             return frame
-        return self._read_general(buffer, wanted)
+        return self._read_general(buffer, wanted, records)
 
     def count(self) -> int:
         if self.layout.on_error == "skip" or self.layout.quote is not None:
@@ -72,18 +73,18 @@ class TextPartition(Partition):
 
     # The general path: polars, after the records have been checked for their number of fields.
 
-    def _read_general(self, buffer: np.ndarray, wanted: list[str]) -> pl.DataFrame:
-        buffer = self._with_newlines(self._only_text(buffer))
+    def _read_general(self, buffer: np.ndarray, wanted: list[str], records: RecordLines) -> pl.DataFrame:
+        buffer = self._with_newlines(self._only_text(buffer, records))
         even = self._looks_even(buffer)
         if not even:
-            buffer = self._checked(buffer)
+            buffer = self._checked(buffer, records)
         text = buffer.tobytes()
         try:
             return self._cast(self._parse(text, self._polars_dtypes(), wanted), wanted)
         except pl.exceptions.PolarsError:
             # Some field does not parse, or lines too long made up for others: read it all as text to find out.
-            text = self._checked(buffer).tobytes() if even else text
-            return self._careful(text, wanted)
+            text = self._checked(buffer, records).tobytes() if even else text
+            return self._careful(text, wanted, records)
 
     def _with_newlines(self, buffer: np.ndarray) -> np.ndarray:
         """Lines that end in a newline alone: in a line that is too short, polars would keep the carriage return."""
@@ -92,14 +93,16 @@ class TextPartition(Partition):
         quote = ord(self.layout.quote) if self.layout.quote else -1
         return without_returns(buffer, quote) if count_byte(buffer, 13) else buffer
 
-    def _only_text(self, buffer: np.ndarray) -> np.ndarray:
+    def _only_text(self, buffer: np.ndarray, records: RecordLines) -> np.ndarray:
         """The bytes, if they are UTF-8; else without the records (or fields) that are not, after saying which."""
         from penstock.kernels.cpu_lines import is_ascii
 
         if is_ascii(buffer) or is_utf8(buffer.tobytes()):
             return buffer
         kept, errors = utf8_records(buffer.tobytes(), self.layout.separator, self.layout.quote, self.layout.on_error)
-        self._report([(line, "bytes that are no UTF-8") for line in errors[:_MOST_REPORTED]], len(errors))
+        self._report([(row, "bytes that are no UTF-8") for row in errors[:_MOST_REPORTED]], len(errors), records)
+        if self.layout.on_error == "skip":
+            records.remove(errors)
         return np.frombuffer(kept, np.uint8)
 
     def _looks_even(self, buffer: np.ndarray) -> bool:
@@ -115,7 +118,7 @@ class TextPartition(Partition):
         )
         return even
 
-    def _checked(self, buffer: np.ndarray) -> np.ndarray:
+    def _checked(self, buffer: np.ndarray, records: RecordLines) -> np.ndarray:
         """The records that have the right number of fields, after saying which have not."""
         from penstock.kernels.cpu_lines import ragged_records
 
@@ -124,8 +127,12 @@ class TextPartition(Partition):
         _, bad, num_bad = ragged_records(buffer, separator, quote, expected, _MOST_REPORTED)
         if not num_bad:
             return buffer
-        self._report([(int(r), _ragged(int(f), expected)) for r, _, _, f in bad], num_bad)
-        return self._without(buffer, bad, num_bad) if self.layout.on_error == "skip" else buffer
+        self._report([(int(r), _ragged(int(f), expected)) for r, _, _, f in bad], num_bad, records)
+        if self.layout.on_error != "skip":
+            return buffer
+        kept = self._without(buffer, bad, num_bad)
+        records.remove([int(r) for r, _, _, _ in bad])
+        return kept
 
     def _parse(self, text: bytes, schema: dict[str, pl.DataType], wanted: list[str]) -> pl.DataFrame:
         if not text:
@@ -166,7 +173,7 @@ class TextPartition(Partition):
             raise pl.exceptions.ComputeError("not hexadecimal")  # where, the careful reading says
         return frame.with_columns(_hex_numbers(n, self.layout.dtypes[n]) for n in hexed) if hexed else frame
 
-    def _careful(self, text: bytes, wanted: list[str]) -> pl.DataFrame:
+    def _careful(self, text: bytes, wanted: list[str], records: RecordLines) -> pl.DataFrame:
         try:
             raw = self._parse(text, dict.fromkeys(self.layout.names, pl.String()), wanted)
         except pl.exceptions.PolarsError as error:
@@ -190,7 +197,7 @@ class TextPartition(Partition):
             bad_rows |= broken
             columns.append(parsed)
         if errors:
-            self._report(sorted(errors), int(bad_rows.sum()))
+            self._report(sorted(errors), int(bad_rows.sum()), records)
         frame = pl.DataFrame(columns)
         return frame.filter(pl.Series(~bad_rows)) if self.layout.on_error == "skip" else frame
 
@@ -207,10 +214,10 @@ class TextPartition(Partition):
         keep.append(buffer[last:])
         return np.concatenate(keep)
 
-    def _report(self, errors: list[tuple[int, str]], count: int) -> None:
+    def _report(self, errors: list[tuple[int, str]], count: int, records: RecordLines) -> None:
         """Raise on the first malformed line, or count them all."""
         row, text = errors[0]
-        where = f"line {self._lines_before() + row + 1}: {text}"
+        where = f"line {self._lines_before() + records.line(row) + 1}: {text}"
         if self.layout.on_error == "raise":
             more = f" ({count - 1} more in this part)" if count > 1 else ""
             raise DataError(
