@@ -23,6 +23,7 @@ COMMON_ENCODINGS = sum(1 << encoding for encoding in (0, 2, 3, 4, 8))  # plain, 
 _BOOLEAN = 0
 _CHECKED_BY_POLARS = {"UNCOMPRESSED", "SNAPPY", "ZSTD", "LZ4_RAW"}
 _MOST_GAIN = 1 << 16  # of a codec that is not in the table
+_SLACK = 64  # bytes behind a buffer that kernels may read
 
 
 @lru_cache(maxsize=16)
@@ -82,7 +83,7 @@ def check_pages(path: str, footer: Footer, row_groups: Iterable[int], columns: I
     said[:, kernel.CHUNK_IS_COMMON] = chunks[:, table.ENCODINGS] & ~COMMON_ENCODINGS == 0
     is_boolean = chunks[:, table.TYPE] == _BOOLEAN
     said[is_boolean, kernel.CHUNK_IS_COMMON] = 0  # they have run lengths, which are no rare encoding for them
-    found, piece = np.zeros(2, np.int64), np.empty(kernel.PIECE_BYTES + kernel.SLACK, np.uint8)
+    found, piece = np.zeros(2, np.int64), np.empty(kernel.PIECE_BYTES + _SLACK, np.uint8)
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
         status = kernel.check_chunks(handle, said, piece, found)
