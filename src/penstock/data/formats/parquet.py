@@ -118,8 +118,7 @@ class ParquetPartition(Partition):
                 return self._by_arrow(pq.ParquetFile(file, page_checksum_verification=True), columns)
         if columns == []:  # only the number of rows is wanted
             return pl.DataFrame(height=self.num_rows)
-        identity = self.opened or file_identity(self.path)
-        if identity is None:
+        if (identity := file_identity(self.path)) is None:
             raise FileNotFoundError(f"{self.path} is gone")
         footer = known_footer(self.path, identity)
         wanted = list(dict.fromkeys(footer.schema.names if columns is None else columns))
