@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+_BROWSER = runpy.run_path(str(ROOT / "tests" / "browser" / "conftest.py"))
+chromium, watch = _BROWSER["chromium"], _BROWSER["watch"]
 API = ROOT / "docs" / "api"
 PUBLIC = (
     "penstock", "penstock.data.synthetic", "penstock.embedding", "penstock.etl", "penstock.etl.ops", "penstock.loader",
@@ -39,6 +42,19 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for page in pages:
         found = [m.group(0) for m in loads.finditer(page.read_text()) if 'rel="canonical"' not in m.group(0)]
         assert not found, f"{page.name} loads {found}"
+
+
+def test_search_works_from_disk(site: Path, watch) -> None:
+    seen = watch()
+    seen.page.goto((site / "index.html").as_uri())
+    seen.page.locator(".md-search__input").first.fill("TargetEncoding")
+    found = seen.page.locator(".md-search-result__item a").first
+    found.wait_for(timeout=30_000)
+    titles = " ".join(seen.page.locator(".md-search-result__item").all_inner_texts())
+    assert "TargetEncoding" in titles and "Operators" in titles
+    assert not [url for url in seen.requests if not url.startswith(("file:", "data:", "about:"))]
+    found.click()
+    seen.page.wait_for_url(re.compile(r"\.html.*TargetEncoding", re.IGNORECASE))
 
 
 def test_links_inside_the_site_lead_somewhere(site: Path) -> None:

@@ -128,3 +128,16 @@ def test_one_unit_in_a_column(recorded: RunRecorder) -> None:
     assert memory and set(memory) == {"MB"}
     for lane in re.findall(r'<table class="waterfall">(.*?)</table>', page):
         assert len(set(re.findall(r'data-label="time"[^>]*>[^<]*? (ms|s|min)<', lane))) <= 1
+
+
+def test_the_best_evaluation_is_marked(recorded: RunRecorder) -> None:
+    report = recorded.report()
+    chosen = {"by": "auc", "step": 30, "epoch": 1, "epochs": 2, "stopped_early": True}
+    learning = {"kind": "overfitting", "text": "Overfitting since step 30.", "advice": "Fewer epochs."}
+    labels = {"constant_log_loss": 0.6931}
+    page = render({**report, "selected": chosen, "learning": learning, "labels": labels})
+    assert page.count("best, kept") == 3  # loss, AUC, log loss
+    assert "step 30, epoch 1 of 2: the best AUC; training stopped early" in page
+    assert '30<strong class="best"> kept</strong>' in page
+    assert "Overfitting since step 30. Fewer epochs." in page and "a constant has 0.6931" in page
+    assert "best, kept" not in render({**report, "selected": {}})

@@ -16,6 +16,7 @@ import pytest
 from penstock.core.errors import PenstockError
 from penstock.embedding import FeedWriter
 from penstock.serve import Predictor, save_model
+from penstock.serve.card import ModelCard
 from penstock.serve.http import HttpServer, Limits
 from penstock.serve.http.page import front_page
 
@@ -193,8 +194,10 @@ def test_health_schema_and_pages(client, server, rows) -> None:
 def test_the_front_page_escapes_what_others_named(server) -> None:
     schema = server.service.schema()
     schema["columns"][0]["name"] = schema["example"]["rows"][0]["user"] = "</td><script>alert(1)</script>"
-    page = front_page(server.service.health(), schema, server.url)
-    assert "<script>" not in page and page.count("&lt;script&gt;") == 2
+    card = ModelCard(data=["<script>alert(2)</script>"], example={})
+    page = front_page(server.service.health(), schema, server.url, card)
+    assert page.count("<script>") == 1 and "&lt;script&gt;alert(1)" in page and "&lt;script&gt;alert(2)" in page
+    assert "<script>alert" not in page
 
 
 def test_metrics_count_by_status(client, rows) -> None:

@@ -9,7 +9,17 @@ import os
 import signal
 from typing import Any
 
-from penstock.cli import bench, compat, data, demo, doctor, model, serving, signing  # noqa: F401  (registers the commands)
+from penstock.cli import (  # noqa: F401  (registers the commands)
+    bench,
+    compat,
+    data,
+    demo,
+    doctor,
+    model,
+    runs,
+    serving,
+    signing,
+)
 from penstock.cli.app import TERMINATED, app
 
 __all__ = ["app", "main"]

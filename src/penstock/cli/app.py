@@ -23,8 +23,8 @@ TERMINATED = 143
 
 # How --help lists the commands: what a newcomer tries first, then the way of the data.
 ORDER = (
-    "demo", "doctor", "synth", "inspect", "etl", "train", "evaluate", "predict", "serve", "sign", "run", "migrate",
-    "bench",
+    "demo", "doctor", "synth", "inspect", "etl", "train", "evaluate", "predict", "explain", "compare", "serve", "sign",
+    "run", "migrate", "bench",
 )  # fmt: skip
 
 

@@ -279,7 +279,22 @@ ROW_NUMBER = "__row__"
 
 
 class FittedOperator(Operator):
-    """An operator that learns from the data first. `state_` is what it learned, in mergeable form."""
+    """An operator that learns from the data first. `state_` is what it learned, in mergeable form.
+
+    >>> from penstock import Workflow
+    >>> class ShareOfLargest(FittedOperator):
+    ...     def partial(self, frame, columns):
+    ...         return {name: frame[name].max() for name in columns.names}
+    ...
+    ...     def merge(self, one, other):
+    ...         return {name: max(one[name], other[name]) for name in one}
+    ...
+    ...     def transform(self, frame, columns):
+    ...         return frame.select(pl.col(name) / self.state_[name] for name in columns.names)
+    >>> frame = pl.DataFrame({"price": [1.0, 4.0]})
+    >>> Workflow(["price"] >> ShareOfLargest()).fit_transform(frame)["price"].to_list()
+    [0.25, 1.0]
+    """
 
     state_: Any = None
 

@@ -1,15 +1,18 @@
 """What a person starts, from end to end: ETL, training, scoring, the demo and the doctor.
 
 >>> __all__
-['EtlJob', 'EtlResult', 'PredictResult', 'RunFolder', 'RunRecorder', 'ScoreResult', 'TrainJob', 'TrainResult',
-'TrainSettings', 'TrainingStopped', 'evaluate_model', 'predict_files']
+['EtlJob', 'EtlResult', 'Explanation', 'Importance', 'PredictResult', 'RunFolder', 'RunRecorder', 'ScoreResult',
+'TrainJob', 'TrainResult', 'TrainSettings', 'TrainingStopped', 'compare_runs', 'evaluate_model', 'explain_model',
+'predict_files']
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.jobs.comparing import compare_runs
     from penstock.jobs.etl import EtlJob, EtlResult
+    from penstock.jobs.explaining import Explanation, Importance, explain_model
     from penstock.jobs.recorder import RunRecorder
     from penstock.jobs.run_folder import RunFolder
     from penstock.jobs.scoring import PredictResult, ScoreResult, evaluate_model, predict_files
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "EtlJob",
     "EtlResult",
+    "Explanation",
+    "Importance",
     "PredictResult",
     "RunFolder",
     "RunRecorder",
@@ -27,7 +32,9 @@ __all__ = [
     "TrainResult",
     "TrainSettings",
     "TrainingStopped",
+    "compare_runs",
     "evaluate_model",
+    "explain_model",
     "predict_files",
 ]
 
@@ -35,6 +42,8 @@ __all__ = [
 _HOMES = {
     "EtlJob": "etl",
     "EtlResult": "etl",
+    "Explanation": "explaining",
+    "Importance": "explaining",
     "PredictResult": "scoring",
     "RunFolder": "run_folder",
     "RunRecorder": "recorder",
@@ -43,7 +52,9 @@ _HOMES = {
     "TrainResult": "training",
     "TrainSettings": "settings",
     "TrainingStopped": "training",
+    "compare_runs": "comparing",
     "evaluate_model": "scoring",
+    "explain_model": "explaining",
     "predict_files": "scoring",
 }
 

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from penstock.data import Dataset
+from penstock.jobs.preparation import Prepared
+from penstock.jobs.sampling import sample_rows
 from penstock.jobs.scoring_input import model_columns
 from penstock.metrics import Calibration, logit
-from penstock.report.profile import spread
 from penstock.serve.predictor import Predictor
 
 MOST_ROWS = 100_000
@@ -35,7 +35,8 @@ def describe_predictions(
         Plain data: `edges` of bins, `counts` by label, `calibration`, `rows` and whether they are a sample; None
         without rows or where a prediction is NaN.
     """
-    scores, labels, is_sample = _scored(predictor, features, label, most_rows)
+    rows, is_sample = sample_rows(features, [*model_columns(predictor), label], most_rows)
+    scores, labels = predictor.predict_features(rows), rows[label].to_numpy()
     if not len(scores) or not np.isfinite(scores).all():
         return None
     calibration = Calibration()
@@ -51,18 +52,23 @@ def describe_predictions(
     }
 
 
-def _scored(predictor: Predictor, features: Dataset, label: str, most_rows: int) -> tuple[np.ndarray, np.ndarray, bool]:
-    parts, columns, height = features.partitions, [*model_columns(predictor), label], 0
-    scores, labels = [np.empty(0, np.float32)], [np.empty(0)]
-    for number in spread(len(parts)):
-        frame: pl.DataFrame = parts[number].read(columns).head(most_rows - height)
-        scores.append(predictor.predict_features(frame))
-        labels.append(frame[label].to_numpy())
-        height += frame.height
-        if height >= most_rows:
-            break
-    rows = features.num_rows
-    return np.concatenate(scores), np.concatenate(labels), rows is not None and height < rows
+def example_predictions(predictor: Predictor, ready: Prepared, count: int) -> list[dict[str, Any]]:
+    """The labels and predictions of a few held-out rows, which go in as a service would get them.
+
+    Args:
+        predictor: of the saved model.
+        ready: has the rows.
+        count: how many.
+
+    Returns:
+        `label` and `probability` of each; none without held-out rows.
+    """
+    if not count or ready.examples is None:
+        return []
+    frame = ready.examples.head(count)
+    scores = predictor.predict(frame.to_dicts()) if ready.is_raw else predictor.predict_features(frame)
+    labels = frame[ready.label].to_list() if ready.label in frame.columns else [None] * len(scores)
+    return [{"label": label, "probability": float(score)} for label, score in zip(labels, scores, strict=True)]
 
 
 def bin_edges(scores: np.ndarray, num_bins: int = _NUM_BINS) -> np.ndarray:

@@ -22,7 +22,8 @@ class RunFolder:
     """Names the parts of a run.
 
     `features`, `valid` and `workflow` are what the rows became; `checkpoints` is the state that a stopped run goes on
-    from; `model` predicts; `report.json` and `report.html` tell what happened; `config.yaml` is the configuration.
+    from; `model` predicts; `report.json` and `report.html` tell what happened; `explain.json` and `explain.html`, where
+    they are, which columns matter; `config.yaml` is the configuration.
 
     Args:
         path: of the folder; it need not be there.
@@ -36,11 +37,13 @@ class RunFolder:
         self.features, self.valid, self.workflow = (self.path / n for n in ("features", "valid", "workflow"))
         self.checkpoints, self.model = self.path / "checkpoints", self.path / "model"
         self.config, self.report = self.path / "config.yaml", self.path / "report.html"
+        self.explanation = self.path / "explain.html"
 
     @property
     def parts(self) -> list[Path]:
         folders = [self.features, self.valid, self.workflow, self.checkpoints, self.model]
-        return [*folders, self.config, self.report, self.path / "report.json"]
+        pages = [page.with_suffix(suffix) for page in (self.report, self.explanation) for suffix in (".html", ".json")]
+        return [*folders, self.config, *pages]
 
     def check_free(self, overwrite: bool) -> None:
         """Refuse a folder with a run in it unless it may be replaced, and foreign files in the places of a run's.

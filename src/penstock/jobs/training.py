@@ -34,7 +34,8 @@ from penstock.jobs.events import (
     Trained,
     TrainingBegan,
 )
-from penstock.jobs.held_out import describe_predictions
+from penstock.jobs.held_out import describe_predictions, example_predictions
+from penstock.jobs.model_card import model_card
 from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures, as_dataset
 from penstock.jobs.run_folder import RunFolder, absolute_paths, are_paths, plain_copy
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
@@ -271,7 +272,10 @@ class TrainJob:
             with self._stage("train"):
                 history, rows_per_second = self._train(settings, loader, valid, network, store, device)
             with self._stage("save"):
-                save_model(self._folder.model, ready.workflow, network, store, overwrite=True)
+                kept = {} if history.best is None else history.best.metrics
+                metrics = {name: _finite(value) for name, value in kept.items()}
+                card = model_card(self.source, ready, network, loader.num_rows, metrics)
+                save_model(self._folder.model, ready.workflow, network, store, overwrite=True, card=card)
             self._notify(ModelSaved(str(self._folder.model)))
             embedding_rows = count_rows(store)
         finally:
@@ -279,9 +283,8 @@ class TrainJob:
                 store.close()
         with self._stage("predict", valid is not None):
             examples, predictions = self._predictions(ready)
-        kept = {} if history.best is None else history.best.metrics
         return TrainResult(
-            metrics={name: _finite(value) for name, value in kept.items()},
+            metrics=metrics,
             best_auc=self.best_auc,
             selected=selected(history, settings.select_by or DEFAULT),
             rows={"train": loader.num_rows, "valid": None if valid is None else valid.num_rows},
@@ -356,16 +359,8 @@ class TrainJob:
             return [], None
         trust = [] if ready.workflow is None else modules_in(ready.workflow.to_recipe({}))
         with Predictor(self._folder.model, trust=trust) as predictor:
-            examples = self._examples(predictor, ready)
+            examples = example_predictions(predictor, ready, self.num_examples)
             return examples, describe_predictions(predictor, as_dataset(ready.valid), ready.label)
-
-    def _examples(self, predictor: Predictor, ready: Prepared) -> list[dict[str, Any]]:
-        if not self.num_examples or ready.examples is None:
-            return []
-        frame = ready.examples.head(self.num_examples)
-        scores = predictor.predict(frame.to_dicts()) if ready.is_raw else predictor.predict_features(frame)
-        labels = frame[ready.label].to_list() if ready.label in frame.columns else [None] * len(scores)
-        return [{"label": label, "probability": float(score)} for label, score in zip(labels, scores, strict=True)]
 
     # Telling.
 

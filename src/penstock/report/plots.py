@@ -161,8 +161,9 @@ def line_chart(
     form: Form = short,
     from_zero: bool = False,
     marks: Sequence[Mark] = (),
+    axis: str = "step",
 ) -> Markup:
-    """Lines over training steps, with a legend, and a description for those who do not see them.
+    """Lines over training steps (or what `axis` names), with a legend, and words for those who do not see them.
 
     >>> chart = line_chart("Loss", [Series("train", "one", [(50, 0.7), (100, 0.5)])], marks=[Mark(100, "best")])
     >>> "<title>Loss</title>" in chart, "train: from 0.7 at step 50 to 0.5 at step 100; best: step 100" in chart
@@ -175,19 +176,19 @@ def line_chart(
     ys = [y for line in lines for _, y in line.points]
     low, high = (0.0 if from_zero else min(ys)), max(ys)
     spare = (high - low) * 0.08 or abs(high) * 0.05 or 1.0
-    steps = Axis("step", min(0.0, min(xs)), max(max(xs), 1.0), count)
+    steps = Axis(axis, min(0.0, min(xs)), max(max(xs), 1.0), count)
     plot = Plot(title, steps, Axis(title, low if from_zero else low - spare, high + spare, form), lines)
     shown = [mark for mark in marks if steps.low <= mark.at <= steps.high]
-    told = [_in_words(line, form) for line in lines] + [f"{mark.name}: step {count(mark.at)}" for mark in shown]
+    told = [_in_words(line, form, axis) for line in lines] + [f"{mark.name}: {axis} {count(mark.at)}" for mark in shown]
     drawn = [shape for mark in shown for shape in plot.mark(mark)]
     return plot.draw(*drawn, *(plot.line(line) for line in lines), told="; ".join(told))
 
 
-def _in_words(line: Series, form: Form) -> str:
+def _in_words(line: Series, form: Form, axis: str) -> str:
     (x0, y0), (x1, y1) = line.points[0], line.points[-1]
     if len(line.points) == 1:
-        return f"{line.name}: {form(y0)} at step {count(x0)}"
-    return f"{line.name}: from {form(y0)} at step {count(x0)} to {form(y1)} at step {count(x1)}"
+        return f"{line.name}: {form(y0)} at {axis} {count(x0)}"
+    return f"{line.name}: from {form(y0)} at {axis} {count(x0)} to {form(y1)} at {axis} {count(x1)}"
 
 
 def _caption(title: str, lines: Sequence[Series]) -> Markup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.core.metric_names import metric_heading
+from penstock.core.metric_names import metric_heading, metric_title
 from penstock.core.pages.document import card
 from penstock.core.pages.markup import Markup, joined, tag
 from penstock.report.charts import bar, gauge
@@ -42,7 +42,7 @@ def headline(report: Report) -> Markup:
     )
     cards = tag("dl", *_cards(report), class_="cards")
     return tag(
-        "section", top, _subtitle(report), _failure(report), _progress(report), cards, _verdict(report), id="headline"
+        "section", top, _subtitle(report), _failure(report), _progress(report), cards, *_verdicts(report), id="headline"
     )
 
 
@@ -100,8 +100,15 @@ def _cards(report: Report) -> list[Markup]:
 
 
 def _metric_card(report: Report, name: str, figure: float | None) -> Markup:
-    about = _base_rate(report) if name == "log_loss" else None
+    about = _log_loss_beside(report) if name == "log_loss" else None
     return card(metric_heading(name), DASH if figure is None else f"{figure:.4f}", about)
+
+
+def _log_loss_beside(report: Report) -> str | None:
+    """What a log loss must be compared with: that of a constant, which knows the share of clicks and nothing else."""
+    constant = (report.get("labels") or {}).get("constant_log_loss")
+    words = [None if constant is None else f"a constant has {constant:.4f}", _base_rate(report)]
+    return "; ".join(word for word in words if word) or None
 
 
 def _largest(tables: Iterable[Mapping[str, Any]]) -> str | None:
@@ -110,7 +117,7 @@ def _largest(tables: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def _base_rate(report: Report) -> str | None:
-    """How many labels are 1: what a log loss must be compared with."""
+    """How many labels are 1."""
     for profile in (report.get("features"), report.get("raw")):
         for column in (profile or {}).get("columns", ()):
             values = column["histogram"].get("values")
@@ -126,10 +133,27 @@ def _stage_words(report: Report) -> str | None:
     return ", ".join(f"{stage_title(s['name'])} {duration(s['seconds'])}" for s in longest) or None
 
 
-def _verdict(report: Report) -> Markup | None:
-    verdict = (report.get("time") or {}).get("verdict") or {}
-    if not verdict or verdict.get("kind") == "unknown":
+def _verdicts(report: Report) -> list[Markup]:
+    """What was learned, and what the pace depends on."""
+    verdicts = (report.get("learning"), (report.get("time") or {}).get("verdict"))
+    told = [verdict for verdict in verdicts if verdict and verdict.get("kind") not in (None, "unknown")]
+    return [
+        tag("p", tag("strong", t["kind"], class_="kind"), f"{t['text']} {t['advice']}", class_="callout") for t in told
+    ]
+
+
+def selected_words(report: Report) -> str | None:
+    """Which evaluation the saved model is of.
+
+    >>> selected_words({"selected": {"by": "auc", "step": 120, "epoch": 2, "epochs": 5}})
+    'the model is that of step 120, epoch 2 of 5: the best AUC'
+    """
+    chosen = report.get("selected") or {}
+    if not chosen.get("step"):
         return None
-    return tag(
-        "p", tag("strong", verdict["kind"], class_="kind"), verdict["text"], " ", verdict["advice"], class_="callout"
-    )
+    epochs = f" of {chosen['epochs']}" if chosen.get("epochs") else ""
+    epoch = f", epoch {chosen['epoch']}{epochs}" if chosen.get("epoch") else ""
+    by = chosen.get("by")
+    why = "the last" if by == "last" else f"the best {metric_title(str(by))}"
+    early = "; training stopped early" if chosen.get("stopped_early") else ""
+    return f"the model is that of step {whole(chosen['step'])}{epoch}: {why}{early}"

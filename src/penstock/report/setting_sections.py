@@ -16,7 +16,7 @@ def configuration(report: Report) -> Markup:
     """The settings of the run that were set, by hand or by default."""
     settings = dict(report.get("configuration") or {})
     recipe = settings.pop("recipe", None)
-    found = list(_flat(settings))
+    found = list(flat_settings(settings))
     if not found:
         return section("configuration", "Configuration", tag("p", "None was handed over.", class_="empty"))
     rows = [[tag("code", key), value] for key, value in found]
@@ -29,17 +29,22 @@ def configuration(report: Report) -> Markup:
     return section("configuration", "Configuration", *content, about=about or None)
 
 
-def _flat(value: Any, name: str = "") -> Iterable[tuple[str, str]]:
+def flat_settings(value: Any, name: str = "") -> Iterable[tuple[str, str]]:
+    """Settings of settings under dotted names, with their values in words; what is not set is left out.
+
+    >>> dict(flat_settings({"model": {"name": "DLRM", "top": [64, 32]}, "device": None, "cache": True}))
+    {'model.name': 'DLRM', 'model.top': '64, 32', 'cache': 'yes'}
+    """
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
-            yield from _flat(item, f"{name}.{key}" if name else str(key))
+            yield from flat_settings(item, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list) and not any(isinstance(item, (Mapping, list)) for item in value):
         shown = ", ".join(map(str, value[:40])) + (f", … ({len(value)} in all)" if len(value) > 40 else "")
         if value:
             yield name, shown
     elif isinstance(value, list):
         for number, item in enumerate(value[:40]):
-            yield from _flat(item, f"{name}[{number}]")
+            yield from flat_settings(item, f"{name}[{number}]")
     elif value is not None and value != {}:
         yield name, ("yes" if value else "no") if isinstance(value, bool) else str(value)
 

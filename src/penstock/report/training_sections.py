@@ -9,11 +9,11 @@ from penstock.core.metric_names import metric_heading, metric_title
 from penstock.core.pages.document import section
 from penstock.core.pages.markup import Markup, joined, table, tag
 from penstock.report.charts import bar
-from penstock.report.plots import Series, line_chart
+from penstock.report.plots import Mark, Series, line_chart
 from penstock.report.prediction_sections import examples, prediction_charts
 from penstock.report.records import metric_names
 from penstock.report.run_stages import stage_title, whole_run
-from penstock.report.sections import Report, missing
+from penstock.report.sections import Report, missing, selected_words
 from penstock.report.words import DASH, count, data_size, duration, durations, share, whole
 
 _Bar = tuple[str, float, float, str, str | None]  # name, begin, seconds, colour, bytes moved
@@ -24,10 +24,11 @@ def training(report: Report) -> Markup:
     records = report.get("records") or []
     if not any(record["kind"] in ("train", "valid") for record in records):
         return section("training", "Training", missing(report, "Training curves", "the run trained nothing"))
+    best = _best(report)
     charts = [
-        line_chart("Loss", _series(records, "loss"), lambda y: f"{y:.4g}"),
+        line_chart("Loss", _series(records, "loss"), lambda y: f"{y:.4g}", marks=best),
         *(
-            line_chart(metric_heading(name), _series(records, name), lambda y: f"{y:.4g}")
+            line_chart(metric_heading(name), _series(records, name), lambda y: f"{y:.4g}", marks=best)
             for name in metric_names(records)
         ),
         line_chart("Rows per second", _series(records, "rows_per_second"), count, from_zero=True),
@@ -38,10 +39,19 @@ def training(report: Report) -> Markup:
         setting.get("parameters") is not None and f"{whole(setting['parameters'])} dense parameters",
         setting.get("batch_size") and f"batches of {whole(setting['batch_size'])} rows",
         setting.get("valid_rows") and f"{whole(setting['valid_rows'])} rows held out",
+        selected_words(report),
     ]
     about = " · ".join(str(part) for part in known if part)
-    figures = [tag("div", *charts, *prediction_charts(report), class_="charts"), examples(report), _figures(records)]
-    return section("training", "Training", *figures, about=about)
+    drawn = tag("div", *charts, *prediction_charts(report), class_="charts")
+    return section("training", "Training", drawn, examples(report), _figures(report, records), about=about)
+
+
+def _best(report: Report) -> list[Mark]:
+    """Where the saved model is from, in words that say why."""
+    chosen = report.get("selected") or {}
+    if not chosen.get("step"):
+        return []
+    return [Mark(chosen["step"], "last, kept" if chosen.get("by") == "last" else "best, kept")]
 
 
 def _series(records: Iterable[Mapping[str, Any]], figure: str) -> list[Series]:
@@ -55,7 +65,7 @@ def _series(records: Iterable[Mapping[str, Any]], figure: str) -> list[Series]:
     ]
 
 
-def _figures(records: Iterable[Mapping[str, Any]]) -> Markup:
+def _figures(report: Report, records: Iterable[Mapping[str, Any]]) -> Markup:
     """The evaluations in figures; training records where there was none."""
     records = list(records)
     shown = [r for r in records if r["kind"] == "valid"] or [r for r in records if r["kind"] == "train"][-20:]
@@ -63,8 +73,14 @@ def _figures(records: Iterable[Mapping[str, Any]]) -> Markup:
     def number(value: Any, digits: int = 4) -> str:
         return DASH if value is None else f"{value:.{digits}f}"
 
+    kept = (report.get("selected") or {}).get("step")
+
+    def step(record: Mapping[str, Any]) -> Markup:
+        is_kept = record["kind"] == "valid" and record["step"] == kept
+        return joined([whole(record["step"]), tag("strong", " kept", class_="best") if is_kept else None])
+
     names = ["loss", *metric_names(shown)]
-    rows = [[whole(r["step"]), *(number(r.get(name)) for name in names), whole(r.get("rows"))] for r in shown[-50:]]
+    rows = [[step(r), *(number(r.get(name)) for name in names), whole(r.get("rows"))] for r in shown[-50:]]
     kind = "Evaluations" if shown and shown[0]["kind"] == "valid" else "Latest training records"
     head = ["step", *map(metric_title, names), "rows"]
     figures = table(head, rows, kind, "figures", numeric=range(len(head)))

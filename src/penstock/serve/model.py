@@ -6,7 +6,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,13 @@ from penstock.embedding.store import Store
 from penstock.embedding.tensor_files import read_tensors
 from penstock.etl import Workflow, trusting
 from penstock.nn import Model, from_config
+from penstock.serve.card import ModelCard
 
 KIND, VERSION = "model", 1
 _MAPPING = Instance(dict, "a mapping")
 _FIELDS = {"model": _MAPPING, "store": NONE | _MAPPING, "tables": NONE | _MAPPING, "workflow": BOOL}
 Weights = dict[str, Tensor]
+_CARD = "card.json"  # older models have none
 
 
 @dataclass
@@ -44,6 +46,7 @@ class SavedModel:
     store: Store | None = None  # opened for serving
     tables: nn.Module | None = None  # in its place: embeddings on the model's device
     fitted: Workflow | None = None  # the workflow with its labels: for evaluation
+    card: ModelCard = field(default_factory=ModelCard)  # what is known of it besides
 
 
 def save_model(
@@ -53,6 +56,7 @@ def save_model(
     embeddings: Embeddings | None,
     *,
     overwrite: bool = False,
+    card: ModelCard | None = None,
 ) -> None:
     """Write everything that predictions on raw rows need; `Predictor(directory)` reads it.
 
@@ -68,6 +72,7 @@ def save_model(
         model: of `penstock.nn`.
         embeddings: what it was trained with; None where it has no categories.
         overwrite: replace what is there.
+        card: what a service shows of it: its data, its metrics, an example row.
 
     Raises:
         OutputExistsError: the folder is there and overwrite was not asked for.
@@ -88,7 +93,7 @@ def save_model(
             name = f"store-{uuid.uuid4().hex[:8]}"
             embeddings.save(place / name)
         try:
-            _write(place, workflow, model, tables, name)
+            _write(place, workflow, model, tables, name, card)
         except BaseException:
             if name is not None and not _names(place / "model", name):
                 shutil.rmtree(place / name, ignore_errors=True)
@@ -134,6 +139,7 @@ def _write(
     model: Model,
     tables: tuple[dict[str, Any], Weights] | None,
     name: str | None,
+    card: ModelCard | None,
 ) -> None:
     with artefact.writing(place / "model", KIND, VERSION, overwrite=True) as folder:
         save_file(_weights(model), folder / "model.safetensors")
@@ -150,6 +156,8 @@ def _write(
             save_file(weights, folder / "tables.safetensors")
         if workflow is not None:
             workflow.save(folder / "workflow")
+        if card is not None:
+            (folder / _CARD).write_text(json.dumps(card.to_dict(), indent=1, ensure_ascii=False), encoding="utf-8")
         (folder / "model.json").write_text(json.dumps(about, indent=1))
 
 
@@ -202,7 +210,8 @@ def _loaded(place: Path, folder: SavedFolder, num_threads: int | None) -> SavedM
         tables = _filled(about["tables"], folder, "tables.safetensors", nn.Module)
     fitted = Workflow.load(folder.path / "workflow") if about["workflow"] else None
     workflow, labels = (None, []) if fitted is None else serving_workflow(fitted, model)
-    return SavedModel(workflow, model, labels, store, tables, fitted)
+    card = ModelCard.from_dict(folder.json(_CARD), folder.file(_CARD)) if _CARD in folder else ModelCard()
+    return SavedModel(workflow, model, labels, store, tables, fitted, card)
 
 
 def _store(place: Path, folder: SavedFolder, named: Mapping[str, Any], num_threads: int | None) -> Store:

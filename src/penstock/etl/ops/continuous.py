@@ -36,6 +36,10 @@ class Clip(Elementwise):
     Args:
         min_value: the lower bound.
         max_value: the upper bound.
+
+    >>> from penstock import Workflow
+    >>> Workflow(["price"] >> Clip(0, 10)).transform(pl.DataFrame({"price": [-3, 4, 99]}))["price"].to_list()
+    [0, 4, 10]
     """
 
     constraints = {"min_value": Real() | NONE, "max_value": Real() | NONE}
@@ -146,6 +150,11 @@ class Bucketize(Elementwise):
 
     Args:
         boundaries: in ascending order, for all columns or by column.
+
+    >>> from penstock import Workflow
+    >>> frame = pl.DataFrame({"age": [15, 18, 42, 70]})
+    >>> Workflow(["age"] >> Bucketize([18, 35, 65])).transform(frame)["age"].to_list()
+    [0, 1, 2, 3]
     """
 
     constraints = {"boundaries": PerColumn(Satisfies(lambda b: _rising(b), "a rising list of numbers"))}

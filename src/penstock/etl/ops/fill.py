@@ -152,6 +152,11 @@ class FillMedian(_Filler, FittedOperator):
 
     Args:
         add_binary_cols: also say which values were missing, in `<column>_filled`.
+
+    >>> from penstock import Workflow
+    >>> frame = pl.DataFrame({"price": [1.0, None, 3.0, 9.0]})
+    >>> Workflow(["price"] >> FillMedian()).fit_transform(frame)["price"].to_list()
+    [1.0, 3.0, 3.0, 9.0]
     """
 
     constraints = {"add_binary_cols": BOOL}

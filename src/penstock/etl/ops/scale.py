@@ -141,6 +141,11 @@ class NormalizeMinMax(_Scale):
 
     Args:
         out_dtype: of the result, a float.
+
+    >>> from penstock import Workflow
+    >>> frame = pl.DataFrame({"price": [2.0, 4.0, 3.0]})
+    >>> Workflow(["price"] >> NormalizeMinMax()).fit_transform(frame)["price"].to_list()
+    [0.0, 1.0, 0.5]
     """
 
     constraints = {"out_dtype": FLOAT_DTYPE}

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
@@ -88,7 +89,7 @@ class Service:
 
     def _warm_up(self) -> None:
         """Load and compile what predictions need, alone and together, before the first request waits for it."""
-        rows = self.checker([self.checker.example()]) * 8
+        rows = self.checker([self.example]) * 8
         with contextlib.suppress(PenstockError):  # an example need not suit every workflow
             for count in (1, len(rows)):
                 self.predictor.predict(rows[:count])
@@ -192,8 +193,18 @@ class Service:
                 {"name": column.name, "dtype": column.dtype, "is_list": column.is_list, "accepts": words}
                 for column, words in zip(self.checker.schema, self.checker.accepted, strict=True)
             ],
-            "example": {"rows": [self.checker.example()]},
+            "example": {"rows": [self.example]},
         }
+
+    @cached_property
+    def example(self) -> dict[str, Any]:
+        """A row that came with the model, or one that is made up where none did or it does not pass."""
+        real = self.predictor.saved.card.example
+        if real is not None:
+            with contextlib.suppress(RowError):
+                self.checker([real])
+                return {name: real[name] for name in self.checker.schema.names}
+        return self.checker.example()
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
@@ -270,7 +281,7 @@ def _pages(service: Service) -> FastAPI:
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def front(request: Request) -> str:
-        return front_page(service.health(), service.schema(), str(request.base_url))
+        return front_page(service.health(), service.schema(), str(request.base_url), service.predictor.saved.card)
 
     @app.exception_handler(HTTPException)
     async def wrong_page(request: Request, error: HTTPException) -> JSONResponse:
@@ -302,7 +313,7 @@ def _described(service: Service) -> dict[str, Any]:
     def content(schema: dict[str, Any], description: str) -> dict[str, Any]:
         return {"description": description, "content": {"application/json": {"schema": schema}}}
 
-    example = {"application/json": {"schema": body, "example": {"rows": [service.checker.example()]}}}
+    example = {"application/json": {"schema": body, "example": {"rows": [service.example]}}}
     refusals = {
         "400": "Malformed JSON, or a row that cannot be read: row and field say which.",
         "413": "Too many rows or bytes.",
