@@ -18,6 +18,7 @@ from penstock.report.comparison import differing_settings
 from penstock.report.explanation import render_explanation
 
 RECIPE: dict[str, Any] = {
+    "recipe": 1,
     "input": {"roles": {"label": ["click"]}},
     "nodes": {
         "ids": {"columns": ["user", "noise", "tags"], "ops": ["Categorify"]},
@@ -88,7 +89,7 @@ def test_raw_rows_have_their_raw_columns_shuffled(place: Path) -> None:
 
 
 def test_what_cannot_be_explained_is_said(place: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="without its run: give labelled rows"):
+    with pytest.raises(ArtefactError, match="without the run that trained it: give labelled rows"):
         explain_model(place / "first" / "model")
     one = clicks(300).filter(pl.col("click") == 1)
     one.write_parquet(tmp_path / "one.parquet")

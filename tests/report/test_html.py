@@ -136,7 +136,7 @@ def test_the_best_evaluation_is_marked(recorded: RunRecorder) -> None:
     learning = {"kind": "overfitting", "text": "Overfitting since step 30.", "advice": "Fewer epochs."}
     labels = {"constant_log_loss": 0.6931}
     page = render({**report, "selected": chosen, "learning": learning, "labels": labels})
-    assert page.count("best, kept") == 3  # loss, AUC, log loss
+    assert page.count("best, kept</text>") == 3  # loss, AUC, log loss
     assert "step 30, epoch 1 of 2: the best AUC; training stopped early" in page
     assert '30<strong class="best"> kept</strong>' in page
     assert "Overfitting since step 30. Fewer epochs." in page and "a constant has 0.6931" in page

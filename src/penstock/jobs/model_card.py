@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,8 @@ from penstock.jobs.run_folder import absolute_paths
 from penstock.nn import Model
 from penstock.serve.card import ModelCard, as_request
 from penstock.serve.model import serving_workflow
+
+_LONGEST = 20_000  # characters of an example; more would not be read
 
 
 def model_card(
@@ -39,4 +42,5 @@ def _example(ready: Prepared, model: Model) -> dict[str, Any] | None:
         return None
     schema = serving_workflow(ready.workflow, model)[0].input_schema
     rows = ready.examples.head(1).to_dicts()
-    return as_request(rows[0], schema) if rows else None
+    example = as_request(rows[0], schema) if rows else None
+    return example if len(json.dumps(example)) <= _LONGEST else None

@@ -138,4 +138,4 @@ def _plain(value: Any, column: ColumnSchema) -> Any:
         return value.isoformat()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    return value
+    return value if isinstance(value, (str, int, float)) else str(value)
