@@ -24,13 +24,14 @@ PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
 # What operators are for, by the modules they are in. Those of other modules stand at the end.
 FAMILIES = {
     "Categories": ("categorify", "hashing", "dtype_size"),
-    "Numbers": ("continuous",),
+    "Numbers": ("continuous", "fill", "scale"),
+    "Texts, times and labels": ("splitting", "dates", "binarize"),
     "What a category is worth": ("target", "join_groupby"),
     "Tables and groups of rows": ("join", "groupby", "lag"),
     "Rows": ("filters", "rows"),
     "Lists": ("lists",),
     "Columns": ("naming", "metadata", "similarity", "stats"),
-    "Of your own": ("custom", "operator"),
+    "Of your own": ("expression", "custom", "operator"),
 }
 OTHERS = "Further operators"
 HEAD = """# Operators

@@ -186,12 +186,14 @@ def _time(reports: Reports) -> Markup:
             own[stage["name"]] = own.get(stage["name"], 0.0) + stage["seconds"]
         stages[name] = own
     longest = max((seconds for own in stages.values() for seconds in own.values()), default=0.0) or 1.0
+    keys = list(dict.fromkeys(key for own in stages.values() for key in own))
+    seconds = [own.get(key, 0.0) for key in keys for own in stages.values()]
+    texts = iter(durations(seconds))  # one unit for all
     blocks = []
-    for key in dict.fromkeys(key for own in stages.values() for key in own):
-        values = [own.get(key, 0.0) for own in stages.values()]
+    for key in keys:
         rows = [
-            [joined([tag("i", class_=f"key {look}"), name]), bar(0, seconds / longest, look), text, ""]
-            for name, look, seconds, text in zip(reports, _looks(reports), values, durations(values), strict=True)
+            [joined([tag("i", class_=f"key {look}"), name]), bar(0, own.get(key, 0.0) / longest, look), next(texts), ""]
+            for (name, own), look in zip(stages.items(), _looks(reports), strict=True)
         ]
         figures = table(["run", "share", "time", ""], rows, stage_title(key), "waterfall", numeric=(2,))
         blocks.append(tag("div", tag("h3", stage_title(key).capitalize()), figures, class_="lane"))

@@ -95,8 +95,11 @@ def _field(number: int, column: Mapping[str, Any], value: Any) -> Markup:
     shown = "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     key = f"field-{number}"
     box = tag("input", id=key, value=shown, data_name=name, data_kind=kind, autocomplete="off", spellcheck="false")
-    label = tag("label", tag("span", name, class_="name", title=name), for_=key)
-    return tag("div", label, Markup(box.removesuffix("</input>")), tag("small", column["accepts"]), class_="field")
+    is_hex = column["accepts"].startswith("hexadecimal")
+    short = "hexadecimal" if is_hex else f"list of {column['dtype']}" if column["is_list"] else column["dtype"]
+    label = tag("label", tag("span", name, class_="name", title=name), tag("small", short), for_=key)
+    field = Markup(box.removesuffix("</input>"))
+    return tag("div", label, field, class_="field", title=column["accepts"])
 
 
 def _kind(column: Mapping[str, Any]) -> str:
