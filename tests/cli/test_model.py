@@ -82,7 +82,7 @@ def test_train_takes_settings_from_a_file_and_options_win(logs: Path, tmp_path: 
     resolved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (resolved["batch_size"], resolved["dense_optimizer"]) == (300, {"name": "Adam", "lr": 0.5})
     assert resolved["embedding_optimizer"] == {"name": "LazyAdam", "lr": 0.01}
-    assert resolved["model"] == {"name": "MLP", "hidden": [8]}
+    assert resolved["model"] == {"name": "MLP", "hidden": [8], "dropout": 0.3}
     again = json.loads(ok("train", "--config", tmp_path / "run" / "config.yaml", "-o", tmp_path / "again", "--json"))
     assert again["auc"] == found["auc"]
 
@@ -173,7 +173,7 @@ def test_a_port_that_is_taken_is_named_before_anything_is_written(logs: Path, tm
         (("{logs}",), 1, "raw rows need a recipe (--recipe FILE or --preset NAME)"),
         (("nope.tsv", "--preset", "criteo"), 1, "nope.tsv does not exist"),
         (("{logs}", "--preset", "critoe"), 1, "did you mean 'criteo'"),
-        (("{logs}", "--preset", "criteo", "--epochs", 0), 1, "epochs must be an int ≥ 1, got 0"),
+        (("{logs}", "--preset", "criteo", "--epochs", 0), 1, "epochs must be one of None, or an int ≥ 1, got 0"),
         (("{logs}", "--preset", "criteo", "--model", "GPT"), 2, "GPT"),
         (("{logs}", "--preset", "criteo", "--device", "gpu"), 1, "which torch does not know"),
         (("{logs}", "--preset", "criteo", "--config", "nope.yaml"), 1, "nope.yaml does not exist"),
@@ -207,10 +207,10 @@ def test_help_tells_the_defaults_that_hold(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COLUMNS", "200")
     shown, holds = ok("train", "--help"), TrainSettings()
     expected = {
-        "model": holds.model["name"], "epochs": holds.epochs, "batch-size": holds.batch_size,
-        "embedding-dim": holds.embedding_dim, "learning-rate": holds.dense_optimizer["lr"],
-        "embedding-learning-rate": holds.embedding_optimizer["lr"], "staleness": holds.staleness,
-        "valid-share": holds.valid_share, "seed": holds.seed,
+        "model": holds.model["name"], "embedding-dim": holds.embedding_dim, "staleness": holds.staleness,
+        "valid-share": holds.valid_share, "seed": holds.seed, "epochs": "by the rows, until none is better",
+        "batch-size": "by the rows", "learning-rate": "by the batch size",
+        "embedding-learning-rate": "0.02",
     }  # fmt: skip
     for option, value in expected.items():
         assert re.search(rf"--{option}[ ,].*\[default: \({value}\)\]", shown), option

@@ -19,7 +19,7 @@ def test_later_layers_win_and_sections_are_merged() -> None:
     found = TrainSettings.resolve(file, {"epochs": 1, "dense_optimizer": {"lr": 0.1}})
     assert (found.model, found.epochs) == ({"name": "MLP", "hidden": [8]}, 1)
     assert found.dense_optimizer == {"name": "Adam", "lr": 0.1}
-    assert found.sparse_optimizer() == Adagrad(lr=0.2, initial_accumulator=1e-5)
+    assert found.sparse_optimizer() == Adagrad(lr=0.2)
     assert TrainSettings.resolve({"model": "DeepFM"}).model == {"name": "DeepFM"}
     assert TrainSettings.resolve({"slots": None}).slots == {}
 
@@ -51,7 +51,7 @@ def test_what_was_resolved_resolves_to_itself() -> None:
     ("given", "said"),
     [
         ({"epoch": 1}, "unknown key 'epoch'; did you mean 'epochs'"),
-        ({"epochs": 0}, "epochs must be an int ≥ 1, got 0"),
+        ({"epochs": 0}, "epochs must be one of None, or an int ≥ 1, got 0"),
         ({"valid_share": 1}, "valid_share must be a finite number from 0 to 0.9, got 1"),
         ({"autocast": "int8"}, "autocast must be one of"),
         ({"tables": "cuda"}, "tables must be one of"),
@@ -79,7 +79,8 @@ def test_bad_settings(given: dict[str, Any], said: str) -> None:
 
 def test_small_numbers_are_numbers(tmp_path: Path) -> None:
     file = tmp_path / "train.yaml"
-    file.write_text("learning_rate: 1e-3\nembedding_optimizer: {initial_accumulator: 2.5E-6}\nseed: 10\n")
+    text = "learning_rate: 1e-3\nembedding_optimizer: {name: Adagrad, initial_accumulator: 2.5E-6}\nseed: 10\n"
+    file.write_text(text)
     found = TrainSettings.resolve(read_yaml(file))
     assert (found.dense_optimizer["lr"], found.seed) == (1e-3, 10)
     assert found.embedding_optimizer["initial_accumulator"] == 2.5e-6
@@ -109,7 +110,7 @@ def test_every_setting_that_is_no_section_is_an_option() -> None:
     sections = {"dense_optimizer", "embedding_optimizer", "store", "slots", "loader", "etl"}
     assert set(command_line_options()) == {*described(), *SHORTHANDS} - sections
     options = command_line_options()
-    assert (options["batch_size"].default, options["learning_rate"].default) == ("1024", "0.002")
+    assert (options["batch_size"].default, options["learning_rate"].default) == ("by the rows", "by the batch size")
     for name, option in options.items():
         assert option.help and option.default, name
         for choice in option.choices:  # whatever the command line offers, the settings take

@@ -64,7 +64,7 @@ class Run:
         """What the live model says of the held-out rows."""
         (raw,) = Loader(self.output / "valid", 1_000)
         columns, _ = named_columns(raw, self.live.loader.schema)
-        model, tables = self.live.model, self.live.embeddings
+        model, tables = self.live.model.eval(), self.live.embeddings
         numbers = torch.stack([columns[name] for name in model.continuous], 1)
         with torch.no_grad():
             return torch.sigmoid(model(numbers, tables({n: columns[n] for n in tables.names}))).numpy()

@@ -58,13 +58,14 @@ class DataPrepared:
 
 @dataclass(frozen=True)
 class TrainingBegan:
-    """The first step is next."""
+    """The first step is next. `labels` are shares of clicks, and what a constant would reach."""
 
     model: nn.Module
     loader: Loader
     valid: Loader | None = None
     embeddings: Any = None
     steps: int | None = None
+    labels: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from penstock.core.metric_names import metric_words
 from penstock.jobs.assumptions import assumed_line
-from penstock.jobs.events import DataOpened, EventListener, Recorded, StageBegan, TrainingBegan
+from penstock.jobs.events import DataOpened, EventListener, Recorded, StageBegan, Trained, TrainingBegan
 
 
 class ProgressLines(EventListener):
@@ -45,3 +45,7 @@ class ProgressLines(EventListener):
         if isinstance(record, ValidRecord):
             figures = ", ".join([f"loss {record.loss:.4f}", *filter(None, [metric_words(record.metrics)])])
             self._say(f"step {record.step:,}: {figures} on {record.rows:,} held-out rows")
+
+    def trained(self, event: Trained) -> None:
+        if event.history.stopped_early:
+            self._say("stopped early: no evaluation was better for as long as patience allows")

@@ -31,6 +31,7 @@ from penstock.jobs.events import (
 from penstock.jobs.table_figures import hot_ids, store_tables
 from penstock.jobs.workflow_graph import workflow_graph
 from penstock.report.headline import headline, title
+from penstock.report.learning import learning_verdict
 from penstock.report.machine import gpus, machine_facts, versions
 from penstock.report.plain import plain
 from penstock.report.profile import profile_dataset
@@ -106,6 +107,7 @@ class RunRecorder(EventListener):
             "records": [],
             "history": {},
             "selected": {},
+            "labels": {},
             "loader": None,
             "store": None,
             "hot_ids": {},
@@ -202,6 +204,7 @@ class RunRecorder(EventListener):
                 "steps": event.steps,
             }
         )
+        self._data["labels"] = plain(event.labels or {})
         self._data["machine"]["gpus"] = gpus()
         self._look()
 
@@ -274,6 +277,8 @@ class RunRecorder(EventListener):
         settings = {key: data["configuration"].get(key) for key in ("staleness", "device")}
         trained = sum(stage["seconds"] or 0.0 for stage in data["stages"] if stage["name"] == "train")
         data["time"] = time_spent(data["records"], data["loader"], settings, trained)
+        is_over = data["state"] != "running"
+        data["learning"] = learning_verdict(data["records"], data["labels"], data["selected"], is_over)
         data["title"] = data["title"] or title(data)
         data["headline"] = headline(data)
         return data

@@ -28,6 +28,7 @@ from penstock.nn.registry import MODELS
 ON_DEVICE = ("fused", "cached")  # of what `tables` may be, those that train in tables on the device
 TABLES = ("auto", "store", *ON_DEVICE)
 SELECT_BY = ("auc", "log_loss", "last")
+DENSE_OPTIMIZER, EMBEDDING_OPTIMIZER = "Adam", "Adagrad"  # where none is named
 
 _SECTION = Instance(Mapping, "a mapping")
 _EVERY = NONE | Int(min=1)
@@ -84,9 +85,12 @@ SHORTHANDS = {
     "engine": ("etl", "engine"),
     "on_error": ("etl", "on_error"),
 }
+_BY_BATCH = "by the batch size"
 _SHORTHAND_OPTIONS = {
-    "learning_rate": Setting(help="Of the dense model.", kind=float, flags=("--lr",)),
-    "embedding_learning_rate": Setting(help="Of the embeddings.", kind=float, flags=("--embedding-lr",)),
+    "learning_rate": Setting(help="Of the dense model.", kind=float, default=_BY_BATCH, flags=("--lr",)),
+    "embedding_learning_rate": Setting(
+        help="Of the embeddings.", kind=float, default="0.02", flags=("--embedding-lr",)
+    ),
     "engine": Setting(help="Where the ETL runs: local, tcp://… (Dask), ray.", kind=str, default="local"),
     "on_error": Setting(help="What a malformed text line does.", kind=str, default="raise", choices=ON_ERROR),
 }
@@ -101,8 +105,9 @@ class TrainSettings:
 
     `model`, `dense_optimizer` and `embedding_optimizer` carry a `name` and the arguments of that class (`learning_rate`
     and `embedding_learning_rate` are short for `lr` in the two); a rate is a number or a schedule
-    (`{schedule: Warmup, lr: 0.05, steps: 1000}`). By default `checkpoint_every` is once an epoch, `log_every` every
-    fiftieth step or more often in a short run, `device` the GPU where there is one.
+    (`{schedule: Warmup, lr: 0.05, steps: 1000}`). What is left open (`epochs`, `batch_size`, rates) is settled when the
+    rows are known (`penstock.jobs.defaults`), and stands in the run's `config.yaml`. By default `checkpoint_every` is
+    once an epoch, `log_every` every fiftieth step or more often in a short run, `device` the GPU where there is one.
 
     `tables` says where the embeddings live: in a "store" beside the model, or "fused", in tables on its device
     (`penstock.embedding.FusedEmbeddings`), which need a cardinality of every category, as `Categorify` gives it. "auto"
@@ -122,8 +127,10 @@ class TrainSettings:
         {"name": "DLRM"}, help="What is trained.", kind=str, default="DLRM", choices=tuple(MODELS), is_open=True
     )
     embedding_dim: int = _setting(16, Int(1, 65536), help="Width of an embedding.")
-    epochs: int = _setting(3, Int(min=1), help="Passes over the rows.", is_changeable=True)
-    batch_size: int = _setting(1024, Int(min=1), help="Rows of a step.")
+    epochs: int | None = _setting(
+        None, _EVERY, help="Passes over the rows.", default="by the rows, until none is better", is_changeable=True
+    )
+    batch_size: int | None = _setting(None, _EVERY, help="Rows of a step.", default="by the rows")
     staleness: int = _setting(4, Int(min=1), help="Most batches in flight; 1 is exact.", is_changeable=True)
     valid_share: float = _setting(0.1, Real(min=0, max=0.9), help="Of DATA, held out; 0 is none.", kind=float)
     seed: int = _setting(0, Int(min=0), help="Of the split, the weights and the order.")
@@ -143,8 +150,9 @@ class TrainSettings:
         help="Whose weights are the model: those of the evaluation with the best AUC or log loss, or the last.",
     )  # fmt: skip
     patience: int | None = _setting(
-        None, _EVERY, help="Stop after so many evaluations without a better one.", default="none", is_changeable=True
-    )
+        None, _EVERY, help="Stop after so many evaluations without a better one.", is_changeable=True,
+        default="3, none with --epochs or --eval-every",
+    )  # fmt: skip
     metrics: Sequence[str] | None = _setting(
         None, NONE | ListOf(STR), kind=list[str], default="auc, log_loss", choices=tuple(METRICS), is_open=True,
         help="What is measured; may be repeated.", flags=("--metric",), is_changeable=True,
@@ -161,8 +169,8 @@ class TrainSettings:
         "auto", OneOf(TABLES), kind=str, default="auto: fused on a GPU", choices=TABLES,
         help="Embeddings in a store; fused: in tables on the device; cached: those behind a cache there.",
     )  # fmt: skip
-    dense_optimizer: Mapping[str, Any] = _setting({"name": "Adam", "lr": 2e-3})
-    embedding_optimizer: Mapping[str, Any] = _setting({"name": "Adagrad", "lr": 0.05, "initial_accumulator": 1e-5})
+    dense_optimizer: Mapping[str, Any] = _setting({"name": DENSE_OPTIMIZER})
+    embedding_optimizer: Mapping[str, Any] = _setting({"name": EMBEDDING_OPTIMIZER})
     store: Mapping[str, Any] = _setting({})
     slots: Mapping[str, Any] = _setting({})
     loader: Mapping[str, Any] = _setting({})
@@ -302,7 +310,7 @@ def command_line_options() -> dict[str, Setting]:
     """The settings that are options of `penstock train`, shorthands included, each with its default in words.
 
     >>> command_line_options()["epochs"].default, command_line_options()["learning_rate"].flags
-    ('3', ('--lr',))
+    ('by the rows, until none is better', ('--lr',))
     """
     plain = TrainSettings()
     defaults = {name: getattr(plain, name) for name in described()}

@@ -19,6 +19,7 @@ from penstock.embedding.protocol import is_on_host, updates_in_backward
 from penstock.etl import Workflow
 from penstock.etl.trust import modules_in
 from penstock.jobs import building
+from penstock.jobs.defaults import filled_in
 from penstock.jobs.embeddings import build_embeddings, choose_tables, count_rows
 from penstock.jobs.etl import check_outside
 from penstock.jobs.events import (
@@ -35,14 +36,17 @@ from penstock.jobs.events import (
     TrainingBegan,
 )
 from penstock.jobs.held_out import describe_predictions, example_predictions
+from penstock.jobs.label_figures import label_figures
 from penstock.jobs.model_card import model_card
 from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures, as_dataset
 from penstock.jobs.run_folder import RunFolder, absolute_paths, are_paths, plain_copy
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
 from penstock.loader.torch import Loader
+from penstock.report.learning import learning_verdict
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
 from penstock.train import Checkpointer, History, Record, TrainRecord, fit
+from penstock.train.records import record_to_dict
 from penstock.train.selection import DEFAULT, LAST, selected
 
 STAGES = ("etl", "train", "save", "predict")
@@ -80,6 +84,8 @@ class TrainResult:
         best_auc: that any model can reach, where the data says so.
         selected: which evaluation the model and its metrics are of: what it was selected `by`, its `step` and `epoch`
             (counted from 1), the `epochs` that were trained, and whether training `stopped_early`.
+        labels: the `train_share` and `valid_share` of clicks, and the `constant_log_loss` that knowing no more gives.
+        learning: a verdict on what was learned: its `kind`, `text` and `advice`.
         rows: by split.
         steps: taken.
         rows_per_second: in training.
@@ -93,6 +99,8 @@ class TrainResult:
     metrics: dict[str, float | None]
     best_auc: float | None
     selected: dict[str, Any]
+    labels: dict[str, float | None]
+    learning: dict[str, str]
     rows: dict[str, int | None]
     steps: int
     rows_per_second: float | None
@@ -264,13 +272,15 @@ class TrainJob:
         with self._stage("etl", preparation.has_work):
             ready = preparation.run(self._folder, self._notify, self.progress)
         loader, valid, settings = self._loaders(settings, ready, device)
+        held_out = None if ready.valid is None else as_dataset(ready.valid)
+        labels = label_figures(as_dataset(ready.features), held_out, ready.label)
         network, store = (
             building.build_model(settings, loader.schema),
             build_embeddings(settings, loader.schema, device),
         )
         try:
             with self._stage("train"):
-                history, rows_per_second = self._train(settings, loader, valid, network, store, device)
+                history, rows_per_second = self._train(settings, loader, valid, network, store, device, labels)
             with self._stage("save"):
                 kept = {} if history.best is None else history.best.metrics
                 metrics = {name: _finite(value) for name, value in kept.items()}
@@ -283,10 +293,14 @@ class TrainJob:
                 store.close()
         with self._stage("predict", valid is not None):
             examples, predictions = self._predictions(ready)
+        chosen = selected(history, settings.select_by or DEFAULT)
+        records = [record_to_dict(record) for record in history.records]
         return TrainResult(
             metrics=metrics,
             best_auc=self.best_auc,
-            selected=selected(history, settings.select_by or DEFAULT),
+            selected=chosen,
+            labels=labels,
+            learning=learning_verdict(records, labels, chosen),
             rows={"train": loader.num_rows, "valid": None if valid is None else valid.num_rows},
             steps=history.stats["steps"],
             rows_per_second=rows_per_second,
@@ -304,7 +318,11 @@ class TrainJob:
 
         Whoever resumes this run needs them there as well, and the same batches: that goes into its settings.
         """
-        tables = choose_tables(settings, as_dataset(ready.features).schema, device)
+        features = as_dataset(ready.features)
+        if not self.is_resumed or settings.batch_size is None:  # else its settings say what it began with
+            settings = filled_in(settings, features.num_rows)
+        assert settings.batch_size is not None
+        tables = choose_tables(settings, features.schema, device)
         own: dict[str, Any] = {"layout": "packed", "device": device} if tables in ON_DEVICE else {}
         options = {**settings.loader, **own}
         loader = Loader(ready.features, settings.batch_size, shuffle=True, seed=settings.seed, **options)
@@ -312,22 +330,30 @@ class TrainJob:
         at_once = min(_VALID_BATCH, settings.batch_size) if tables == "cached" else _VALID_BATCH
         valid = None if ready.valid is None else Loader(ready.valid, at_once, **own)
         kept = {**settings.loader, "chunk_rows": loader.chunk_rows} if tables in ON_DEVICE else settings.loader
-        self.settings = replace(settings, tables=tables, loader=kept)
-        if self.settings != settings:
+        asked, self.settings = self.settings, replace(settings, tables=tables, loader=kept)
+        if self.settings != asked:
             self._folder.write(self.configuration)
         return loader, valid, self.settings
 
     def _train(
-        self, settings: TrainSettings, loader: Loader, valid: Loader | None, network: Any, store: Any, device: Any
+        self,
+        settings: TrainSettings,
+        loader: Loader,
+        valid: Loader | None,
+        network: Any,
+        store: Any,
+        device: Any,
+        labels: Mapping[str, Any],
     ) -> tuple[History, float | None]:
         network.to(device)  # before its optimizer: some make their state at once
         on_gpu = updates_in_backward(store) and device.type == "cuda"
         optimizer, scheduler = building.build_dense_optimizer(settings, network, for_graph=on_gpu)
         autocast = getattr(torch, settings.autocast) if settings.autocast else None
         metrics = building.metric_classes(settings)
+        assert settings.epochs is not None
         steps = settings.epochs * len(loader)
         steps = steps if settings.max_steps is None else min(steps, settings.max_steps)
-        self._notify(TrainingBegan(network, loader, valid, store, steps))
+        self._notify(TrainingBegan(network, loader, valid, store, steps, labels))
         select_by = settings.select_by or DEFAULT
         saver = Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints)
         records: list[Record] = []

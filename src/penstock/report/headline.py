@@ -12,7 +12,10 @@ from penstock.report.records import metrics_of
 def headline(data: Mapping[str, Any]) -> dict[str, Any]:
     """The few figures that are read first."""
     figures, records, training = data["figures"], data["records"], data["training"] or {}
-    valid: Mapping[str, Any] = next((record for record in reversed(records) if record["kind"] == "valid"), {})
+    evaluated = [record for record in records if record["kind"] == "valid"]
+    step = (data.get("selected") or {}).get("step")
+    last: Mapping[str, Any] = evaluated[-1] if evaluated else {}
+    valid = next((record for record in evaluated if record["step"] == step), last)
     trained = [record for record in records if record["kind"] == "train"]
     auc = figures.get("auc", valid.get("auc"))
     best = figures.get("best_auc") or data["best_auc"]
@@ -23,6 +26,7 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any]:
         "best_auc": best,
         "auc_reached": (auc - 0.5) / (best - 0.5) if known else None,
         "log_loss": figures.get("log_loss", valid.get("log_loss")),
+        "constant_log_loss": (data.get("labels") or {}).get("constant_log_loss"),
         "metrics": figures.get("metrics") or metrics_of(valid),
         "rows": training.get("rows"),
         "rows_trained": rows,

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from penstock.core.metric_names import metric_title
+from penstock.report.learning import constant_log_loss
 
 
 def show_training(figures: Mapping[str, Any], console: Console) -> None:
@@ -19,6 +20,8 @@ def show_training(figures: Mapping[str, Any], console: Console) -> None:
     _add_metrics(table, figures)
     if figures["selected"]:
         table.add_row("weights", _selected(figures["selected"]))
+    verdict = figures["learning"]
+    table.add_row("learning", f"[bold]{verdict['kind']}[/]. {verdict['text']} {verdict['advice']}".rstrip())
     held_out = f", {rows['valid']:,} held out" if rows["valid"] is not None else ", none held out"
     table.add_row("rows", f"{rows['train']:,} to train on{held_out}")
     speed = f"{figures['rows_per_second']:,.0f} rows/s, " if figures["rows_per_second"] else ""
@@ -34,7 +37,9 @@ def show_training(figures: Mapping[str, Any], console: Console) -> None:
 def show_evaluation(figures: Mapping[str, Any], console: Console) -> None:
     """How good a model is on some rows."""
     table = _table()
-    _add_metrics(table, figures)
+    clicked = figures["calibration"].get("clicked")
+    constant = None if clicked is None else constant_log_loss(clicked, clicked)
+    _add_metrics(table, {**figures, "labels": {"constant_log_loss": constant}})
     table.add_row("rows", f"{figures['rows']:,} in {figures['seconds']:.1f} s")
     calibration = figures["calibration"]
     if calibration["ratio"] is not None:
@@ -63,7 +68,13 @@ def _add_metrics(table: Table, figures: Mapping[str, Any]) -> None:
         if name == "auc":
             table.add_row("AUC", _auc(figures))
         elif figure is not None:
-            table.add_row(escape(metric_title(name)), f"{figure:.4f}")
+            table.add_row(escape(metric_title(name)), f"{figure:.4f}{_beside(name, figures)}")
+
+
+def _beside(name: str, figures: Mapping[str, Any]) -> str:
+    """What a constant has, beside a log loss."""
+    constant = (figures.get("labels") or {}).get("constant_log_loss")
+    return f"; a constant has {constant:.4f}" if name == "log_loss" and constant is not None else ""
 
 
 def _auc(figures: Mapping[str, Any]) -> str:

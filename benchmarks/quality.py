@@ -1,0 +1,221 @@
+"""How good a model is with default settings, beside a small search by plain PyTorch and a logistic regression.
+
+Labels are drawn by teachers of several kinds (`quality_teachers.py`), so the best AUC is known. Every model of
+`penstock.nn.MODELS` is trained with nothing but its name given; the peers read the same features, hold out the same
+rows and are judged on the same test rows. The rule: within 0.005 AUC of the search's best, and never more than 0.003
+below the logistic regression.
+
+    python benchmarks/quality.py --rows 8000 100000 --teachers wide id_only --models DLRM
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from harness import Claim, report
+from quality_teachers import TEACHERS, Planted
+from torch import Tensor, nn
+
+from penstock.core.schema import Schema
+from penstock.data import Dataset
+from penstock.etl import Workflow
+from penstock.jobs import TrainJob
+from penstock.metrics import AUC
+from penstock.nn.registry import MODELS
+from penstock.serve import Predictor
+
+SEARCH_MARGIN, LINEAR_MARGIN = 0.005, 0.003
+_RATES, _BATCHES = (5e-4, 1e-3, 3e-3), (64, 256)  # the grid of the search
+_EPOCHS, _PATIENCE = 8, 2
+_STRENGTHS = (0.03, 0.1, 0.3, 1.0)  # sklearn's C
+
+
+def recipe(planted: Planted) -> dict[str, Any]:
+    """Codes for ids, scaled numbers, as a person would write first."""
+    nodes: dict[str, Any] = {"label": {"columns": ["click"]}}
+    if planted.categorical:
+        nodes["ids"] = {"columns": planted.categorical, "ops": ["Categorify"]}
+    if planted.continuous:
+        nodes["numbers"] = {"columns": planted.continuous, "ops": ["Normalize"]}
+    return {"recipe": 1, "nodes": nodes, "output": list(nodes)}
+
+
+def auc(scores: np.ndarray | Tensor, labels: np.ndarray | Tensor) -> float:
+    metric = AUC()
+    metric.update(np.asarray(scores, np.float64), np.asarray(labels, np.float64))
+    return metric.compute()
+
+
+def penstock_auc(planted: Planted, model: str, folder: Path, settings: dict[str, Any] | None = None) -> float:
+    """Default settings, on the test rows, through the saved model."""
+    data = Dataset(planted.train, schema=planted.schema)
+    asked = {"model": model, "device": "cpu", **(settings or {})}
+    found = TrainJob(
+        data, folder, recipe(planted), settings=asked, overwrite=True, progress=False, num_examples=0
+    ).run()
+    with Predictor(found.model) as predictor:
+        scores = predictor.predict(planted.test.drop("click"))
+    return auc(scores, planted.test["click"].to_numpy())
+
+
+@dataclass
+class Features:
+    """What a run made of the rows, for the peers: numbers, codes and labels of each part."""
+
+    schema: Schema
+    parts: dict[str, tuple[Tensor, Tensor, Tensor]]
+    sizes: list[int]
+
+    @classmethod
+    def of(cls, planted: Planted, folder: Path) -> Features:
+        workflow = Workflow.load(folder / "workflow")
+        frames = {
+            part: pl.concat(Dataset(folder / place).iter_frames())
+            for part, place in (("train", "features"), ("valid", "valid"))
+        }
+        frames["test"] = workflow.transform(planted.test)
+        schema = Dataset(folder / "features").schema
+        sizes = [int(schema[name].cardinality or 0) for name in planted.categorical]
+        parts = {name: _tensors(frame, planted) for name, frame in frames.items()}
+        return cls(schema, parts, sizes)
+
+
+def _tensors(frame: pl.DataFrame, planted: Planted) -> tuple[Tensor, Tensor, Tensor]:
+    numbers = frame.select(planted.continuous).to_numpy() if planted.continuous else np.empty((len(frame), 0))
+    codes = frame.select(planted.categorical).to_numpy() if planted.categorical else np.empty((len(frame), 0))
+    labels = frame["click"].to_numpy()
+    return (
+        torch.tensor(numbers, dtype=torch.float32),
+        torch.tensor(codes, dtype=torch.int64),
+        torch.tensor(labels, dtype=torch.float32),
+    )
+
+
+class Plain(nn.Module):
+    """The same model over `nn.Embedding`: equal sizes, nothing of Penstock's training."""
+
+    def __init__(self, model: str, features: Features, dim: int = 16) -> None:
+        super().__init__()
+        self.model = MODELS[model](features.schema, dim)
+        self.tables = nn.ModuleList([nn.Embedding(size, dim) for size in features.sizes])
+        for table in self.tables:
+            nn.init.normal_(table.weight, 0, 0.01)
+
+    def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
+        found = [table(codes[:, i]) for i, table in enumerate(self.tables)]
+        logits: Tensor = self.model(numbers, torch.stack(found, 1) if found else {})
+        return logits
+
+
+def search_auc(model: str, features: Features) -> tuple[float, dict[str, float]]:
+    """The best of a small search, chosen by its held-out rows, on the test rows."""
+    best, found, how = -1.0, 0.0, dict[str, float]()
+    for rate, batch in itertools.product(_RATES, _BATCHES):
+        valid, test = _trained(model, features, rate, batch)
+        if valid > best:
+            best, found, how = valid, test, {"rate": rate, "batch": batch}
+    return found, how
+
+
+def _trained(model: str, features: Features, rate: float, batch: int) -> tuple[float, float]:
+    torch.manual_seed(0)
+    network = Plain(model, features)
+    optimizer = torch.optim.Adam(network.parameters(), lr=rate)
+    numbers, codes, labels = features.parts["train"]
+    evaluated: list[tuple[float, float]] = []
+    for epoch in range(_EPOCHS):
+        network.train()
+        for rows in torch.randperm(len(labels)).split(batch):
+            logits = network(numbers[rows], codes[rows])
+            loss = nn.functional.binary_cross_entropy_with_logits(logits, labels[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        network.eval()
+        with torch.no_grad():
+            scored = [(network(n, c), y) for n, c, y in (features.parts[part] for part in ("valid", "test"))]
+        evaluated.append((auc(*scored[0]), auc(*scored[1])))
+        if epoch - max(range(len(evaluated)), key=lambda i: evaluated[i][0]) >= _PATIENCE:
+            break
+    return max(evaluated)
+
+
+def linear_auc(features: Features) -> float | None:
+    """Logistic regression over one-hot codes and numbers; its strength chosen by the held-out rows."""
+    try:
+        from scipy import sparse
+        from sklearn.linear_model import LogisticRegression
+    except ImportError:
+        return None
+
+    def matrix(part: str) -> Any:
+        numbers, codes, _ = features.parts[part]
+        rows = np.arange(len(codes))
+        hot = [
+            sparse.csr_matrix((np.ones(len(rows)), (rows, codes[:, i].numpy())), (len(rows), size))
+            for i, size in enumerate(features.sizes)
+        ]
+        return sparse.hstack([sparse.csr_matrix(numbers.numpy()), *hot]).tocsr()
+
+    train, valid, test = (matrix(part) for part in ("train", "valid", "test"))
+    labels = {part: features.parts[part][2].numpy() for part in features.parts}
+    tried = []
+    for strength in _STRENGTHS:
+        fitted = LogisticRegression(C=strength, max_iter=200).fit(train, labels["train"])
+        tried.append(tuple(auc(fitted.decision_function(x), labels[p]) for x, p in ((valid, "valid"), (test, "test"))))
+    return float(max(tried)[1])
+
+
+def measure(teacher: str, num_rows: int, models: list[str], num_test: int, search: bool, seed: int = 0) -> list[Claim]:
+    """A claim for each model: the AUC on test rows, beside its peers'."""
+    planted = TEACHERS[teacher](num_rows, num_test, seed)
+    best = auc(planted.best, planted.test["click"].to_numpy())
+    claims, linear = [], None
+    with tempfile.TemporaryDirectory() as place:
+        for model in models:
+            began = time.perf_counter()
+            own = penstock_auc(planted, model, Path(place) / model)
+            seconds = time.perf_counter() - began
+            features = Features.of(planted, Path(place) / model)
+            linear = linear_auc(features) if linear is None else linear
+            searched, how = search_auc(model, features) if search else (None, {})
+            peers = {"torch_search": searched, "logistic_regression": linear, "teacher": best}
+            extra = {"seconds": round(seconds, 1), "search": how, "holds": holds(own, searched, linear)}
+            claims.append(Claim(f"quality/{teacher}/{num_rows}/{model}", "AUC", own, peers, extra=extra))
+    return claims
+
+
+def holds(own: float, searched: float | None, linear: float | None) -> bool:
+    """Whether the rule holds; a peer that was not measured cannot break it."""
+    return (searched is None or own >= searched - SEARCH_MARGIN) and (linear is None or own >= linear - LINEAR_MARGIN)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[4_000])
+    parser.add_argument("--test-rows", type=int, default=50_000)
+    parser.add_argument("--teachers", nargs="+", default=list(TEACHERS), choices=list(TEACHERS))
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--no-search", action="store_true", help="Leave the search of plain PyTorch out.")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    claims = []
+    for teacher, rows in itertools.product(asked.teachers, asked.rows):
+        claims += measure(teacher, rows, asked.models, asked.test_rows, not asked.no_search, asked.seed)
+        for claim in claims[-len(asked.models) :]:
+            print(claim.line(), flush=True)
+    report("Learning quality with default settings", claims)
+
+
+if __name__ == "__main__":
+    main()

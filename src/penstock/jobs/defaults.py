@@ -1,0 +1,111 @@
+"""What a run trains with where its settings leave it open: from the number of rows.
+
+The figures were chosen over the data sets of `benchmarks/quality.py`; docs/benchmarks.md has the table.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from penstock.jobs.building import model_class
+from penstock.jobs.settings import DENSE_OPTIMIZER, EMBEDDING_OPTIMIZER, TrainSettings
+from penstock.nn.base import constructor_names
+
+PATIENCE = 3  # epochs without a better evaluation, where nobody says how many there are to be
+_STEPS_OF_AN_EPOCH = 128  # fewer learn too little, more cost time
+_BATCH_SIZES = (64, 1024)
+_ROWS_IN_ALL = 2_000_000  # what epochs are counted by: few rows are gone through more often
+_EPOCHS = (2, 12)
+_RATE, _RATE_BATCH = 1e-3, 256  # a rate that goes with the square root of the batch size, and is this at that one
+_EMBEDDING_RATE = 0.02
+_ACCUMULATOR = 0.1  # of gradients before they are divided by the batch size: about what a hundred rows of an id add
+_DROPOUT = ((50_000, 0.3), (500_000, 0.1))  # up to so many rows
+
+
+def filled_in(settings: TrainSettings, num_rows: int) -> TrainSettings:
+    """The settings with nothing left open.
+
+    Args:
+        settings: what was asked for.
+        num_rows: to train on.
+
+    Returns:
+        Settings that say everything.
+
+    >>> found = filled_in(TrainSettings(), 8_000)
+    >>> found.batch_size, found.epochs, found.patience, found.dense_optimizer
+    (64, 12, 3, {'name': 'Adam', 'lr': 0.0005})
+    >>> filled_in(TrainSettings.resolve({"epochs": 5, "learning_rate": 0.1}), 8_000).dense_optimizer
+    {'name': 'Adam', 'lr': 0.1}
+    """
+    batch_size = settings.batch_size or default_batch_size(num_rows)
+    chosen: dict[str, Any] = {"batch_size": batch_size}
+    if settings.epochs is None:
+        chosen["epochs"] = default_epochs(num_rows)
+        if settings.patience is None and settings.eval_every is None:
+            chosen["patience"] = PATIENCE
+    for section, name, own in (
+        ("dense_optimizer", DENSE_OPTIMIZER, {"lr": default_rate(batch_size)}),
+        ("embedding_optimizer", EMBEDDING_OPTIMIZER, default_adagrad(batch_size)),
+    ):
+        given = getattr(settings, section)
+        if given["name"] == name:  # another one has defaults of its own
+            chosen[section] = {"name": name, **own, **given}
+    takes_dropout = "dropout" in constructor_names(model_class(settings.model["name"]))
+    if takes_dropout and "dropout" not in settings.model:
+        chosen["model"] = {**settings.model, "dropout": default_dropout(num_rows)}
+    return replace(settings, **chosen)
+
+
+def default_batch_size(num_rows: int) -> int:
+    """A power of two.
+
+    >>> [default_batch_size(rows) for rows in (100, 8_000, 30_000, 100_000, 10_000_000)]
+    [64, 64, 128, 512, 1024]
+    """
+    low, high = _BATCH_SIZES
+    wanted = max(1, num_rows) / _STEPS_OF_AN_EPOCH
+    return int(min(high, max(low, 2 ** math.floor(math.log2(max(1.0, wanted))))))
+
+
+def default_epochs(num_rows: int) -> int:
+    """At most so many: training ends before when it has learned what it can.
+
+    >>> [default_epochs(rows) for rows in (8_000, 100_000, 500_000, 10_000_000)]
+    [12, 12, 4, 2]
+    """
+    low, high = _EPOCHS
+    return min(high, max(low, math.ceil(_ROWS_IN_ALL / max(1, num_rows))))
+
+
+def default_dropout(num_rows: int) -> float:
+    """Behind the hidden layers, which learn few rows by heart.
+
+    >>> [default_dropout(rows) for rows in (8_000, 100_000, 10_000_000)]
+    [0.3, 0.1, 0.0]
+    """
+    return next((share for most, share in _DROPOUT if num_rows <= most), 0.0)
+
+
+def default_rate(batch_size: int) -> float:
+    """Of the dense model.
+
+    >>> default_rate(64), default_rate(1024)
+    (0.0005, 0.002)
+    """
+    return float(f"{_RATE * math.sqrt(batch_size / _RATE_BATCH):.3g}")
+
+
+def default_adagrad(batch_size: int) -> dict[str, float]:
+    """Of the embeddings. An id moves by what its rows say together: a rare one little, a frequent one freely.
+
+    The loss is a mean over the batch, and so gradients of ids shrink with the batch size. An accumulator that does not
+    would keep embeddings where they are in large batches, and one of 0 would let a single row move an id as far as a
+    thousand rows move another.
+
+    >>> default_adagrad(64), default_adagrad(1024)
+    ({'lr': 0.02, 'initial_accumulator': 2.44e-05}, {'lr': 0.02, 'initial_accumulator': 9.54e-08})
+    """
+    return {"lr": _EMBEDDING_RATE, "initial_accumulator": float(f"{_ACCUMULATOR / batch_size**2:.3g}")}

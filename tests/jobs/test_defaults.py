@@ -1,0 +1,66 @@
+"""What a run trains with where nobody says: by the rows, and never in the place of what somebody says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock import Dataset
+from penstock.jobs import TrainJob, TrainSettings
+from penstock.jobs.defaults import PATIENCE, default_batch_size, default_epochs, default_rate, filled_in
+
+
+def filled(num_rows: int = 8_000, **given: Any) -> TrainSettings:
+    return filled_in(TrainSettings.resolve(given), num_rows)
+
+
+def test_nothing_is_left_open() -> None:
+    found = filled()
+    assert None not in (found.batch_size, found.epochs, found.patience)
+    assert found.dense_optimizer["lr"] > 0 and found.embedding_optimizer["lr"] > 0
+    assert filled_in(found, 10**9) == found  # a resumed run finds everything said
+
+
+def test_more_rows_take_larger_batches_and_fewer_epochs() -> None:
+    rows = [1, 10, 10**3, 10**4, 10**5, 10**6, 10**7, 10**9]
+    for values in ([default_batch_size(n) for n in rows], [-default_epochs(n) for n in rows]):
+        assert values == sorted(values) and len(set(values)) > 1
+    rates = [default_rate(size) for size in (64, 256, 1024)]
+    assert rates == sorted(set(rates))
+    # A run of any size takes steps enough to learn from, were it not for data that has so few rows.
+    assert all(n * default_epochs(n) / default_batch_size(n) > 150 for n in rows[2:])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"batch_size": 300}, {"batch_size": 300}),
+        ({"epochs": 2}, {"epochs": 2, "patience": None}),
+        ({"epochs": 2, "patience": 1}, {"epochs": 2, "patience": 1}),
+        ({"patience": 1}, {"patience": 1}),
+        ({"eval_every": 10}, {"patience": None}),  # evaluations of a part of an epoch say little
+        ({"learning_rate": 0.5}, {"dense_optimizer": {"name": "Adam", "lr": 0.5}}),
+        ({"dense_optimizer": {"name": "SGD"}}, {"dense_optimizer": {"name": "SGD"}}),
+        ({"dense_optimizer": {"name": "AdamW", "lr": 0.5}}, {"dense_optimizer": {"name": "AdamW", "lr": 0.5}}),
+        ({"embedding_optimizer": {"name": "LazyAdam"}}, {"embedding_optimizer": {"name": "LazyAdam"}}),
+        ({"model": {"name": "MLP", "dropout": 0.0}}, {"model": {"name": "MLP", "dropout": 0.0}}),
+        ({"model": "DeepFM"}, {"model": {"name": "DeepFM", "dropout": 0.3}}),
+        ({"embedding_learning_rate": 0.5}, {"embedding_optimizer": {**filled().embedding_optimizer, "lr": 0.5}}),
+    ],
+)
+def test_what_is_said_stays(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = filled(**given).to_dict()
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_a_run_keeps_what_was_chosen(tmp_path: Any) -> None:
+    users = [i % 7 for i in range(600)]
+    data = Dataset({"user": users, "item": [i % 5 for i in range(600)], "click": [int(u < 2) for u in users]})
+    data = data.with_roles(categorical=["user", "item"], label=["click"])
+    found = TrainJob(data, tmp_path / "run", settings={"model": "MLP", "max_steps": 5}, progress=False).run()
+    kept = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (kept["batch_size"], kept["epochs"], kept["patience"]) == (64, default_epochs(540), PATIENCE)
+    assert kept["dense_optimizer"]["lr"] == default_rate(64) and found.steps == 5
+    assert found.learning["kind"] == "few steps" and 0.55 < found.labels["constant_log_loss"] < 0.65
