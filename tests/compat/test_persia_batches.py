@@ -159,7 +159,6 @@ class TestBatchesOfTheLastRelease:
             (lambda: PersiaBatch([]), "at least one feature"),
             (lambda: PersiaBatch([Label(np.zeros(2))]), "got Label"),  # type: ignore[list-item]
             (lambda: PersiaBatch([IDTypeFeatureWithSingleID("u", ids(1))] * 2), "'u' is in the batch twice"),
-            (lambda: PersiaBatch([IDTypeFeatureWithSingleID("u", ids(1))], meta="x"), "meta must be bytes"),  # type: ignore[arg-type]
             (lambda: IDTypeFeatureWithSingleID("u", np.array([1])), "got int64 \\(1,\\)"),
             (lambda: IDTypeFeature("u", [ids(1), np.ones((1, 1), np.uint64)]), "sample 1"),
             (lambda: Label(np.float32(1)), "got float32"),  # type: ignore[arg-type]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from penstock.compat.persia import _service, launcher
+from penstock.compat.persia import _launch, _service, launcher
 from penstock.core.errors import ParameterError
 from penstock.data.synthetic import criteo
 
@@ -22,12 +25,13 @@ CONFIGS = ["--embedding-config", str(EXAMPLE / "embedding_config.yml"), "--globa
 LOADER = """
 import sys, numpy as np
 from persia.ctx import DataCtx
-from persia.embedding.data import IDTypeFeatureWithSingleID, PersiaBatch
+from persia.embedding.data import IDTypeFeatureWithSingleID, Label, PersiaBatch
 from persia.env import get_replica_index
 
 with DataCtx() as ctx:
     for number in range({count}):
-        ctx.send_data(PersiaBatch([IDTypeFeatureWithSingleID("user", np.array([number], np.uint64))]))
+        user = IDTypeFeatureWithSingleID("user", np.array([number], np.uint64))
+        ctx.send_data(PersiaBatch([user], labels=[Label(np.ones((1, 1), np.float32))]))
         if number == {fail}:
             raise ValueError(f"row {{number}} is broken")
 print("loader", get_replica_index(), "is done")
@@ -176,7 +180,7 @@ class TestTogether:
 class TestByHand:
     def test_two_commands_find_each_other(self, scripts, tmp_path: Path) -> None:
         scripts(count=5)
-        [port] = launcher._free_ports(1)
+        [port] = _launch.free_ports(1)
         trainer = subprocess.Popen(
             command("nn-worker", str(tmp_path / "trainer.py"), "--port", str(port)), stdout=subprocess.PIPE, text=True
         )
@@ -196,10 +200,130 @@ class TestByHand:
         done = launched("compose", str(tmp_path / "compose.py"), "--replica-size", "2", "--", "--day", "7")
         assert done.stdout.strip() == "['--replica-index', '0', '--replica-size', '2', '--day', '7']"
 
-    @pytest.mark.parametrize("name", ["embedding-worker", "embedding-parameter-server", "middleware", "server"])
-    def test_servers_need_not_be_started(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-        assert launcher.cli([name, *CONFIGS, "--replica-index", "0", "--replica-size", "2", "--port", "8887"]) == 0
-        assert f"{name}: nothing to start" in capsys.readouterr().out
+    @pytest.mark.parametrize(
+        ("arguments", "number"),
+        [
+            (["embedding-worker", "--replica-index", "0", "--replica-size", "2", "--port", "8887"], signal.SIGTERM),
+            (["embedding-parameter-server", *CONFIGS], signal.SIGINT),
+            (["middleware"], signal.SIGTERM),
+            (["server"], signal.SIGTERM),
+            (["nats", "--jetstream", "-p", "4222"], signal.SIGTERM),
+        ],
+    )
+    def test_servers_stay_until_they_are_stopped(
+        self, arguments: list[str], number: int, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before, stopping = signal.getsignal(number), threading.Event()
+
+        def stop() -> None:
+            stopping.wait(0.05)
+            stopping.set()
+            os.kill(os.getpid(), number)
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        assert launcher.cli(arguments) == 0
+        assert stopping.is_set() and signal.getsignal(number) is before
+        thread.join()
+        assert f"{arguments[0]}: nothing to do" in capsys.readouterr().out
+
+    def test_two_trainers_are_found_through_the_first(self, scripts, tmp_path: Path) -> None:
+        scripts(count=11)
+        first, second = _launch.free_ports(2)
+        both = os.environ | {_service.ADDRESS: f"127.0.0.1:{first},127.0.0.1:{second}"}
+        arguments = command("nn-worker", str(tmp_path / "trainer.py"), "--nproc-per-node", "2")
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=both) as trainers:
+            done = launched("data-loader", str(tmp_path / "loader.py"), "--port", str(first))
+            output, _ = trainers.communicate(timeout=60)
+        assert (done.returncode, trainers.returncode) == (0, 0), done.stderr + output
+        assert all(f"nn-worker.{rank}    | took 5 batches" in output for rank in range(2)), output
+        assert "the last 1 batches are left out: 2 trainers share evenly" in done.stderr + done.stdout
+
+    @pytest.mark.slow
+    def test_trainers_of_two_machines(self, scripts, tmp_path: Path) -> None:
+        scripts(count=10)
+        ports = _launch.free_ports(2)
+        variables = os.environ | {_service.ADDRESS: ",".join(f"127.0.0.1:{port}" for port in ports)}
+        machines = [
+            subprocess.Popen(
+                command("nn-worker", str(tmp_path / "trainer.py"), "--nnodes", "2", "--node-rank", str(number)),
+                stdout=subprocess.PIPE,
+                text=True,
+                env=variables,
+            )
+            for number in range(2)
+        ]
+        done = launched("data-loader", str(tmp_path / "loader.py"), "--port", str(ports[0]))
+        outputs = [machine.communicate(timeout=60)[0] for machine in machines]
+        assert [done.returncode, *(machine.returncode for machine in machines)] == [0, 0, 0]
+        assert [f"nn-worker.{rank}    | took 5 batches" in outputs[rank] for rank in range(2)] == [True, True]
+
+    def test_what_trainers_of_several_machines_are_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert _launch._trainer_addresses(2, 8000) == [("127.0.0.1", 8000), ("127.0.0.1", 8001)]
+        monkeypatch.setenv(_service.ADDRESS, "nn_worker:23777")
+        assert _launch._trainer_addresses(2, None) == [("nn_worker", 23777), ("nn_worker", 23778)]
+        assert _launch._meeting_place(("nn_worker", 23777), alone=False) == ("nn_worker", 24777)
+        monkeypatch.setenv("MASTER_ADDR", "10.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", "29500")
+        assert _launch._meeting_place(("nn_worker", 23777), alone=False) == ("10.0.0.1", 29500)
+        monkeypatch.setenv(_service.ADDRESS, "a:1,b:2")
+        with pytest.raises(ParameterError, match="names 2 trainers, and there are 3"):
+            _launch._trainer_addresses(3, None)
+
+
+# What honcho and foreman do with a Procfile: start every line in a shell; when one ends, end the others.
+FOREMAN = """
+import signal, subprocess, sys, time
+commands = dict(line.split(": ", 1) for line in open("Procfile").read().splitlines())
+started = {name: subprocess.Popen(["sh", "-c", "exec " + line]) for name, line in commands.items()}
+while all(process.poll() is None for process in started.values()):
+    time.sleep(0.02)
+print("first", sorted(name for name, process in started.items() if process.poll() is not None))
+for process in started.values():
+    process.send_signal(signal.SIGTERM)
+print("codes", {name: process.wait(30) for name, process in started.items()})
+"""
+PROCFILE = """nn_worker: persia-launcher nn-worker trainer.py --nproc-per-node=$NPROC_PER_NODE --node-rank=0 --nnodes=1
+data_loader: sh -c 'python3 loader.py && cat'
+embedding_server: persia-launcher embedding-parameter-server --replica-index 0 --replica-size $REPLICA_SIZE
+embedding_worker: persia_launcher embedding-worker --replica-index 0 --replica-size $REPLICA_SIZE
+nats_server: nats-server
+"""
+
+
+def test_a_procfile_of_persia_runs_as_it_is(scripts, tmp_path: Path) -> None:
+    scripts(count=6)
+    (tmp_path / "Procfile").write_text(PROCFILE)
+    (tmp_path / "foreman.py").write_text(FOREMAN)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    with subprocess.Popen(
+        command("exec", sys.executable, "foreman.py"),
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path, "NPROC_PER_NODE": "1", "REPLICA_SIZE": "1"},
+        stdin=subprocess.PIPE,  # what `cat` waits for
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        output = running.stdout.read()
+        assert running.wait(60) == 0
+    assert "took 6 batches" in output and "loader 0 is done" in output
+    assert "first ['nn_worker']" in output
+    assert "'embedding_server': 0, 'embedding_worker': 0, 'nats_server': 0" in output
+
+
+def test_exec_says_what_it_cannot_run() -> None:
+    with pytest.raises(ParameterError, match="needs a command"):
+        launcher.cli(["exec"])
+    with pytest.raises(ParameterError, match="cannot run no-such-program: No such file"):
+        launcher.cli(["exec", "no-such-program"])
+
+
+def test_the_executables_are_the_launcher() -> None:
+    scripts = tomllib.loads((EXAMPLE.parents[1] / "pyproject.toml").read_text())["project"]["scripts"]
+    for name in ("persia-launcher", "persia_launcher"):
+        module, _, function = scripts[name].partition(":")
+        assert getattr(importlib.import_module(module), function) is launcher.main
 
 
 class TestWrongUse:
@@ -211,8 +335,8 @@ class TestWrongUse:
             launcher.cli([*arguments[:4], str(tmp_path / "none.py")])
         with pytest.raises(ParameterError, match="replica-index must be from 0 to 1"):
             launcher.cli(["data-loader", arguments[2], "--replica-index", "2", "--replica-size", "2"])
-        with pytest.raises(ParameterError, match="nproc-per-node"):
-            launcher.cli(["nn-worker", arguments[4], "--nproc-per-node", "2"])
+        with pytest.raises(ParameterError, match="node-rank must be from 0 to 1"):
+            launcher.cli(["nn-worker", arguments[4], "--nnodes", "2", "--node-rank", "2"])
         with pytest.raises(ParameterError, match="run takes nothing behind --"):
             launcher.cli([*arguments, "--", "--day"])
 

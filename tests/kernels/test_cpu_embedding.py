@@ -83,10 +83,10 @@ def test_halves_never_become_infinite():
 
 
 @pytest.mark.parametrize("top", [1, 10, 3000, 2**40, 2**63])
-@pytest.mark.parametrize("rounds", [0, 3])
-def test_distinct_signs_are_numbered_in_order_of_appearance(top, rounds):
+@pytest.mark.parametrize(("rounds", "hashing"), [(0, "mix"), (3, "mix"), (3, "farmhash")])
+def test_distinct_signs_are_numbered_in_order_of_appearance(top, rounds, hashing):
     rng = np.random.default_rng(top % 1000)
-    stack = HashStack(rounds, 50) if rounds else None
+    stack = HashStack(rounds, 50, hashing) if rounds else None
     config = EmbeddingConfig([SlotConfig("a", 4, hash_stack=stack), SlotConfig("b", 4, hash_stack=stack, group="a")])
     batch = {"a": rng.integers(0, top, 700, np.uint64), "b": rng.integers(0, top, 700, np.uint64)}
     ids, slots, counter = IdBatch(config, batch), SlotLayout(config), np.zeros(8, np.int64)
@@ -99,7 +99,7 @@ def test_distinct_signs_are_numbered_in_order_of_appearance(top, rounds):
         sign
         for name in ("a", "b")
         for i in batch[name].tolist()
-        for sign in oracle.signs_of(i, config.prefix("a"), config.modulus, rounds, 50)
+        for sign in oracle.signs_of(i, config.prefix("a"), config.modulus, rounds, 50, hashing)
     ]
     unique = list(dict.fromkeys(expected))
     assert work.groups[0, layout.UNIQUE] == len(unique)

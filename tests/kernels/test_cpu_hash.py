@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import reference
-from penstock.kernels.cpu_hash import combine_hashes, hash64, hash64_one
+from penstock.kernels import reference, reference_embedding
+from penstock.kernels.cpu_hash import combine_hashes, farmhash64, hash64, hash64_one
 
 
 def column(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
@@ -18,6 +18,13 @@ def test_published_xxh64_vectors():
     vectors = {b"": 0xEF46DB3751D8E999, b"a": 0xD24EC4F1A98C6E5B, b"abc": 0x44BC2CF5AD770999}
     assert hash64(column(list(vectors))).tolist() == list(vectors.values())
     assert [hash64_one(text) for text in vectors] == list(vectors.values())
+
+
+def test_farmhash_of_integers_is_what_tensorflow_gives():
+    # tf.fingerprint(the eight bytes, "farmhash64")
+    vectors = {0: 0x14397A23417AF284, 7: 0xBB1323C9C6D2080B, 2**32: 0x5E715472C20710C2, 2**64 - 1: 0x2FFFE7A41FB59155}
+    assert [int(farmhash64(np.uint64(key))) for key in vectors] == list(vectors.values())
+    assert [reference_embedding.farmhash64(key) for key in vectors] == list(vectors.values())
 
 
 @given(st.lists(st.binary(max_size=100), max_size=20))

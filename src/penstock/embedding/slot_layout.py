@@ -51,6 +51,7 @@ class SlotLayout:
                 stack.size if stack else 0,
                 0 if signs_given else config.prefix(slot.group),
                 0 if signs_given or not config.prefix_bits else config.modulus,
+                layout.FARMHASH if stack and stack.hashing == "farmhash" else layout.MIX,
             )
         self.turns = np.maximum(self.slots[:, layout.ROUNDS].astype(np.int64), 1)
         self.members = np.array([names.index(s.name) for g in config.groups for s in config.members(g)], np.int64)

@@ -24,16 +24,19 @@ class HashStack:
     Args:
         rounds: hashes of each id.
         size: rows for each of them.
+        hashing: `"mix"`, or `"farmhash"`: each hash is FarmHash64 of the one before, modulo `size`, as PERSIA has it.
 
     >>> HashStack(rounds=2, size=1000)
-    HashStack(rounds=2, size=1000)
+    HashStack(rounds=2, size=1000, hashing='mix')
     """
 
     rounds: int
     size: int
+    hashing: str = "mix"
 
     def __post_init__(self) -> None:
-        check_all(vars(self), {"rounds": Int(1, 64), "size": Int(1, 2**48)}, "HashStack")
+        bounds = {"rounds": Int(1, 64), "size": Int(1, 2**48), "hashing": OneOf(("mix", "farmhash"))}
+        check_all(vars(self), bounds, "HashStack")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numba
 import numpy as np
 
 from penstock.kernels.cpu_half import mix
+from penstock.kernels.cpu_hash import farmhash64
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load8, load32, load64, multiply_high, prefetch
 from penstock.kernels.cpu_vector import (
     INLINED,
@@ -32,7 +33,8 @@ from penstock.kernels.cpu_vector import (
 )
 
 # Columns of `slots`, fixed by the configuration.
-POOLING, SLOT_DIM, LENGTH, ROUNDS, SIZE, PREFIX, MODULUS, NUM_SLOT_FIELDS = range(8)
+POOLING, SLOT_DIM, LENGTH, ROUNDS, SIZE, PREFIX, MODULUS, HASHING, NUM_SLOT_FIELDS = range(9)
+MIX, FARMHASH = range(2)  # of HASHING
 SUM, MEAN, SQRT_N, RAW = range(4)
 # Columns of `inputs`, filled in for each batch.
 VALUES, LOG2_BYTES, COUNT, OFFSETS, SAMPLES, FIRST, TOP, OUTPUT, OUTPUT_STRIDE, MASK_OUT = range(10)
@@ -106,6 +108,10 @@ def sign_of(identity: Any, slot: np.ndarray, turn: Any) -> Any:
     Where a group has no prefix bits, PREFIX is 1 and MODULUS 0: all 64 bits are the id's, and no sign is 0.
     """
     if slot[ROUNDS] > 0:
+        if slot[HASHING] == FARMHASH:  # each turn hashes the hash of the one before
+            for _ in range(turn + 1):
+                identity = farmhash64(identity)
+            return slot[PREFIX] + (identity % slot[SIZE] + np.uint64(turn) * slot[SIZE])
         hashed = mix(identity + np.uint64(turn + 1) * _GOLDEN)
         return slot[PREFIX] + (multiply_high(hashed, slot[SIZE]) + np.uint64(turn) * slot[SIZE])
     if slot[MODULUS] > 0 and identity >= slot[MODULUS]:

@@ -24,6 +24,7 @@ from penstock.kernels.cpu_intrinsics import KERNEL, address_of, kernel_input, ke
 
 U64 = np.uint64
 GOLDEN = U64(0x9E3779B97F4A7C15)
+FARM = U64(0x9AE16A3B2F90404F)
 COMBINE = U64(0x9FB21C651E98DF25)
 P1, P2, P3 = U64(0x9E3779B185EBCA87), U64(0xC2B2AE3D27D4EB4F), U64(0x165667B19E3779F9)
 P4, P5 = U64(0x85EBCA77C2B2AE63), U64(0x27D4EB2F165667C5)
@@ -43,6 +44,17 @@ def splitmix64(key: Any) -> Any:
 @numba.njit(inline="always", **KERNEL)
 def _rotate(value: Any, by: int) -> Any:
     return (value << U64(by)) | (value >> U64(64 - by))
+
+
+@numba.njit(inline="always", **KERNEL)
+def farmhash64(key: Any) -> Any:
+    """FarmHash64 of the eight bytes of a little-endian integer."""
+    times, first = FARM + U64(16), U64(key) + FARM
+    left = _rotate(U64(key), 27) * times + first
+    right = (_rotate(first, 39) + U64(key)) * times
+    mixed = (left ^ right) * times
+    mixed = (right ^ mixed ^ (mixed >> U64(47))) * times
+    return (mixed ^ (mixed >> U64(47))) * times
 
 
 @numba.njit(inline="always", **KERNEL)

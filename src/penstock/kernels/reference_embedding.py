@@ -70,10 +70,33 @@ def xoshiro_next(s: list[int]) -> int:
     return result
 
 
-def signs_of(identity: int, prefix: int, modulus: int, rounds: int = 0, size: int = 0) -> list[int]:
+def farmhash64(key: int) -> int:
+    """FarmHash64 of eight bytes, as its authors wrote it for 8 to 16: the word is both their first and their last."""
+
+    def rotated(value: int, bits: int) -> int:
+        return (value >> bits | value << (64 - bits)) & _MASK
+
+    constant = 0x9AE16A3B2F90404F
+    factor, a, b = (constant + 2 * 8) & _MASK, (key + constant) & _MASK, key
+    c, d = (rotated(b, 37) * factor + a) & _MASK, (rotated(a, 25) + b) * factor & _MASK
+    first = (c ^ d) * factor & _MASK
+    first ^= first >> 47
+    second = (d ^ first) * factor & _MASK
+    return (second ^ second >> 47) * factor & _MASK
+
+
+def signs_of(
+    identity: int, prefix: int, modulus: int, rounds: int = 0, size: int = 0, hashing: str = "mix"
+) -> list[int]:
     """The signs of an id: one, or one for each round of a hash stack."""
     if not rounds:
         return [prefix + identity % modulus]
+    if hashing == "farmhash":
+        signs = []
+        for turn in range(rounds):
+            identity = farmhash64(identity)
+            signs.append(prefix + identity % size + turn * size)
+        return signs
     hashes = (mix(identity + (turn + 1) * _GOLDEN & _MASK) for turn in range(rounds))
     return [prefix + ((hashed * size >> 64) + turn * size) for turn, hashed in enumerate(hashes)]
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from penstock.core.errors import ParameterError, suggest
-from penstock.core.params import BOOL, STR, Constraint, Int, ListOf, OneOf, check
+from penstock.core.params import BOOL, STR, Constraint, Int, ListOf, Satisfies, check
 from penstock.embedding.slots import EmbeddingConfig, HashStack, Init, SlotConfig
 
 _COUNT = Int(min=0)
@@ -26,8 +26,20 @@ _SLOT: dict[str, Any] = {
     "hash_stack_config": {"hash_stack_rounds": _COUNT, "embedding_size": _COUNT},
     "capacity": Int(min=1),
     "index_prefix": Int(0, 0),
+    "is_pid": BOOL,  # this and the next: of August 2021, for a monitor
+    "is_uid": BOOL,
 }
+
+
+def _is_intent(value: Any) -> bool:
+    name = next(iter(value)) if isinstance(value, Mapping) and len(value) == 1 else value
+    return isinstance(name, str) and name.lower() in ("train", "eval", "infer")
+
+
+_INTENT = Satisfies(_is_intent, "one of Train, Eval, Infer")
+_INFER = {"servers": ListOf(STR), "embedding_checkpoint": STR}
 _SERVER = {
+    "intent": _INTENT,
     "capacity": Int(min=1),
     "num_hashmap_internal_shards": Int(min=1),
     "full_amount_manager_buffer_size": _COUNT,
@@ -42,17 +54,18 @@ _SERVER = {
     "incremental_dir": STR,
     "incremental_channel_capacity": _COUNT,
 }
-_JOB = OneOf(("Train", "Eval", "Infer"))
+_METRICS = {
+    "enable_metrics": BOOL,
+    "job_name": STR,
+    "push_interval": _COUNT,
+    "push_interval_sec": _COUNT,
+    "push_interval_seconds": _COUNT,
+}
 _COMMON: dict[str, Any] = {
-    "metrics_config": {
-        "enable_metrics": BOOL,
-        "job_name": STR,
-        "push_interval_sec": _COUNT,
-        "push_interval_seconds": _COUNT,
-    },
-    "job_type": _JOB,
-    "intent": _JOB,
-    "infer_config": {"servers": ListOf(STR), "embedding_checkpoint": STR},
+    "metrics_config": _METRICS,
+    "job_type": _INTENT,
+    "intent": _INTENT,
+    "infer_config": _INFER,
     "servers": ListOf(STR),
     "initial_sparse_checkpoint": STR,
     "checkpointing_config": {"num_workers": Int(min=1)},
@@ -66,13 +79,23 @@ _RENAMED = {
     "embedding_server_config": "embedding_parameter_server_config",
     "shard_server_config": "embedding_parameter_server_config",
     "middleware_config": "embedding_worker_config",
+    "PersiaCommonConfig": "common_config",
+    "PersiaShardedServerConfig": "embedding_parameter_server_config",
+    "PersiaMiddlewareConfig": "embedding_worker_config",
 }
 _GLOBAL = {
     "common_config": _COMMON,
     "embedding_parameter_server_config": _SERVER,
     "embedding_worker_config": _WORKER,
+    "PersiaMetricsConfig": _METRICS,
 }
-_EMBEDDING = {"feature_index_prefix_bit": Int(1, 32), "slots_config": None, "feature_groups": None}
+_EMBEDDING = {
+    "feature_index_prefix_bit": Int(1, 32),
+    "slots_config": None,
+    "feature_groups": None,
+    "forward_buffer_size": Int(min=1),  # this and the next: of August 2021
+    "target_config": None,
+}
 
 
 @dataclass(frozen=True)
@@ -101,8 +124,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return content
 
 
-def global_config(content: Mapping[str, Any], where: str) -> GlobalConfig:
-    """The global configuration; `where` names the file in errors.
+def global_config(content: Mapping[str, Any], where: str, forward_buffer_size: int = 1000) -> GlobalConfig:
+    """The global configuration; `where` names the file in errors. `forward_buffer_size` is what holds without one.
 
     >>> global_config({"embedding_worker_config": {"forward_bufer_size": 10}}, "global_config.yml")
     Traceback (most recent call last):
@@ -112,16 +135,24 @@ def global_config(content: Mapping[str, Any], where: str) -> GlobalConfig:
     """
     content = _checked(content, _GLOBAL, where, "")
     common, server = content.get("common_config", {}), content.get("embedding_parameter_server_config", {})
-    infer = common.get("infer_config", {})
+    infer = common.get("infer_config") or _of_intent(common.get("intent"), where)
     return GlobalConfig(
         capacity=server.get("capacity"),
-        forward_buffer_size=content.get("embedding_worker_config", {}).get("forward_buffer_size", 1000),
+        forward_buffer_size=content.get("embedding_worker_config", {}).get("forward_buffer_size", forward_buffer_size),
         incremental_dir=server.get("incremental_dir", "incremental_dir")
         if server.get("enable_incremental_update")
         else None,
         incremental_buffer_size=server.get("incremental_buffer_size", 1_000_000),
         embedding_checkpoint=infer.get("embedding_checkpoint") or common.get("initial_sparse_checkpoint"),
     )
+
+
+def _of_intent(intent: Any, where: str) -> dict[str, Any]:
+    """What `intent: {Infer: {…}}` says, the `infer_config` of 2021."""
+    if not isinstance(intent, Mapping):
+        return {}
+    [(name, settings)] = intent.items()
+    return _checked(settings or {}, _INFER, where, f"common_config.intent.{name}")
 
 
 def embedding_config(content: Mapping[str, Any], where: str, init: Init | None = None) -> EmbeddingConfig:
@@ -164,7 +195,7 @@ def _slot(name: str, slot: Mapping[str, Any], group: str, where: str, init: Init
         slot["dim"],
         pooling="raw" if raw else "sqrt_n" if slot.get("sqrt_scaling") else "sum",
         length=slot.get("sample_fixed_size", 10) if raw else None,
-        hash_stack=HashStack(rounds, stack.get("embedding_size", 0)) if rounds else None,
+        hash_stack=HashStack(rounds, stack.get("embedding_size", 0), "farmhash") if rounds else None,
         group=group,
         init=init,
     )

@@ -48,6 +48,13 @@ class BaseCtx:
         self.threadpool_worker_size, self.device_id = threadpool_worker_size, device_id
         self.origin_context: BaseCtx | None = None
 
+    @property
+    def backend(self) -> Any:
+        """What a data loader of August 2021 sends with: `ctx.backend.send_data(batch)`."""
+        from penstock.compat.persia.backend import init_backend
+
+        return init_backend()
+
     def _enter(self) -> None:
         """What entering the block does."""
 
@@ -78,7 +85,8 @@ class DataCtx(BaseCtx):
     >>> from penstock.compat.persia.embedding.data import IDTypeFeatureWithSingleID, PersiaBatch
     >>> from penstock.compat.persia import _service
     >>> with DataCtx() as ctx:  # in a process of its own, or on a thread of the trainer's
-    ...     ctx.send_data(PersiaBatch([IDTypeFeatureWithSingleID("user", np.array([7], np.uint64))]))
+    ...     user = IDTypeFeatureWithSingleID("user", np.array([7], np.uint64))
+    ...     ctx.send_data(PersiaBatch([user], requires_grad=False))
     >>> _service.reset()
     """
 
@@ -86,8 +94,8 @@ class DataCtx(BaseCtx):
         super().__init__(threadpool_worker_size, device_id)
         self._publisher = Publisher()
 
-    def send_data(self, persia_batch: Any) -> None:
-        """Send a batch."""
+    def send_data(self, persia_batch: Any, blocking: bool = True) -> None:
+        """Send a batch. It waits while the trainer is behind (`blocking=False` waits too: nothing is lost)."""
         self._publisher.send(message_of(persia_batch))
 
     def _exit(self, error: BaseException | None) -> None:

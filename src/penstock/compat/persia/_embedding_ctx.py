@@ -14,6 +14,7 @@ from penstock.compat.persia._training_batch import PersiaTrainingBatch
 from penstock.compat.persia.embedding import EmbeddingConfig, get_default_embedding_config
 from penstock.compat.persia.embedding.data import message_of
 from penstock.core.errors import ArtefactError, ParameterError, PenstockError
+from penstock.embedding.slots import SlotConfig
 
 if TYPE_CHECKING:
     from penstock.compat.persia._engine import Engine
@@ -42,6 +43,7 @@ class EmbeddingCtx(BaseCtx):
     """
 
     looks_up = True
+    embedding_staleness: int | None = None  # of data loaders that do not say
 
     def __init__(
         self,
@@ -64,10 +66,7 @@ class EmbeddingCtx(BaseCtx):
 
     @property
     def _store(self) -> EmbeddingStore:
-        store = service().store
-        if store is None:
-            raise PenstockError("there are no embeddings in this process; train some, or load_embedding(…) first")
-        return store
+        return service().store or service().look_up_nothing()
 
     @property
     def _engine(self) -> Engine:
@@ -112,22 +111,30 @@ class EmbeddingCtx(BaseCtx):
 
     # The model.
 
-    def prepare_features(self, persia_training_batch: PersiaTrainingBatch) -> Any:
+    def prepare_features(self, persia_training_batch: PersiaTrainingBatch, is_training: bool | None = None) -> Any:
         """`(numbers, embeddings, labels)`, each a list of tensors; labels are None for inference.
 
         An embedding is `(B, dim)`, or `(B, sample_fixed_size, dim + 1)` for features that are not summed: the last
         column is 1 where there is an id and 0 where it is padding.
+
+        Of a `PyPersiaBatchData`, the batch of 2021, numbers and labels are the tensor itself where there is one. Who
+        says whether it `is_training` (July 2021) gets `((numbers, embeddings), label)`.
         """
         batch = self.current_batch = persia_training_batch
-        batch.id_type_feature_embedding_torch_tensors = self._readable(batch)
-        labels = None if self.preprocess_mode is PreprocessMode.INFERENCE else batch.label_torch_tensors
-        return batch.non_id_type_feature_torch_tensors, batch.id_type_feature_embedding_torch_tensors, labels
+        batch.id_type_feature_embedding_torch_tensors = embeddings = self._readable(batch)
+        numbers: Any = batch.non_id_type_feature_torch_tensors
+        labels: Any = None if self.preprocess_mode is PreprocessMode.INFERENCE else batch.label_torch_tensors
+        if batch.message.one_each or is_training is not None:
+            numbers, labels = _only(numbers), _only(labels or [])
+        return (numbers, embeddings, labels) if is_training is None else ((numbers, embeddings), labels)
 
     def _readable(self, batch: PersiaTrainingBatch) -> list[Any]:
         import torch
 
-        tensors = []
+        tensors, config = [], self._store.config
         for name, leaf in batch.embeddings.items():
+            if (scale := stack_scale(config[name])) != 1.0:
+                leaf = leaf * scale
             if name in batch.masks:
                 leaf = torch.cat([leaf, batch.masks[name].unsqueeze(-1).to(leaf.dtype)], dim=2)
             tensors.append(leaf if self.preprocess_mode is PreprocessMode.TRAIN else leaf.detach())
@@ -217,6 +224,22 @@ class EmbeddingCtx(BaseCtx):
             raise ArtefactError(f"{src_dir} is not there")
 
 
+def _only(items: list[Any]) -> Any:
+    """The item itself where there is one."""
+    return items[0] if len(items) == 1 else items or None
+
+
+def stack_scale(slot: SlotConfig) -> float:
+    """What `sqrt_scaling` leaves to do where ids are hashed several times: PERSIA counted every hash as an id.
+
+    >>> from penstock.embedding import HashStack
+    >>> stack_scale(SlotConfig("user", 8, pooling="sqrt_n", hash_stack=HashStack(4, 100)))
+    0.5
+    """
+    stack = slot.hash_stack if slot.pooling == "sqrt_n" else None
+    return 1.0 if stack is None else stack.rounds**-0.5
+
+
 def _serve_from(place: Path) -> None:
     from penstock.embedding.store import Store
 
@@ -253,8 +276,17 @@ def eval_ctx(*args: Any, **kwargs: Any) -> EmbeddingCtx:
     return EmbeddingCtx(PreprocessMode.EVAL, *args, **kwargs)
 
 
+def inference_ctx(*args: Any, **kwargs: Any) -> InferCtx:
+    """A context for look-ups without labels, as it was called in 2021.
+
+    >>> inference_ctx().preprocess_mode
+    <PreprocessMode.INFERENCE: 3>
+    """
+    return InferCtx(None, *args, **kwargs)
+
+
 class InferCtx(EmbeddingCtx):
-    """Looks up without training anything.
+    """Looks up without training anything, inside its block or without one.
 
     There are no embedding workers to ask: `embedding_worker_address_list` is taken and not needed. The embeddings are
     those of this process, or of the checkpoint that `infer_config.embedding_checkpoint` in the global configuration
@@ -267,8 +299,20 @@ class InferCtx(EmbeddingCtx):
     def __init__(self, embedding_worker_address_list: list[str] | None = None, *args: Any, **kwargs: Any) -> None:
         super().__init__(PreprocessMode.INFERENCE, *args, **kwargs)
         self._following: Any = None
+        self._is_ready = False
 
     def _enter(self) -> None:
+        self.wait_for_serving()
+
+    def _exit(self, error: BaseException | None) -> None:
+        super()._exit(error)
+        self._following, self._is_ready = None, False
+
+    def wait_for_serving(self) -> None:
+        """Have the embeddings there: those of this process, or of the checkpoint that the configuration names."""
+        if self._is_ready:
+            return
+        self._is_ready = True
         config = service().global_config()
         if service().store is None and config.embedding_checkpoint:
             self.load_embedding(config.embedding_checkpoint)
@@ -279,9 +323,7 @@ class InferCtx(EmbeddingCtx):
             self._following = IncrementalReader(store, config.incremental_dir)  # type: ignore[arg-type]
 
     def get_embedding_from_data(self, persia_batch: Any, device_id: int | None = None) -> PersiaTrainingBatch:
+        self.wait_for_serving()
         if self._following is not None:
             self._following.poll()
         return super().get_embedding_from_data(persia_batch, device_id)
-
-    def wait_for_serving(self) -> None:
-        """Nothing to wait for: once the block is entered, the embeddings are there."""

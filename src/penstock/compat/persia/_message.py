@@ -60,6 +60,7 @@ class Message:
     extras: dict[str, np.ndarray | Ragged] = field(default_factory=dict)
     meta: bytes | None = None
     requires_grad: bool = True
+    one_each: bool = False  # a context gives its numbers and its label as tensors, and not as lists of them
 
     @property
     def rows(self) -> int:
@@ -102,6 +103,7 @@ def to_bytes(message: Message) -> bytes:
 
     description = {
         "requires_grad": message.requires_grad,
+        "one_each": message.one_each,
         "ids": [[name, described(part)] for name, part in message.ids.items()],
         "dense": [[named.name, described(named.data)] for named in message.dense],
         "labels": [[named.name, described(named.data)] for named in message.labels],
@@ -136,6 +138,7 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Message:
             extras={str(name): reader.part(d, DTYPES) for name, d in description["extras"]},
             meta=None if description["meta"] is None else reader.array(description["meta"], DTYPES).tobytes(),
             requires_grad=bool(description["requires_grad"]),
+            one_each=bool(description.get("one_each")),
         )
     except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, SyntaxError, struct.error) as error:
         raise DataError(f"the message is not a batch: {error}") from error  # SyntaxError: what NumPy makes of a dtype

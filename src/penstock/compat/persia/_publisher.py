@@ -27,7 +27,13 @@ class Publisher:
         self.index, self.size = env.get_replica_index() or 0, env.get_replica_size() or 1
         token, self._sent, self._finished = os.environ.get(_service.TOKEN, ""), 0, False
         self._round: list[bytes] = []
-        self._clients = [Client(address, self.index, self.size, token, patience) for address in _service.addresses()]
+        self._clients: list[Client] = []
+        known = _service.addresses()
+        while len(self._clients) < len(known):
+            client = Client(known[len(self._clients)], self.index, self.size, token, patience)
+            self._clients.append(client)
+            if len(known) == 1:
+                known += client.trainers[1:]  # the first trainer knows the others
         if self._clients:
             _watch_for_errors()
             atexit.register(self._at_exit)

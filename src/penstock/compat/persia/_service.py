@@ -3,8 +3,8 @@
 PERSIA ran embedding workers, parameter servers and NATS beside the scripts. Here a data loader talks to its trainer
 directly, and the embeddings live in the trainer's memory, or on Ray:
 
-    PENSTOCK_PERSIA_ADDRESS  host:port of every trainer, by rank, separated by commas. Not set: data loader and trainer
-                             are one process.
+    PENSTOCK_PERSIA_ADDRESS  host:port of every trainer, by rank, separated by commas; a data loader needs the first
+                             alone. Not set: data loader and trainer are one process.
     PENSTOCK_PERSIA_STORE    memory (default), or ray
     PENSTOCK_PERSIA_SERVERS  shards of a store on Ray
     PENSTOCK_PERSIA_JOB      name of the store on Ray
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.compat.persia import _config, env
 from penstock.compat.persia._sockets import Address, Server, parse_address
 from penstock.compat.persia._stream import Stream
+from penstock.compat.persia.logger import get_default_logger
 from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.params import Int, OneOf, check
 from penstock.embedding.optimizers import Optimizer
@@ -79,7 +80,8 @@ class Service:
     def global_config(self) -> _config.GlobalConfig:
         """`global_config.yml`, or what holds without one."""
         content, where = self._content(GLOBAL_CONFIG)
-        return _config.global_config(content or {}, where)
+        slots, _ = self._content(EMBEDDING_CONFIG)  # where the buffer's size stood in August 2021
+        return _config.global_config(content or {}, where, (slots or {}).get("forward_buffer_size", 1000))
 
     def slots(self, init: Init | None = None) -> EmbeddingConfig:
         """`embedding_config.yml`."""
@@ -109,7 +111,7 @@ class Service:
             raise ParameterError(f"{ADDRESS} names {len(known)} trainers; there is none for rank {rank}")
         host, own = known[rank] if known else ("127.0.0.1", port)
         if not self.stream.has_senders:
-            self._server = Server(self.stream, (host, int(own or 0)), rank, os.environ.get(TOKEN, ""))
+            self._server = Server(self.stream, (host, int(own or 0)), rank, os.environ.get(TOKEN, ""), known)
 
     def stop_listening(self, failure: str | None = None) -> None:
         """Training is over, or failed: data loaders are told."""
@@ -138,6 +140,17 @@ class Service:
         if self.store is None:
             self.store = self._make(config, optimizer, admit_probability)
             self._made_from = wanted
+        return self.store
+
+    def look_up_nothing(self) -> EmbeddingStore:
+        """A store without rows, for look-ups before anything was trained or loaded: every embedding is zeros."""
+        if self._content(EMBEDDING_CONFIG)[0] is None:
+            raise PenstockError("there are no embeddings in this process; train some, or load_embedding(…) first")
+        from penstock.embedding.store import Store
+
+        get_default_logger().warning("no embeddings have been trained or loaded yet: all of them are zeros")
+        self.serve(Store(self.slots()))
+        assert self.store is not None
         return self.store
 
     def _make(self, config: EmbeddingConfig, optimizer: Optimizer, admit_probability: float) -> EmbeddingStore:

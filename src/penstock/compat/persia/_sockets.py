@@ -17,7 +17,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -117,8 +117,11 @@ def _introduction(**about: Any) -> bytes:
 class Server:
     """The trainer's end: takes what data loaders send into a stream."""
 
-    def __init__(self, stream: Stream, address: Address, rank: int = 0, token: str = "") -> None:
+    def __init__(
+        self, stream: Stream, address: Address, rank: int = 0, token: str = "", trainers: Sequence[Address] = ()
+    ) -> None:
         self._stream, self._rank, self._token = stream, rank, token
+        self._trainers = [f"{host}:{port}" for host, port in trainers]
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._strangers: dict[socket.socket, None] = {}  # oldest first
@@ -186,7 +189,7 @@ class Server:
             raise DataError("the data loader does not say which of how many it is (replica_index, replica_size)")
         self._stream.open(number, f"data loader {number} (pid {hello.get('pid')!r:.20})", loaders)
         self._connections[connection] = threading.current_thread()
-        self._answer(connection, WELCOME, _introduction(rank=self._rank))
+        self._answer(connection, WELCOME, _introduction(rank=self._rank, trainers=self._trainers))
         return number
 
     def _receive(self, connection: socket.socket, number: int) -> None:
@@ -243,7 +246,9 @@ class Client:
             raise StreamError(f"{self.name} did not answer: {error}") from error
         if kind != WELCOME:
             raise StreamError(f"{self.name} refused this data loader: {content.decode(errors='replace')}")
-        self.name += f" (pid {_decoded(content).get('pid')})"
+        welcome = _decoded(content)
+        self.name += f" (pid {welcome.get('pid')})"
+        self.trainers = _trainers_of(welcome)
         self._socket.settimeout(None)
 
     def send(self, content: bytes) -> bool:
@@ -300,6 +305,12 @@ class Client:
                 pass
             return False
         raise TrainerLostError(f"{self.name} is gone ({error}); its own output says why") from error
+
+
+def _trainers_of(welcome: dict[str, Any]) -> list[Address]:
+    """Where all trainers of the job listen, by rank, as one of them says."""
+    named = welcome.get("trainers")
+    return [parse_address(str(text), "a trainer's address") for text in named] if isinstance(named, list) else []
 
 
 def _connect(address: Address, name: str, timeout: float) -> socket.socket:

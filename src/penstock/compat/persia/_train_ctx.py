@@ -1,7 +1,8 @@
-"""The trainer's context of the last release, which gives way to that of 2021 where its arguments say so."""
+"""The trainer's context since August 2021, which gives way to the one before where its arguments say so."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from penstock.compat.persia import env
@@ -11,8 +12,23 @@ from penstock.compat.persia._service import service
 from penstock.compat.persia.embedding import EmbeddingConfig
 from penstock.compat.persia.embedding.optim import Optimizer
 from penstock.compat.persia.logger import get_default_logger
-from penstock.core.errors import ParameterError, PenstockError
+from penstock.core.errors import ParameterError, PenstockError, suggest
 from penstock.core.params import NONE, Instance, Int, Real, check_all
+
+# Arguments of 2021 that named or sized servers and buffers which are not here.
+_NOT_NEEDED = frozenset(
+    "enable_backward backend_worker_size middleware_services wait_server_ready output_addrs init_output "  # noqa: SIM905
+    "deserialize_buffer_size backward_buffer_size nats_recv_buffer_size rank_id world_size num_forward_workers "
+    "num_backward_workers block_when_exit catch_exception".split()
+)
+
+
+def refuse_unknown(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Arguments of a context that no age had, with the nearest that one had."""
+    for name in given.keys() - _NOT_NEEDED:
+        raise ParameterError(
+            f"TrainCtx has no argument {name!r}{suggest(name, [*known, *sorted(_NOT_NEEDED)], 'arguments')}"
+        )
 
 
 class _Trainer(EmbeddingCtx):
@@ -63,7 +79,8 @@ class TrainCtx(_Trainer):
     at: those of a feature that are not finite are dropped, and a dense step that is not finite is left out.
     `mixed_precision` needs a GPU; without one training is in float32.
 
-    Called with `sparse_optimizer=` it is the context of 2021, with `prepare_features` and `on_after_backward`.
+    From August to November 2021 the first optimizer was called `sparse_optimizer`, which is taken too. Called with
+    `sparse_optimizer=` alone it is the context of July 2021, with `on_after_backward`.
 
     >>> import torch
     >>> from penstock.compat.persia.embedding.optim import Adagrad
@@ -74,11 +91,7 @@ class TrainCtx(_Trainer):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        if cls is TrainCtx and "sparse_optimizer" in kwargs:
-            if {"dense_optimizer", "embedding_optimizer"} & set(kwargs):
-                raise ParameterError(
-                    "TrainCtx takes sparse_optimizer (2021), or embedding_optimizer and dense_optimizer (last release)"
-                )
+        if cls is TrainCtx and "sparse_optimizer" in kwargs and "dense_optimizer" not in kwargs:
             from penstock.compat.persia._train_ctx_2021 import TrainCtx2021
 
             return super().__new__(TrainCtx2021)  # type: ignore[return-value]
@@ -86,8 +99,8 @@ class TrainCtx(_Trainer):
 
     def __init__(
         self,
-        embedding_optimizer: Optimizer,
-        dense_optimizer: Any,
+        embedding_optimizer: Optimizer | None = None,
+        dense_optimizer: Any = None,
         grad_scalar_update_factor: float = 4,
         backward_buffer_size: int = 10,
         backward_workers_size: int = 8,
@@ -99,21 +112,33 @@ class TrainCtx(_Trainer):
         embedding_config: EmbeddingConfig | None = None,
         threadpool_worker_size: int = 10,
         device_id: int | None = None,
+        *,
+        sparse_optimizer: Optimizer | None = None,
+        embedding_staleness: int | None = None,
+        **not_needed: Any,
     ) -> None:
         import torch
 
+        refuse_unknown(not_needed, ["embedding_optimizer", "dense_optimizer", "model", "device_id", "mixed_precision"])
+        if sparse_optimizer is not None and embedding_optimizer is not None:
+            raise ParameterError("embedding_optimizer is what sparse_optimizer was called in 2021; give one of them")
+        embedding_optimizer = embedding_optimizer or sparse_optimizer
         constraints = {
             "embedding_optimizer": Instance(Optimizer, "an optimizer of persia.embedding.optim"),
             "dense_optimizer": Instance(torch.optim.Optimizer, "a torch optimizer"),
             "grad_scalar_update_factor": Real(min=1e-6),
-            "model": Instance(torch.nn.Module, "a torch module"),
+            "model": NONE | Instance(torch.nn.Module, "a torch module"),
             "device_id": NONE | Int(),
+            "embedding_staleness": NONE | Int(),
         }
         check_all(locals(), constraints, "TrainCtx")
+        assert embedding_optimizer is not None
         mode = PreprocessMode.TRAIN
         super().__init__(mode, model, embedding_config, threadpool_worker_size, device_id)
+        self.embedding_staleness = embedding_staleness if embedding_staleness and embedding_staleness > 0 else None
         self.world_size, self.rank_id = env.get_world_size() or 1, env.get_rank() or 0
-        self.embedding_optimizer, self.dense_optimizer = embedding_optimizer, dense_optimizer
+        self.embedding_optimizer = self.sparse_optimizer = embedding_optimizer
+        self.dense_optimizer = dense_optimizer
         self.grad_scalar_update_factor = grad_scalar_update_factor
         device = device_of(device_id, model)
         self.mixed_precision = mixed_precision and device.type == "cuda"
@@ -128,6 +153,9 @@ class TrainCtx(_Trainer):
         from penstock.compat.persia.distributed import get_default_distributed_option
 
         option = option or get_default_distributed_option(self.device_id)
+        if self.model is None:  # the script wraps its own
+            option.connect(self.world_size, self.rank_id)
+            return
         self.model, self.dense_optimizer = option.convert2distributed_model(
             self.model, self.world_size, self.rank_id, self.device_id, optimizer=self.dense_optimizer
         )

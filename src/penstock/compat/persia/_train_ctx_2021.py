@@ -1,4 +1,4 @@
-"""The trainer's context of 2021."""
+"""The trainer's context of July 2021 and before."""
 
 from __future__ import annotations
 
@@ -8,23 +8,16 @@ from typing import Any
 from penstock.compat.persia._contexts import PreprocessMode
 from penstock.compat.persia._embedding_ctx import EmbeddingCtx
 from penstock.compat.persia._service import service
-from penstock.compat.persia._train_ctx import TrainCtx
+from penstock.compat.persia._train_ctx import TrainCtx, refuse_unknown
 from penstock.compat.persia._training_batch import PersiaTrainingBatch
 from penstock.compat.persia.embedding import EmbeddingConfig
 from penstock.compat.persia.embedding.optim import Optimizer
-from penstock.core.errors import ParameterError, PenstockError, suggest
+from penstock.core.errors import PenstockError
 from penstock.core.params import NONE, Instance, Int, check_all
-
-# Arguments of 2021 that named or sized servers and buffers which are not here.
-_NOT_NEEDED = frozenset(
-    "enable_backward backend_worker_size middleware_services wait_server_ready output_addrs init_output "  # noqa: SIM905
-    "deserialize_buffer_size backward_buffer_size nats_recv_buffer_size rank_id world_size num_forward_workers "
-    "num_backward_workers block_when_exit catch_exception".split()
-)
 
 
 class TrainCtx2021(TrainCtx):
-    """The context of 2021: the script runs model, loss and dense optimizer itself, this the embeddings.
+    """The context of July 2021: the script runs model, loss and dense optimizer itself, this the embeddings.
 
     with TrainCtx(grad_scaler=scaler, sparse_optimizer=Adagrad(lr=1e-3), port=8000, data_queue_size=5) as ctx:
         for batch_idx, data in enumerate(ctx.data_loader()):
@@ -49,9 +42,7 @@ class TrainCtx2021(TrainCtx):
         embedding_checkpoint: str | None = None,
         **not_needed: Any,
     ) -> None:
-        for name in not_needed.keys() - _NOT_NEEDED:
-            known = ["grad_scaler", "sparse_optimizer", "port", "data_queue_size", *sorted(_NOT_NEEDED)]
-            raise ParameterError(f"TrainCtx has no argument {name!r}{suggest(name, known, 'arguments')}")
+        refuse_unknown(not_needed, ["grad_scaler", "sparse_optimizer", "port", "data_queue_size"])
         constraints = {
             "sparse_optimizer": Instance(Optimizer, "an optimizer of persia.sparse.optim"),
             "port": NONE | Int(1, 65535),
@@ -108,17 +99,17 @@ class TrainCtx2021(TrainCtx):
         dataset = StreamingDataset(room)
         return DataLoader(dataset, self._buffer, timeout, reproducible=disorder_tolerance == 0)
 
-    def prepare_features(self, batch: PersiaTrainingBatch, is_training: bool = True) -> Any:
+    def prepare_features(  # type: ignore[override]
+        self, persia_training_batch: PersiaTrainingBatch, is_training: bool = True
+    ) -> Any:
         """`((dense, [embeddings …]), target)`; several dense arrays, or several targets, are lists."""
-        numbers, embeddings, labels = super().prepare_features(batch)
-        target = _only(labels or []) if is_training or labels else None
-        return (_only(numbers), embeddings), target
+        return super().prepare_features(persia_training_batch, is_training)
 
     def backward(self, loss: Any, embedding_gradient_check_frequency: int = 20) -> Any:
         """Of the last release only."""
         raise PenstockError(
-            "this is the context of 2021 (it has a sparse_optimizer): use loss.backward(), ctx.on_after_backward(…) "
-            "and the dense optimizer's step(), or make the context with embedding_optimizer= and dense_optimizer="
+            "this is the context of July 2021 (it has a sparse_optimizer alone): use loss.backward(), "
+            "ctx.on_after_backward(…) and the dense optimizer's step(), or make the context with dense_optimizer= too"
         )
 
     def on_after_backward(self, loss_scale: float, batch_idx: int, emb_grad_check_interval: int = 20) -> bool:
@@ -127,11 +118,6 @@ class TrainCtx2021(TrainCtx):
         Gradients are looked at in every step, whatever the interval.
         """
         return self._send(float(loss_scale))
-
-
-def _only(items: list[Any]) -> Any:
-    """The item itself where there is one."""
-    return items[0] if len(items) == 1 else items or None
 
 
 def _first_gpu(device_id: int | None) -> int | None:

@@ -18,7 +18,7 @@ from penstock.compat.persia.prelude import PersiaBatchDataChannel
 from penstock.core.params import BOOL, NONE, Instance, Int, check_all
 from penstock.core.runtime.threads import start_thread
 
-__all__ = ["DataLoader", "IterableDataset", "IterableDatasetBase", "StreamingDataset"]
+__all__ = ["DataLoader", "Dataloder", "IterableDataset", "IterableDatasetBase", "PersiaDataset", "StreamingDataset"]
 
 # Batches in flight where a script does not say: more would hide no more time, and train on older embeddings.
 STALENESS = 4
@@ -97,6 +97,35 @@ class IterableDataset(IterableDatasetBase):
         return ThreadSource(self, self.buffer_size)
 
 
+class PersiaDataset(IterableDatasetBase):
+    """Batches that a subclass sends in `fetch_data`, and their number in `__len__`: what came before `IterableDataset`.
+
+    >>> class Empty(PersiaDataset):
+    ...     def fetch_data(self, sender): ...
+    ...     def __len__(self):
+    ...         return 0
+    >>> list(Empty(buffer_size=10).consume_dataset())
+    []
+    """
+
+    def __init__(self, buffer_size: int = 10, async_iterator: bool = True) -> None:
+        self.buffer_size, self.async_iterator = buffer_size, async_iterator
+
+    def fetch_data(self, persia_sender_channel: Any) -> None:
+        """Call `persia_sender_channel.send(batch)` for each batch."""
+        raise NotImplementedError(f"{type(self).__name__} must send its batches in fetch_data")
+
+    def __len__(self) -> int:
+        raise TypeError(f"{type(self).__name__} must say in __len__ how many batches it has")
+
+    def consume_dataset(self) -> Iterator[int]:
+        """The numbers of the batches."""
+        yield from range(len(self))
+
+    def messages(self, timeout: float, reproducible: bool) -> Source:
+        return ThreadSource(self.fetch_data, self.buffer_size)
+
+
 class Source:
     """The batches of one loop, which come when they are asked for."""
 
@@ -153,24 +182,40 @@ class FixedOrder(Source):
         self._source.interrupt()
 
 
-class ThreadSource(StreamSource):
-    """The batches of an iterator, made ahead on a thread of its own; its error is raised where the batch is missed."""
+class _EnoughError(Exception):
+    """Nobody takes further batches: ends whoever makes them."""
 
-    def __init__(self, batches: Iterable[Any], capacity: int) -> None:
+
+class ThreadSource(StreamSource):
+    """Batches made ahead on a thread of its own, whose error is raised where the batch is missed.
+
+    They come from an iterator, or from a function that sends them.
+    """
+
+    def __init__(self, batches: Iterable[Any] | Callable[[Any], None], capacity: int) -> None:
         self._stream, self._error = Stream(capacity), None  # type: tuple[Stream, BaseException | None]
         self._stream.open(0, "the data set")
         super().__init__(self._stream.reader(), math.inf, lambda: True)
         start_thread("dataset", self._fill, batches)
 
-    def _fill(self, batches: Iterable[Any]) -> None:
+    def _fill(self, batches: Iterable[Any] | Callable[[Any], None]) -> None:
         try:
-            for batch in batches:
-                if not self._stream.put(0, message_of(batch)):
-                    return
+            if callable(batches):
+                batches(self)
+            else:
+                for batch in batches:
+                    self.send(batch)
+        except _EnoughError:
+            pass
         except BaseException as error:
             self._error = error
         finally:
             self._stream.end(0)
+
+    def send(self, batch: Any) -> None:
+        """Append a batch, waiting for room."""
+        if not self._stream.put(0, message_of(batch)):
+            raise _EnoughError
 
     def __next__(self) -> Message:
         try:
@@ -217,10 +262,27 @@ class DataLoader:
         check_all(locals(), constraints, "DataLoader")
         self.dataset, self.timeout_ms, self.num_workers = dataset, timeout_ms, num_workers
         self.reproducible = reproducible
+        self._asked = embedding_staleness
         self.staleness = embedding_staleness or min(STALENESS, forward_buffer_size)
 
     def __iter__(self) -> Iterator[PersiaTrainingBatch]:
         from penstock.compat.persia._embedding_ctx import current
 
+        context = current()
         source = self.dataset.messages(self.timeout_ms / 1000, self.reproducible)
-        return current()._batches(FixedOrder(source) if self.reproducible else source, self.staleness)
+        staleness = self._asked or context.embedding_staleness or self.staleness
+        return context._batches(FixedOrder(source) if self.reproducible else source, staleness)
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+
+class Dataloder(DataLoader):
+    """`DataLoader` as it was spelled until the end of 2021; whether a loop trains is the context's to say.
+
+    >>> Dataloder(StreamingDataset(10), is_training=False).num_workers
+    10
+    """
+
+    def __init__(self, dataset: IterableDatasetBase, *args: Any, is_training: bool = True, **kwargs: Any) -> None:
+        super().__init__(dataset, *args, **kwargs)

@@ -71,14 +71,19 @@ class DDPOption(DistributedBaseOption):
         optimizer: Any = None,
     ) -> tuple[Any, Any]:
         import torch
+
+        self.connect(world_size, rank_id, master_addr)
+        ids = None if device_id is None else [device_id]
+        wrapped = torch.nn.parallel.DistributedDataParallel(model, device_ids=ids, find_unused_parameters=True)
+        return wrapped, optimizer
+
+    def connect(self, world_size: int, rank_id: int, master_addr: str | None = None) -> None:
+        """Meet the other trainers."""
         from torch import distributed as dist
 
         if not dist.is_initialized():
             where = self._where(master_addr)
             dist.init_process_group(self.backend, init_method=where, rank=rank_id, world_size=world_size)
-        ids = None if device_id is None else [device_id]
-        wrapped = torch.nn.parallel.DistributedDataParallel(model, device_ids=ids, find_unused_parameters=True)
-        return wrapped, optimizer
 
     def _where(self, master_addr: str | None) -> str:
         if self.init_method == "tcp":

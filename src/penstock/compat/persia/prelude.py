@@ -43,7 +43,7 @@ class PyPersiaBatchData:
     """
 
     def __init__(self) -> None:
-        self.data = Message()
+        self.data = Message(one_each=True)  # contexts of its time took the first array, and one target
 
     @property
     def batch_size(self) -> int:

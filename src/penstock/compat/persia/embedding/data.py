@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compat.persia._message import DTYPES, Message, Named, to_bytes
+from penstock.compat.persia.logger import get_default_logger
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
 
@@ -58,7 +59,7 @@ def _kind(value: Any) -> str:
 
 
 class IDTypeFeature:
-    """A feature with any number of ids for each sample, none included.
+    """A feature with any number of ids for each sample, none included; one array is one id for each (December 2021).
 
     >>> IDTypeFeature("seen", [np.array([3, 4], np.uint64), np.array([], np.uint64)]).batch_size
     2
@@ -68,9 +69,9 @@ class IDTypeFeature:
     penstock.core.errors.DataError: feature 'seen', sample 0: ids must be a 1-D array of uint64, got float64 (1,); ...
     """
 
-    def __init__(self, name: str, data: list[np.ndarray]) -> None:
+    def __init__(self, name: str, data: list[np.ndarray] | np.ndarray) -> None:
         self.name, self.data = name, data
-        self.ids = ids_of(name, data)
+        self.ids = IDTypeFeatureWithSingleID(name, data).ids if isinstance(data, np.ndarray) else ids_of(name, data)
 
     @property
     def batch_size(self) -> int:
@@ -146,10 +147,20 @@ class NonIDTypeFeature(NdarrayDataBase):
     DEFAULT_NAME = "non_id_type_feature_anonymous"
 
 
+class MissingLabelError(DataError, RuntimeError):
+    """A batch to train on has no label (PERSIA raised a RuntimeError, which this is too).
+
+    >>> issubclass(MissingLabelError, RuntimeError)
+    True
+    """
+
+
 class PersiaBatch:
     """One batch: features with ids, and beside them numbers, labels, and bytes of your own (`meta`).
 
-    With `requires_grad=False` its embeddings are only looked up: nothing is inserted or trained.
+    With `requires_grad=False` its embeddings are only looked up: nothing is inserted or trained. Otherwise it needs a
+    label. As in November 2021, features may be pairs `(name, ids)`; arrays and labels may then be added one by one, and
+    must be there when the batch is sent.
 
     >>> user = IDTypeFeatureWithSingleID("user", np.array([1, 2], np.uint64))
     >>> batch = PersiaBatch([user], labels=[Label(np.zeros((2, 1), np.float32))])
@@ -159,61 +170,92 @@ class PersiaBatch:
     Traceback (most recent call last):
     ...
     penstock.core.errors.DataError: label 'click' has 3 rows, the batch has 2
+    >>> PersiaBatch([user])
+    Traceback (most recent call last):
+    ...
+    penstock.compat.persia.embedding.data.MissingLabelError: a batch to train on needs a label: give labels=[…], ...
     """
 
     def __init__(
         self,
-        id_type_features: list[IDTypeFeature | IDTypeFeatureWithSingleID],
+        id_type_features: Sequence[IDTypeFeature | IDTypeFeatureWithSingleID | tuple[str, Any]] | None = None,
         non_id_type_features: list[NonIDTypeFeature] | None = None,
         labels: list[Label] | None = None,
         batch_size: int | None = None,
         requires_grad: bool = True,
         meta: bytes | None = None,
     ) -> None:
-        if not id_type_features:
+        if id_type_features is not None and not id_type_features:
             raise DataError("a PersiaBatch needs at least one feature with ids")
-        self.batch_size = id_type_features[0].batch_size if batch_size is None else batch_size
+        features, self.batch_size = id_type_features or (), batch_size
         self.batch = Message(requires_grad=requires_grad, meta=_checked_meta(meta))
-        for feature in id_type_features:
+        self.add_id_type_features(features)
+        for number in non_id_type_features or ():
+            self.add_non_id_type_feature(number)
+        for label in labels or ():
+            self.add_label(label)
+        if any(isinstance(feature, (IDTypeFeature, IDTypeFeatureWithSingleID)) for feature in features):
+            self._check_labels()  # nothing is added later: when these classes came, the methods below went
+
+    def _check_rows(self, what: str, part: Any) -> None:
+        if self.batch_size is None:
+            self.batch_size = part.batch_size
+        if part.batch_size != self.batch_size:
+            raise DataError(f"{what} {part.name!r} has {part.batch_size} rows, the batch has {self.batch_size}")
+
+    def _check_labels(self) -> None:
+        if self.batch.requires_grad and not self.batch.labels:
+            raise MissingLabelError(
+                "a batch to train on needs a label: give labels=[…], or requires_grad=False for one that is "
+                "only looked up"
+            )
+
+    def add_id_type_features(self, features: Sequence[Any], requires_grad: bool | None = None) -> None:
+        """Append features with ids."""
+        if requires_grad is not None:
+            self.batch.requires_grad = requires_grad
+        for given in features:
+            feature = IDTypeFeature(*given) if isinstance(given, tuple) and len(given) == 2 else given
             if not isinstance(feature, (IDTypeFeature, IDTypeFeatureWithSingleID)):
                 raise DataError(f"id_type_features takes IDTypeFeature and …WithSingleID, got {type(feature).__name__}")
             self._check_rows("feature", feature)
             if feature.name in self.batch.ids:
                 raise DataError(f"feature {feature.name!r} is in the batch twice")
             self.batch.ids[feature.name] = feature.ids
-        for number in non_id_type_features or ():
-            self.add_non_id_type_feature(number)
-        for label in labels or ():
-            self.add_label(label)
 
-    def _check_rows(self, what: str, part: Any) -> None:
-        if part.batch_size != self.batch_size:
-            raise DataError(f"{what} {part.name!r} has {part.batch_size} rows, the batch has {self.batch_size}")
+    def add_non_id_type_feature(self, feature: Any, name: str | None = None) -> None:
+        """Append numbers: a `NonIDTypeFeature`, an array, or a list of them."""
+        for part in feature if isinstance(feature, (list, tuple)) else [feature]:
+            numbers = part if isinstance(part, NdarrayDataBase) else NonIDTypeFeature(part, name)
+            self._check_rows("feature", numbers)
+            self.batch.dense.append(Named(numbers.name, numbers.data))
 
-    def add_non_id_type_feature(self, feature: NonIDTypeFeature) -> None:
-        """Append numbers."""
-        self._check_rows("feature", feature)
-        self.batch.dense.append(Named(feature.name, feature.data))
-
-    def add_label(self, label: Label) -> None:
-        """Append a label."""
+    def add_label(self, label: Any, name: str | None = None) -> None:
+        """Append a label: a `Label`, or an array."""
+        label = label if isinstance(label, NdarrayDataBase) else Label(label, name)
         self._check_rows("label", label)
         self.batch.labels.append(Named(label.name, label.data))
 
     @property
     def data(self) -> Message:
         """The batch as it travels."""
+        if not self.batch.ids:
+            raise DataError("a PersiaBatch needs at least one feature with ids")
+        self._check_labels()
         return self.batch
 
     def to_bytes(self) -> bytes:
         """The batch as bytes, which `get_embedding_from_bytes` takes."""
-        return to_bytes(self.batch)
+        return to_bytes(self.data)
 
 
 def _checked_meta(meta: Any) -> bytes | None:
-    if meta is not None and not isinstance(meta, bytes):
-        raise DataError(f"meta must be bytes, got {type(meta).__name__}; use .encode()")
-    return meta
+    if meta is None or isinstance(meta, (bytes, bytearray)):
+        return None if meta is None else bytes(meta)
+    get_default_logger().warning(
+        f"meta must be bytes, got {type(meta).__name__}: it is not sent along; use meta.encode()"
+    )
+    return None
 
 
 def message_of(batch: Any) -> Message:
