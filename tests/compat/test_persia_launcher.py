@@ -213,18 +213,19 @@ class TestByHand:
     def test_servers_stay_until_they_are_stopped(
         self, arguments: list[str], number: int, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        before, stopping = signal.getsignal(number), threading.Event()
+        before, stopped = signal.getsignal(number), []
 
         def stop() -> None:
-            stopping.wait(0.05)
-            stopping.set()
+            while signal.getsignal(number) is before:  # it does not listen yet
+                time.sleep(0.001)
+            stopped.append(number)
             os.kill(os.getpid(), number)
 
         thread = threading.Thread(target=stop)
         thread.start()
         assert launcher.cli(arguments) == 0
-        assert stopping.is_set() and signal.getsignal(number) is before
         thread.join()
+        assert stopped and signal.getsignal(number) is before
         assert f"{arguments[0]}: nothing to do" in capsys.readouterr().out
 
     def test_two_trainers_are_found_through_the_first(self, scripts, tmp_path: Path) -> None:
@@ -384,16 +385,28 @@ with TrainCtx(Adagrad(lr=0.1), optimizer, model=model, mixed_precision=False) as
 
 
 @pytest.mark.slow
-def test_two_trainers_share_embeddings_on_ray(scripts, tmp_path: Path) -> None:
+@pytest.mark.parametrize("together", [True, False], ids=["run", "nn-worker"])
+def test_two_trainers_share_embeddings_on_ray(scripts, tmp_path: Path, together: bool) -> None:
     arguments = scripts(count=21)
     (tmp_path / "trainer.py").write_text(DDP_TRAINER.format(directory=str(tmp_path / "ckpt")))
     (tmp_path / "e.yml").write_text("slots_config: {user: {dim: 4}}")
     settings = ["--embedding-config", str(tmp_path / "e.yml"), "--nproc-per-node", "2", "--parameter-servers", "2"]
-    done = launched(*arguments, *settings, timeout=300)
-    assert done.returncode == 0, done.stdout
-    assert "the last 1 batches are left out: 2 trainers share evenly" in done.stdout
-    assert re.search(r"nn-worker.0 .* rank 0 took 10 of 20 rows in \[\d+, \d+\]", done.stdout), done.stdout
-    assert re.search(r"nn-worker.1 .* rank 1 took 10 of", done.stdout), done.stdout
-    [first, second] = re.findall(r"weight (\S+)", done.stdout)
+    if together:
+        done = launched(*arguments, *settings, timeout=300)
+        output = done.stdout
+    else:
+        ports = _launch.free_ports(2)
+        both = os.environ | {_service.ADDRESS: ",".join(f"127.0.0.1:{port}" for port in ports)}
+        starting = command("nn-worker", str(tmp_path / "trainer.py"), *settings)
+        with subprocess.Popen(starting, stdout=subprocess.PIPE, text=True, env=both) as trainers:
+            done = launched("data-loader", str(tmp_path / "loader.py"), "--port", str(ports[0]), timeout=300)
+            output, _ = trainers.communicate(timeout=300)
+            assert trainers.returncode == 0, output
+        output += done.stdout + done.stderr
+    assert done.returncode == 0, output
+    assert "the last 1 batches are left out: 2 trainers share evenly" in output
+    assert re.search(r"nn-worker.0 .* rank 0 took 10 of 20 rows in \[\d+, \d+\]", output), output
+    assert re.search(r"nn-worker.1 .* rank 1 took 10 of", output), output
+    [first, second] = re.findall(r"weight (\S+)", output)
     assert first == second  # the dense model is the same everywhere
     assert (tmp_path / "ckpt" / "embedding" / "manifest.json").is_file()
