@@ -101,18 +101,31 @@ def loader(given: argparse.Namespace) -> int:
 def stay(given: argparse.Namespace) -> int:
     """A server's command, or that of NATS: there is nothing to do, for as long as the job takes."""
     _configured(given)
-    stopped = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stopped.set()) for number in numbers]
-    print(
-        f"{given.command}: nothing to do. Embeddings live in the trainer, or on Ray (--store ray); data loaders talk "
-        "to trainers directly. Staying until it is stopped.",
-        flush=True,
-    )
-    stopped.wait()
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        for number in numbers:
+            signal.signal(number, _stop)
+        print(
+            f"{given.command}: nothing to do. Embeddings live in the trainer, or on Ray (--store ray); data loaders "
+            "talk to trainers directly. Staying until it is stopped.",
+            flush=True,
+        )
+        threading.Event().wait()
+    except _StopError:
+        pass
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
     return 0
+
+
+class _StopError(BaseException):
+    """A signal has come. It is raised, since a handler that sets an event would wait for the lock of who waits."""
+
+
+def _stop(*_: object) -> None:
+    raise _StopError
 
 
 def execute(command: Sequence[str]) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 from penstock.compat.persia import _launch, _service
 from penstock.core.errors import ParameterError, PenstockError
 
-__all__ = ["cli", "main"]
+__all__ = ["cli"]
 
 _SERVERS = ("embedding-worker", "embedding-parameter-server", "middleware", "server", "nats", "nats-server")
 
