@@ -240,7 +240,10 @@ class TestOwnDatasets:
 
 class TestTheContextOf2021:
     def test_what_belongs_to_the_last_release(self) -> None:
-        with TrainCtx(sparse_optimizer=Adagrad()) as ctx, pytest.raises(PenstockError, match="the context of July 2021"):
+        with (
+            TrainCtx(sparse_optimizer=Adagrad()) as ctx,
+            pytest.raises(PenstockError, match="the context of July 2021"),
+        ):
             ctx.backward(torch.zeros(()))
 
     def test_its_loop_with_a_scaler(self) -> None:
