@@ -23,6 +23,7 @@ from penstock.compat.run_script import run_in_child
 from penstock.core.errors import ParameterError
 
 PORT = 23777  # where the first trainer listens that was started by itself
+_EXEC = "PENSTOCK_PERSIA_EXEC"  # the folder that `exec` has put on the path
 _MASTER = 1000  # from there to the port where trainers of several machines meet
 # A module that is found first under `exec`, and puts Penstock's in its place.
 _PERSIA = """import sys
@@ -75,7 +76,7 @@ def trainers(given: argparse.Namespace) -> int:
     common = _configured(given) | _store(given, world) | {_service.ADDRESS: _addresses(known)}
     if world == 1:
         os.environ.update(common | _rank(0, 1, 0, master) | _port_2021(known[0][1]))
-        return run_in_child(given.filepath, given.arguments, cpu=given.cpu)
+        return run_in_child(given.filepath, given.arguments, cpu=given.cpu, force=_inside_exec())
     common.setdefault(_service.JOB, os.environ.get(_service.JOB) or f"persia-{known[0][1]}")
     command = _command([given.filepath, *given.arguments], given.cpu)
     started = []
@@ -95,7 +96,7 @@ def loader(given: argparse.Namespace) -> int:
     numbers = {"--replica-index": given.replica_index, "--replica-size": given.replica_size}
     passed = [str(part) for pair in numbers.items() for part in pair] if given.command == "compose" else []
     os.environ.update(_configured(given) | known | _replica(given.replica_index, given.replica_size))
-    return run_in_child(given.filepath, [*passed, *given.arguments], cpu=given.cpu)
+    return run_in_child(given.filepath, [*passed, *given.arguments], cpu=given.cpu, force=_inside_exec())
 
 
 def stay(given: argparse.Namespace) -> int:
@@ -152,7 +153,9 @@ def _on_the_path(folder: Path) -> dict[str, str]:
             script = folder / name
             script.write_text(f'#!/bin/sh\n{line} "$@"\n')
             script.chmod(0o700)
-    return {name: os.pathsep.join(filter(None, [str(folder), os.environ.get(name)])) for name in ("PATH", "PYTHONPATH")}
+    paths = ("PATH", "PYTHONPATH")
+    found = {name: os.pathsep.join(filter(None, [str(folder), os.environ.get(name)])) for name in paths}
+    return found | {_EXEC: str(folder)}
 
 
 def _waited_for(child: subprocess.Popen[bytes]) -> int:
@@ -235,7 +238,13 @@ def _addresses(known: Sequence[Address]) -> str:
 
 
 def _command(words: Sequence[str], cpu: bool) -> list[str]:
-    return [sys.executable, "-m", "penstock.compat", *["--cpu"] * cpu, "--", *words]
+    options = ["--cpu"] * cpu + ["--force"] * _inside_exec()
+    return [sys.executable, "-m", "penstock.compat", *options, "--", *words]
+
+
+def _inside_exec() -> bool:
+    """Whether the `persia` that Python finds is the one that `exec` has put there, which is nobody's to respect."""
+    return _EXEC in os.environ
 
 
 def _check_script(path: str) -> None:
