@@ -73,3 +73,18 @@ def test_bad_sections_are_refused(tmp_path: Path, section: object, message: str)
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nope\.tsv"):
         open_input(str(tmp_path / "nope.tsv"), SECTION)
+
+
+@pytest.mark.parametrize("said", ["csv", "tsv", None])
+def test_the_format_of_text_counts_for_any_text(tmp_path: Path, said: str | None) -> None:
+    (tmp_path / "day.txt").write_text('label,title\n1,"a, b"\n0,c\n')
+    data = open_input(str(tmp_path / "day.txt"), {} if said is None else {"format": said})
+    assert data.to_polars().rows() == [(1, "a, b"), (0, "c")]
+
+
+def test_rows_to_predict_may_lack_what_the_section_names(tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("C1\n5\n")
+    section = {"dtypes": {"int8": ["label"], "string": ["C1"]}, "roles": {"label": ["label"]}}
+    assert open_input(str(tmp_path / "new.csv"), section, may_lack=True).to_polars().rows() == [("5",)]
+    with pytest.raises(DataError.__mro__[1], match="'label' is not in"):
+        open_input(str(tmp_path / "new.csv"), section)

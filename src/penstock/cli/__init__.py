@@ -15,6 +15,7 @@ from penstock.cli import (  # noqa: F401  (registers the commands)
     data,
     demo,
     doctor,
+    init,
     model,
     runs,
     serving,

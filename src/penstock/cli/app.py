@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from penstock.cli.words import in_options
 from penstock.core.errors import PenstockError
 
 # What typer prints by itself. Newer versions carry their own click, so it is found through a class they export.
@@ -23,8 +24,8 @@ TERMINATED = 143
 
 # How --help lists the commands: what a newcomer tries first, then the way of the data.
 ORDER = (
-    "demo", "doctor", "synth", "inspect", "etl", "train", "evaluate", "predict", "explain", "compare", "serve", "sign",
-    "run", "migrate", "bench",
+    "demo", "doctor", "synth", "inspect", "init", "etl", "train", "evaluate", "predict", "explain", "compare", "serve",
+    "sign", "run", "migrate", "bench",
 )  # fmt: skip
 
 
@@ -46,7 +47,7 @@ class CommandGroup(TyperGroup):
                 raise typer.Exit(0) from None
             if debug:
                 traceback.print_exc()
-            say(f"error: {error or type(error).__name__}")
+            say(f"error: {in_options(str(error)) or type(error).__name__}")
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             if debug:
@@ -73,7 +74,7 @@ class _readable_warnings(warnings.catch_warnings):
         def show(message: Warning | str, category: Any, *_: Any, **__: Any) -> None:
             if str(message) not in seen and issubclass(category, UserWarning):
                 seen.add(str(message))
-                say(f"warning: {message}")
+                say(f"warning: {in_options(str(message))}")
 
         warnings.showwarning = show
 
@@ -104,7 +105,11 @@ def _preset_names() -> list[str]:
 
 Preset = Annotated[
     str | None,
-    typer.Option(help="A recipe that comes with Penstock: criteo.", show_default="none", autocompletion=_preset_names),
+    typer.Option(
+        help="A recipe that comes with Penstock: avazu, criteo, movielens.",
+        show_default="none",
+        autocompletion=_preset_names,
+    ),
 ]
 Recipe = Annotated[str | None, typer.Option(help="A recipe as a YAML file.", show_default="none")]
 Trust = Annotated[

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli.app import console, print_json, say
 from penstock.cli.stopping import GracefulStop
+from penstock.core.metric_names import metric_words
 
 if TYPE_CHECKING:
     from penstock.jobs import TrainJob
@@ -62,6 +63,9 @@ class AttendedRun:
             return
         screen = console()
         show_training(figures, screen)
+        if (test := figures.get("test")) is not None:
+            words = metric_words({name: test[name] for name in ("auc", "log_loss")})
+            screen.print(f"test: {words} on {test['rows']:,} rows", highlight=False, markup=False)
         screen.print(f"report: {figures['report']}", highlight=False, markup=False, soft_wrap=True)
 
     def _how_to_go_on(self, error: BaseException) -> str:

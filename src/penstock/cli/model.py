@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.app import Json, Preset, Progress, Recipe, Trust, Verify, app, console, print_json, recipe_of
+from penstock.cli.app import Json, Preset, Progress, Recipe, Trust, Verify, app, console, print_json, recipe_of, say
 from penstock.cli.attended import AttendedRun
 from penstock.cli.choices import OnError
+from penstock.cli.init import Label
 from penstock.cli.setting_options import with_setting_options
 
 if TYPE_CHECKING:
-    from penstock.jobs import TrainJob
+    from penstock.jobs import TrainJob, TrainSettings
 
 ModelDir = Annotated[str, typer.Argument(metavar="MODEL_DIR", help="A saved model: OUTPUT/model of a training run.")]
 Rows = Annotated[list[str], typer.Argument(metavar="DATA", help="Raw rows or features: files, globs, folders.")]
@@ -42,12 +43,17 @@ def train(
     ] = None,
     recipe: Recipe = None,
     preset: Preset = None,
+    label: Label = None,
     config: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Settings as YAML; options given here win over them.", show_default="none"),
     ] = None,
     valid: Annotated[
         list[str] | None, typer.Option(metavar="PATH", help="Rows to evaluate on.", show_default="a share of DATA")
+    ] = None,
+    test: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="Rows to test the model on at the end.", show_default="none"),
     ] = None,
     workflow: Annotated[
         str | None,
@@ -67,8 +73,8 @@ def train(
 ) -> None:
     """Train a click model on raw rows or features; DIR gets the model, its report and everything in between."""
     settings = settings or {}
-    about = _given(data=data, valid=valid, workflow=workflow, recipe=recipe, preset=preset)
-    if resume and (about or config or overwrite):
+    about = _given(data=data, valid=valid, test=test, workflow=workflow, recipe=recipe, preset=preset)
+    if resume and (about or label or config or overwrite):
         raise typer.BadParameter("--resume goes on with the data and the configuration of the run; leave others out")
     from penstock.etl import trusting
 
@@ -80,6 +86,7 @@ def train(
 
             job = TrainJob.resumed(output, settings, **attended.hooks)
         else:
+            about["label"] = label
             job = _new_job(output, config, about, settings, {"overwrite": overwrite, **attended.hooks})
         if watch:
             attended.watch(port)
@@ -95,6 +102,7 @@ def _new_job(output: str, config: str | None, said: dict[str, Any], settings: di
     from penstock.jobs import TrainJob, TrainSettings
     from penstock.jobs.settings import split_config
 
+    label = said.pop("label", None)
     about, below = split_config(config)
     if "recipe" in said or "preset" in said:
         about["recipe"] = about["preset"] = None
@@ -104,9 +112,26 @@ def _new_job(output: str, config: str | None, said: dict[str, Any], settings: di
     recipe, preset = about["recipe"], about["preset"]
     rules = recipe if isinstance(recipe, dict) and preset is None else recipe_of(recipe, preset)
     resolved = TrainSettings.resolve(below, settings)
+    drafted = None
+    if label is not None:
+        if rules is not None or about["workflow"] is not None:
+            raise typer.BadParameter("--label drafts a recipe; a recipe, preset or workflow names the label itself")
+        rules, drafted = _drafted(about["data"], label, resolved, output)
     return TrainJob(
-        about["data"], output, rules, valid=about["valid"], workflow=about["workflow"], settings=resolved, **hooks
-    )
+        about["data"], output, rules, valid=about["valid"], test=about["test"], workflow=about["workflow"],
+        settings=resolved, drafted=drafted, **hooks,
+    )  # fmt: skip
+
+
+def _drafted(data: Any, label: str, settings: TrainSettings, output: str) -> tuple[dict[str, Any], str]:
+    """A recipe for the rows, as data and as text; how they were read is said."""
+    from penstock.jobs.draft import draft_recipe
+
+    draft = draft_recipe(data, label, on_error=settings.etl.get("on_error") or "raise")
+    for line in (draft.assumed, f"recipe drafted: {draft.summary}; {output}/recipe.yaml says why"):
+        if line is not None:
+            say(line)
+    return draft.recipe, draft.text
 
 
 @app.command()

@@ -11,9 +11,18 @@ import yaml
 
 from penstock.core.errors import ParameterError
 
+_BOOLEAN = "tag:yaml.org,2002:bool"
+
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only, and `1e-3` is a number, as everybody means it; YAML 1.1 would have it a text."""
+    """Plain data only, as everybody means it: `1e-3` is a number, and the key `on` is text, not true."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        for key, _ in node.value:
+            if key.tag == _BOOLEAN and str(key.value).lower() not in ("true", "false"):
+                key.tag = "tag:yaml.org,2002:str"
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
 
 
 class _Dumper(yaml.SafeDumper):
@@ -42,11 +51,34 @@ def read_yaml(path: str | Path, hint: str = "") -> dict[str, Any]:
     if not file.is_file():
         raise ParameterError(f"{file} does not exist{hint and '; '}{hint}")
     try:
-        found = yaml.load(file.read_text(), Loader=_Loader)  # a safe loader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
         raise ParameterError(f"{file} is not valid YAML: {error}") from error
+    return parse_yaml(text, str(file))
+
+
+def parse_yaml(text: str, where: str) -> dict[str, Any]:
+    """The mapping in a YAML text.
+
+    Args:
+        text: the YAML.
+        where: it comes from, for the error.
+
+    Returns:
+        Plain data.
+
+    Raises:
+        ParameterError: it is no YAML, or holds something else.
+
+    >>> parse_yaml("on: [no, 1e-3]", "here")
+    {'on': [False, 0.001]}
+    """
+    try:
+        found = yaml.load(text, Loader=_Loader)  # a safe loader
+    except yaml.YAMLError as error:
+        raise ParameterError(f"{where} is not valid YAML: {error}") from error
     if not isinstance(found, Mapping):
-        raise ParameterError(f"{file} must hold a mapping, got {type(found).__name__}")
+        raise ParameterError(f"{where} must hold a mapping, got {type(found).__name__}")
     return dict(found)
 
 

@@ -306,7 +306,7 @@ class EmbeddingConfig:
 
 
 def slots_from_schema(schema: Schema, dim: int, pooling: str = "mean", init: Init | None = None) -> list[SlotConfig]:
-    """One slot for each categorical column of a schema, in its order.
+    """One slot for each categorical column of a schema, in its order; those of one vocabulary share their rows.
 
     Args:
         schema: of a loader or a workflow's output.
@@ -323,5 +323,30 @@ def slots_from_schema(schema: Schema, dim: int, pooling: str = "mean", init: Ini
     [('user', 16, 'sum')]
     """
     columns = schema.select(roles="categorical")
-    start = Init() if init is None else init
-    return [SlotConfig(c.name, dim, pooling=pooling if c.is_list else "sum", init=start) for c in columns]
+    start, groups = Init() if init is None else init, shared_groups(schema)
+    return [
+        SlotConfig(c.name, dim, pooling=pooling if c.is_list else "sum", init=start, group=groups.get(c.name, ""))
+        for c in columns
+    ]
+
+
+def shared_groups(schema: Schema) -> dict[str, str]:
+    """The group of each categorical column that shares its vocabulary with another: equal codes mean equal values.
+
+    Args:
+        schema: of a loader or a workflow's output.
+
+    Returns:
+        Groups by column; columns with a vocabulary of their own are left out.
+
+    >>> from penstock import ColumnSchema, Schema
+    >>> shared = {"role": "categorical", "cardinality": 9, "properties": {"vocabulary": "item_last"}}
+    >>> shared_groups(Schema([ColumnSchema(name, "int64", **shared) for name in ("item", "last")]))
+    {'item': 'item_last', 'last': 'item_last'}
+    """
+    found: dict[tuple[str, int | None], list[str]] = {}
+    for column in schema.select(roles="categorical"):
+        vocabulary = column.properties.get("vocabulary")
+        if isinstance(vocabulary, str):
+            found.setdefault((vocabulary, column.cardinality), []).append(column.name)
+    return {name: key[0] for key, names in found.items() if len(names) > 1 for name in names}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.core.errors import GraphError, ParameterError
@@ -229,11 +229,25 @@ class Node:
             return inputs
         assert self.op is not None
         extra = [c for c in dependencies if c.name not in inputs]
-        return self.op.output_schema(inputs + Schema(extra), columns)
+        made = self.op.output_schema(inputs + Schema(extra), columns)
+        return _labels_kept(made, inputs, self.op.origins(columns))
 
     def __repr__(self) -> str:
         label = f" {self.name!r}" if self.name else ""
         return f"<Node{label} {self.op if self.op is not None else self.kind}>"
+
+
+def _labels_kept(made: Schema, inputs: Schema, origins: Mapping[str, str]) -> Schema:
+    """A label stays one, whatever an operator makes of its values: else a model would read what it is to predict."""
+    labels = set(inputs.select(roles=Role.LABEL).names)
+    if not labels:
+        return made
+    return Schema(
+        column.with_(role=Role.LABEL, cardinality=None)
+        if column.role is not Role.LABEL and origins.get(column.name, column.name) in labels
+        else column
+        for column in made
+    )
 
 
 def _groups_of(node: Node, inputs: Schema) -> tuple[tuple[str, ...], ...]:
@@ -343,7 +357,10 @@ def _group(item: Any) -> tuple[str, ...]:
         return (item,)
     if isinstance(item, (list, tuple)) and item and all(isinstance(n, str) for n in item):
         return tuple(item)
-    raise ParameterError(f"column names must be strings or lists of strings, got {item!r}")
+    hint = ""
+    if isinstance(item, (bool, int, float)):
+        hint = "; YAML reads on, off, yes and no as true and false, and digits as numbers: put such a name in quotes"
+    raise ParameterError(f"column names must be strings or lists of strings, got {item!r}{hint}")
 
 
 def _listed(value: Any) -> tuple[str, ...]:

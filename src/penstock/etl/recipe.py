@@ -23,7 +23,7 @@ import polars as pl
 from penstock.core.errors import GraphError, ParameterError, suggest
 from penstock.core.yaml_files import read_yaml
 from penstock.etl.graph import ColumnSelector, Node, ancestors, as_node
-from penstock.etl.operator import Operator
+from penstock.etl.operator import Operator, parameter_names
 
 RECIPE_VERSION = 1
 _ATTACHED = "attached:"
@@ -190,10 +190,16 @@ def _operator(item: Any, node: str) -> Operator:
         name = item
     elif isinstance(item, Mapping) and len(item) == 1:
         name, params = next(iter(item.items()))
-        params = params or {}
+        params = {} if params is None else params
     else:
         raise ParameterError(f"an operator of node {node!r} must be a name or {{name: arguments}}, got {item!r}")
-    return operator_class(str(name)).from_recipe(params)
+    kind = operator_class(str(name))
+    if not isinstance(params, Mapping):  # `Split: "|"` gives the first argument
+        arguments = parameter_names(kind)
+        if not arguments:
+            raise ParameterError(f"{name} in node {node!r} takes no arguments, got {params!r}")
+        params = {arguments[0]: params}
+    return kind.from_recipe(params)
 
 
 def operator_name(op: Operator) -> str:

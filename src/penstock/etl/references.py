@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -110,6 +111,66 @@ def expression_from_recipe(data: Any) -> pl.Expr:
             raise ParameterError(
                 f"an expression in the recipe cannot be read by polars {pl.__version__}: {error}"
             ) from error
+
+
+# A query inside an expression would read other tables, files among them.
+_QUERY = re.compile(r"\b(select|from\s+read_\w+)\b", re.IGNORECASE)
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+
+
+def expression_from_text(text: str, where: str) -> pl.Expr:
+    """The polars expression that text in the words of SQL means.
+
+    Args:
+        text: such as `rating >= 4`.
+        where: the operator, for the error.
+
+    Returns:
+        The expression.
+
+    Raises:
+        ParameterError: it is none, or holds a query.
+
+    >>> expression_from_text("rating >= 4", "Expr").meta.root_names()
+    ['rating']
+    """
+    if _QUERY.search(_QUOTED.sub("''", text)):
+        raise ParameterError(f"{where}: {text!r} holds a query; an expression computes a value of one row")
+    try:
+        return pl.sql_expr(text)
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        raise ParameterError(
+            f"{where}: {text!r} is no expression in the words of SQL ({str(error).splitlines()[0]}); such are "
+            f'"rating >= 4", "hour % 100", "color = \'red\'", "CASE WHEN a > b THEN 1 ELSE 0 END"'
+        ) from error
+
+
+def check_row_wise(expression: pl.Expr, shown: str, where: str) -> None:
+    """Refuse an expression whose value for a row depends on other rows: partitions would each give their own.
+
+    Args:
+        expression: of polars.
+        shown: as it was given.
+        where: the operator, for the error.
+
+    Raises:
+        ParameterError: it looks at other rows.
+    """
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        if part.meta.is_literal():
+            continue
+        try:
+            alone = part.meta.is_row_separable() and (part.meta.is_length_preserving() or not part.meta.root_names())
+        except pl.exceptions.PolarsError:  # polars cannot tell before it knows the dtypes; its inputs are looked at
+            alone = True
+        if not alone:
+            raise ParameterError(
+                f"{where}: {shown!r} looks at other rows ({part}), and rows are seen a partition at a time; use "
+                f"Groupby, JoinGroupby, DifferenceLag, TargetEncoding or Normalize"
+            )
+        pending += part.meta.pop()
 
 
 def _holds_code(data: Any) -> bool:

@@ -139,6 +139,15 @@ def harmless(function: Function) -> Function:
     return function
 
 
+def is_reference(text: str) -> bool:
+    """Whether a text names something importable.
+
+    >>> is_reference("package.module:function"), is_reference("price > 0")
+    (True, False)
+    """
+    return _REFERENCE.fullmatch(text) is not None
+
+
 def modules_in(recipe: Any) -> list[str]:
     """The modules that a recipe names: its author trusts them.
 

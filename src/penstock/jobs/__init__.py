@@ -1,9 +1,9 @@
 """What a person starts, from end to end: ETL, training, scoring, the demo and the doctor.
 
 >>> __all__
-['EtlJob', 'EtlResult', 'Explanation', 'Importance', 'PredictResult', 'RunFolder', 'RunRecorder', 'ScoreResult',
-'TrainJob', 'TrainResult', 'TrainSettings', 'TrainingStopped', 'compare_runs', 'evaluate_model', 'explain_model',
-'predict_files']
+['Draft', 'EtlJob', 'EtlResult', 'Explanation', 'Importance', 'PredictResult', 'RunFolder', 'RunRecorder',
+'ScoreResult', 'TrainJob', 'TrainResult', 'TrainSettings', 'TrainingStopped', 'compare_runs', 'draft_recipe',
+'evaluate_model', 'explain_model', 'predict_files']
 """
 
 from importlib import import_module
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.jobs.comparing import compare_runs
+    from penstock.jobs.draft import Draft, draft_recipe
     from penstock.jobs.etl import EtlJob, EtlResult
     from penstock.jobs.explaining import Explanation, Importance, explain_model
     from penstock.jobs.recorder import RunRecorder
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.jobs.training import TrainingStopped, TrainJob, TrainResult
 
 __all__ = [
+    "Draft",
     "EtlJob",
     "EtlResult",
     "Explanation",
@@ -33,6 +35,7 @@ __all__ = [
     "TrainSettings",
     "TrainingStopped",
     "compare_runs",
+    "draft_recipe",
     "evaluate_model",
     "explain_model",
     "predict_files",
@@ -40,6 +43,8 @@ __all__ = [
 
 # Imported when first asked for: an ETL job needs no torch, and the command line must start at once.
 _HOMES = {
+    "Draft": "draft",
+    "draft_recipe": "draft",
     "EtlJob": "etl",
     "EtlResult": "etl",
     "Explanation": "explaining",

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from penstock.core.errors import ParameterError, SchemaError, suggest
-from penstock.core.schema import Role, Schema
-from penstock.data import Dataset
+from penstock.core.errors import ParameterError, suggest
+from penstock.core.schema import Schema
 from penstock.etl import Workflow
 from penstock.etl.references import resolve_reference
 from penstock.jobs.dense_optimizers import DENSE_OPTIMIZERS
@@ -152,29 +151,3 @@ def check(settings: TrainSettings, schema: Schema, workflow: Workflow | None, is
     check_embeddings(settings, schema, is_fitted)
     if workflow is not None:
         serving_workflow(workflow, model)
-
-
-def check_label(schema: Schema, where: str) -> str:
-    """The one label of a click model."""
-    labels = schema.select(roles=Role.LABEL).names
-    if not labels:
-        raise SchemaError(f"{where} has no label column; give one column the role label. Columns: {schema.names}")
-    if len(labels) > 1:
-        raise SchemaError(f"{where} has {len(labels)} labels ({', '.join(labels)}); these models predict one")
-    return labels[0]
-
-
-def check_label_values(data: Dataset, label: str) -> None:
-    """A click is 0 or 1: another number would train to nonsense without a word."""
-    low, high = float("inf"), -float("inf")
-    for frame in data.iter_frames([label]):
-        values = frame[label]
-        if values.null_count():
-            raise SchemaError(f"the label {label!r} has missing values; drop or fill those rows first")
-        if len(values):
-            low, high = min(low, float(values.min())), max(high, float(values.max()))  # type: ignore[arg-type]
-    if low < 0 or high > 1:
-        raise SchemaError(
-            f"the label {label!r} has values from {low:g} to {high:g}; a click model needs 0 and 1: turn it into "
-            f"that in the recipe"
-        )

@@ -12,7 +12,7 @@ from penstock.core.schema import Role, Schema
 from penstock.embedding import CachedEmbeddings, FusedEmbeddings, Store
 from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule
 from penstock.embedding.protocol import Embeddings
-from penstock.embedding.slots import Init, SlotConfig
+from penstock.embedding.slots import Init, SlotConfig, shared_groups
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
 
 _STORAGES = tuple(str(dtype).removeprefix("torch.") for dtype in WEIGHT_DTYPES)
@@ -77,9 +77,9 @@ def build_store(settings: TrainSettings, schema: Schema) -> Store | None:
     for name in settings.slots:
         if name not in columns:
             raise ParameterError(f"slots names {name!r}{suggest(name, columns.names, 'categorical columns')}")
-    slots = []
+    slots, groups = [], shared_groups(schema)
     for column in columns:
-        own = settings.slot(column.name)
+        own = {"group": groups.get(column.name, ""), **settings.slot(column.name)}
         own.setdefault("pooling", settings.pooling if column.is_list else "sum")
         slots.append(SlotConfig(column.name, settings.embedding_dim, **own))
     if not slots:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from penstock.core.dtypes import FLOATS
 from penstock.core.errors import ColumnNotFoundError, DataError, PenstockError, SchemaError
 from penstock.core.schema import Role
 from penstock.data import Dataset
@@ -19,10 +22,13 @@ from penstock.jobs import building
 from penstock.jobs.embeddings import check_embeddings
 from penstock.jobs.etl import EtlJob
 from penstock.jobs.events import DataOpened, DataPrepared, Listener
+from penstock.jobs.holding_out import check_way, hold_out
+from penstock.jobs.labels import check_label, check_label_values, check_raw_label
 from penstock.jobs.run_folder import RunFolder
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
 
 _FEW_ROWS = 100
+_LOOK_PARTS = 2  # partitions of features that are looked at for NaN
 
 
 @dataclass
@@ -46,14 +52,21 @@ class RawRows:
         self.engine = None if engine is None else resolve(engine)
         self.data = self._opened(source)
         unfitted = Workflow.from_recipe(recipe).fit_schema(self.data.schema)
-        self._settle(unfitted.input_schema.names)
+        self.inputs = unfitted.input_schema.names
+        self._settle(self.inputs)
+        check_way(settings.valid_by, self.data.schema)
         self.valid = None if valid is None else self._opened(valid)
-        self.label = building.check_label(unfitted.output_schema, "what the recipe makes")
+        self.label = check_label(unfitted.output_schema, "what the recipe makes")
+        check_raw_label(self.data, unfitted, self.label)
         building.check(settings, unfitted.output_schema, unfitted, is_fitted=False)
         if settings.tables in ON_DEVICE:
             self._check_sizes()
-        _check_columns(unfitted.input_schema.names, self.valid)
+        _check_columns(self.inputs, self.valid)
         self.has_work = True
+
+    def check_test(self, source: Any) -> None:
+        """Refuse rows to test on that cannot be read, before the work."""
+        _check_columns(self.inputs, self._opened(source))
 
     def _opened(self, source: Any) -> Dataset:
         if isinstance(source, Dataset):
@@ -92,7 +105,7 @@ class RawRows:
             workflow = job.run().fitted
         else:
             workflow = Workflow.load(folder.workflow, engine=self.engine, trust=modules_in(self.recipe))
-        check_rows(folder.features, self.label)
+        check_rows(folder.features, self.label, self.data)
         listener(DataPrepared(Dataset(folder.features), workflow))
         held_out = None if valid is None else folder.valid
         return Prepared(folder.features, held_out, workflow, self.label, valid, is_raw=True)
@@ -107,11 +120,16 @@ class ReadyFeatures:
         self.data = _features_at(self.source)
         self.valid_source = valid if valid is None or isinstance(valid, Dataset) else source_paths(valid)
         self.valid = None if valid is None else _features_at(self.valid_source)
-        self.label = building.check_label(self.data.schema, "the data")
+        self.label = check_label(self.data.schema, "the data")
         self.workflow = _workflow(workflow, self.source)
         building.check(settings, self.data.schema, self.workflow)
         _check_columns([c.name for c in self.data.schema if c.role is not Role.OTHER], self.valid)
+        check_way(settings.valid_by, self.data.schema)
         self.has_work = valid is None and settings.valid_share > 0
+
+    def check_test(self, source: Any) -> None:
+        """Refuse rows to test on that cannot be read, before the work."""
+        _check_columns([c.name for c in self.data.schema if c.role is not Role.OTHER], _features_at(source))
 
     def resume(self, folder: RunFolder) -> None:
         """Take what an earlier run has made; the rows held out are written last."""
@@ -135,15 +153,28 @@ def split(data: Dataset, valid: Dataset | None, settings: TrainSettings) -> tupl
     """Rows to train on and rows to hold out."""
     if valid is not None or not settings.valid_share:
         return data, valid
-    train, held_out = data.split([1 - settings.valid_share, settings.valid_share], seed=settings.seed)
-    return train, held_out
+    return hold_out(data, settings.valid_share, settings.valid_by, settings.seed)
 
 
-def check_rows(features: Any, label: str) -> None:
+def check_rows(features: Any, label: str, raw: Dataset | None = None) -> None:
     data = as_dataset(features)
     if not data.num_rows:
         raise DataError("there are no rows to train on")
-    building.check_label_values(data, label)
+    check_label_values(data, label, raw)
+    _check_numbers(data)
+
+
+def _check_numbers(data: Dataset) -> None:
+    """NaN in a number that the model reads would make NaN of everything; the first rows tell where it is common."""
+    names = [c.name for c in data.schema.select(roles=Role.CONTINUOUS) if c.dtype in FLOATS and not c.is_list]
+    for part in data.partitions[:_LOOK_PARTS] if names else ():
+        found = part.read(names).select(pl.col(name).is_nan().sum() for name in names).row(0)
+        for name, count in zip(names, found, strict=True):
+            if count:
+                raise DataError(
+                    f"the feature {name!r} is NaN in {count:,} of the first rows; fill it in the recipe (FillMissing "
+                    f"or FillMedian before other operators), or leave the column out"
+                )
 
 
 def as_dataset(source: Any) -> Dataset:
@@ -154,7 +185,8 @@ def as_dataset(source: Any) -> Dataset:
 def _features_at(source: Any) -> Dataset:
     """Ready features, or a hint that these may be raw rows."""
     hint = (
-        "raw rows need a recipe (--recipe FILE or --preset NAME), features a schema with roles, as penstock etl writes"
+        "raw rows need a recipe (recipe=…), or the label's name to draft one (label=…); features need a schema with "
+        "roles, as penstock etl writes"
     )
     try:
         data = as_dataset(source)

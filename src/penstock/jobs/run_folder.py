@@ -36,6 +36,7 @@ class RunFolder:
         self.path = Path(path)
         self.features, self.valid, self.workflow = (self.path / n for n in ("features", "valid", "workflow"))
         self.checkpoints, self.model = self.path / "checkpoints", self.path / "model"
+        self.recipe = self.path / "recipe.yaml"
         self.config, self.report = self.path / "config.yaml", self.path / "report.html"
         self.explanation = self.path / "explain.html"
 
@@ -43,7 +44,7 @@ class RunFolder:
     def parts(self) -> list[Path]:
         folders = [self.features, self.valid, self.workflow, self.checkpoints, self.model]
         pages = [page.with_suffix(suffix) for page in (self.report, self.explanation) for suffix in (".html", ".json")]
-        return [*folders, self.config, *pages]
+        return [*folders, self.config, self.recipe, *pages]
 
     def check_free(self, overwrite: bool) -> None:
         """Refuse a folder with a run in it unless it may be replaced, and foreign files in the places of a run's.
@@ -66,17 +67,18 @@ class RunFolder:
             )
         if not overwrite:
             raise OutputExistsError(
-                f"{self.path} holds a training run already; pass --overwrite to replace it, --resume to go on with "
-                f"it, or choose another output"
+                f"{self.path} holds a training run already; pass overwrite=True to replace it, TrainJob.resumed(…) to "
+                f"go on with it, or choose another output"
             )
 
-    def begin(self, config: Mapping[str, Any]) -> None:
+    def begin(self, config: Mapping[str, Any], drafted: str | None = None) -> None:
         """Clear what an earlier run left and write the configuration.
 
         The earlier model stays until the new one takes its place in one step, so that what serves it is not disturbed.
 
         Args:
             config: settings, and where the data is.
+            drafted: the recipe as text, where it was drafted.
         """
         for part in self.parts:
             if part.is_dir() and part != self.model:
@@ -84,6 +86,9 @@ class RunFolder:
             elif part.is_file():
                 part.unlink()
         self.write(config)
+        if drafted is not None:
+            with replacing(self.recipe) as unfinished:
+                unfinished.write_text(drafted, encoding="utf-8")
 
     def write(self, config: Mapping[str, Any]) -> None:
         """Write the configuration.

@@ -196,7 +196,7 @@ def predict_files(
         raise ParameterError(f"a kept column is called {column!r}, as the prediction would be; name that another way")
     writer = writer_of(output)
     if str(output) != "-" and Path(output).exists() and not overwrite:
-        raise OutputExistsError(f"{output} exists already; pass --overwrite to replace it, or choose another path")
+        raise OutputExistsError(f"{output} exists already; pass overwrite=True to replace it, or choose another path")
     count = 0
     with _predictor(directory, device) as predictor:
         rows = open_rows(predictor, source, input=input, is_raw=is_raw, on_error=on_error)

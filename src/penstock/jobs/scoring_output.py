@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.artefact import replacing
-from penstock.core.errors import ArtefactError, ParameterError
+from penstock.core.errors import ArtefactError, ParameterError, PenstockError
 from penstock.data.formats import FORMATS, Format, FrameWriter
 from penstock.data.formats.text import TextWriter
 
@@ -49,5 +50,18 @@ def _in_file(made: Format, output: str | Path) -> Iterator[FrameWriter]:
         raise ArtefactError(f"cannot write {place}: the folder {place.parent} does not exist")
     if place.is_dir():
         raise ArtefactError(f"cannot write {place}: it is a folder; name a file")
-    with replacing(place) as unfinished, made.writer(unfinished) as writer:
+    if not os.access(place.parent, os.W_OK):
+        raise ArtefactError(f"cannot write {place}: the folder {place.parent} is not writable; choose another")
+    with _named(place), replacing(place) as unfinished, made.writer(unfinished) as writer:
         yield writer
+
+
+@contextmanager
+def _named(place: Path) -> Iterator[None]:
+    """What the system refuses, with the file that was to be written."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, PenstockError):
+            raise
+        raise ArtefactError(f"cannot write {place}: {error.strerror or error}; choose another place") from error

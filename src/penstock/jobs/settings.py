@@ -22,6 +22,7 @@ from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.schedules import SCHEDULES
 from penstock.embedding.slots import POOLINGS, HashStack, Init
 from penstock.jobs.dense_optimizers import DENSE_OPTIMIZERS
+from penstock.jobs.holding_out import is_way_to_hold_out
 from penstock.metrics.registry import METRICS
 from penstock.nn.registry import MODELS
 
@@ -95,7 +96,7 @@ _SHORTHAND_OPTIONS = {
     "on_error": Setting(help="What a malformed text line does.", kind=str, default="raise", choices=ON_ERROR),
 }
 # What a file of settings may also say: where the rows are and how they become features.
-DATA_KEYS = ("data", "valid", "recipe", "preset", "workflow")
+DATA_KEYS = ("data", "valid", "test", "recipe", "preset", "workflow")
 MARK = "penstock_run"  # the key that marks the file in a run's folder
 
 
@@ -133,6 +134,11 @@ class TrainSettings:
     batch_size: int | None = _setting(None, _EVERY, help="Rows of a step.", default="by the rows")
     staleness: int = _setting(4, Int(min=1), help="Most batches in flight; 1 is exact.", is_changeable=True)
     valid_share: float = _setting(0.1, Real(min=0, max=0.9), help="Of DATA, held out; 0 is none.", kind=float)
+    valid_by: str | None = _setting(
+        None, NONE | Satisfies(is_way_to_hold_out, "time:COLUMN, group:COLUMN or a file"), kind=str,
+        default="at random",
+        help="How rows are held out: time:COLUMN takes the latest, group:COLUMN whole groups; or a FILE of them.",
+    )  # fmt: skip
     seed: int = _setting(0, Int(min=0), help="Of the split, the weights and the order.")
     eval_every: int | None = _setting(
         None, _EVERY, help="Steps between evaluations.", default="once an epoch", is_changeable=True

@@ -16,7 +16,7 @@ from penstock.core.errors import ParameterError, PenstockError
 from penstock.data import Dataset
 from penstock.data.sources import DataLike
 from penstock.embedding.protocol import is_on_host, updates_in_backward
-from penstock.etl import Workflow
+from penstock.etl import Workflow, trusting
 from penstock.etl.trust import modules_in
 from penstock.jobs import building
 from penstock.jobs.defaults import filled_in
@@ -36,6 +36,7 @@ from penstock.jobs.events import (
     TrainingBegan,
 )
 from penstock.jobs.held_out import describe_predictions, example_predictions
+from penstock.jobs.holding_out import way_of
 from penstock.jobs.label_figures import label_figures
 from penstock.jobs.model_card import model_card
 from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures, as_dataset
@@ -94,6 +95,7 @@ class TrainResult:
         examples: labels and predictions.
         predictions: of the held-out rows: how they lie by label, and their calibration (`describe_predictions`).
         seconds: by stage.
+        test: `auc`, `log_loss` and `rows` of the rows to test on, where there are some.
     """
 
     metrics: dict[str, float | None]
@@ -109,6 +111,7 @@ class TrainResult:
     examples: list[dict[str, Any]]
     predictions: dict[str, Any] | None
     seconds: dict[str, float]
+    test: dict[str, float | None] | None = None
 
     @property
     def auc(self) -> float | None:
@@ -138,6 +141,7 @@ class TrainJob:
         output: the folder of the run (see `RunFolder`).
         recipe: what turns raw rows into features; its `input` section says how to read them. None for features.
         valid: rows to evaluate on, of the same kind; without it `valid_share` of the rows are held out.
+        test: rows to test the saved model on at the end; what it reaches there is `TrainResult.test`.
         workflow: with ready features, the fitted workflow that made them, so that the model predicts on raw rows.
         settings: `TrainSettings`, or a mapping of those that differ from the defaults.
         overwrite: replace a run in `output`.
@@ -146,6 +150,7 @@ class TrainJob:
         progress: draw bars; None draws them on a terminal.
         listener: called with each event as the run goes on (see `penstock.jobs.events`).
         callbacks: of `penstock.train.fit`.
+        drafted: the recipe as text with its comments, where it was drafted; the run keeps it as `recipe.yaml`.
         stop: asked at every training record; once it says True, training ends with a checkpoint and
             `TrainingStopped` is raised. `TrainJob.resumed(output)` goes on from there.
 
@@ -174,16 +179,27 @@ class TrainJob:
     callbacks: Sequence[Callable[[Record], Any]] = ()
     stop: Callable[[], bool] | None = None
     is_resumed: bool = False
+    test: DataLike | None = None
+    drafted: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.settings, TrainSettings):
             self.settings = TrainSettings.resolve(self.settings)
-        for name in ("source", "valid"):
+        self._take_valid_file(self.settings)
+        for name in ("source", "valid", "test"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, Dataset) and not are_paths(value):
                 setattr(self, name, Dataset(value))  # a frame
         self._folder = RunFolder(self.output)
         self._seconds = dict.fromkeys(STAGES, 0.0)
+
+    def _take_valid_file(self, settings: TrainSettings) -> None:
+        """`valid_by` may name a file, which is what `valid` is for."""
+        if settings.valid_by is None or way_of(settings.valid_by) is not None:
+            return
+        if self.valid is not None:
+            raise ParameterError("valid and valid_by both name rows to hold out; leave one of them out")
+        self.valid, self.settings = settings.valid_by, replace(settings, valid_by=None)
 
     @classmethod
     def resumed(cls, output: str | Path, changes: Mapping[str, Any] | None = None, **hooks: Any) -> Self:
@@ -217,6 +233,7 @@ class TrainJob:
             "data": absolute_paths(self.source),
             "recipe": plain_copy(self.recipe),
             "valid": absolute_paths(self.valid),
+            "test": absolute_paths(self.test),
         }
         return {**about, "workflow": workflow[0] if workflow else None, **self.settings.to_dict()}
 
@@ -235,15 +252,17 @@ class TrainJob:
         settings = self._checked()
         device = building.training_device(settings)
         preparation = self._preparation(settings)
+        if self.test is not None:
+            preparation.check_test(self.test)
         config = self.configuration
         if self.is_resumed:
             preparation.resume(self._folder)
             self._folder.write(config)
         else:
-            self._folder.begin(config)
+            self._folder.begin(config, self.drafted)
         self._notify(RunBegan(config, str(self.output), self.best_auc, self.is_resumed))
         try:
-            result = self._run(settings, preparation, device)
+            result = self._tested(self._run(settings, preparation, device))
         except BaseException as error:
             stopped = isinstance(error, (KeyboardInterrupt, SystemExit, TrainingStopped))
             self._notify(RunFailed(str(error) or type(error).__name__, stopped))
@@ -255,7 +274,7 @@ class TrainJob:
         assert isinstance(self.settings, TrainSettings)
         if not self.is_resumed:
             self._folder.check_free(self.overwrite)
-        for source in (self.source, self.valid):
+        for source in (self.source, self.valid, self.test):
             for part in self._folder.parts:
                 if (paths := absolute_paths(source)) and part.is_dir():
                     check_outside(paths, part)
@@ -310,6 +329,16 @@ class TrainJob:
             predictions=predictions,
             seconds={**self._seconds, "total": round(sum(self._seconds.values()), 3)},
         )
+
+    def _tested(self, result: TrainResult) -> TrainResult:
+        """The result, with what the saved model reaches on the rows to test on."""
+        if self.test is None:
+            return result
+        from penstock.jobs.scoring import evaluate_model
+
+        with trusting(*modules_in(self.recipe)):
+            found = evaluate_model(result.model, self.test, progress=self.progress)
+        return replace(result, test={"auc": found.auc, "log_loss": found.log_loss, "rows": found.rows})
 
     def _loaders(
         self, settings: TrainSettings, ready: Prepared, device: torch.device

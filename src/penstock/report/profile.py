@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from penstock.core.artefact import MANIFEST
-from penstock.core.dtypes import NUMERIC
+from penstock.core.dtypes import INTEGERS, NUMERIC
 from penstock.core.errors import ParameterError
 from penstock.core.schema import ColumnSchema, Role
 from penstock.data import Dataset
@@ -101,7 +101,8 @@ def profile_column(series: pl.Series, column: ColumnSchema) -> dict[str, Any]:
     if column.dtype in NUMERIC and column.dtype != "bool" and not _is_category(column):
         numbers = values.cast(pl.Float64)
         numbers = numbers.filter(numbers.is_finite())
-        out.update(min=plain(numbers.min()), max=plain(numbers.max()), mean=plain(numbers.mean()))
+        ends = values if column.dtype in INTEGERS else numbers  # integers to the last digit: they may be ids
+        out.update(min=plain(ends.min()), max=plain(ends.max()), mean=plain(numbers.mean()))
         out["histogram"] = histogram(numbers.to_numpy())
     else:
         out["histogram"] = frequencies(values, as_hex=column.properties.get("text") == "hex")

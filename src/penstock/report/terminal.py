@@ -40,10 +40,12 @@ def _show_dataset(profile: Mapping[str, Any], console: Console) -> None:
     console.print(f"{rows} rows, {size}")
     if profile["is_sample"]:
         console.print(f"Counted over a sample of {profile['sampled_rows']:,} rows, spread over the data.")
-    table = plain_table("column", "dtype", "role")
-    table.add_column("distinct", justify="right")
-    table.add_column("codes", justify="right")
-    table.add_column("null", justify="right")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("column", "dtype", "role"):  # whole words, however narrow the terminal: the range gives way
+        longest = max((len(str(c["name" if head == "column" else head])) for c in profile["columns"]), default=0)
+        table.add_column(head, no_wrap=True, overflow="ellipsis", min_width=min(longest, 24))
+    for head in ("distinct", "codes", "null"):
+        table.add_column(head, justify="right", no_wrap=True)
     table.add_column("histogram", no_wrap=True)
     table.add_column("range or most frequent", overflow="ellipsis", no_wrap=True)
     for column in profile["columns"]:
@@ -64,7 +66,9 @@ def _range(column: Mapping[str, Any]) -> str:
     if not histogram["counts"]:
         return lists + "no values"
     scale = " (log bins)" if histogram["scale"] == "log" else ""
-    return f"{lists}{short(column['min'])} … {short(column['max'])}, mean {short(column['mean'])}{scale}"
+    # Whole numbers may be ids, in which nobody wants commas or rounding.
+    low, high = (str(v) if isinstance(v, int) else short(v) for v in (column["min"], column["max"]))
+    return f"{lists}{low} … {high}, mean {short(column['mean'])}{scale}"
 
 
 def _show_workflow(profile: Mapping[str, Any], console: Console) -> None:

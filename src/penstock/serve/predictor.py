@@ -24,6 +24,7 @@ from penstock.data.frames import to_polars
 from penstock.data.sources import Frame
 from penstock.embedding.feed import FeedReader
 from penstock.etl.bulk import frame_of
+from penstock.etl.input_section import open_input
 from penstock.etl.operator import Numbers
 from penstock.etl.raw_values import policy_of
 from penstock.nn import Model
@@ -102,11 +103,11 @@ class Predictor:
 
     # Predicting.
 
-    def predict(self, rows: Dataset | Frame | Sequence[Mapping[str, Any]]) -> np.ndarray:
+    def predict(self, rows: Dataset | Frame | Sequence[Mapping[str, Any]] | str | Path) -> np.ndarray:
         """The probability of a click for each row, `(rows,)`: dicts, a frame (polars, pandas, Arrow), or a Dataset.
 
         Args:
-            rows: raw rows.
+            rows: raw rows, or the path of a file of them, which is read as the rows trained on were.
 
         Returns:
             Probabilities of float32.
@@ -118,6 +119,9 @@ class Predictor:
             self.refresh()
         if isinstance(rows, Mapping):
             raise DataError("predict takes a list of rows, a frame or a Dataset; put a single row in a list: [row]")
+        if isinstance(rows, (str, Path)):
+            fitted = self.saved.fitted
+            rows = open_input(str(rows), None if fitted is None else fitted.input, may_lack=True)
         parts = [self._scores(columns) for columns in self._columns(rows)]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 

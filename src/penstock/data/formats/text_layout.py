@@ -17,7 +17,14 @@ from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.data.formats.base import OpenOptions
 from penstock.data.formats.text_bytes import is_utf8
 from penstock.data.formats.text_sample import first_lines, infer_dtype, missing_words, read_sample
-from penstock.data.formats.text_sniffing import SEPARATORS, fields_of, looks_like_a_row, sniff_quote, sniff_separator
+from penstock.data.formats.text_sniffing import (
+    SEPARATORS,
+    are_names,
+    fields_of,
+    looks_like_a_row,
+    sniff_quote,
+    sniff_separator,
+)
 
 _LOOK_BYTES = 1 << 16
 
@@ -156,7 +163,7 @@ def _look(head: bytes, separator: str, quote: str | None, options: OpenOptions) 
     if options.header is not None:
         has_header = options.header
     elif options.names is not None:
-        has_header = first == list(options.names)
+        has_header = first == list(options.names) or (len(first) == len(options.names) and are_names(first, rows[1:]))
     else:
         has_header = not is_row
         assumed.append("a header" if has_header else "no header, so columns are called column_1, column_2, …")

@@ -16,7 +16,7 @@ from penstock.core.runtime.forks import require_polars
 from penstock.data import bad_lines
 from penstock.data.formats.text_bytes import RecordLines, is_utf8, read_bytes, utf8_records, windows
 from penstock.data.formats.text_layout import TextLayout, unreadable_quotes
-from penstock.data.partition import Partition, named
+from penstock.data.partition import Partition, WrappedPartition, named
 
 _MOST_REPORTED = 1000
 _HEXADECIMAL = "^[0-9a-fA-F]+$"  # polars, as Python, takes signs, blanks, underscores and 0x as well
@@ -177,7 +177,7 @@ class TextPartition(Partition):
         try:
             raw = self._parse(text, dict.fromkeys(self.layout.names, pl.String()), wanted)
         except pl.exceptions.PolarsError as error:
-            raise unreadable_quotes(self.path, text, self.layout.separator, self._lines_before(), error) from None
+            raise unreadable_quotes(self.path, text, self.layout.separator, self.lines_before(), error) from None
         raw = self._without_words(raw)
         columns, errors, bad_rows = [], [], np.zeros(raw.height, bool)
         for name in wanted:
@@ -217,17 +217,39 @@ class TextPartition(Partition):
     def _report(self, errors: list[tuple[int, str]], count: int, records: RecordLines) -> None:
         """Raise on the first malformed line, or count them all."""
         row, text = errors[0]
-        where = f"line {self._lines_before() + records.line(row) + 1}: {text}"
+        where = f"line {self.lines_before() + records.line(row) + 1}: {text}"
         if self.layout.on_error == "raise":
             more = f" ({count - 1} more in this part)" if count > 1 else ""
+            if count > 2 and 2 * count > self.estimated_rows:
+                raise DataError(
+                    f"{self.path}, {where}{more}; most lines are like that: it was read with separator "
+                    f"{self.layout.separator!r} as {len(self.layout.names)} columns; pass separator= and names= as "
+                    f"they are, or dtypes= of the column"
+                )
             raise DataError(
                 f"{self.path}, {where}{more}; mend the line, or pass on_error='skip' (drop such lines) or 'null'"
             )
         bad_lines.note(self.path, count, where)
 
-    def _lines_before(self) -> int:
+    def lines_before(self) -> int:
+        """Lines of the file above this part."""
         before = windows(self.path, 0, self.start, self.storage_options)
         return sum(int(np.count_nonzero(window == 10)) for _, window in before)
+
+
+def line_of(part: Partition, row: int) -> int | None:
+    """The line of a text file that a row of one of its parts stands in, from 1; None where it cannot be told.
+
+    Args:
+        part: of a data set as it was opened.
+        row: from 0.
+    """
+    part = part.source if isinstance(part, WrappedPartition) and part.keeps_rows else part
+    if not isinstance(part, TextPartition) or part.layout.on_error == "skip":
+        return None
+    before = part.lines_before()
+    buffer = read_bytes(part.path, part.start, part.end, part.storage_options)
+    return before + RecordLines(buffer, part.layout.quote).line(row) + 1
 
 
 def _hex_numbers(name: str, dtype: str, strict: bool = True) -> pl.Expr:

@@ -6,7 +6,6 @@ import codecs
 import csv
 import io
 import re
-from typing import Literal
 
 SEPARATORS = (",", "\t", ";", "|")
 MISSING = ("NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "\\N", "?", "-")
@@ -14,6 +13,7 @@ BOM = codecs.BOM_UTF8
 _LINES = 200
 _EVEN = 0.95  # of the lines must have as many fields
 _MOSTLY_EVEN = 0.8  # for the separator that the file's name speaks of
+_NAME = re.compile(r"[A-Za-z_][\w .-]*")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 # A letter of Western Europe beside a plain one, as only single-byte encodings write it. ÿ ends damaged files.
 _ACCENTED = re.compile(rb"[A-Za-z][\xe0-\xf6\xf8-\xfd]|[\xe0-\xf6\xf8-\xfd][A-Za-z]")
@@ -87,6 +87,17 @@ def looks_like_a_row(first: list[str], rows: list[list[str]]) -> bool:
     return any(value in column for value, column in zip(first, columns, strict=True))
 
 
+def are_names(first: list[str], rows: list[list[str]]) -> bool:
+    """Whether the first line surely holds names: words above two columns of numbers or more.
+
+    >>> are_names(["userId", "age"], [["1", "3"]]), are_names(["bob", "age"], [["ann", "3"]])
+    (True, False)
+    """
+    columns = [[row[i] for row in rows if i < len(row) and not _is_missing(row[i])] for i in range(len(first))]
+    numbers = [i for i, values in enumerate(columns) if values and all(map(is_number, values))]
+    return len(numbers) > 1 and all(_NAME.fullmatch(first[i]) for i in numbers)
+
+
 def is_number(text: str) -> bool:
     """Whether it is a decimal number.
 
@@ -98,8 +109,11 @@ def is_number(text: str) -> bool:
 
 def fields_of(text: str, separator: str, quote: str | None, most: int = _LINES) -> list[list[str]]:
     """The fields of the first lines; empty lines are left out."""
-    kind: Literal[0, 3] = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quotechar=quote or '"', quoting=kind)
+    lines = io.StringIO(text, newline="")
+    if quote:
+        reader = csv.reader(lines, delimiter=separator, quotechar=quote)
+    else:
+        reader = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)
     rows: list[list[str]] = []
     try:
         for row in reader:

@@ -1,11 +1,14 @@
 """The operators."""
 
 from penstock.etl.operator import FittedOperator, Operator
+from penstock.etl.ops.binarize import Binarize
 from penstock.etl.ops.categorify import Categorify
 from penstock.etl.ops.continuous import Bucketize, Clip, LogOp
-from penstock.etl.ops.custom import Expr, LambdaOp
+from penstock.etl.ops.custom import LambdaOp
+from penstock.etl.ops.dates import DateParts
 from penstock.etl.ops.dtype_size import DropLowCardinality, ReduceDtypeSize
 from penstock.etl.ops.embedding_sizes import get_embedding_sizes
+from penstock.etl.ops.expression import Expr
 from penstock.etl.ops.fill import FillMedian, FillMissing
 from penstock.etl.ops.filters import Dropna, Filter
 from penstock.etl.ops.groupby import Groupby
@@ -26,6 +29,7 @@ from penstock.etl.ops.metadata import (
 from penstock.etl.ops.naming import Rename
 from penstock.etl.ops.scale import Normalize, NormalizeMinMax
 from penstock.etl.ops.similarity import ColumnSimilarity
+from penstock.etl.ops.splitting import Split
 from penstock.etl.ops.stats import DataStats
 from penstock.etl.ops.target import TargetEncoding
 
@@ -33,11 +37,13 @@ __all__ = [
     "AddMetadata",
     "AddProperties",
     "AddTags",
+    "Binarize",
     "Bucketize",
     "Categorify",
     "Clip",
     "ColumnSimilarity",
     "DataStats",
+    "DateParts",
     "DifferenceLag",
     "DropLowCardinality",
     "Dropna",
@@ -59,6 +65,7 @@ __all__ = [
     "Operator",
     "ReduceDtypeSize",
     "Rename",
+    "Split",
     "TagAsItemFeatures",
     "TagAsItemID",
     "TagAsUserFeatures",

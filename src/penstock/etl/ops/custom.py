@@ -1,4 +1,4 @@
-"""A user's own functions and polars expressions as operators."""
+"""A user's own functions as operators."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ import polars as pl
 from penstock.core import dtypes
 from penstock.core.conversion import convert
 from penstock.core.dtypes import DtypeLike
-from penstock.core.errors import ParameterError, SchemaError
+from penstock.core.errors import SchemaError
 from penstock.core.params import CALLABLE, NONE, STR, Instance, ListOf, Satisfies
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl.operator import Columns, Operator
 from penstock.etl.raw_values import policy_of
-from penstock.etl.references import (
-    expression_from_recipe,
-    expression_to_recipe,
-    reference_to,
-    resolve_reference,
-)
+from penstock.etl.references import reference_to, resolve_reference
 
 
 class LambdaOp(Operator):
@@ -129,82 +124,6 @@ class LambdaOp(Operator):
     def from_recipe(cls, params: Mapping[str, Any]) -> Operator:
         f = params.get("f")
         return super().from_recipe({**params, "f": resolve_reference(f)} if isinstance(f, str) else params)
-
-
-class Expr(Operator):
-    """Columns from polars expressions over the inputs (and any other raw columns that they name).
-
-    An expression sees one partition at a time: use expressions that treat each row by itself (aggregations over rows
-    belong to `Groupby`, `JoinGroupby` or a fitted operator). Expressions are saved with a workflow unless they call
-    Python code.
-
-    Args:
-        expressions: one expression, several, or `{name: expression}`.
-
-    >>> from penstock import Workflow
-    >>> frame = pl.DataFrame({"clicks": [1, 3], "views": [2, 4]})
-    >>> rate = ["clicks", "views"] >> Expr({"rate": pl.col("clicks") / pl.col("views")})
-    >>> Workflow(rate).transform(frame).to_dict(as_series=False)
-    {'rate': [0.5, 0.75]}
-    """
-
-    constraints = {
-        "expressions": Satisfies(
-            lambda e: all(isinstance(x, pl.Expr) for x in _expressions(e)) and bool(_expressions(e)),
-            "a polars expression, a list of them or {name: expression}",
-        )
-    }
-
-    def __init__(self, expressions: pl.Expr | Sequence[pl.Expr] | Mapping[str, pl.Expr]) -> None:
-        self.expressions = expressions
-
-    def _named(self) -> list[pl.Expr]:
-        if isinstance(self.expressions, Mapping):
-            return [e.alias(n) for n, e in self.expressions.items()]
-        return _expressions(self.expressions)
-
-    def dependencies(self) -> list[str]:
-        return list(dict.fromkeys(n for e in self._named() for n in e.meta.root_names()))
-
-    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        out = frame.select(self._named())
-        # Expressions of literals alone give one row; they stand for all.
-        return out if out.height == frame.height else frame.select(e.first() for e in self._named())
-
-    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
-        try:
-            found = pl.LazyFrame(schema=inputs.polars_schema).select(self._named()).collect_schema()
-        except pl.exceptions.PolarsError as error:
-            raise SchemaError(f"Expr does not fit the columns {inputs.names}: {error}") from error
-        out = []
-        for column in Schema.from_polars(dict(found)):
-            before = inputs.get(column.name)
-            if before is not None:  # an expression of the same name keeps what the column is
-                column = column.with_(role=before.role, tags=before.tags)
-            out.append(column)
-        return Schema(out)
-
-    def recipe_params(self) -> dict[str, Any]:
-        if isinstance(self.expressions, Mapping):
-            return {"expressions": {n: expression_to_recipe(e) for n, e in self.expressions.items()}}
-        return {"expressions": [expression_to_recipe(e) for e in _expressions(self.expressions)]}
-
-    @classmethod
-    def from_recipe(cls, params: Mapping[str, Any]) -> Operator:
-        given = params.get("expressions")
-        if isinstance(given, Mapping):
-            return super().from_recipe(
-                {**params, "expressions": {n: expression_from_recipe(e) for n, e in given.items()}}
-            )
-        if not isinstance(given, (list, tuple)):
-            raise ParameterError("Expr needs expressions: a list, or {name: expression}")
-        return super().from_recipe({**params, "expressions": [expression_from_recipe(e) for e in given]})
-
-
-def _expressions(given: Any) -> list[pl.Expr]:
-    if isinstance(given, Mapping):
-        return list(given.values())
-    return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

@@ -30,8 +30,8 @@ class JoinExternal(Operator):
     table holds several times, changes them. A missing key matches nothing.
 
     Args:
-        df_ext: a polars, pandas or Arrow frame, a Dataset, or paths of one. A saved workflow holds the table, or the
-            path where it was given as such.
+        df_ext: a polars, pandas or Arrow frame, a Dataset, or paths of one. A saved workflow holds the
+            table; a recipe, where paths were given, the paths.
         on: the key columns of the data; among the inputs.
         how: `"left"` or `"inner"`.
         on_ext: the key columns of the table, where they are named otherwise.
@@ -128,7 +128,7 @@ class JoinExternal(Operator):
         return same_names(columns)
 
     def frames(self) -> dict[str, pl.DataFrame]:
-        return {} if self._is_path else {"df_ext": self.table}
+        return {"df_ext": self.table}
 
     @property
     def _is_path(self) -> bool:

@@ -1,7 +1,7 @@
 """Recipes that come with Penstock, known by name.
 
 >>> names()
-['criteo']
+['avazu', 'criteo', 'movielens']
 >>> load("criteo")["output"]
 ['label', 'categories', 'numbers']
 """
@@ -11,9 +11,8 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
-import yaml
-
 from penstock.core.errors import ParameterError, suggest
+from penstock.core.yaml_files import parse_yaml
 
 
 def names() -> list[str]:
@@ -27,8 +26,12 @@ def names() -> list[str]:
 
 def load(name: str) -> dict[str, Any]:
     """The recipe of a preset, as plain data: what `Workflow.from_recipe` and `input_section.open_input` take."""
+    return parse_yaml(text(name), f"the preset {name}")
+
+
+def text(name: str) -> str:
+    """The recipe of a preset as YAML, comments and all."""
     known = names()
     if name not in known:
         raise ParameterError(f"unknown preset {name!r}{suggest(name, known, 'presets')}")
-    recipe: dict[str, Any] = yaml.safe_load((resources.files(__name__) / f"{name}.yaml").read_text())
-    return recipe
+    return (resources.files(__name__) / f"{name}.yaml").read_text()

@@ -1,0 +1,50 @@
+"""Errors in the words of the command line: the library speaks of arguments, the terminal of options and recipes."""
+
+from __future__ import annotations
+
+import re
+
+_READING = "names|dtypes|separator|header|quote|encoding|missing|format"
+# What the library says, and what stands for it on the command line; applied in this order.
+_WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(said), instead)
+    for said, instead in (
+        (r"\boverwrite=True\b", "--overwrite"),
+        (r"\bresume=True\b|TrainJob\.resumed\(…\)", "--resume"),
+        (r"\bon_error='(\w+)'((?: \([^)]*\))? or )'(\w+)'", r"--on-error \1\2\3"),
+        (r"\bon_error='(\w+)'", r"--on-error \1"),
+        (r"\bon_error must be", "--on-error must be"),
+        (r"\btrust=\['([^']+)'\] \(--trust \1\)", r"--trust \1"),
+        (r"\blabel=…", "--label COLUMN"),
+        (r"\brecipe=…", "--recipe FILE or --preset NAME"),
+        (r"\bdevice='([^']+)'", r"--device \1"),
+        (r"\bpass dtypes=\{'([^']+)': …\}", r"say input.dtypes: {DTYPE: [\1]} in a recipe"),
+        (r"\bheader=(True|False)\b", r"input.header: \1"),
+        (rf"\b({_READING})=(?=['{{\s,;.)]|$)", r"input.\1 "),
+        (r"\bpass (input\.\w+)", r"say in a recipe \1"),
+        (r"input\.header: (T|F)", lambda found: f"input.header: {found[1].lower()}"),  # type: ignore[list-item]
+        (r"(input\.\w+) (?=[,;.)]|$)", r"\1"),
+        (r"  +", " "),
+    )
+)
+
+
+def in_options(text: str) -> str:
+    """A message of the library as the command line would say it.
+
+    Args:
+        text: the message.
+
+    Returns:
+        The same with options in the place of arguments.
+
+    >>> in_options("out exists already; pass overwrite=True to replace it")
+    'out exists already; pass --overwrite to replace it'
+    >>> in_options("mend the line, or pass on_error='skip' (drop such lines) or 'null'")
+    'mend the line, or pass --on-error skip (drop such lines) or null'
+    >>> in_options("x is empty: pass names= and dtypes=")
+    'x is empty: say in a recipe input.names and input.dtypes'
+    """
+    for said, instead in _WORDS:
+        text = said.sub(instead, text)
+    return text

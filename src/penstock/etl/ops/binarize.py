@@ -1,0 +1,76 @@
+"""Zeros and ones of numbers or words: labels above all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from penstock.core.errors import ParameterError
+from penstock.core.params import NONE, ListOf, Real, Satisfies
+from penstock.core.schema import ColumnSchema
+from penstock.etl.operator import Columns, same_names
+from penstock.etl.ops.elementwise import Elementwise, require_numbers
+
+_VALUE = Satisfies(lambda v: isinstance(v, (str, int, float, bool)), "a text or a number")
+
+
+class Binarize(Elementwise):
+    """1 where a value is at least `threshold`, or one of `ones`; 0 elsewhere. A missing value stays missing.
+
+    A label keeps its role: `rating: {columns: [rating], ops: [{Binarize: {threshold: 4}}]}`.
+
+    Args:
+        threshold: the least number that becomes 1.
+        ones: or the values that become 1, such as `["yes"]`; all others become 0.
+
+    >>> from penstock import Workflow
+    >>> frame = pl.DataFrame({"rating": [5, 3, 4, None], "bought": ["yes", "no", "yes", None]})
+    >>> Workflow((["rating"] >> Binarize(4)) + (["bought"] >> Binarize(ones=["yes"]))).transform(frame).rows()
+    [(1, 1), (0, 0), (1, 1), (None, None)]
+    """
+
+    constraints = {"threshold": Real() | NONE, "ones": ListOf(_VALUE) | NONE}
+
+    def __init__(self, threshold: float | None = None, ones: Sequence[Any] | None = None) -> None:
+        self.threshold = threshold
+        self.ones = ones
+
+    def check_params(self) -> None:
+        super().check_params()
+        if (self.threshold is None) == (not self.ones):
+            raise ParameterError("Binarize takes either threshold, the least number that becomes 1, or ones, a list")
+
+    def apply(self, series: pl.Series, name: str) -> pl.Series:
+        if self.ones:
+            return series.is_in(_as(series, self.ones)).cast(pl.Int8).alias(series.name)
+        numbers = series if series.dtype.is_numeric() else series.cast(pl.UInt8)  # booleans, or nothing but nulls
+        found = numbers >= self.threshold
+        return (found & ~numbers.is_nan() if numbers.dtype.is_float() else found).cast(pl.Int8).alias(series.name)
+
+    def apply_one(self, value: Any, name: str) -> int:
+        if self.ones:
+            return int(any(value == one and isinstance(value, str) == isinstance(one, str) for one in self.ones))
+        return int(value >= self.threshold)
+
+    def origins(self, columns: Columns) -> dict[str, str]:
+        return same_names(columns)
+
+    def output_column(self, column: ColumnSchema) -> ColumnSchema:
+        if self.ones is None:
+            require_numbers(column, "Binarize with a threshold")
+        properties = {k: v for k, v in column.properties.items() if k != "text"}
+        return column.with_(dtype="int8", cardinality=None, properties=properties)
+
+
+def _as(series: pl.Series, ones: Sequence[Any]) -> pl.Series:
+    """Those of the values that the column's dtype can hold."""
+    is_text = series.dtype == pl.String
+    fitting = [one for one in ones if isinstance(one, str) == is_text]
+    if series.dtype == pl.Boolean:
+        return pl.Series([bool(one) for one in fitting if one in (0, 1)], dtype=pl.Boolean)
+    if series.dtype.is_integer():
+        fitting = [int(one) for one in fitting if float(one).is_integer()]
+        return pl.Series(fitting, dtype=pl.Int128).cast(series.dtype, strict=False).drop_nulls()
+    return pl.Series(fitting, dtype=series.dtype, strict=False).drop_nulls()

@@ -1,0 +1,95 @@
+"""Hours, weekdays and other parts of times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from penstock.core.errors import DataError, SchemaError
+from penstock.core.params import NONE, STR, ListOf, OneOf
+from penstock.core.schema import ColumnSchema, Role, Schema
+from penstock.etl.operator import Columns, Operator
+
+PARTS = ("year", "quarter", "month", "week", "day", "weekday", "hour", "minute", "second", "is_weekend")
+_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+class DateParts(Operator):
+    """Parts of a time, as integer columns `NAME_PART`: `hour` from 0, `weekday` from 1 (Monday), `is_weekend` 0 or 1.
+
+    The time is a date, a time stamp, text (ISO, or as `format` says), a number that `format` reads as text (Avazu's
+    `14102100` by `%y%m%d%H`), or without a format a number of seconds since 1970 (or what `unit` says). A missing time
+    has missing parts.
+
+    Args:
+        parts: of year, quarter, month, week, day, weekday, hour, minute, second, is_weekend.
+        format: of text or numbers, in the letters of `strftime`.
+        unit: of numbers since 1970: `"s"`, `"ms"` or `"us"`.
+
+    >>> from penstock import Workflow
+    >>> frame = pl.DataFrame({"hour": [14102100, 14102523]})
+    >>> Workflow(["hour"] >> DateParts(["weekday", "hour"], format="%y%m%d%H")).transform(frame).rows()
+    [(2, 0), (6, 23)]
+    """
+
+    constraints = {"parts": ListOf(OneOf(PARTS)), "format": STR | NONE, "unit": OneOf(tuple(_UNITS))}
+
+    def __init__(self, parts: Sequence[str] = ("weekday", "hour"), format: str | None = None, unit: str = "s") -> None:
+        self.parts = parts
+        self.format = format
+        self.unit = unit
+
+    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        out = []
+        for name in columns.names:
+            times = self._times(frame[name])
+            out += [_part(times, part).cast(pl.Int32).alias(f"{name}_{part}") for part in self.parts]
+        return pl.DataFrame(out)
+
+    def _times(self, series: pl.Series) -> pl.Series:
+        if series.dtype == pl.Date:
+            return series.cast(pl.Datetime("us"))
+        if isinstance(series.dtype, pl.Datetime):
+            return series
+        if series.dtype.is_numeric() and self.format is None:
+            return (series.cast(pl.Float64) * _UNITS[self.unit]).cast(pl.Int64).cast(pl.Datetime("us"))
+        text = series.cast(pl.String)
+        return self._from_text(text, series.name)
+
+    def _from_text(self, text: pl.Series, name: str) -> pl.Series:
+        if self.format is not None:
+            # polars wants a minute beside the hour, which texts such as 14102100 lack.
+            padded, spelled = text, self.format
+            if "%H" in spelled and "%M" not in spelled and "%T" not in spelled and "%R" not in spelled:
+                padded, spelled = text + "\n00", spelled + "\n%M"
+            times = padded.str.to_datetime(spelled, strict=False, time_unit="us")
+        else:
+            tried = [text.str.to_datetime(form, strict=False, time_unit="us") for form in _ISO]
+            times = pl.select(pl.coalesce(tried)).to_series()
+        lost = (times.is_null() & text.is_not_null()).arg_true()
+        if len(lost):
+            asked = f"is no time in the format {self.format!r}" if self.format else "is no time in ISO form; say format"
+            raise DataError(f"DateParts: column {name!r}: {text[int(lost[0])]!r} {asked}")
+        return times
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        out = []
+        for name in columns.names:
+            column = inputs[name]
+            if column.is_list or column.dtype in ("binary", "time", "bool"):
+                raise SchemaError(f"DateParts needs times; column {name!r} is {column.dtype}")
+            role = Role.LABEL if column.role is Role.LABEL else Role.OTHER
+            out += [ColumnSchema(f"{name}_{part}", "int32", role=role) for part in self.parts]
+        return Schema(out)
+
+
+_ISO = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.fZ", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d",
+        "%Y/%m/%d %H:%M:%S", "%Y/%m/%d")  # fmt: skip
+
+
+def _part(times: pl.Series, part: str) -> pl.Series:
+    if part == "is_weekend":
+        return times.dt.weekday() >= 6
+    found: pl.Series = getattr(times.dt, part)()
+    return found

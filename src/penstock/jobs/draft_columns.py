@@ -1,0 +1,244 @@
+"""What the columns of raw rows are good for, judged by their dtype, values and names, each with the reason."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from penstock.data.formats.text_sniffing import is_number
+
+LEFT_OUT = "left out"
+_FEW_NUMBERS = 30  # distinct integers that are rather names of things than amounts
+_ID_NAME = re.compile(
+    r"(^|_|\b)(id|ids|uid|user|item|movie|product|ad|page|site|app|device|code|zip|zipcode|postcode|cat|category|type"
+    r"|class|gender|sex|occupation|brand|city|country|region|channel|campaign|genre)s?($|_|\b)|[a-z]Id$|^[cC]\d+$",
+)
+_AMOUNT_NAME = re.compile(r"(^|_)(age|price|cost|amount|count|cnt|num|number|score|length|duration|size|qty|year)($|_)")
+_TIME_NAME = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|day|hour|created|updated|at)($|_)", re.IGNORECASE)
+_HEX = r"^[0-9a-f]{8}$"
+_ISO = r"^\d{4}[-/]\d{2}[-/]\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z?)?$"
+_NUMBERED_TIMES = {"%y%m%d%H": 8, "%Y%m%d": 8, "%Y%m%d%H": 10}
+_EPOCHS = {"s": (5e8, 2.2e9), "ms": (5e11, 2.2e12), "us": (5e14, 2.2e15)}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A column, which node of the recipe it goes to, and why.
+
+    Args:
+        name: of the column.
+        node: "categories", "numbers", "skewed", "lists", "times", or why it is left out: `LEFT_OUT`.
+        why: in a few words.
+        arguments: of the node's operator: columns of a node that differ in them become nodes of their own.
+        dtype: to read it as, where text says another.
+    """
+
+    name: str
+    node: str
+    why: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    dtype: str | None = None
+
+
+def judge(values: pl.Series, label: pl.Series) -> Judged:
+    """What a column is good for.
+
+    Args:
+        values: of the column, in some rows.
+        label: of the same rows, 0 and 1.
+
+    Returns:
+        The judgement.
+    """
+    name, there = values.name, values.drop_nulls()
+    if isinstance(values.dtype, pl.List):
+        return _judge_list(values)
+    distinct = there.n_unique()
+    if distinct <= 1:
+        return Judged(name, LEFT_OUT, "no value in any row" if not distinct else f"the same everywhere: {there[0]!r}")
+    leak = _gives_away(values, label, distinct)
+    if leak:
+        return Judged(name, LEFT_OUT, leak)
+    found = _as_time(there, distinct)
+    if found is not None:
+        return found
+    if there.dtype == pl.String:
+        return _judge_text(there, distinct)
+    if there.dtype == pl.Boolean:
+        return Judged(name, "categories", "true and false")
+    if there.dtype.is_numeric():
+        return _judge_number(values, there, distinct)
+    return Judged(name, LEFT_OUT, f"{there.dtype} is nothing that a model reads")
+
+
+def _judge_list(values: pl.Series) -> Judged:
+    parts = values.explode().drop_nulls()
+    if parts.dtype.is_float():
+        return Judged(values.name, LEFT_OUT, "lists of fractions; make columns of them")
+    return Judged(values.name, "categories", f"lists of {parts.n_unique():,} values")
+
+
+def _gives_away(values: pl.Series, label: pl.Series, distinct: int) -> str | None:
+    """Whether a column says the label: each of its values goes with one label, or its order sorts the labels."""
+    rows = pl.DataFrame({"v": values, "y": label.cast(pl.Float64)}).drop_nulls()
+    if rows.height < 20 or rows["y"].n_unique() < 2:
+        return None
+    if distinct * 5 <= rows.height:
+        groups = rows.group_by("v").agg(pl.col("y").min().alias("low"), pl.col("y").max().alias("high"))
+        if (groups["low"] == groups["high"]).all():
+            return "gives the label away: each of its values goes with one label only"
+    if rows["v"].dtype.is_numeric() and distinct > 2:
+        ranks = rows["v"].rank("average")
+        ones = float(rows["y"].sum())
+        auc = (float((ranks * rows["y"]).sum()) - ones * (ones + 1) / 2) / (ones * (rows.height - ones))
+        if max(auc, 1 - auc) > 0.999:
+            return f"gives the label away: alone it has an AUC of {max(auc, 1 - auc):.4f}"
+    return None
+
+
+def _as_time(there: pl.Series, distinct: int) -> Judged | None:
+    name = there.name
+    if there.dtype in (pl.Date, pl.Datetime):
+        return Judged(name, "times", "a time; its weekday and hour count", {"parts": _parts(there.dtype == pl.Date)})
+    if there.dtype == pl.String:
+        if not there.str.contains(_ISO).all():
+            return None
+        only_dates = bool((there.str.len_chars() <= 10).all())
+        return Judged(name, "times", "a time as text; its weekday and hour count", {"parts": _parts(only_dates)})
+    if not there.dtype.is_integer() or distinct < 2:
+        return None
+    low, high = float(there.min()), float(there.max())  # type: ignore[arg-type]
+    is_named = _TIME_NAME.search(name) is not None
+    for unit, (least, most) in _EPOCHS.items():
+        if least <= low and high <= most and is_named:
+            arguments = {"parts": _parts(False), **({"unit": unit} if unit != "s" else {})}
+            return Judged(name, "times", f"a time in {unit} since 1970; its weekday and hour count", arguments)
+    for form, digits in _NUMBERED_TIMES.items():
+        if is_named and len(str(int(low))) == len(str(int(high))) == digits and _reads(there, form):
+            return Judged(name, "times", f"a time written {form}", {"parts": _parts("H" not in form), "format": form})
+    return None
+
+
+def _parts(is_date: bool) -> list[str]:
+    return ["weekday", "month"] if is_date else ["weekday", "hour"]
+
+
+def _reads(there: pl.Series, form: str) -> bool:
+    text = there.head(1000).cast(pl.String)
+    if form.endswith("%H"):
+        text, form = text + "\n00", form + "\n%M"
+    return not text.str.to_datetime(form, strict=False).null_count()
+
+
+def _judge_text(there: pl.Series, distinct: int) -> Judged:
+    name, rows = there.name, there.len()
+    if distinct > 0.95 * rows and rows >= 50:
+        return Judged(name, LEFT_OUT, "a different value in every row")
+    separator = _list_separator(there, distinct)
+    if separator is not None:
+        parts = there.str.split(separator).explode().n_unique()
+        why = f"lists in text, {parts:,} values between {separator!r}"
+        return Judged(name, "lists", why, {"separator": separator})
+    words = there.str.count_matches(" ").mean() or 0
+    if float(words) > 3 and distinct > 0.5 * rows:  # type: ignore[arg-type]
+        return Judged(name, LEFT_OUT, "free text, hardly the same twice")
+    is_hex = bool(there.str.contains(_HEX).all()) and bool(there.str.contains("[a-f]").any())
+    dtype = "hex32" if is_hex else None
+    return Judged(name, "categories", f"{distinct:,} texts", _rare(there, distinct), dtype)
+
+
+def _list_separator(there: pl.Series, distinct: int) -> str | None:
+    """What parts several values in a text: where parts come again in other combinations."""
+    for separator in ("|", ";", ","):
+        share = float(there.str.contains(separator, literal=True).mean() or 0)  # type: ignore[arg-type]
+        if share < 0.05:
+            continue
+        parts = there.str.split(separator).explode().str.strip_chars()
+        if parts.n_unique() < 0.8 * distinct and parts.n_unique() < parts.len() / 5:
+            return separator
+    return None
+
+
+def _judge_number(values: pl.Series, there: pl.Series, distinct: int) -> Judged:
+    name, rows = there.name, there.len()
+    is_whole = there.dtype.is_integer() or bool((there.is_finite() & (there == there.round())).all())
+    is_id = is_whole and _ID_NAME.search(name) is not None and not _AMOUNT_NAME.search(name)
+    if is_whole and distinct > 0.95 * rows and rows >= 50 and (is_id or _is_large(there)):
+        return Judged(name, LEFT_OUT, "a different number in every row")
+    if is_id:
+        return Judged(name, "categories", f"{distinct:,} ids, by its name", _rare(there, distinct))
+    is_dense = float(there.max()) - float(there.min()) <= 3 * distinct  # type: ignore[arg-type]
+    if is_whole and distinct <= _FEW_NUMBERS and is_dense and not _AMOUNT_NAME.search(name):
+        return Judged(name, "categories", f"{distinct:,} whole numbers")
+    if is_whole and _is_large(there):
+        return Judged(name, "categories", f"{distinct:,} large numbers, rather ids", _rare(there, distinct))
+    finite = there.filter(there.is_finite()) if there.dtype.is_float() else there
+    missing = values.null_count() + there.len() - finite.len()
+    gaps = f", {missing / values.len():.0%} missing" if missing else ""
+    if finite.len() and float(finite.min()) >= 0 and _is_skewed(finite):  # type: ignore[arg-type]
+        return Judged(name, "skewed", f"an amount from {finite.min():g} to {finite.max():g}, mostly small{gaps}")
+    return Judged(name, "numbers", f"a number from {finite.min() or 0:g} to {finite.max() or 0:g}{gaps}")
+
+
+def _is_large(there: pl.Series) -> bool:
+    return (
+        float(there.abs().median() or 0) > 2**31
+        if there.dtype.is_signed_integer()
+        else (
+            float(there.median() or 0) > 2**31  # type: ignore[arg-type]
+        )
+    )
+
+
+def _is_skewed(finite: pl.Series) -> bool:
+    """Whether a few values lie far above the others."""
+    middle, high = float(finite.median() or 0), float(finite.max() or 0)  # type: ignore[arg-type]
+    return high > 20 * max(middle, 0.01)
+
+
+def _rare(there: pl.Series, distinct: int) -> dict[str, Any]:
+    """Values seen once say nothing; where they are many they share a code."""
+    if distinct < 1000:
+        return {}
+    once = there.value_counts().filter(pl.col("count") == 1).height
+    return {"freq_threshold": 2} if once > 0.3 * distinct else {}
+
+
+def label_codes(values: pl.Series) -> tuple[pl.Series | None, str, dict[str, Any]]:
+    """The label as 0 and 1, why, and the arguments of `Binarize` that make it so; None where nothing does."""
+    from penstock.jobs.labels import positive_value
+
+    there = values.drop_nulls()
+    distinct = there.n_unique()
+    if there.dtype == pl.Boolean:
+        return values.cast(pl.Int8), f"true in {float(there.mean() or 0):.1%} of the rows", {"ones": [True]}  # type: ignore[arg-type]
+    if there.dtype == pl.String:
+        if distinct > 2 or not distinct:
+            return None, f"{distinct:,} texts", {}
+        counts = there.value_counts().sort("count")
+        one = positive_value(counts[there.name].to_list())
+        share = float((there == one).mean() or 0)  # type: ignore[arg-type]
+        return (values == one).cast(pl.Int8), f"{one!r} in {share:.1%} of the rows", {"ones": [one]}
+    if not there.dtype.is_numeric() or not distinct:
+        return None, str(there.dtype), {}
+    low, high = float(there.min()), float(there.max())  # type: ignore[arg-type]
+    if low >= 0 and high <= 1 and distinct <= 2:
+        return values.cast(pl.Int8), f"0 or 1; 1 in {float(there.mean() or 0):.1%} of the rows", {}  # type: ignore[arg-type]
+    if distinct > 20 and not (there == there.round()).all():
+        return None, f"numbers from {low:g} to {high:g}", {}
+    at_least = float(there.filter(there >= low + 0.7 * (high - low)).min())  # type: ignore[arg-type]
+    share = float((there >= at_least).mean() or 0)  # type: ignore[arg-type]
+    plain = int(at_least) if at_least.is_integer() else at_least
+    why = f"from {low:g} to {high:g}; {plain} and more count as 1, which is {share:.1%} of the rows"
+    return (values >= at_least).cast(pl.Int8), why, {"threshold": plain}
+
+
+def looks_like_label(values: pl.Series) -> bool:
+    """Whether a column has two values, as a label has."""
+    there = values.drop_nulls()
+    if there.dtype == pl.String:
+        return there.n_unique() == 2 and not is_number(str(there[0]))
+    return there.dtype != pl.List and there.n_unique() == 2
