@@ -26,7 +26,9 @@ def test_teachers_are_the_same_every_time_and_leave_something_to_learn(teacher: 
     assert abs(one.best.mean() - one.test["click"].mean()) < 0.05
 
 
-@pytest.mark.parametrize(("teacher", "model"), [("id_only", "DLRM"), ("numeric", "MLP")])
+@pytest.mark.parametrize(
+    ("teacher", "model"), [("id_only", "DLRM"), pytest.param("numeric", "MLP", marks=pytest.mark.slow)]
+)
 def test_defaults_reach_what_a_linear_model_reaches(teacher: str, model: str, tmp_path: Path) -> None:
     planted = TEACHERS[teacher](2_000, 5_000)
     own = quality.penstock_auc(planted, model, tmp_path / "run", {"epochs": 3})

@@ -55,6 +55,12 @@ def test_what_is_said_stays(given: dict[str, Any], expected: dict[str, Any]) -> 
     assert {name: found[name] for name in expected} == expected
 
 
+def test_few_epochs_where_the_last_one_is_the_model() -> None:
+    assert filled_in(TrainSettings(), 8_000, is_selected=False).epochs == 3
+    assert filled_in(TrainSettings.resolve({"epochs": 7}), 8_000, is_selected=False).epochs == 7
+    assert filled_in(TrainSettings(), 10**8, is_selected=False).epochs == default_epochs(10**8) == 2
+
+
 def test_a_run_keeps_what_was_chosen(tmp_path: Any) -> None:
     users = [i % 7 for i in range(600)]
     data = Dataset({"user": users, "item": [i % 5 for i in range(600)], "click": [int(u < 2) for u in users]})

@@ -39,6 +39,12 @@ def test_the_best_of_some(by: str, name: str, figures: tuple[float, ...], step: 
     assert best is not None and best.step == step
 
 
+def test_of_equal_ones_the_lowest_loss() -> None:
+    equal = [ValidRecord(step, 0, 5, loss, {"auc": 1.0}) for step, loss in ((1, 0.3), (2, 0.1), (3, 0.1))]
+    best = Selection("auc", patience=2).best(equal)
+    assert best is not None and best.step == 2 and not Selection("auc", patience=2).is_over(equal)
+
+
 def test_nothing_to_compare() -> None:
     broken = [ValidRecord(1, 0, 5, math.nan, {"auc": math.nan})]
     assert Selection().best([]) is None and Selection().best(broken) is None

@@ -18,18 +18,20 @@ _STEPS_OF_AN_EPOCH = 128  # fewer learn too little, more cost time
 _BATCH_SIZES = (64, 1024)
 _ROWS_IN_ALL = 2_000_000  # what epochs are counted by: few rows are gone through more often
 _EPOCHS = (2, 12)
+_BLIND_EPOCHS = 3  # where no evaluation tells which was the best
 _RATE, _RATE_BATCH = 1e-3, 256  # a rate that goes with the square root of the batch size, and is this at that one
 _EMBEDDING_RATE = 0.02
 _ACCUMULATOR = 0.1  # of gradients before they are divided by the batch size: about what a hundred rows of an id add
 _DROPOUT = ((50_000, 0.3), (500_000, 0.1))  # up to so many rows
 
 
-def filled_in(settings: TrainSettings, num_rows: int) -> TrainSettings:
+def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) -> TrainSettings:
     """The settings with nothing left open.
 
     Args:
         settings: what was asked for.
         num_rows: to train on.
+        is_selected: whether the best epoch will be the model; where the last one is, it must not be one too many.
 
     Returns:
         Settings that say everything.
@@ -43,7 +45,7 @@ def filled_in(settings: TrainSettings, num_rows: int) -> TrainSettings:
     batch_size = settings.batch_size or default_batch_size(num_rows)
     chosen: dict[str, Any] = {"batch_size": batch_size}
     if settings.epochs is None:
-        chosen["epochs"] = default_epochs(num_rows)
+        chosen["epochs"] = default_epochs(num_rows) if is_selected else min(_BLIND_EPOCHS, default_epochs(num_rows))
         if settings.patience is None and settings.eval_every is None:
             chosen["patience"] = PATIENCE
     for section, name, own in (

@@ -349,7 +349,8 @@ class TrainJob:
         """
         features = as_dataset(ready.features)
         if not self.is_resumed or settings.batch_size is None:  # else its settings say what it began with
-            settings = filled_in(settings, features.num_rows)
+            is_selected = ready.valid is not None and settings.select_by != LAST
+            settings = filled_in(settings, features.num_rows, is_selected)
         assert settings.batch_size is not None
         tables = choose_tables(settings, features.schema, device)
         own: dict[str, Any] = {"layout": "packed", "device": device} if tables in ON_DEVICE else {}

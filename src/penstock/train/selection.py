@@ -22,7 +22,7 @@ class Selection:
     """How evaluations are compared.
 
     A figure that no evaluation has (an AUC of rows with one label) is replaced by the loss, which all have; one that is
-    not finite is never the best. Of equal ones the earliest is.
+    not finite is never the best. Of equal ones that with the lowest loss is, and of those the earliest.
 
     Args:
         by: a metric, `"loss"`, or `"last"` to compare nothing.
@@ -78,7 +78,7 @@ class Selection:
         by = self.figure_name(records)
         sign = -1.0 if by.rpartition("/")[2] in _LOWER_IS_BETTER else 1.0
         scored = [(sign * value, record) for record in records if (value := self.figure(record, by)) is not None]
-        return max(scored, key=lambda pair: pair[0])[1] if scored else None
+        return max(scored, key=lambda pair: (pair[0], -pair[1].loss))[1] if scored else None
 
     def is_over(self, records: Sequence[ValidRecord]) -> bool:
         """Whether the last `patience` evaluations brought nothing better.
