@@ -9,6 +9,12 @@ import pytest
 from penstock.compat import activate, deactivate
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old code leaves vocabularies in the working directory, so that is a folder of its own."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("work"))
+
+
 @pytest.fixture
 def old_names() -> Iterator[None]:
     """`import nvtabular` and `import merlin` resolve here while a test runs."""

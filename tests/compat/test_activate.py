@@ -178,16 +178,46 @@ def test_a_package_is_changed_right_after_its_import(tmp_path: Path, monkeypatch
 # settings
 
 
+@pytest.mark.parametrize(
+    ("imported", "age"),
+    [
+        ([], "latest"),
+        (["merlin.dataloader"], "latest"),
+        (["nvtabular.column_group"], "0.5"),
+        (["fastai", "nvtabular.loader.torch"], "0.5"),
+        (["fastai"], "latest"),
+        (["nvtabular.graph"], "1.0"),
+        (["nvtabular.graph", "merlin.dtypes"], "latest"),
+    ],
+)
+def test_what_a_program_imports_shows_its_age(
+    imported: list[str], age: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(settings.NVTABULAR, raising=False)
+    for _, modules in settings._SIGNS:
+        for name in modules:
+            monkeypatch.delitem(sys.modules, name, raising=False)
+    settings.reset()
+    for name in imported:
+        monkeypatch.setitem(sys.modules, name, sys)
+    assert settings.nvtabular() == settings.nvtabular() == age
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "conventions of" in said[0]
+    settings.reset()
+
+
 def test_settings_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(settings.NVTABULAR, raising=False)
-    assert settings.nvtabular() == "0.5"
+    settings.reset()
+    assert settings.nvtabular() == "latest"
     activate(nvtabular="1.0")
     assert settings.nvtabular() == "1.0"
     with settings.using(nvtabular="latest"):
         assert settings.nvtabular() == "latest"
     assert settings.nvtabular() == "1.0"
     deactivate()
-    assert settings.nvtabular() == "0.5"
+    assert settings.nvtabular() == "latest"
     monkeypatch.setenv(settings.NVTABULAR, "0.3")
     with pytest.raises(ParameterError, match="PENSTOCK_COMPAT_NVTABULAR must be one of '0"):
         settings.nvtabular()

@@ -155,7 +155,7 @@ class TestWorkflowsInTheLoader:
         assert features["city"].tolist() == expected["city"].tolist()
         np.testing.assert_allclose(features["price"], expected["price"])
         assert label.tolist() == [1.0] * 90
-        assert loader.output_schema["city"].int_domain.max == 3
+        assert loader.output_schema["city"].int_domain.max == 5
 
     def test_operators_in_a_list_and_a_graph(self):
         import nvtabular as nvt
@@ -251,3 +251,46 @@ def test_older_names_of_the_modules():
     from merlin.loader.torch import Loader as Older
 
     assert Older is Loader
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_another_input_schema_makes_the_loader_anew(framework):
+    from merlin.schema import Tags
+
+    loader = make(framework, dataset(columns=("user", "price")), batch_size=50, shuffle=False)
+    chosen = loader.input_schema.select_by_name(["user", "price"])
+    chosen["price"] = chosen["price"].with_tags(Tags.TARGET)
+    loader.input_schema = chosen
+    features, label = next(iter(loader))
+    assert list(features) == ["user"] and len(label) == 50
+    assert loader.input_schema.column_names == ["user", "price"] and loader.label_names == ["price"]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_transforms_in_a_graph(framework):
+    from merlin.dataloader.ops.embeddings import EmbeddingOperator
+    from merlin.dataloader.ops.padding import Padding
+    from merlin.io import Dataset
+
+    data = Dataset(pd.DataFrame({"a": [[1, 2], [3], []], "id": [1, 0, 1]}))
+    features, _ = next(iter(make(framework, data, batch_size=3, shuffle=False, transforms=["a"] >> Padding(4, 0))))
+    assert np.asarray(features["a"]).tolist() == [[1, 2, 0, 0], [3, 0, 0, 0], [0, 0, 0, 0]] and list(features) == ["a"]
+    looked_up = ["id"] >> EmbeddingOperator(np.eye(2, dtype=np.float32))
+    features, _ = next(iter(make(framework, data, batch_size=3, shuffle=False, transforms=looked_up)))
+    assert np.asarray(features["embeddings"]).tolist() == [[0, 1], [1, 0], [0, 1]]
+    with pytest.raises(TypeError, match="takes operators"):
+        make(framework, data, batch_size=3, transforms=["a"])
+
+
+def test_numpy():
+    from merlin.dataloader.array import ArrayLoader
+    from merlin.dataloader.frameworks.torch import TorchArrayDataloader
+    from merlin.dataloader.torch import Loader
+    from merlin.io import Dataset
+
+    assert TorchArrayDataloader is Loader
+    loader = ArrayLoader(Dataset({"user": [1, 2, 3], "items": [[1], [2, 3], []]}), batch_size=2, shuffle=False)
+    features, label = next(loader)
+    assert features["items__values"].tolist() == [1, 2, 3] and features["items__offsets"].tolist() == [0, 1, 3]
+    mapped = loader.map(lambda x, y: (x["user"] + 1, y))
+    assert [batch[0].tolist() for batch in mapped] == [[2, 3], [4]] and label is None

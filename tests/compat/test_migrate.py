@@ -113,6 +113,7 @@ def test_the_rewrite_line_by_line() -> None:
     assert [str(note).split(";")[0] for note in found.notes] == [
         "line 20: Categorify(on_host=…) is gone: it always is",
         "line 20: Categorify: codes are 0 padding, 1 null, 2 unknown, then values by frequency",
+        "line 21: Normalize: float32 unless out_dtype says otherwise",
         "line 26: Dataset(part_mem_fraction=…) is gone: partitions aim at part_size, 64 MB by default, "
         "and never at a share of the machine",
         "line 31: TorchAsyncItr: columns come in the order named, and get_embedding_sizes follows the workflow",

@@ -25,8 +25,15 @@ from penstock.core.errors import (
 pytestmark = pytest.mark.usefixtures("old_names")
 
 
+@pytest.fixture(autouse=True)
+def oldest() -> Iterator[None]:
+    """Codes and batches of the first age, where a test does not ask for the last."""
+    with settings.using(nvtabular="0.5"):
+        yield
+
+
 @pytest.fixture
-def latest() -> Iterator[None]:
+def latest(oldest: None) -> Iterator[None]:
     with settings.using(nvtabular="latest"):
         yield
 
@@ -198,10 +205,15 @@ class TestDatasets:
         data = nvt.Dataset(paths, part_size=1)
         data.to_parquet(tmp_path / "out", output_files=2)
         assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+            ".merlin",
+            "_file_list.txt",
             "_manifest.json",
+            "_metadata",
+            "_metadata.json",
             "_schema.json",
             "part_0.parquet",
             "part_1.parquet",
+            "schema.pbtxt",
         ]
         data.to_parquet(tmp_path / "out", output_files=["one.parquet"])  # over what was written before
         assert [p.name for p in (tmp_path / "out").glob("*.parquet")] == ["one.parquet"]

@@ -11,6 +11,8 @@ from penstock.core.errors import MissingExtraError
 keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
 tf = pytest.importorskip("tensorflow")
 
+from penstock.compat import settings as ages  # noqa: E402
+from penstock.compat.nvtabular import _keras_layers as layers  # noqa: E402
 from penstock.compat.nvtabular.loader.tensorflow import (  # noqa: E402
     KerasSequenceLoader,
     KerasSequenceValidater,
@@ -23,6 +25,12 @@ from penstock.nn.keras.columns import FeatureColumn, feature_columns  # noqa: E4
 
 fc = tf.feature_column
 NAMES = {"label_names": ["click"], "cat_names": ["user", "item"], "cont_names": ["price"]}
+
+
+@pytest.fixture(autouse=True)
+def older():
+    with ages.using(nvtabular="1.0"):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -238,3 +246,46 @@ def test_feature_columns_as_plain_data():
 def test_feature_columns_that_are_refused(make, message):
     with pytest.raises(ParameterError, match=message):
         feature_columns([make()])
+
+
+def test_map_stop_and_what_old_readers_were_told(path):
+    loader = KerasSequenceLoader(path, 100, **NAMES, shuffle=False, reader_kwargs={"cpu": True})
+    loader.map(lambda x, y: (x["price"] * 0, y))
+    features, labels = next(loader)
+    assert float(tf.reduce_sum(features)) == 0 and len(labels) == 100
+    loader.stop()
+    assert len(list(loader)) == len(loader)
+
+
+def test_lists_of_the_last_release(dataset):
+    with ages.using(nvtabular="latest"):
+        loader = KerasSequenceLoader(dataset, 50, ["click"], cat_names=["genres"], cont_names=["price"], shuffle=False)
+    features, _ = next(iter(loader))
+    assert sorted(features) == ["genres__offsets", "genres__values", "price"]
+    assert len(features["genres__offsets"]) == 51
+    layer = layers.DenseFeatures([fc.embedding_column(identity("genres", 20), 4), fc.numeric_column("price")])
+    assert layer(features).shape == (50, 5) and layer.embedding_tables["genres"].shape == (20, 4)
+    older = KerasSequenceLoader(dataset, 50, ["click"], cat_names=["genres"], cont_names=["price"], shuffle=False)
+    np.testing.assert_allclose(layer(next(iter(older))[0]), layer(features))
+
+
+@pytest.mark.parametrize(("kind", "shape"), [(None, None), ("field_all", (3, 3)), ("field_each", (4, 3, 3)),
+                                             ("field_interaction", (4, 4, 3, 3))])  # fmt: skip
+def test_pairs_come_row_by_row(kind, shape):
+    rows = np.random.default_rng(0).random((2, 4, 3)).astype(np.float32)
+    layer = layers.DotProductInteraction(kind)
+    found = layer(rows).numpy()
+    pairs = [(i, j) for i in range(4) for j in range(i + 1, 4)]
+    if kind is None:
+        expected = [[r[i] @ r[j] for i, j in pairs] for r in rows]
+    else:
+        kernel = layer.kernel.numpy()
+        assert kernel.shape == shape
+        made = {
+            "field_all": lambda r, i, j: (r[i] @ kernel) @ r[j],
+            "field_each": lambda r, i, j: (kernel[i] @ r[i]) @ r[j],
+            "field_interaction": lambda r, i, j: (kernel[i, j] @ r[j]) @ r[i],
+        }[kind]
+        expected = [[made(r, i, j) for i, j in pairs] for r in rows]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert layers.DotProductInteraction(self_interaction=True)(rows).shape == (2, 10)

@@ -21,6 +21,13 @@ ROWS = 1_003
 pytestmark = pytest.mark.usefixtures("old_names")
 
 
+@pytest.fixture(autouse=True)
+def oldest():
+    """Most of these are about the first age's batches; others say which they are about."""
+    with settings.using(nvtabular="0.5"):
+        yield
+
+
 @pytest.fixture(scope="module")
 def frame() -> pl.DataFrame:
     rng = np.random.default_rng(0)

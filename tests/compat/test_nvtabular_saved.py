@@ -282,13 +282,13 @@ class TestRefusals:
                 tmp_path / "saved", "nvtabular.ops.hash_bucket.HashBucket", {"num_buckets": 9}, {}, column("x")
             )
 
-    def test_buckets_for_unknown_values_are_a_warning(self, tmp_path):
+    def test_buckets_for_unknown_values_are_refused(self, tmp_path):
         def state(graph: SavedGraph) -> dict:
             return {"categories": [graph.vocabulary("c", ["a"], first=2 + 5)], "storage_name": {}}
 
-        with pytest.warns(UserWarning, match="num_buckets=5"):
-            workflow = categorify(tmp_path / "saved", state, column("c", "str"), num_buckets=5)
-        assert workflow.transform(pd.DataFrame({"c": ["a"]}))["c"].tolist() == [7]
+        for buckets in (5, {"c": 5}):
+            with pytest.raises(ArtefactError, match=r"num_buckets=.*other ids than the model was trained on"):
+                categorify(tmp_path / f"saved{buckets}", state, column("c", "str"), num_buckets=buckets)
 
     def test_other_formats_and_damage(self, tmp_path):
         folder = click_log(tmp_path / "saved")

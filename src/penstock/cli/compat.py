@@ -24,7 +24,7 @@ def run(
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]…", help="Its own arguments.")] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Without CUDA, run on the CPU what asks for CUDA.")] = False,
     nvtabular: Annotated[
-        Age | None, typer.Option(help="Whose batches NVTabular's loaders give.", show_default="0.5")
+        Age | None, typer.Option(help="Whose conventions NVTabular has.", show_default="told from its imports")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also where the real package is installed.")] = False,
     output: Annotated[

@@ -1,17 +1,17 @@
 """Conventions that changed from one release of an old library to the next: one setting for each library.
 
-A setting lives in an environment variable, so that child processes follow it without being told.
+A setting lives in an environment variable, so that child processes follow it without being told. Where it says
+nothing, what a program imports tells its age, if that is clear; else it is the release whose version is reported.
 
->>> nvtabular()
-'0.5'
->>> with using(nvtabular="latest"):
+>>> with using(nvtabular="0.5"):
 ...     nvtabular()
-'latest'
+'0.5'
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,9 +28,39 @@ def nvtabular() -> str:
     `"0.5"`: tuples of packed tensors, columns sorted by name. `"1.0"`: `({name: (B, 1)}, labels)`. `"latest"`:
     `({name: (B,)}, label)`.
     """
-    age = os.environ.get(NVTABULAR, NVTABULAR_AGES[0])
+    age = os.environ.get(NVTABULAR)
+    if age is None:
+        return _detected()
     check(NVTABULAR, age, OneOf(NVTABULAR_AGES))
     return age
+
+
+# Modules of one age only: (age, modules that a program of that age imports, and no other).
+_SIGNS = (
+    ("latest", ("merlin.dtypes", "merlin.dataloader", "merlin.table", "merlin.core.compat")),
+    ("0.5", ("nvtabular.column_group", "fastai")),
+    ("1.0", ("nvtabular.columns", "nvtabular.graph", "nvtabular.dispatch", "merlin.loader")),
+)
+_found: list[tuple[str, str]] = []  # the age that was detected, and why; said once and kept
+
+
+def _detected() -> str:
+    """The age that the program's imports show; FastAI's tabular models take the batches of 0.5 and no others."""
+    if not _found:
+        imported = [(age, name) for age, modules in _SIGNS for name in modules if name in sys.modules]
+        needs_loader = [sign for sign in imported if sign[1] != "fastai" or "nvtabular.loader.torch" in sys.modules]
+        clear = {age for age, _ in needs_loader}
+        if len(clear) == 1:
+            age, name = needs_loader[0]
+            _found.append((age, f"the program imports {name}"))
+        else:
+            _found.append((NVTABULAR_AGES[-1], "that is the release whose version is reported"))
+        age, why = _found[0]
+        meant = f"NVTabular {age}" if age != "latest" else "the last release of NVTabular"
+        print(
+            f"penstock: conventions of {meant}: {why}; {NVTABULAR}=0.5, 1.0 or latest says otherwise", file=sys.stderr
+        )
+    return _found[0][0]
 
 
 def use(*, nvtabular: str | None = None) -> None:
@@ -43,6 +73,7 @@ def use(*, nvtabular: str | None = None) -> None:
 
 def reset() -> None:
     """Undo `use`: what the environment said before counts again."""
+    _found.clear()
     while _before:
         _restore(*_before.popitem())
 

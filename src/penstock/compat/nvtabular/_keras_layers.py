@@ -2,13 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from penstock.compat.merlin.dag.utils import OFFSETS, VALUES
 from penstock.core.params import Int, check
 from penstock.loader.keras_import import import_keras
+from penstock.nn.keras import layers as native
 
 keras = import_keras()
 ops = keras.ops
+
+
+def _lists(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs with `x__values` and `x__offsets` as one pair of values and row lengths."""
+    found: dict[str, Any] = {}
+    for name, value in inputs.items():
+        if name.endswith(VALUES) and (offsets := inputs.get(name.removesuffix(VALUES) + OFFSETS)) is not None:
+            offsets = ops.reshape(offsets, (-1,))
+            found[name.removesuffix(VALUES)] = (ops.reshape(value, (-1,)), offsets[1:] - offsets[:-1])
+        elif not name.endswith(OFFSETS):
+            found[name] = value
+    return found
+
+
+@keras.saving.register_keras_serializable(package="penstock.compat")
+class DenseFeatures(native.DenseFeatures):
+    """Columns as one dense tensor; `embedding_tables` holds the tables by column.
+
+    >>> from penstock.nn.keras import FeatureColumn
+    >>> layer = DenseFeatures([FeatureColumn("user", "embedding", 10, 4)])
+    >>> layer({"user": ops.convert_to_tensor([[3], [7]])}).shape, list(layer.embedding_tables)
+    (TensorShape([2, 4]), ['user'])
+    """
+
+    @property
+    def embedding_tables(self) -> dict[str, Any]:
+        return self.tables
+
+    def call(self, inputs: Mapping[str, Any]) -> Any:
+        return super().call(_lists(inputs))
+
+
+@keras.saving.register_keras_serializable(package="penstock.compat")
+class LinearFeatures(native.LinearFeatures):
+    """A linear model over columns; `embedding_tables` holds the weights of ids by column."""
+
+    @property
+    def embedding_tables(self) -> dict[str, Any]:
+        return self.tables
+
+    def call(self, inputs: Mapping[str, Any]) -> Any:
+        return super().call(_lists(inputs))
+
+
+@keras.saving.register_keras_serializable(package="penstock.compat")
+class DotProductInteraction(native.DotProductInteraction):
+    """Dot products of every pair of a row's vectors, row by row of the upper triangle, as NVTabular gave them.
+
+    The learned matrices are `(d, d)` for `"field_all"`, `(n, d, d)` for `"field_each"` and `(n, n, d, d)` for
+    `"field_interaction"`.
+
+    >>> DotProductInteraction()(ops.convert_to_tensor([[[1.0], [2.0], [3.0], [5.0]]])).numpy().tolist()
+    [[2.0, 3.0, 5.0, 6.0, 10.0, 15.0]]
+    """
+
+    def build(self, input_shape: Any) -> None:
+        _, count, width = input_shape
+        leading = {"field_all": (), "field_each": (count,), "field_interaction": (count, count)}
+        if self.interaction_type is not None:
+            self.kernel = self.add_weight(
+                name="bilinear_interaction_kernel",
+                shape=(*leading[self.interaction_type], width, width),
+                initializer="glorot_normal",
+            )
+        self.built = True
+
+    def _pairs(self, count: int) -> tuple[list[int], list[int]]:
+        pairs = [(i, j) for i in range(count) for j in range(i + (not self.self_interaction), count)]
+        return [i for i, _ in pairs], [j for _, j in pairs]
+
+    def call(self, inputs: Any) -> Any:
+        count = inputs.shape[1]
+        first, second = self._pairs(count)
+        if self.interaction_type == "field_interaction":
+            products = ops.einsum("bnk,fnjk,bfj->bfn", inputs, self.kernel, inputs)
+        else:
+            kinds = {"field_all": "bnk,kj->bnj", "field_each": "bnk,njk->bnj"}
+            kind = kinds.get(self.interaction_type or "")
+            left = inputs if kind is None else ops.einsum(kind, inputs, self.kernel)
+            products = ops.matmul(left, ops.transpose(inputs, (0, 2, 1)))
+        flat = ops.reshape(products, (-1, count * count))
+        return ops.take(flat, [i * count + j for i, j in zip(first, second, strict=True)], axis=1)
 
 
 @keras.saving.register_keras_serializable(package="penstock.compat")

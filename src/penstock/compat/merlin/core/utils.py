@@ -15,7 +15,7 @@ from penstock.core import progress
 from penstock.core.errors import ParameterError
 from penstock.core.params import OneOf, check
 
-__all__ = ["device_mem_size", "download_file", "get_rmm_size", "global_dask_client"]
+__all__ = ["device_mem_size", "download_file", "get_rmm_size"]
 
 
 def device_mem_size(kind: str = "total", cpu: bool = False) -> int:
@@ -45,16 +45,6 @@ def get_rmm_size(size: float) -> int:
     768
     """
     return int(size) // 256 * 256
-
-
-def global_dask_client() -> Any:
-    """The Dask client of this process; None where there is none."""
-    try:
-        from penstock.core.extras import require
-
-        return require("dask.distributed", "dask").get_client()
-    except (ImportError, ValueError):
-        return None
 
 
 def download_file(url: str, local_filename: Any, unzip_files: bool = True, redownload: bool = True) -> None:

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from enum import Flag, auto
 from typing import TYPE_CHECKING, Any
 
-from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.merlin.dag.declaring import DataFormats, Declares, Supports
 
 if TYPE_CHECKING:
     from penstock.compat.merlin.dag.node import Node
 
-__all__ = ["BaseOperator", "Supports"]
+__all__ = ["BaseOperator", "DataFormats", "Supports"]
 
 
-class Supports(Flag):
-    """What an operator can work on; here that is always a pandas frame.
-
-    >>> bool(Supports.CPU_DATAFRAME & Supports.CPU_DATAFRAME)
-    True
-    """
-
-    CPU_DATAFRAME = auto()
-    GPU_DATAFRAME = auto()
-    CPU_DICT_ARRAY = auto()
-    GPU_DICT_ARRAY = auto()
-
-
-class BaseOperator:
+class BaseOperator(Declares):
     """Derive from it and define `transform(self, col_selector, df)`, which gives a pandas frame with as many rows.
 
-    The columns that come out are those of the frame that `transform` gives (or those that `column_mapping` names).
-    Their dtypes are taken from the first rows of the data, or from `output_dtype` where that is defined.
+    By itself it hands its columns on. What comes out is declared by `compute_output_schema`, or by `column_mapping`,
+    `output_dtype`, `output_tags` and `output_properties`; an operator that declares nothing gives the columns of the
+    frame that `transform` gives, with the dtypes seen on the first rows of the data.
 
     >>> from penstock.compat.nvtabular import Workflow
     >>> import pandas as pd
@@ -44,45 +31,17 @@ class BaseOperator:
     changes_rows = False  # set it where `transform` gives other rows than it got
 
     def transform(self, col_selector: Any, df: Any) -> Any:
-        raise TypeError(f"{type(self).__name__} does not define transform")
-
-    def column_mapping(self, col_selector: Any) -> dict[str, list[str]] | None:
-        """`{output: inputs}`; None leaves it to what `transform` gives."""
-        return None
+        return df
 
     @property
     def dependencies(self) -> Any:
         """Further columns: names, selectors or nodes."""
-        return None
-
-    @property
-    def output_dtype(self) -> Any:
-        return None
-
-    @property
-    def output_tags(self) -> Any:
         return []
-
-    @property
-    def output_properties(self) -> dict[str, Any]:
-        return {}
-
-    @property
-    def label(self) -> str:
-        return type(self).__name__
-
-    @property
-    def supports(self) -> Supports:
-        return Supports.CPU_DATAFRAME
 
     def create_node(self, selector: Any) -> Node:
         from penstock.compat.merlin.dag.node import as_node
 
         return as_node(selector)
-
-    def compute_output_schema(self, input_schema: Schema, col_selector: Any, prev_output_schema: Any = None) -> Schema:
-        """Merlin's way to declare the outputs; not asked here, where they are seen."""
-        return input_schema.select(col_selector)
 
     def __rrshift__(self, other: Any) -> Node:
         from penstock.compat.merlin.dag.node import as_node
@@ -110,13 +69,17 @@ class StatOperator(BaseOperator):
     """
 
     def fit(self, col_selector: Any, ddf: Any) -> Any:
-        raise TypeError(f"{type(self).__name__} does not define fit")
+        raise NotImplementedError(f"{type(self).__name__} does not define fit")
 
     def fit_finalize(self, dask_stats: Any) -> None:
-        raise TypeError(f"{type(self).__name__} does not define fit_finalize")
+        raise NotImplementedError(f"{type(self).__name__} does not define fit_finalize")
 
     def clear(self) -> None:
         """Forget what was learned."""
+
+    @property
+    def fitted(self) -> bool:
+        return False
 
     def set_storage_path(self, new_path: str, copy: bool = False) -> None:
         """Where NVTabular kept files of an operator; there are none here."""

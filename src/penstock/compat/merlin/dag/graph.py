@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from penstock.compat.merlin.dag.node import Node, as_node, place_nodes, postorder_iter_nodes
+from penstock.compat.merlin.dag.binding import bind, declare
+from penstock.compat.merlin.dag.node import Node, as_node, place_nodes, postorder_iter_nodes, preorder_iter_nodes
 from penstock.compat.merlin.schema.schema import Schema, as_native
 from penstock.compat.missing import CompatError
 from penstock.core.errors import ParameterError, suggest
@@ -23,23 +25,70 @@ class Graph:
     'float32'
     """
 
-    def __init__(self, output_node: Any) -> None:
+    def __init__(self, output_node: Any, subgraphs: Mapping[str, Any] | None = None) -> None:
         self.output_node: Node = as_node(output_node)
         self._plan: Plan | None = None
+        self._root: Schema | None = None
+        for name, node in (subgraphs or {}).items():
+            if not any(node is known for known in postorder_iter_nodes(self.output_node)):
+                raise ParameterError(f"the node of the subgraph {name!r} is not part of the graph")
+            node.named(name)
 
     def construct_schema(self, root_schema: Schema, preserve_dtypes: bool = False) -> Graph:
-        """Work out every node's schema."""
-        self._plan = Plan(self.output_node, as_native(root_schema))  # type: ignore[arg-type]
+        """Work out every node's schema; where dtypes are not known, what operators declare without them."""
+        self._root, self._plan = root_schema, None
+        if isinstance(root_schema, Schema) and any(c.dtype.name == "unknown" for c in root_schema):
+            declare(self.output_node, root_schema)
+            return self
+        known = as_native(root_schema)
+        assert known is not None
+        bind(self.output_node, known)
+        self._plan = Plan(self.output_node, known)
         place_nodes(self._plan)
         return self
 
     @property
     def input_schema(self) -> Schema | None:
-        return None if self._plan is None else Schema.from_native(self._plan.input_schema)
+        if self._plan is not None:
+            return Schema.from_native(self._plan.input_schema)
+        if self._root is None:
+            return None
+        used = {name for node in self.leaf_nodes for name in node.output_schema.column_names}
+        return Schema([c for c in self._root if c.name in used])
 
     @property
     def output_schema(self) -> Schema | None:
-        return None if self._plan is None else self.output_node.output_schema
+        return None if self._root is None and self._plan is None else self.output_node.output_schema
+
+    @property
+    def leaf_nodes(self) -> list[Node]:
+        """The nodes that select raw columns."""
+        return [node for node in postorder_iter_nodes(self.output_node) if not node.parents]
+
+    @property
+    def input_dtypes(self) -> dict[str, Any]:
+        return {c.name: c.dtype for c in self.input_schema or ()}
+
+    @property
+    def output_dtypes(self) -> dict[str, Any]:
+        return {c.name: c.dtype for c in self.output_schema or ()}
+
+    @property
+    def column_mapping(self) -> dict[str, list[str]]:
+        """`{output: raw columns}` of the whole graph."""
+        found = {name: [name] for name in self.output_node.output_schema.column_names}
+        for node in preorder_iter_nodes(self.output_node):
+            step = node.column_mapping
+            found = {
+                output: list(dict.fromkeys(f for name in inputs for f in step.get(name, [name])))
+                for output, inputs in found.items()
+            }
+        return found
+
+    @classmethod
+    def get_nodes_by_op_type(cls, nodes: Any, op_type: Any) -> set[Node]:
+        """The nodes whose operator is of a class, among some and all that they need."""
+        return {n for n in postorder_iter_nodes(nodes) if isinstance(getattr(n.op, "op", n.op), op_type)}
 
     @property
     def column_names(self) -> list[str]:
@@ -58,6 +107,8 @@ class Graph:
 
 def Subgraph(name: str, output_node: Any, loop_until: Any = None) -> Node:
     """The node under a name, by which `workflow.get_subworkflow(name)` finds it.
+
+    Right of `>>` its graph reads the columns of the node on the left: `["user"] >> Subgraph("users", graph)`.
 
     >>> from penstock.compat.nvtabular import ops
     >>> Subgraph("users", ["user"] >> ops.Categorify()).name

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.compat.merlin.dag._drawing import Drawing
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.missing import CompatTypeError
 from penstock.core.errors import GraphError, NotFittedError
 from penstock.etl import graph as native
 from penstock.etl.graph import ancestors
@@ -18,7 +19,10 @@ __all__ = ["Node", "iter_nodes", "postorder_iter_nodes", "preorder_iter_nodes"]
 
 
 class Node(native.Node):
-    """One step of a graph; made by `>>`, `+`, `-` and `[…]`.
+    """One step of a graph: a selector's columns, or what `>>`, `+`, `-` and `[…]` make of other nodes.
+
+    Where two branches of `+` have a column of one name, the later one's counts. What `-` takes away may be given by
+    name, by selector or as a node, whose columns these are.
 
     >>> from penstock.compat.nvtabular import ops
     >>> node = ["a", "b"] >> ops.FillMissing() >> ops.Normalize()
@@ -26,7 +30,21 @@ class Node(native.Node):
     ('Node', FillMissing())
     """
 
+    __array_ufunc__ = None  # so that an array of names leaves its operators to the node
     _place: tuple[Plan, int] | None = None  # where it stands in a fitted workflow
+    _schemas: tuple[Schema, Schema] | None = None  # input and output, where only these are known
+    _branches: tuple[native.Node, ...] | None = None  # of a join, before columns that a later one has are left out
+    _removed: tuple[Any, ...] | None = None  # what a subtraction takes away: selectors and nodes
+
+    def __init__(self, selector: Any = None) -> None:
+        if isinstance(selector, (list, tuple)):
+            selector = ColumnSelector(selector)
+        if selector is not None and not isinstance(selector, ColumnSelector):
+            raise CompatTypeError(f"a node takes a list of names or a ColumnSelector, got {selector!r}")
+        if selector:
+            super().__init__("source", selector=selector.to_native())
+        else:
+            super().__init__("join")
 
     @classmethod
     def construct_from(cls, nodable: Any) -> Node:
@@ -34,16 +52,28 @@ class Node(native.Node):
         return as_node(nodable)
 
     def __rshift__(self, op: Any) -> Node:
+        if isinstance(op, native.Node):
+            return inside(op, self)
         return promoted(super().__rshift__(as_operator(op)))
 
+    def __rrshift__(self, left: Any) -> Node:
+        return as_node(left) >> self
+
     def __add__(self, other: Any) -> Node:
-        return promoted(super().__add__(as_node(other)))
+        if isinstance(other, (list, tuple)) and not other:
+            return self
+        return joined([*_branches_of(self), *_branches_of(as_node(other))])
 
-    def __radd__(self, other: Any) -> Node:
-        return as_node(other) + self
+    __radd__ = __add__  # as Merlin has it: what stands left of a node comes after it
 
-    def __sub__(self, names: Any) -> Node:
-        return promoted(super().__sub__(_chosen(names)))
+    def __sub__(self, removed: Any) -> Node:
+        node = promoted(native.Node("drop", [self]))
+        items = removed if isinstance(removed, (list, tuple)) else [removed]
+        node._removed = tuple(item if isinstance(item, native.Node) else _chosen([item]) for item in items)
+        return node
+
+    def __rsub__(self, left: Any) -> Node:
+        return as_node(left) - self
 
     def __getitem__(self, names: Any) -> Node:
         return promoted(super().__getitem__(_chosen(names)))
@@ -53,18 +83,29 @@ class Node(native.Node):
         """The steps that lead here, as text."""
         return Drawing(self)
 
-    # Once a workflow with it is fitted.
+    @property
+    def parents_with_dependencies(self) -> list[Node]:
+        return [promoted(node) for node in (*(self._branches or self.parents), *self.dependencies)]
+
+    grouped_parents_with_dependencies = parents_with_dependencies
+
+    # Once a schema is known.
 
     @property
     def output_schema(self) -> Schema:
+        if self._schemas is not None:
+            return self._schemas[1]
         plan, number = self._fitted()
         return Schema.from_native(plan.schemas[number])
 
     @property
     def input_schema(self) -> Schema:
+        if self._schemas is not None:
+            return self._schemas[0]
         plan, number = self._fitted()
-        parents = [plan.schemas[p] for p in plan.parents[number]] or [plan.schemas[number]]
-        return sum((Schema.from_native(schema) for schema in parents), Schema())
+        numbers = (*plan.parents[number], *plan.dependencies[number])
+        inputs = [plan.schemas[p] for p in numbers] or [plan.schemas[number]]
+        return sum((Schema.from_native(schema) for schema in inputs), Schema())
 
     @property
     def output_columns(self) -> ColumnSelector:
@@ -72,11 +113,33 @@ class Node(native.Node):
 
     @property
     def input_columns(self) -> ColumnSelector:
-        return ColumnSelector(self.input_schema.column_names)
+        known = self.input_schema
+        if self._place is None:
+            return ColumnSelector(known.column_names)
+        plan, number = self._place
+        groups = plan.columns[number].groups or tuple((n,) for n in known.column_names)
+        return ColumnSelector([group[0] if len(group) == 1 else list(group) for group in groups])
+
+    @property
+    def dependency_columns(self) -> ColumnSelector:
+        known = sum((promoted(node).output_schema for node in self.dependencies), Schema())
+        return ColumnSelector(known.column_names)
+
+    @property
+    def column_mapping(self) -> dict[str, list[str]]:
+        """`{output: inputs}` of this step."""
+        op = getattr(self.op, "op", self.op)
+        if op is None or not hasattr(op, "column_mapping"):
+            return {name: [name] for name in self.output_schema.column_names}
+        return op.column_mapping(self.input_columns)
 
     @property
     def label(self) -> str:
-        return self.name or (repr(self.op) if self.op is not None else self.kind)
+        op = getattr(self.op, "op", self.op)
+        signs = {"join": "+", "drop": "-"}
+        return (
+            self.name or getattr(op, "label", None) or (repr(op) if op is not None else signs.get(self.kind, self.kind))
+        )
 
     def __getstate__(self) -> dict[str, Any]:  # workers need the node, not the plan it once stood in
         return {name: value for name, value in self.__dict__.items() if name != "_place"}
@@ -94,6 +157,17 @@ def promoted(node: native.Node) -> Node:
     return node  # type: ignore[return-value]
 
 
+def joined(branches: Sequence[native.Node]) -> Node:
+    """Branches side by side; of columns with one name, the later branch's."""
+    node = promoted(native.Node("join", branches))
+    node._branches = node.parents
+    return node
+
+
+def _branches_of(node: Node) -> tuple[native.Node, ...]:
+    return (node._branches or node.parents) if node.kind == "join" and node.name is None else (node,)
+
+
 def as_node(value: Any) -> Node:
     """A node from a node, a selector, a name, or a list of names, groups, selectors and nodes."""
     if isinstance(value, native.Node):
@@ -104,12 +178,51 @@ def as_node(value: Any) -> Node:
         return promoted(native.Node.source(value))
     if isinstance(value, str):
         return as_node(ColumnSelector(value))
-    if isinstance(value, (list, tuple)) and any(isinstance(v, (native.Node, ColumnSelector)) for v in value):
-        nodes = [as_node(ColumnSelector([v]) if isinstance(v, (list, tuple)) else v) for v in value]
-        return nodes[0] if len(nodes) == 1 else promoted(native.Node("join", nodes))
-    if isinstance(value, (list, tuple)) and value:
-        return as_node(ColumnSelector(value))
-    raise GraphError(f"expected column names, a ColumnSelector or a node, got {value!r}")
+    listed = _listed(value)
+    if listed is None or not listed:
+        raise GraphError(f"expected column names, a ColumnSelector or a node, got {value!r}")
+    if not any(_holds_nodes(item) for item in listed):
+        return as_node(ColumnSelector(listed))
+    nodes: list[native.Node] = []
+    for item in listed:
+        group = isinstance(item, (list, tuple)) and not _holds_nodes(item)
+        nodes += _branches_of(as_node(ColumnSelector([item]) if group else item))
+    return promoted(nodes[0]) if len(nodes) == 1 else joined(nodes)
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """Names and nodes in a list, or in whatever holds column names: a frame's index, an array, the keys of a dict."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
+        return None
+    found = list(value)
+    return found if all(isinstance(item, str) for item in found) else None
+
+
+def _holds_nodes(item: Any) -> bool:
+    if isinstance(item, (list, tuple)):
+        return any(_holds_nodes(inner) for inner in item)
+    return isinstance(item, (native.Node, ColumnSelector, native.ColumnSelector))
+
+
+def inside(inner: native.Node, outer: Node) -> Node:
+    """A graph that reads its columns from a node instead of from the raw data, under its own name."""
+    done: dict[int, native.Node] = {}
+    for node in ancestors([inner]):
+        parents = [done[id(p)] for p in node.parents]
+        dependencies = [done[id(d)] for d in node.dependencies]
+        if node.kind == "source":
+            made: native.Node = native.Node("pick", [outer], selector=node.selector)
+        else:
+            made = native.Node(node.kind, parents, op=node.op, selector=node.selector, dependencies=dependencies)
+        made.name = node.name
+        changed = promoted(made)
+        if isinstance(node, Node):
+            changed._removed = node._removed
+            changed._branches = None if node._branches is None else tuple(done.get(id(b), b) for b in node._branches)
+        done[id(node)] = changed
+    return promoted(done[id(inner)])
 
 
 def ColumnGroup(columns: Any) -> Node:
@@ -141,13 +254,16 @@ def as_operator(op: Any) -> NativeOperator:
 def place_nodes(plan: Plan) -> None:
     """Tell the nodes of a fitted plan where they stand in it."""
     for number, node in enumerate(plan.nodes):
-        promoted(node)._place = (plan, number)
+        known = promoted(node)
+        known._place, known._schemas = (plan, number), None
 
 
 def _chosen(names: Any) -> native.ColumnSelector:
     if isinstance(names, native.ColumnSelector):
         return names
-    selector = names if isinstance(names, ColumnSelector) else ColumnSelector(names)
+    if isinstance(names, list) and len(names) == 1 and isinstance(names[0], (ColumnSelector, native.ColumnSelector)):
+        return _chosen(names[0])
+    selector = names if isinstance(names, ColumnSelector) else ColumnSelector(_listed(names) or names)
     return selector.to_native()
 
 

@@ -7,6 +7,7 @@ fitted, each such operator is run on the first rows as they come out of the node
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -17,7 +18,7 @@ from penstock.data.dataset import Dataset
 from penstock.data.partition import FramePartition
 from penstock.engine import resolve
 from penstock.etl import execute
-from penstock.etl.graph import Node, ancestors
+from penstock.etl.graph import Node
 from penstock.etl.operator import Columns
 from penstock.etl.plan import Plan
 
@@ -56,17 +57,22 @@ class Observed:
         return Schema(columns)
 
 
-def look(output: Node, dataset: Dataset) -> None:
-    """Let every operator of the graph that has to see rows see the first ones, in the order of the graph."""
-    unknown = [n for n in ancestors([output]) if isinstance(n.op, Observed) and n.op.outputs is None]
-    if not unknown:
-        return
-    sample = dataset.head(SAMPLE)
-    if sample.height == 0:
-        return
-    data = Dataset.from_partitions([FramePartition(sample)], dataset.schema)
-    for node in unknown:
-        _look(node, data)
+class FirstRows:
+    """The first rows of a data set, read once and when they are asked for."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    @cached_property
+    def rows(self) -> Dataset | None:
+        sample = self.dataset.head(SAMPLE)
+        return Dataset.from_partitions([FramePartition(sample)], self.dataset.schema) if sample.height else None
+
+
+def look_at(node: Node, first: FirstRows) -> None:
+    """Let a node's operator see the first rows, where it has to; the nodes before it have seen them already."""
+    if isinstance(node.op, Observed) and node.op.outputs is None and first.rows is not None:
+        _look(node, first.rows)
 
 
 def _look(node: Node, data: Dataset) -> None:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.compat.merlin.schema.schema import Schema
 from penstock.compat.merlin.schema.tags import Tags, listed, roles_and_tags
+from penstock.compat.missing import CompatTypeError
 from penstock.core.errors import ParameterError
+from penstock.core.schema import Schema as NativeSchema
 from penstock.etl import graph as native
+from penstock.etl.operator import Columns
 
 if TYPE_CHECKING:
     from penstock.compat.merlin.dag.node import Node
@@ -31,6 +34,8 @@ class ColumnSelector:
         self._names: list[str] = []
         self.subgroups: list[ColumnSelector] = [] if self.all else _listed_groups(subgroups)
         self.tags: list[Tags | str] = [] if self.all else list(dict.fromkeys(listed(tags)))
+        if isinstance(names, native.Node):
+            raise CompatTypeError("a ColumnSelector takes names, not nodes; join nodes with +")
         for name in [] if self.all or names is None else [names] if isinstance(names, str) else names:
             if isinstance(name, str):
                 self._names.append(name)
@@ -38,8 +43,12 @@ class ColumnSelector:
                 self.subgroups.append(name)
             elif isinstance(name, (list, tuple)):
                 self.subgroups.append(ColumnSelector(name))
+            elif isinstance(name, native.Node):
+                raise ParameterError("a ColumnSelector takes names, not nodes; join nodes with +")
             else:
                 raise ParameterError(f"a ColumnSelector takes names and lists of names, got {name!r}")
+        if any(group.subgroups for group in self.subgroups):
+            raise NestedGroupsError("a group of columns cannot hold further groups")
 
     @property
     def names(self) -> list[str]:
@@ -72,7 +81,7 @@ class ColumnSelector:
             raise ParameterError("the ColumnSelector is empty; name columns or tags")
         roles, tags = roles_and_tags(self.tags)
         names = [n if isinstance(n, str) else list(n) for n in self.grouped_names]
-        return native.ColumnSelector(names, tags=tags or None, roles=roles or None, everything=self.all)
+        return NamedSelector(names, tags=tags or None, roles=roles or None, everything=self.all)
 
     def _node(self) -> Node:
         from penstock.compat.merlin.dag.node import as_node
@@ -86,7 +95,7 @@ class ColumnSelector:
         if other is None or (self.all and not isinstance(other, native.Node)):
             return self
         if isinstance(other, native.Node):
-            return self._node() + other
+            return other + self
         if isinstance(other, Tags):
             return ColumnSelector(self._names, self.subgroups, [*self.tags, other])
         other = other if isinstance(other, ColumnSelector) else ColumnSelector(other)
@@ -97,9 +106,7 @@ class ColumnSelector:
         )
 
     def __radd__(self, other: Any) -> Any:
-        if isinstance(other, native.Node):
-            return other + self._node()
-        return self if other is None else ColumnSelector(other) + self
+        return self + other
 
     def __sub__(self, other: Any) -> Node:
         return self._node() - other
@@ -107,8 +114,7 @@ class ColumnSelector:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ColumnSelector):
             return False
-        mine, theirs = ((s.all, s._names, s.subgroups, s.tags) for s in (self, other))
-        return mine == theirs
+        return (self.all and other.all) or (self._names, self.subgroups) == (other._names, other.subgroups)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -117,6 +123,49 @@ class ColumnSelector:
 
     def __repr__(self) -> str:
         return f"ColumnSelector({'*' if self.all else self.grouped_names!r})"
+
+
+class NestedGroupsError(ParameterError, AttributeError):
+    """Groups inside groups; Merlin raised an `AttributeError`."""
+
+
+class NamedSelector(native.ColumnSelector):
+    """Penstock's selector of a node, which also tells its names as Merlin's does.
+
+    >>> NamedSelector(["a", ["b", "c"]]).names
+    ['a', 'b', 'c']
+    """
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(name for group in self.groups for name in group))
+
+    @property
+    def grouped_names(self) -> list[str | tuple[str, ...]]:
+        return [group[0] if len(group) == 1 else group for group in self.groups]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ColumnSelector):
+            other = other.to_native() if other else None
+        return isinstance(other, native.ColumnSelector) and self.to_recipe() == other.to_recipe()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class DroppedColumns(NamedSelector):
+    """Columns that are left out; one that is not there need not be.
+
+    >>> from penstock import ColumnSchema, Schema
+    >>> DroppedColumns(["a", "b"]).resolve(Schema([ColumnSchema("a", "int8")])).names
+    ('a',)
+    """
+
+    def resolve(self, schema: NativeSchema) -> Columns:
+        present = [tuple(n for n in group if n in schema) for group in self.groups]
+        tagged = schema.select(tags=self.tags).names if self.tags else []
+        tagged += schema.select(roles=self.roles).names if self.roles else []
+        tagged += schema.names if self.everything else []
+        return Columns(tuple(group for group in [*present, *((n,) for n in tagged)] if group))
 
 
 class ColumnNames(list):

@@ -1,13 +1,16 @@
 """Code that a workflow cannot save: old scripts save workflows with lambdas in them, by pickle.
 
 Here the rest of such a workflow is saved: its graph, schemas, vocabularies and statistics, which is what training asks
-for. Only transforming rows needs the function, and says so.
+for. Only transforming rows needs the function, and says so. A program that loads what it saved itself gets its own
+functions back: the file holds a number under which this process, and no other, knows them.
 """
 
 from __future__ import annotations
 
 import copy
+import uuid
 import warnings
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from penstock.compat.merlin.dag.base_operator import BaseOperator
@@ -43,9 +46,40 @@ class KeepsFunction:
         return cls  # the function is one of pandas, which the native operator would give polars
 
     def recipe_params(self) -> dict[str, Any]:
-        kept = copy.copy(self)
-        kept.f = nameable(self.f, unsaved)
-        return super(KeepsFunction, kept).recipe_params()  # type: ignore[misc]
+        saved = copy.copy(self)
+        saved.f = nameable(self.f, unsaved)
+        return {**super(KeepsFunction, saved).recipe_params(), KEPT: keep(self.f)}  # type: ignore[misc]
+
+    @classmethod
+    def from_recipe(cls, params: Mapping[str, Any]) -> Any:
+        known = dict(params)
+        function = kept(known.pop(KEPT, None))
+        if function is None:
+            return super().from_recipe(known)  # type: ignore[misc]
+        made = super().from_recipe({**known, "f": _NAMEABLE})  # type: ignore[misc]
+        made.f = function
+        return made
+
+
+_NAMEABLE = f"{__name__}:unsaved"
+KEPT = "kept"
+_kept: dict[str, Any] = {}
+
+
+def keep(code: Any) -> str:
+    """A number under which this process finds its own function or operator again."""
+    number = uuid.uuid4().hex
+    _kept[number] = code
+    return number
+
+
+def kept(number: Any) -> Any:
+    """What this process kept under a number; None where another process wrote it.
+
+    >>> kept(keep(len)) is len, kept("elsewhere") is None
+    (True, True)
+    """
+    return _kept.get(number) if isinstance(number, str) else None
 
 
 def nameable(code: Any, stand_in: Any) -> Any:
@@ -60,8 +94,8 @@ def nameable(code: Any, stand_in: Any) -> Any:
         place = getattr(code, "__code__", None)
         where = f" ({place.co_filename}:{place.co_firstlineno})" if place is not None else ""
         warnings.warn(
-            f"{error}{where}; the workflow is saved without it: schemas, vocabularies and statistics can be loaded, "
-            f"but it cannot transform rows then",
+            f"{error}{where}; the workflow is saved without it: other processes can load schemas, vocabularies and "
+            f"statistics, but they cannot transform rows then",
             UserWarning,
             stacklevel=2,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,18 +13,25 @@ from penstock.compat.merlin.dag.base_operator import BaseOperator, StatOperator
 from penstock.compat.merlin.dag.node import as_node
 from penstock.compat.merlin.dag.observed import Observed, spelled
 from penstock.compat.merlin.dag.selector import ColumnNames, ColumnSelector
-from penstock.compat.merlin.dag.unsaved import UnsavedOperator, nameable
+from penstock.compat.merlin.dag.unsaved import KEPT, UnsavedOperator, keep, kept, nameable
 from penstock.compat.merlin.dtypes.base import dtype_of
 from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
-from penstock.compat.merlin.schema.tags import listed, role_of, text_of
+from penstock.compat.merlin.schema.columns import ColumnSchema as MerlinColumn
+from penstock.compat.merlin.schema.schema import Schema as MerlinSchema
+from penstock.core.artefact import SavedFolder
 from penstock.core.dtypes import to_polars
 from penstock.core.errors import DataError, NotFittedError, ParameterError
 from penstock.core.extras import require
 from penstock.core.params import Instance
-from penstock.core.schema import Schema
+from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.graph import Node as NativeNode
 from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator, Operator, plain
 from penstock.etl.references import reference_to, resolve_reference
+
+# What a user's class may define to say which columns come out, and what they are.
+_NAMING = ("column_mapping", "output_column_names", "compute_output_schema")
+_DESCRIBING = ("compute_column_schema", "_compute_dtype", "_compute_tags", "_compute_properties", "_compute_shape",
+               "output_dtype", "output_tags", "output_properties")  # fmt: skip
 
 
 class UserOperator(Observed, Operator):
@@ -55,13 +63,19 @@ class UserOperator(Observed, Operator):
         if made is None:
             raise DataError(f"{self.op.label}.transform returned None; it must return a pandas DataFrame")
         out = pl.from_pandas(made.reset_index(drop=True)) if hasattr(made, "reset_index") else pl.DataFrame(made)
-        mapping = self.op.column_mapping(names)
-        out = out if mapping is None else out.select(list(mapping))
+        if _overrides(self.op, *_NAMING):
+            out = out.select(self._declared_names(names, out.columns))
         wanted = self.op.output_dtype
         if wanted is None:
             return out
         inner = dtype_to_native(dtype_of(wanted))
         return out.select(pl.col(n).cast(to_polars(inner, isinstance(d, pl.List))) for n, d in out.schema.items())
+
+    def _declared_names(self, names: ColumnNames, made: list[str]) -> list[str]:
+        if _overrides(self.op, "compute_output_schema"):
+            return made  # it needs a schema to say so: `output_schema` chooses
+        declared: Any = self.op.output_column_names(names)
+        return list(getattr(declared, "names", declared))
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return self.cast(self.compute(frame, columns))
@@ -72,25 +86,50 @@ class UserOperator(Observed, Operator):
         if self.outputs is None:  # no rows to look at
             made = self.compute(pl.DataFrame(schema=inputs.polars_schema), columns)
             self.outputs = {name: spelled(dtype) for name, dtype in made.schema.items()}
-        schema = self.seen_schema(inputs)
-        assert schema is not None
-        tags = listed(self.op.output_tags)
-        role = role_of(tags)
-        changes: dict[str, Any] = {} if role is None else {"role": role}
-        added = {text_of(tag) for tag in tags if role_of([tag]) is None}
-        properties = dict(self.op.output_properties or {})
-        return Schema(
-            c.with_(tags=c.tags | added, properties={**c.properties, **properties}, **changes) for c in schema
-        )
+        seen = self.seen_schema(inputs)
+        assert seen is not None
+        declared = self._declared(inputs, columns)
+        if declared is None:
+            return seen
+        if _overrides(self.op, "compute_output_schema"):
+            seen = seen.select([name for name in declared.column_names if name in seen])
+        schema = Schema(self._column(column, declared.get(column.name)) for column in seen)
+        self.outputs = {column.name: spelled(column.polars_dtype) for column in schema}
+        return schema
+
+    def _declared(self, inputs: Schema, columns: Columns) -> MerlinSchema | None:
+        """What the operator says of its outputs; None where it says nothing of its own."""
+        if not _overrides(self.op, *_NAMING, *_DESCRIBING):
+            return None
+        known = MerlinSchema.from_native(inputs)
+        return self.op.compute_output_schema(known, _column_names(columns).selector, None)
+
+    def _column(self, seen: ColumnSchema, declared: MerlinColumn | None) -> ColumnSchema:
+        """A column as it was seen, with what is declared of it; a declared dtype counts where the operator chose it."""
+        if declared is None:
+            return seen
+        column = declared.to_native()
+        counts = {k: v for k, v in column.properties.items() if k != "value_count" or seen.is_list}
+        changes: dict[str, Any] = {"tags": column.tags, "properties": counts, "cardinality": column.cardinality}
+        if column.role is not Role.OTHER:
+            changes["role"] = column.role
+        if _overrides(self.op, "compute_output_schema", "compute_column_schema", "_compute_dtype") and (
+            column.dtype != "null"
+        ):
+            changes["dtype"] = column.dtype
+        return seen.with_(**changes)
 
     def recipe_params(self) -> dict[str, Any]:
         kind = nameable(type(self.op), UnsavedOperator)
         arguments = {} if kind is UnsavedOperator else _arguments(self.op)
-        params = {"op": {reference_to(kind): arguments}, "outputs": self.outputs}
+        params = {"op": {reference_to(kind): arguments}, "outputs": self.outputs, KEPT: keep(self.op)}
         return {name: value for name, value in params.items() if value is not None}
 
     @classmethod
     def from_recipe(cls, params: Mapping[str, Any]) -> Operator:
+        own = kept(params.get(KEPT))
+        if isinstance(own, BaseOperator):
+            return wrapped(own, params.get("outputs"))
         [(reference, arguments)] = params["op"].items()
         return cls(resolve_reference(reference, UnsavedOperator)(**arguments), params.get("outputs"))
 
@@ -124,19 +163,37 @@ class UserStatOperator(UserOperator, FittedOperator):
         op.fit_finalize(dask.compute(found, scheduler="synchronous")[0])
         self.state_ = "fitted"
 
+    def load_state(self, folder: SavedFolder, columns: Columns) -> None:
+        self.state_ = folder.json("state.json")  # that it learned; what, it knows itself
+
     def clear(self) -> None:
         super().clear()
         self.op.clear()  # type: ignore[attr-defined]
 
     def recipe_params(self) -> dict[str, Any]:
-        raise ParameterError(
-            f"{self!r} cannot be saved: what it learned is known to it alone; derive it from penstock's FittedOperator"
+        warnings.warn(
+            f"{self!r}: what it learned is known to it alone, so the workflow is saved without it; other processes can "
+            f"load the rest, but cannot transform rows then. Derive it from penstock's FittedOperator to save it",
+            UserWarning,
+            stacklevel=2,
         )
+        return {"op": {reference_to(UnsavedStatOperator): {}}, "outputs": self.outputs or {}, KEPT: keep(self.op)}
+
+    @classmethod
+    def from_recipe(cls, params: Mapping[str, Any]) -> Operator:
+        own = kept(params.get(KEPT))
+        return wrapped(own if isinstance(own, StatOperator) else UnsavedStatOperator(), params.get("outputs"))
 
 
-def wrapped(op: BaseOperator) -> UserOperator:
+class UnsavedStatOperator(UnsavedOperator, StatOperator):
+    """Stands where a user's operator that learns was."""
+
+
+def wrapped(op: BaseOperator, outputs: Mapping[str, str] | None = None) -> UserOperator:
     """A user's operator, ready for a graph."""
-    return UserStatOperator(op) if isinstance(op, StatOperator) else UserOperator(op)
+    made = UserStatOperator(op) if isinstance(op, StatOperator) else UserOperator(op)
+    made.outputs = None if not outputs else dict(outputs)
+    return made
 
 
 def dependencies_of(op: Any) -> list[Any]:
@@ -164,6 +221,11 @@ def names_and_nodes(found: Any) -> list[Any]:
 def _inputs(frame: pl.DataFrame, columns: Columns, dependencies: list[Any]) -> pl.DataFrame:
     frame = frame.drop(ROW_NUMBER, strict=False)
     return frame if dependencies else frame.select(columns.names)
+
+
+def _overrides(op: BaseOperator, *methods: str) -> bool:
+    """Whether the user's class defines any of these methods itself."""
+    return any(getattr(type(op), name) is not getattr(BaseOperator, name) for name in methods)
 
 
 def _column_names(columns: Columns) -> ColumnNames:

@@ -10,6 +10,9 @@ import numpy as np
 import polars as pl
 
 from penstock.compat.merlin.dag.base_operator import BaseOperator
+from penstock.compat.merlin.schema.columns import ColumnSchema
+from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.merlin.schema.tags import Tags
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.params import STR, check
 
@@ -79,6 +82,13 @@ class EmbeddingOperator(BaseOperator):
         if self.lookup_key not in features:
             raise ParameterError(f"lookup_key {self.lookup_key!r} is no column of the batch ({', '.join(features)})")
         features[self.embedding_name] = put(self.lookup(get(features[self.lookup_key])))
+
+    def compute_output_schema(self, input_schema: Schema, col_selector: Any, prev_output_schema: Any = None) -> Schema:
+        """The inputs, and the vectors beside them."""
+        ids = input_schema[self.lookup_key]
+        dims = (*(ids.shape.dims or (None,)), self.embeddings.shape[1])
+        made = ColumnSchema(self.embedding_name, [Tags.EMBEDDING], dtype=self.embeddings.dtype, dims=dims)
+        return Schema([*input_schema, made])
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         out = df.copy(deep=False)

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from penstock.compat.merlin.dag.base_operator import BaseOperator
+from penstock.compat.merlin.schema.schema import Schema
 from penstock.core.batch import Ragged
 from penstock.core.params import Int, Real, check
 from penstock.data.lists import flatten
@@ -27,6 +28,10 @@ class Padding(BaseOperator):
         check("padding_size", padding_size, Int(min=1))
         check("padding_value", padding_value, Real())
         self.padding_size, self.padding_value = padding_size, padding_value
+
+    def compute_output_schema(self, input_schema: Schema, col_selector: Any, prev_output_schema: Any = None) -> Schema:
+        outputs = super().compute_output_schema(input_schema, col_selector, prev_output_schema)
+        return Schema([c.with_shape((None, self.padding_size)) if c.is_list else c for c in outputs])
 
     @property
     def pad(self) -> Pad:

@@ -36,8 +36,9 @@ class Loader(LoaderBase, native.Loader):
         transforms: Any = None,
         device: Any = None,
     ) -> None:
+        self._remember(locals())
         wanted = columns_of(dataset, transforms)
-        self._seed_fn, self._batch_ops = seed_fn, wanted.batch_ops
+        self._batch_ops = wanted.batch_ops
         super().__init__(
             wanted.data, batch_size, shuffle=shuffle, last_batch="drop" if drop_last else "keep",
             parts_per_chunk=parts_per_chunk, rank=global_rank or 0, world=global_size or 1, **wanted.options,

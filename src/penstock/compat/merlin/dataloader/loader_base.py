@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from penstock.compat.merlin.dag.base_operator import BaseOperator
+from penstock.compat.merlin.dag.binding import bind
 from penstock.compat.merlin.dag.graph import Graph
 from penstock.compat.merlin.dag.node import as_node
-from penstock.compat.merlin.dag.observed import look
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.dag.utils import ungroup_values_offsets
 from penstock.compat.merlin.dataloader._embeddings import EmbeddingOperator
@@ -18,6 +19,7 @@ from penstock.compat.merlin.dataloader._padding import Padding
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import opened
 from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.missing import CompatTypeError
 from penstock.core.dtypes import FLOATS, INTEGERS
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Role
@@ -25,6 +27,7 @@ from penstock.core.schema import Schema as NativeSchema
 from penstock.data import dataset as native_data
 from penstock.etl import workflow as native_etl
 from penstock.etl.graph import Node as NativeNode
+from penstock.etl.operator import Operator as NativeOperator
 from penstock.loader.settings import Pad
 from penstock.loader.transforms import with_transform
 
@@ -96,6 +99,8 @@ def split_transforms(transforms: Any, data: native_data.Dataset) -> tuple[Any, l
             batch_ops.append(op)
         elif isinstance(op, Padding):
             padding = op
+        elif not isinstance(op, (BaseOperator, NativeOperator)):
+            raise CompatTypeError(f"transforms takes operators, got {op!r}")
         elif batch_ops or padding is not None:
             raise ParameterError(f"{op!r} comes after an operator on batches; put Padding and embeddings last")
         else:
@@ -112,7 +117,7 @@ def _workflow(transforms: Any, data: native_data.Dataset) -> native_etl.Workflow
     if not isinstance(found, (NativeNode, ColumnSelector, BaseOperator)):
         raise ParameterError(f"transforms takes a fitted Workflow, a graph or a list of operators, got {transforms!r}")
     workflow = native_etl.Workflow(as_node(found) if not isinstance(found, BaseOperator) else "*" >> found)
-    look(workflow.output, data)
+    bind(workflow.output, data.schema, data)
     return workflow.fit_schema(data.schema)
 
 
@@ -133,6 +138,7 @@ class LoaderBase(SeededEpochs):
     """
 
     _cursor: Iterator[Any] | None = None
+    _made: Mapping[str, Any] = MappingProxyType({})
     _batch_ops: list[EmbeddingOperator]
     _maps: tuple[Callable[[Any], Any], ...]
 
@@ -162,26 +168,55 @@ class LoaderBase(SeededEpochs):
         return self
 
     @property
+    def _described(self) -> NativeSchema:
+        """The columns as the data describes them: Penstock's loader gives a role to each."""
+        loaded: NativeSchema = self.schema  # type: ignore[attr-defined]
+        return self.dataset.schema.select(loaded.names) if self._made else loaded  # type: ignore[attr-defined]
+
+    @property
     def cat_names(self) -> list[str]:
-        return self.schema.select(roles=Role.CATEGORICAL).names  # type: ignore[attr-defined]
+        return self._described.select(roles=Role.CATEGORICAL).names
 
     @property
     def cont_names(self) -> list[str]:
-        return self.schema.select(roles=Role.CONTINUOUS).names  # type: ignore[attr-defined]
+        return self._described.select(roles=Role.CONTINUOUS).names
 
     @property
     def label_names(self) -> list[str]:
-        return self.schema.select(roles=Role.LABEL).names  # type: ignore[attr-defined]
+        return self._described.select(roles=Role.LABEL).names
 
     @property
     def output_schema(self) -> Schema:
         """What comes in a batch, as Merlin's schema."""
-        return Schema.from_native(self.schema)  # type: ignore[attr-defined]
+        outputs = Schema.from_native(self._described)
+        for op in self._batch_ops:
+            outputs = op.compute_output_schema(outputs, None)
+        return outputs
 
     @property
     def input_schema(self) -> Schema:
-        """What the data set holds, as Merlin's schema."""
-        return Schema.from_native(self.dataset.schema)  # type: ignore[attr-defined]
+        """What the data set holds, as Merlin's schema. Another one makes the loader anew: its columns are loaded."""
+        made = self._made.get("dataset", self.dataset)  # type: ignore[attr-defined]
+        return made.schema if isinstance(made, Dataset) else Schema.from_native(as_native_dataset(made).schema)
+
+    @input_schema.setter
+    def input_schema(self, schema: Schema) -> None:
+        if not self._made:
+            raise ParameterError(f"{type(self).__name__} takes its columns by name; make another one")
+        data = Dataset(as_native_dataset(self._made["dataset"]))
+        data.schema = schema
+        self.stop()
+        maps = self._maps
+        self.__init__(**{**self._made, "dataset": data})  # type: ignore[misc]
+        self._maps = maps
+
+    def _remember(self, arguments: dict[str, Any]) -> None:
+        """Keep what the loader was made with, by which `input_schema` makes it anew and old code asks for it."""
+        self._made = {name: value for name, value in arguments.items() if name not in ("self", "__class__")}
+        self.seed_fn, self.drop_last = arguments["seed_fn"], arguments["drop_last"]
+        self.global_size, self.global_rank = arguments["global_size"] or 1, arguments["global_rank"] or 0
+        self.parts_per_chunk, self.transforms = arguments["parts_per_chunk"], arguments["transforms"]
+        self._seed_fn = arguments["seed_fn"]
 
     def _as_today(
         self, features: dict[str, Any], get: Callable[[Any], Any], put: Callable[[Any], Any]

@@ -38,8 +38,9 @@ class Loader(LoaderBase, native.Loader):
         transforms: Any = None,
         device: Any = None,
     ) -> None:
+        self._remember(locals())
         wanted = columns_of(dataset, transforms)
-        self._seed_fn, self._batch_ops = seed_fn, wanted.batch_ops
+        self._batch_ops = wanted.batch_ops
         lists = wanted.options.pop("lists")
         if isinstance(lists, dict):  # ragged lists leave as values and offsets, on every backend
             lists = {n: c if isinstance(c, Pad) else "row_lengths" for n, c in lists.items()}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.compat.merlin.core._clients import chosen_client
 from penstock.compat.merlin.io import writing
 from penstock.compat.merlin.io._frames import DataFrameIter, native_shuffle
 from penstock.compat.merlin.io.opening import cast, opened
@@ -180,7 +181,7 @@ class Dataset:
     def shuffle_by_keys(self, keys: Any, hive_data: bool | None = None, npartitions: int | None = None) -> Dataset:
         """Equal keys in one partition."""
         keys = [keys] if isinstance(keys, str) else list(keys)
-        return self._like(self.native.shuffle_by_keys(keys, npartitions, engine=self.client))
+        return self._like(self.native.shuffle_by_keys(keys, npartitions, engine=self.client or chosen_client()))
 
     def repartition(self, npartitions: int | None = None, partition_size: int | str | None = None) -> Dataset:
         if partition_size is not None:
@@ -203,7 +204,7 @@ class Dataset:
         both = [n for n in left.native.schema.names if n in other.native.schema and n not in keys]
         mine = _renamed(left.native, {n: f"{n}{suffixes[0]}" for n in both})
         names = {n: f"{n}{suffixes[1]}" for n in both} | dict(zip(theirs, keys, strict=True))
-        joined = mine.merge(_renamed(other.native, names), keys, _JOINS[how], engine=left.client)
+        joined = mine.merge(_renamed(other.native, names), keys, _JOINS[how], engine=left.client or chosen_client())
         return left._like(joined)
 
     def to_cpu(self) -> None:
@@ -240,19 +241,27 @@ class Dataset:
         """
         if write_hugectr_keyset:
             raise CompatError("HugeCTR's key sets are not written; its training is not part of Penstock")
-        if isinstance(output_files, Mapping):
-            raise ParameterError("output_files takes a number of files or a list of names")
         if preserve_files and (output_files or partition_on):
             raise ParameterError("preserve_files excludes output_files and partition_on")
         data = self.native if not dtypes else cast(self.native, dtypes)
         roles = {"categorical": cats, "continuous": conts, "label": labels}
         data = data.with_roles(**{role: names for role, names in roles.items() if names})
-        names = [str(name) for name in output_files] if isinstance(output_files, (list, tuple)) else None
+        names = [str(name) for name in output_files] if isinstance(output_files, (list, tuple, Mapping)) else None
+        if isinstance(output_files, Mapping):
+            data = writing.by_place(data, list(output_files.values()))
         number = output_files if isinstance(output_files, int) else out_files_per_proc
         if preserve_files:
             data, names = writing.by_file(data)
         writing.write(
-            data, output_path, native_shuffle(shuffle), names, number, row_group_size, partition_on, suffix, self.client
+            data,
+            output_path,
+            native_shuffle(shuffle),
+            names,
+            number,
+            row_group_size,
+            partition_on,
+            suffix,
+            self.client or chosen_client(),
         )
 
     def to_npy(self, output_file: Any, append: bool = False) -> None:
@@ -263,9 +272,20 @@ class Dataset:
         with replacing(output_file) as partial, partial.open("wb") as file:
             np.save(file, np.vstack(pieces))
 
-    def validate_dataset(self, **kwargs: Any) -> bool:
-        """Whether the files are such that they are read well; parquet is."""
-        return all(str(part.path or "").endswith(".parquet") for part in self.native.partitions)
+    def validate_dataset(
+        self,
+        add_metadata_file: bool = False,
+        require_metadata_file: bool = True,
+        row_group_max_size: int | str | None = None,
+        file_min_size: int | str | None = None,
+    ) -> bool:
+        """Whether the files are parquet, with `_metadata` beside them, row groups and files of a good size.
+
+        Sizes are bytes; row groups may have 500 MB, files any size, unless said otherwise. `add_metadata_file` writes
+        the file that is missing.
+        """
+        limits = (row_group_max_size or "500MB", file_min_size or 0)
+        return writing.well_laid_out(self.native, add_metadata_file, require_metadata_file, *limits)
 
     def regenerate_dataset(
         self,
@@ -277,7 +297,7 @@ class Dataset:
     ) -> None:
         """Write the data anew, in row groups and files of a good size, in its order."""
         data = self.native if columns is None else self.native.select(columns)
-        data.to_parquet(output_path, overwrite=True)
+        writing.write(data, output_path, None, None, None, 250_000, None, ".parquet", self.client or chosen_client())
 
     def __repr__(self) -> str:
         return repr(self.native)

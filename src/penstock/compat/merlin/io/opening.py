@@ -11,22 +11,24 @@ from typing import Any
 
 import polars as pl
 
+from penstock.compat.merlin.io import _reading as reading
 from penstock.compat.merlin.schema._tensorflow_metadata import schema_beside
 from penstock.core.dtypes import canonical, to_polars
 from penstock.core.errors import ColumnNotFoundError, ParameterError, suggest
-from penstock.core.params import Real, check
+from penstock.core.params import Int, Real, check
 from penstock.core.schema import Role, Schema
 from penstock.data.dataset import DEFAULT_PART_SIZE, Dataset
 from penstock.data.described import merged
 from penstock.data.files import is_remote, parse_bytes
 from penstock.data.finding import find
+from penstock.data.formats import format_of_name
 from penstock.data.partition import Partition
 
 ENGINES = ("parquet", "csv", "avro")
 # Arguments of the readers below NVTabular that say how to read, not what; there is nothing to say here.
-HOW = ("row_groups_per_part", "legacy", "batch_size", "aggregate_files", "gather_statistics", "split_row_groups",
+HOW = ("legacy", "batch_size", "aggregate_files", "gather_statistics", "split_row_groups",
        "index", "blocksize", "chunksize", "include_path_column", "assume_missing", "sample", "low_memory",
-       "memory_map", "engine_kwargs", "calculate_divisions", "ignore_metadata_file")  # fmt: skip
+       "memory_map", "engine_kwargs", "cpu", "use_cpu", "calculate_divisions", "ignore_metadata_file")  # fmt: skip
 
 
 def opened(
@@ -82,7 +84,7 @@ def _files(
 ) -> Dataset:
     if engine is not None and engine not in ENGINES:
         raise ParameterError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    paths = _ordered(source, storage_options)
+    paths = _ordered(source, storage_options, engine)
     dtypes = {**(kwargs.pop("dtype", None) or {}), **(dtypes or {})}
     options: dict[str, Any] = {}
     for name in ("sep", "delimiter"):
@@ -94,15 +96,26 @@ def _files(
     if "header" in kwargs:
         options["header"] = kwargs.pop("header") is not None
     chosen = kwargs.pop("usecols", None) or kwargs.pop("columns", None)
+    groups = kwargs.pop("row_groups_per_part", None)
+    if groups is not None:
+        check("row_groups_per_part", groups, Int(min=1))
+        part_size = 1
+    missing, dates, filters = (kwargs.pop(name, None) for name in ("na_values", "parse_dates", "filters"))
     for name in kwargs:
         if name not in HOW:
-            known = ["sep", "names", "header", "dtype", "usecols"]
+            known = ["sep", "names", "header", "dtype", "usecols", "na_values", "parse_dates", "filters"]
             raise ParameterError(f"Dataset has no argument {name!r}{suggest(name, known, 'reader arguments')}")
     wanted = {n: "hex32" if str(d) == "hex" else d for n, d in dtypes.items()}
     data = Dataset(
         paths, format=engine, part_size=part_size, dtypes=wanted or None, storage_options=storage_options, **options
     )
+    if groups is not None and all(hasattr(part, "row_groups") for part in data.partitions):
+        data = reading.by_row_groups(data, groups)
     data = _as_merlin_described(data)
+    data = reading.without_index(data)
+    data = reading.with_missing(data, missing, wanted)
+    data = reading.with_dates(data, dates)
+    data = reading.filtered(data, filters)
     return data if chosen is None else data.select(list(chosen))
 
 
@@ -115,10 +128,15 @@ def _as_merlin_described(data: Dataset) -> Dataset:
     return data if described is None else data.with_schema(merged(data.schema, described.to_native()))
 
 
-def _ordered(source: Any, storage_options: dict[str, Any] | None) -> Any:
+def _ordered(source: Any, storage_options: dict[str, Any] | None, engine: str | None = None) -> Any:
     """Files in the order of their numbers; a tree of folders is left to Penstock, which knows what these name."""
     if not isinstance(source, (str, os.PathLike)):
         return naturally_sorted(source)
+    folder = Path(source)
+    if engine is not None and not is_remote(os.fspath(source)) and folder.is_dir():
+        plain = [f for f in folder.iterdir() if f.is_file() and not f.name.startswith((".", "_"))]
+        if plain and all(format_of_name(file.name) is None for file in plain):  # `0.part`: Dask's names
+            return naturally_sorted(plain)
     files = find(source, storage_options)
     return naturally_sorted(files) if len({file.rpartition("/")[0] for file in files}) == 1 else os.fspath(source)
 
@@ -137,10 +155,12 @@ def _by_number(path: str) -> list[Any]:
 
 
 def _frame(source: Any) -> Any:
-    """A frame that Penstock opens; one of cuDF's comes through Arrow."""
+    """A frame that Penstock opens; one of cuDF's comes through Arrow, floats of 16 bits in 32."""
     if type(source).__module__.split(".")[0] == "cudf":
         return source.to_arrow()
-    return source
+    dtypes = source.dtypes.items() if hasattr(source, "astype") and hasattr(source, "columns") else ()
+    half = [name for name, dtype in dtypes if str(dtype) == "float16"]
+    return source.astype(dict.fromkeys(half, "float32")) if half else source  # which holds the same numbers
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from penstock.compat.merlin.dataloader.loader_base import SeededEpochs, missing_numbers
+from penstock.compat import settings as age
+from penstock.compat.merlin.dag.utils import ungroup_values_offsets
+from penstock.compat.merlin.dataloader.loader_base import LoaderBase, missing_numbers
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import naturally_sorted, opened
 from penstock.compat.merlin.schema.schema import as_native
+from penstock.core.batch import Batch, Ragged
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, SchemaError
 from penstock.core.params import BOOL, CALLABLE, NONE, Instance, Int, OneOf, Real, check
 from penstock.core.schema import Role, Schema
@@ -31,8 +34,10 @@ _LARGEST = 4  # times the usual chunk: beyond that a fraction of a large memory 
 _NAMES = Instance((list, tuple, str), "a list of column names") | NONE
 
 
-class KerasSequenceLoader(SeededEpochs, Loader):
+class KerasSequenceLoader(LoaderBase, Loader):
     """Batches `({name: (rows, 1)}, labels)` for `model.fit`.
+
+    In the last releases lists come as `name__values` and `name__offsets`, before as `(values, row lengths)`.
 
     Args:
         paths_or_dataset: a path, a glob pattern, a list of paths, a frame, or a `Dataset`.
@@ -51,7 +56,7 @@ class KerasSequenceLoader(SeededEpochs, Loader):
         global_size, global_rank: how many processes share the data set, and which of them this is.
         drop_last: leave out the rows that fill no batch.
         sparse_names, sparse_max, sparse_as_dense: list columns, the most items each may have, and whether they come as
-            a dense array filled up with 0 instead of a `tf.RaggedTensor`. Other lists come as `(values, row lengths)`.
+            a dense array filled up with 0 instead of a `tf.RaggedTensor`.
         schema: roles and cardinalities, where the data has none beside it.
 
     >>> from penstock.compat.nvtabular import Dataset
@@ -98,7 +103,7 @@ class KerasSequenceLoader(SeededEpochs, Loader):
         if columns is not None:
             data = data.with_schema(_sized(data.schema, columns))
         self._tables = {c.name: c.size for c in columns or () if c.has_ids and c.default is None}
-        self._seed_fn = seed_fn
+        self._seed_fn, self._batch_ops, self._age = seed_fn, [], age.nvtabular()
         super().__init__(
             data,
             batch_size,
@@ -116,6 +121,15 @@ class KerasSequenceLoader(SeededEpochs, Loader):
         if not given:
             self.chunk_rows = _buffered_rows(buffer_size, batch_size, self._stored_bytes())
             self._plans.clear()
+
+    def _lists_of(self, choice: Any, lists: Ragged, put: Any) -> Any:
+        if choice == "row_lengths" and self._age == "latest":
+            return tuple(put(part) for part in lists)
+        return super()._lists_of(choice, lists, put)
+
+    def _convert(self, batch: Batch) -> Any:
+        made = super()._convert(batch)
+        return (ungroup_values_offsets(made[0]), *made[1:]) if self._age == "latest" else made
 
     def _iterate(self, plan: EpochPlan, start: int, stop: int) -> Iterator[Any]:
         try:

@@ -36,9 +36,9 @@ class TorchAsyncItr(LoaderBase, native.Loader):
 
     >>> from penstock.compat.nvtabular import Dataset
     >>> data = Dataset({"b": [1, 2, 3], "a": [4, 5, 6], "x": [0.5, 1.0, 1.5], "y": [0, 1, 0]})
-    >>> cats, conts, labels = next(iter(TorchAsyncItr(data, ["b", "a"], ["x"], ["y"], batch_size=2)))
-    >>> cats.tolist(), labels.tolist()
-    ([[4, 1], [5, 2]], [0.0, 1.0])
+    >>> features, label = next(iter(TorchAsyncItr(data, ["b", "a"], ["x"], ["y"], batch_size=2)))
+    >>> features["b"].tolist(), label.tolist()
+    ([1, 2], [0, 1])
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock.compat.merlin.io.dataset import Dataset
@@ -9,6 +10,29 @@ from penstock.compat.merlin.io.opening import opened
 from penstock.compat.nvtabular.ops.placed import Placed, names_of
 from penstock.core.errors import ParameterError
 from penstock.etl import ops as native
+from penstock.etl.graph import Node as NativeNode
+
+
+class TakesNode(Placed):
+    """Mixin: the argument named by `takes` may also be a node, whose columns are known once a schema is."""
+
+    takes = ""
+    _node: NativeNode | None = None
+
+    def _names_or_node(self, columns: Any) -> Any:
+        if isinstance(columns, NativeNode) and columns.kind != "source":
+            self._node = columns
+            return ["?"]
+        return names_of(columns, f"{type(self).__name__}.{self.takes}")
+
+    def dependencies(self) -> list[Any]:
+        named: list[Any] = super().dependencies()  # type: ignore[misc]
+        return named if self._node is None else [self._node]
+
+    def take_names(self, columns_of: Callable[[NativeNode], list[str]]) -> None:
+        """Put the names of the node's columns in its place."""
+        if self._node is not None:
+            setattr(self, self.takes, columns_of(self._node))
 
 
 class JoinExternal(Placed, native.JoinExternal):
@@ -38,7 +62,7 @@ class JoinExternal(Placed, native.JoinExternal):
         super().__init__(df_ext, on, how, on_ext, columns_ext, bool(drop_duplicates_ext))
 
 
-class JoinGroupby(Placed, native.JoinGroupby):
+class JoinGroupby(TakesNode, native.JoinGroupby):
     """Statistics of numbers over a category's rows, as new columns (int64 counts, float64 statistics).
 
     `tree_width`, `split_out`, `split_every`, `cat_cache`, `out_path` and `on_host` are taken and mean nothing here.
@@ -46,6 +70,8 @@ class JoinGroupby(Placed, native.JoinGroupby):
     >>> JoinGroupby(cont_cols=["price"], stats=["mean"]).stats
     ['mean']
     """
+
+    takes = "cont_cols"
 
     def __init__(
         self,
@@ -59,10 +85,10 @@ class JoinGroupby(Placed, native.JoinGroupby):
         split_out: Any = None,
         split_every: Any = None,
     ) -> None:
-        super().__init__(names_of(cont_cols, "JoinGroupby.cont_cols"), stats, name_sep)
+        super().__init__(self._names_or_node(cont_cols), stats, name_sep)
 
 
-class TargetEncoding(Placed, native.TargetEncoding):
+class TargetEncoding(TakesNode, native.TargetEncoding):
     """A category as the smoothed mean of the target.
 
     Folds are for the rows of `fit_transform` alone; `transform` uses the statistics of all rows, also where NVTabular
@@ -72,6 +98,8 @@ class TargetEncoding(Placed, native.TargetEncoding):
     >>> TargetEncoding("click", kfold=5).kfold
     5
     """
+
+    takes = "target"
 
     def __init__(
         self,
@@ -94,12 +122,12 @@ class TargetEncoding(Placed, native.TargetEncoding):
         if not drop_folds:
             raise ParameterError("TargetEncoding(drop_folds=False) is not here: folds are no column of the data")
         super().__init__(
-            names_of(target, "TargetEncoding.target"), target_mean, kfold or 3, fold_seed or 0, p_smooth,
+            self._names_or_node(target), target_mean, kfold or 3, fold_seed or 0, p_smooth,
             _flat(out_col), out_dtype, name_sep,
         )  # fmt: skip
 
 
-class DifferenceLag(Placed, native.DifferenceLag):
+class DifferenceLag(TakesNode, native.DifferenceLag):
     """`x` minus the `x` of an earlier row of the same series, over the whole data set.
 
     >>> import pandas as pd
@@ -109,8 +137,10 @@ class DifferenceLag(Placed, native.DifferenceLag):
     [nan, 3.0]
     """
 
+    takes = "partition_cols"
+
     def __init__(self, partition_cols: Any, shift: Any = 1) -> None:
-        super().__init__(names_of(partition_cols, "DifferenceLag.partition_cols"), shift)
+        super().__init__(self._names_or_node(partition_cols), shift)
 
 
 def _flat(names: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from penstock.core.schema import Role, Schema
 from penstock.etl import ops as native
 from penstock.etl.graph import Node as NativeNode
 from penstock.etl.graph import ancestors
+from penstock.etl.operator import Columns
 from penstock.etl.ops.embedding_sizes import default_dimension
 
 __all__ = ["Categorify", "get_embedding_sizes"]
@@ -31,15 +33,15 @@ class Categorify(Placed, native.Categorify):
     all values. In `"latest"`, codes are 0 padding, 1 null, then the buckets of unknown values, then the vocabulary.
     Codes are int64 unless `dtype` says otherwise.
 
-    `out_path` gets `categories/unique.<column>.parquet` with the values under the column's name, indexed by code; a
-    saved workflow holds these files as well. `tree_width`, `split_every`, `cat_cache`, `on_host` and `search_sorted`
-    are taken and mean nothing here.
+    `out_path` (the working directory by default) gets `categories/unique.<column>.parquet` with the values under the
+    column's name, indexed by code; a saved workflow holds these files as well. `tree_width`, `split_every`,
+    `cat_cache`, `on_host` and `search_sorted` are taken and mean nothing here.
 
     >>> import pandas as pd
     >>> from penstock.compat.nvtabular import Workflow
     >>> frame = pd.DataFrame({"city": ["Rome", "Oslo", "Rome", None]})
     >>> Workflow(["city"] >> Categorify()).fit_transform(frame)["city"].tolist()
-    [1, 2, 1, 0]
+    [3, 4, 3, 1]
     """
 
     def __init__(
@@ -79,11 +81,46 @@ class Categorify(Placed, native.Categorify):
             start_index=start_index, cardinality_memory_limit=cardinality_memory_limit, split_out=split_out or 1,
         )  # fmt: skip
 
+    @property
+    def categories(self) -> dict[str, str]:
+        """`{vocabulary: file}` once fitted."""
+        folder = self._folder()
+        return {name: str(folder / f"unique.{name}.parquet") for name in self.vocabularies_} if self.is_fitted else {}
+
+    def _folder(self) -> Path:
+        return Path("." if self.out_path is None else self.out_path) / "categories"
+
+    def write_where_old_code_reads(self) -> None:
+        """Write the vocabularies to `./categories`, where `out_path` names no other place and they are written yet."""
+        if self.out_path is not None:
+            return
+        try:
+            self.write_categories(self._folder())
+        except OSError as error:
+            warnings.warn(
+                f"vocabularies are not written to {self._folder().absolute()} ({error}); give Categorify an out_path, "
+                f"or read them with workflow.save",
+                stacklevel=3,
+            )
+
     def get_embedding_sizes(self, columns: Any) -> dict[str, tuple[int, int]]:
         """`{column: (rows, dimension)}` once fitted."""
         self.check_fitted()
         sizes = {name: self._cardinality(name) for name in columns}
         return {name: (size, default_dimension(size)) for name, size in sizes.items()}
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        """With how codes were made among the properties, as old code reads it there."""
+        made = super().output_schema(inputs, columns)
+        paths = self.categories
+        names = {output: name for output, name, _ in self._outputs(columns)}
+        return Schema(c.with_(properties={**c.properties, **self._told(names[c.name], paths)}) for c in made)
+
+    def _told(self, name: str, paths: Mapping[str, str]) -> dict[str, Any]:
+        threshold = 0 if self.freq_threshold == NO_VOCABULARY else self.freq_threshold
+        made = {"num_buckets": self.num_buckets, "freq_threshold": threshold, "max_size": self.max_size}
+        told = {key: value.get(name) if isinstance(value, Mapping) else value for key, value in made.items()}
+        return {**told, "cat_path": paths[name]} if name in paths else told
 
     def write_categories(self, folder: Path) -> None:
         super().write_categories(folder)
@@ -112,13 +149,13 @@ class Categorify(Placed, native.Categorify):
 def get_embedding_sizes(source: Any, output_dtypes: Any = None) -> Any:
     """`{column: (rows, dimension)}` of a fitted workflow or node; with list columns, `(single-hot, multi-hot)`.
 
-    As in 0.5, columns are sorted by name: the order of the loader's tensors.
+    Under the setting `"0.5"` columns are sorted by name: the order of the loader's tensors.
 
     >>> import pandas as pd
     >>> from penstock.compat.nvtabular import Workflow
     >>> workflow = Workflow(["b", "a"] >> Categorify()).fit(pd.DataFrame({"a": [1, 2], "b": [3, 3]}))
     >>> get_embedding_sizes(workflow)
-    {'a': (3, 16), 'b': (2, 16)}
+    {'b': (4, 16), 'a': (5, 16)}
     """
     schema, nodes = _fitted_schema(source)
     flags = {

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from penstock.compat.merlin.dag.unsaved import KeepsFunction
-from penstock.compat.nvtabular.ops.placed import Placed
+from penstock.compat.nvtabular.ops.placed import Placed, at_once
 from penstock.core.errors import DataError
 from penstock.etl import ops as native
 from penstock.etl.operator import ROW_NUMBER, Columns
@@ -29,7 +29,12 @@ class Filter(KeepsFunction, Placed, native.Filter):
     def __init__(self, f: Callable[[Any], Any]) -> None:
         super().__init__(f)
 
-    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+    def transform(self, frame: Any, columns: Any) -> Any:
+        if not isinstance(frame, pl.DataFrame):
+            return at_once(self, self._kept, frame, columns)
+        return self._kept(frame, columns)
+
+    def _kept(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         rows = frame.drop(ROW_NUMBER, strict=False).to_pandas()
         kept = self.f(rows)
         if not hasattr(kept, "columns"):

@@ -7,13 +7,14 @@ from typing import Any
 
 import polars as pl
 
+from penstock.compat.merlin.dag.declaring import Declares
 from penstock.compat.merlin.dag.observed import Observed
 from penstock.compat.merlin.dag.unsaved import KeepsFunction
 from penstock.compat.merlin.dag.user_operator import names_and_nodes
 from penstock.compat.merlin.dtypes.base import dtype_of
 from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
 from penstock.compat.merlin.schema.tags import listed, role_of, text_of
-from penstock.compat.nvtabular.ops.placed import Placed
+from penstock.compat.nvtabular.ops.placed import Placed, at_once
 from penstock.core.schema import Schema
 from penstock.etl import ops as native
 from penstock.etl.operator import Columns
@@ -34,6 +35,25 @@ class LambdaOp(KeepsFunction, Placed, Observed, native.LambdaOp):
     >>> Workflow(["text"] >> LambdaOp(lambda col: col.str.split(" "))).transform(words)["text"].tolist()[0].tolist()
     ['a', 'b']
     """
+
+    label: Any = None  # an argument here
+    # A function says nothing by itself: outputs are declared as a user's operator declares them.
+    compute_output_schema = Declares.compute_output_schema
+    column_mapping = Declares.column_mapping
+    _compute_dtype, _compute_tags = Declares._compute_dtype, Declares._compute_tags
+    _compute_properties, _compute_shape = Declares._compute_properties, Declares._compute_shape
+
+    @property
+    def output_dtype(self) -> Any:
+        return self.dtype
+
+    @property
+    def output_tags(self) -> Any:
+        return self.tags or []
+
+    @property
+    def output_properties(self) -> dict[str, Any]:
+        return dict(self.properties or {})
 
     def __init__(
         self,
@@ -62,7 +82,9 @@ class LambdaOp(KeepsFunction, Placed, Observed, native.LambdaOp):
     def compute(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         return native.LambdaOp.transform(self, frame, columns)
 
-    def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+    def transform(self, frame: Any, columns: Any) -> Any:
+        if not isinstance(frame, pl.DataFrame):
+            return at_once(self, self.compute, frame, columns)
         return self.cast(self.compute(frame, columns))
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:

@@ -23,6 +23,14 @@ class Normalize(Placed, native.Normalize):
     def __init__(self, out_dtype: Any = None) -> None:
         super().__init__(_dtype(out_dtype))
 
+    @property
+    def means(self) -> dict[str, float]:
+        return dict(self.means_) if self.is_fitted else {}
+
+    @property
+    def stds(self) -> dict[str, float]:
+        return dict(self.stds_) if self.is_fitted else {}
+
 
 class NormalizeMinMax(Placed, native.NormalizeMinMax):
     """The range seen in fitting becomes [0, 1]; a constant column becomes 0.
@@ -35,6 +43,14 @@ class NormalizeMinMax(Placed, native.NormalizeMinMax):
 
     def __init__(self, out_dtype: Any = None) -> None:
         super().__init__(_dtype(out_dtype))
+
+    @property
+    def mins(self) -> dict[str, Any]:
+        return {name: moments.minimum for name, moments in (self.state_ or {}).items()}
+
+    @property
+    def maxs(self) -> dict[str, Any]:
+        return {name: moments.maximum for name, moments in (self.state_ or {}).items()}
 
 
 def _dtype(out_dtype: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,7 @@ def categorify(saved: Saved) -> Restored:
         name_sep=params.get("name_sep", "_"), dtype=numpy_name(params.get("dtype"), "int64"),
         single_table=bool(params.get("single_table", False)),
     )  # fmt: skip
-    if (params.get("num_buckets") or 1) != 1:
-        warnings.warn(
-            f"{saved.file}: values out of vocabulary are spread over num_buckets={params['num_buckets']} codes by "
-            f"Penstock's hash, which is not NVTabular's; values of the vocabulary keep their codes",
-            stacklevel=2,
-        )
+    _refuse_other_hashes(saved, params)
     tables = {_key(item): _read(saved.artefact(item["path"])) for item in saved.state.get("categories", ())}
     groups = _groups(saved, op.name_sep, list(tables))
     dtypes: dict[str, str] = {}
@@ -73,6 +67,17 @@ def categorify(saved: Saved) -> Restored:
     return Restored(op, groups, finish, dtypes)
 
 
+def _refuse_other_hashes(saved: Saved, params: Mapping[str, Any]) -> None:
+    """Values out of vocabulary that were spread by a hash would get other ids than the model was trained on."""
+    buckets = params.get("num_buckets") or 1
+    if any(number != 1 for number in (buckets.values() if isinstance(buckets, Mapping) else [buckets])):
+        raise ArtefactError(
+            f"{saved.file}: node {saved.record['id']} is a Categorify with num_buckets={buckets}, and NVTabular's "
+            f"hashes (one kind on CPUs, another on GPUs) are not those of Penstock: values out of vocabulary would "
+            f"get other ids than the model was trained on. Fit and train again"
+        )
+
+
 def _known(codes: np.ndarray, values: pl.Series, frame: pl.DataFrame) -> tuple[np.ndarray, pl.Series, np.ndarray]:
     """Codes, values and counts of the vocabulary, without a row for nulls."""
     present = values.is_not_null()
@@ -93,11 +98,11 @@ def _key(item: Mapping[str, Any]) -> str:
     return "_".join(item["key"]) if isinstance(item["key"], list) else str(item["key"])
 
 
-def _groups(saved: Saved, name_sep: str, names: list[str]) -> Groups:
+def _groups(saved: Saved, name_sep: str, names: list[str], chosen: list[str] | None = None) -> Groups:
     """Groups of columns: those that share a stored name, in the order of the inputs."""
     stored = dict(saved.state.get("storage_name") or {})
     members: dict[str, list[str]] = {}
-    for column in saved.input_names or names:
+    for column in chosen or saved.input_names or names:
         members.setdefault(stored.get(column, column), []).append(column)
     if not saved.input_names:
         return tuple((name,) for name in names)
@@ -165,11 +170,16 @@ def _totals(frame: pl.DataFrame, keys: list[str], targets: list[str]) -> Grouped
 def join_groupby(saved: Saved) -> Restored:
     """Finished statistics by category."""
     params = saved.params
+    conts = params.get("cont_cols")
     op = loaded_ops.LoadedJoinGroupby(
-        params.get("cont_cols"), params.get("stats") or ("count",), params.get("name_sep", "_")
+        list(conts.get("names") or ()) if isinstance(conts, Mapping) else conts,
+        params.get("stats") or ("count",),
+        params.get("name_sep", "_"),
     )
     tables = {_key(item): _read(saved.artefact(item["path"]))[1] for item in saved.state.get("categories", ())}
-    groups = _groups(saved, op.name_sep, list(tables))
+    stored = saved.state.get("storage_name") or {}  # what it computes from is among its inputs too, but is no category
+    chosen = [name for name in saved.input_names if stored.get(name, name) in tables]
+    groups = _groups(saved, op.name_sep, list(tables), chosen)
     dtypes = {name: spelled(tables[op.name_sep.join(group)][name].dtype) for group in groups for name in group}
 
     def finish(fitted: Any, columns: Columns) -> None:

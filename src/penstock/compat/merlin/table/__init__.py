@@ -1,0 +1,1 @@
+"""`merlin.table`: columns of tensors by name."""

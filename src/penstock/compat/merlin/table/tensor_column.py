@@ -1,0 +1,195 @@
+"""A column of one framework's arrays: values, and for lists their offsets."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from penstock.compat.merlin.dtypes.base import DType, dtype_of
+from penstock.compat.merlin.dtypes.shape import Shape
+from penstock.compat.missing import CompatTypeError
+from penstock.core.errors import DataError
+from penstock.core.extras import require
+
+__all__ = ["Device", "NumpyColumn", "TensorColumn", "TensorflowColumn", "TorchColumn"]
+
+
+class Device(Enum):
+    """Where a column is.
+
+    >>> Device.CPU.name
+    'CPU'
+    """
+
+    CPU = 0
+    GPU = 1
+
+
+class TensorColumn:
+    """Values and offsets; `TensorColumn(array)` is a column of the array's framework.
+
+    >>> column = TensorColumn(np.array([1, 2, 3]), offsets=np.array([0, 1, 3]))
+    >>> type(column).__name__, len(column), column.is_ragged, column.shape.as_tuple
+    ('NumpyColumn', 2, True, (2, (0, None)))
+    """
+
+    framework = ""
+
+    def __new__(cls, values: Any, *args: Any, **kwargs: Any) -> TensorColumn:
+        return super().__new__(_class_of(values) if cls is TensorColumn else cls)
+
+    def __init__(
+        self, values: Any, offsets: Any = None, dtype: Any = None, _ref: Any = None, _device: Any = None,
+        _unsafe: bool = False,
+    ) -> None:  # fmt: skip
+        if offsets is not None and _framework_of(offsets) != _framework_of(values):
+            raise CompatTypeError(
+                f"values and offsets must be of one kind, got {type(values).__name__} and {type(offsets).__name__}"
+            )
+        if self.framework and _framework_of(values) != self.framework:
+            raise CompatTypeError(
+                f"{type(self).__name__} takes arrays of {self.framework}, got {type(values).__name__}"
+            )
+        if offsets is not None and not _unsafe:
+            bounds = _numpy(offsets)
+            if len(bounds) == 0 or bounds[0] != 0 or (np.diff(bounds) < 0).any() or bounds[-1] != len(values):
+                raise DataError(f"offsets must rise from 0 to the number of values, {len(values)}, got {bounds}")
+        self.values, self.offsets = values, offsets
+        self._dtype = dtype_of(values.dtype if dtype is None else dtype)
+
+    @property
+    def dtype(self) -> DType:
+        return self._dtype.with_shape(self.shape)
+
+    @property
+    def shape(self) -> Shape:
+        """Rows, then how many elements: a range where lists differ in length."""
+        if self.offsets is None:
+            return Shape(tuple(int(size) for size in self.values.shape))
+        lengths = np.diff(_numpy(self.offsets))
+        same = len(lengths) > 0 and (lengths == lengths[0]).all()
+        inner = tuple(int(size) for size in self.values.shape[1:])
+        return Shape((len(self), int(lengths[0]) if same else None, *inner))
+
+    @property
+    def is_list(self) -> bool:
+        return self.shape.is_list
+
+    @property
+    def is_ragged(self) -> bool:
+        return self.offsets is not None and self.shape.is_ragged
+
+    @property
+    def device(self) -> Device:
+        where = str(getattr(self.values, "device", "cpu")).lower()
+        return Device.GPU if "cuda" in where or "gpu" in where else Device.CPU
+
+    def cpu(self) -> TensorColumn:
+        """The column in host memory."""
+        if self.device is Device.CPU:
+            return self
+        move = (lambda x: x.cpu()) if self.framework == "torch" else _numpy
+        return type(self)(move(self.values), None if self.offsets is None else move(self.offsets), _unsafe=True)
+
+    def gpu(self) -> TensorColumn:
+        """The column in a GPU's memory, where its framework has one."""
+        if self.framework == "torch" and require("torch", "torch").cuda.is_available():
+            offsets = None if self.offsets is None else self.offsets.cuda()
+            return type(self)(self.values.cuda(), offsets, _unsafe=True)
+        return self
+
+    @classmethod
+    def cast(cls, other: TensorColumn) -> TensorColumn:
+        """Another framework's column as one of this."""
+        offsets = None if other.offsets is None else cls.array_constructor(_numpy(other.offsets))
+        return cls(cls.array_constructor(_numpy(other.values)), offsets, _unsafe=True)
+
+    @staticmethod
+    def array_constructor(values: Any) -> Any:
+        return np.asarray(values)
+
+    @classmethod
+    def array_type(cls) -> Any:
+        return type(cls.array_constructor([0]))
+
+    @classmethod
+    def supported_devices(cls) -> list[Device]:
+        return [Device.CPU] if cls.framework == "numpy" else [Device.CPU, Device.GPU]
+
+    def __len__(self) -> int:
+        return len(self.values) if self.offsets is None else len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> Any:
+        if self.offsets is None:
+            return self.values[index]
+        return self.values[int(self.offsets[index]) : int(self.offsets[index + 1])]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorColumn) or (self.offsets is None) != (other.offsets is None):
+            return False
+        same = type(self) is type(other) and np.array_equal(_numpy(self.values), _numpy(other.values))
+        return same and (self.offsets is None or np.array_equal(_numpy(self.offsets), _numpy(other.offsets)))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(values={self.values!r}, offsets={self.offsets!r}, dtype={self._dtype.name})"
+
+
+class NumpyColumn(TensorColumn):
+    """A column of NumPy arrays.
+
+    >>> NumpyColumn(np.array([1.5])).dtype.name
+    'float64'
+    """
+
+    framework = "numpy"
+
+
+class TorchColumn(TensorColumn):
+    """A column of torch's tensors."""
+
+    framework = "torch"
+
+    @staticmethod
+    def array_constructor(values: Any) -> Any:
+        return require("torch", "torch").as_tensor(np.array(values))
+
+
+class TensorflowColumn(TensorColumn):
+    """A column of TensorFlow's tensors."""
+
+    framework = "tensorflow"
+
+    @staticmethod
+    def array_constructor(values: Any) -> Any:
+        return require("tensorflow", "keras").convert_to_tensor(values)
+
+
+def convert_col(column: TensorColumn, target_type: type[TensorColumn], *functions: Any) -> TensorColumn:
+    """A column as one of another framework.
+
+    >>> convert_col(TensorColumn(np.array([1])), TorchColumn).values.tolist()
+    [1]
+    """
+    return column if isinstance(column, target_type) else target_type.cast(column)
+
+
+_COLUMNS: dict[str, type[TensorColumn]] = {"numpy": NumpyColumn, "torch": TorchColumn, "tensorflow": TensorflowColumn}
+
+
+def _framework_of(values: Any) -> str:
+    return type(values).__module__.split(".")[0]
+
+
+def _class_of(values: Any) -> type[TensorColumn]:
+    known = _COLUMNS.get(_framework_of(values))
+    if known is None:
+        raise CompatTypeError(f"a column takes arrays of {', '.join(_COLUMNS)}, got {type(values).__name__}")
+    return known
+
+
+def _numpy(values: Any) -> np.ndarray:
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)

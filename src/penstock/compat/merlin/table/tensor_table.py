@@ -1,0 +1,154 @@
+"""Columns of tensors by name, as many rows in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.compat.merlin.dag.utils import group_values_offsets, ungroup_values_offsets
+from penstock.compat.merlin.table.tensor_column import Device, NumpyColumn, TensorColumn, convert_col
+from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.core.extras import require
+
+__all__ = ["TensorTable"]
+
+
+class TensorTable:
+    """Columns by name, all of one framework; lists as pairs `(values, offsets)` or `x__values` and `x__offsets`.
+
+    >>> table = TensorTable({"a": np.array([1, 2]), "b": (np.array([3, 4, 5]), np.array([0, 1, 3]))})
+    >>> table.columns, len(table["b"]), sorted(table.to_dict())
+    (['a', 'b'], 2, ['a', 'b__offsets', 'b__values'])
+    """
+
+    def __init__(self, columns: Any = None, _unsafe: bool = False) -> None:
+        if columns is not None and not isinstance(columns, Mapping):
+            columns = dict(TensorTable.from_df(columns).items())
+        grouped = group_values_offsets(columns or {})
+        self._columns = {name: _column(value) for name, value in grouped.items()}
+        if not _unsafe:
+            self._check()
+
+    def _check(self) -> None:
+        rows = {name: len(column) for name, column in self._columns.items()}
+        if len(set(rows.values())) > 1:
+            raise DataError(f"the columns of a table have as many rows each, got {rows}")
+        if len(kinds := {type(column).__name__ for column in self._columns.values()}) > 1:
+            raise DataError(f"the columns of a table are of one framework, got {', '.join(sorted(kinds))}")
+        if len({column.device for column in self._columns.values()}) > 1:
+            raise DataError("the columns of a table are on one device")
+
+    @classmethod
+    def from_df(cls, df: Any, schema: Any = None) -> TensorTable:
+        """A table of NumPy arrays from a pandas frame."""
+        columns: dict[str, Any] = {}
+        for name in df.columns:
+            values = df[name]
+            if len(values) and isinstance(values.iloc[0], (list, tuple, np.ndarray)):
+                lengths = values.map(len).to_numpy()
+                offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+                columns[name] = (np.concatenate([np.asarray(row) for row in values]), offsets)
+            else:
+                columns[name] = values.to_numpy()
+        return cls(columns)
+
+    def to_df(self) -> Any:
+        """The table as a pandas frame."""
+        pandas = require("pandas", "pandas")
+        columns = {}
+        for name, column in self._columns.items():
+            here = convert_col(column.cpu(), NumpyColumn)
+            rows = here.values if not here.is_list else [np.asarray(here[i]) for i in range(len(here))]
+            columns[name] = pandas.Series(list(rows) if here.is_list else rows)
+        return pandas.DataFrame(columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Arrays by name; lists as `x__values` and `x__offsets`."""
+        pairs = {n: c.values if c.offsets is None else (c.values, c.offsets) for n, c in self._columns.items()}
+        return ungroup_values_offsets(pairs)
+
+    def as_tensor_type(self, tensor_type: Any) -> TensorTable:
+        """The table with arrays of another framework."""
+        return TensorTable({name: convert_col(column, tensor_type) for name, column in self._columns.items()})
+
+    def cpu(self) -> TensorTable:
+        return TensorTable({name: column.cpu() for name, column in self._columns.items()})
+
+    def gpu(self) -> TensorTable:
+        return TensorTable({name: column.gpu() for name, column in self._columns.items()})
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._columns)
+
+    @property
+    def column_type(self) -> type[TensorColumn] | None:
+        return next((type(column) for column in self._columns.values()), None)
+
+    @property
+    def device(self) -> Device | None:
+        return next((column.device for column in self._columns.values()), None)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows = next((len(column) for column in self._columns.values()), 0)
+        return rows, len(self._columns)
+
+    def dtypes(self) -> dict[str, Any]:
+        return {name: column.dtype for name, column in self._columns.items()}
+
+    def keys(self) -> Any:
+        return self._columns.keys()
+
+    def values(self) -> Any:
+        return self._columns.values()
+
+    def items(self) -> Any:
+        return self._columns.items()
+
+    def pop(self, name: str) -> TensorColumn:
+        return self._columns.pop(name)
+
+    def copy(self) -> TensorTable:
+        return TensorTable(dict(self._columns))
+
+    def __getitem__(self, name: Any) -> Any:
+        if isinstance(name, (list, tuple)):
+            return TensorTable({n: self[n] for n in name})
+        if name not in self._columns:
+            raise ColumnNotFoundError(name, self._columns, "the table")
+        return self._columns[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        before = dict(self._columns)
+        self._columns[name] = _column(value)
+        try:
+            self._check()
+        except DataError:
+            self._columns = before
+            raise
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorTable) and self._columns == other._columns
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"TensorTable({self._columns!r})"
+
+
+def _column(value: Any) -> TensorColumn:
+    if isinstance(value, TensorColumn):
+        return value
+    return TensorColumn(*value) if isinstance(value, tuple) else TensorColumn(value)

@@ -1,0 +1,162 @@
+"""Operators whose learned values old code reads: under the names and in the form that NVTabular kept them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from penstock.compat import settings
+from penstock.compat.nvtabular.ops.placed import Placed, names_of
+from penstock.core.errors import ColumnNotFoundError
+from penstock.core.schema import ColumnSchema, Schema
+from penstock.etl import ops as native
+from penstock.etl.operator import Columns
+from penstock.etl.vocabulary import COUNT, VALUE
+
+
+class FillMedian(Placed, native.FillMedian):
+    """Medians in place of missing values; `medians` holds them by column once fitted.
+
+    >>> FillMedian().medians
+    {}
+    """
+
+    @property
+    def medians(self) -> dict[str, Any]:
+        return dict(getattr(self, "medians_", {}))
+
+
+class ValueCount(Placed, native.ValueCount):
+    """The shortest and the longest list of each column, as `stats[column]["value_count"]`; other columns pass.
+
+    >>> ValueCount().stats
+    {}
+    """
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        found = self.state_ or {}
+        return {n: {"value_count": {"min": low, "max": high}} for n, (low, high) in found.items() if high is not None}
+
+    def partial(self, frame: pl.DataFrame, columns: Columns) -> dict[str, Any]:
+        lists = [n for n in columns.names if isinstance(frame.schema[n], (pl.List, pl.Array))]
+        found = super().partial(frame, Columns(tuple((name,) for name in lists)))
+        return {name: found.get(name, [None, None]) for name in columns.names}
+
+    def _column(self, column: ColumnSchema) -> ColumnSchema:
+        return super()._column(column) if column.is_list else column
+
+
+class DataStats(Placed, native.DataStats):
+    """Statistics of each column as `output[column]`: numbers, or for text those of its lengths.
+
+    >>> DataStats().output
+    {}
+    """
+
+    @property
+    def output(self) -> dict[str, dict[str, Any]]:
+        if not self.is_fitted:
+            return {}
+        return {name: self._described(name, counts) for name, (counts, _) in self.state_.items()}
+
+    def _described(self, name: str, counts: Any) -> dict[str, Any]:
+        known = self.statistics_[name]
+        values = counts.frame()
+        dtype = values.schema[VALUE]
+        out: dict[str, Any] = {key: known[key] for key in ("min", "max", "mean") if key in known}
+        if dtype == pl.String:
+            weighed = values.select(length=pl.col(VALUE).str.len_chars(), count=pl.col(COUNT)).drop_nulls()
+            total = weighed["count"].sum()
+            mean = (weighed["length"] * weighed["count"]).sum() / total if total else float("nan")
+            out = {"min": weighed["length"].min(), "max": weighed["length"].max(), "mean": mean}
+        if dtype.is_float():
+            out["std"] = known.get("std")
+        else:
+            out["cardinality"] = known["cardinality"]
+        named = "object" if dtype == pl.String else str(dtype).lower()
+        return {**out, "per_nan": 100.0 * known["null_share"], "dtype": named}
+
+
+class DropLowCardinality(Placed, native.DropLowCardinality):
+    """Leave out categorical columns whose largest code is not above `min_cardinality`.
+
+    >>> DropLowCardinality(4).min_cardinality  # as Penstock counts: codes, the reserved ones among them
+    6
+    """
+
+    def __init__(self, min_cardinality: int | None = None) -> None:
+        if min_cardinality is None:
+            min_cardinality = 4 if settings.nvtabular() == "latest" else 2
+        super().__init__(min_cardinality + 2)
+
+
+class ReduceDtypeSize(Placed, native.ReduceDtypeSize):
+    """The narrowest dtypes that hold what was seen; `ranges` holds the least and largest values."""
+
+    @property
+    def ranges(self) -> dict[str, Any]:
+        return dict(self.state_ or {})
+
+
+class Groupby(Placed, native.Groupby):
+    """One row a key, over the whole data set; keys may be columns that were not selected, and are left out then.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> frame = pd.DataFrame({"user": [2, 1, 2], "item": ["c", "a", "b"]})
+    >>> Workflow(["item"] >> Groupby("user", aggs="count")).transform(frame)["item_count"].tolist()
+    [1, 2]
+    """
+
+    def __init__(
+        self,
+        groupby_cols: Any = None,
+        sort_cols: Any = None,
+        aggs: Any = "list",
+        name_sep: str = "_",
+        ascending: bool | Sequence[bool] = True,
+    ) -> None:
+        keys, order = (
+            names_of(c, f"Groupby.{n}") for c, n in ((groupby_cols, "groupby_cols"), (sort_cols, "sort_cols"))
+        )
+        super().__init__([] if keys is None else keys, order, _named(aggs), name_sep, ascending)
+
+    @classmethod
+    def recipe_class(cls) -> type:
+        return cls  # the native one takes its keys from the selection
+
+    def dependencies(self) -> list[str]:
+        return [*self.keys, *_listed(self.sort_cols)]
+
+    def exchange_keys(self, columns: Columns) -> tuple[str, ...]:
+        return tuple(self.keys)
+
+    def _plan(self, columns: Columns) -> list[tuple[str, str, str]]:
+        if not isinstance(self.aggs, Mapping):
+            return super()._plan(columns)
+        chosen = {n: a for n, a in self.aggs.items() if n in columns.names and n not in self.keys}
+        return [(self.name_sep.join((n, agg)), n, agg) for n, wanted in chosen.items() for agg in _listed(wanted)]
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        for name in self.dependencies():
+            if name not in inputs:
+                raise ColumnNotFoundError(name, inputs.names, "Groupby's inputs")
+        return super().output_schema(inputs, columns).without([k for k in self.keys if k not in columns.names])
+
+
+def _named(aggs: Any) -> Any:
+    """Aggregations by name; Python's `list` is one."""
+    if isinstance(aggs, Mapping):
+        return {name: _named(wanted) for name, wanted in aggs.items()}
+    if isinstance(aggs, (list, tuple)):
+        return [_named(wanted) for wanted in aggs]
+    return "list" if aggs is list else aggs
+
+
+def _listed(names: Any) -> list[Any]:
+    if names is None:
+        return []
+    return [names] if isinstance(names, str) else list(names)

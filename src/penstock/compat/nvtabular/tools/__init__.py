@@ -1,0 +1,1 @@
+"""`nvtabular.tools`: data by description, and the description of data."""
