@@ -187,18 +187,27 @@ def test_a_body_that_trickles_is_cut_off(server) -> None:
             assert time.monotonic() - began < 12
 
 
-@pytest.mark.slow  # on a busy machine the guard's clock is late, now and then by more than the test waits
 def test_an_answer_that_nobody_takes_does_not_stay(server) -> None:
-    with connect(server) as line:
+    """The guard's look at the clock is called with a later time than it is: nothing here waits for one."""
+    with connect(server, timeout=60) as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        line.settimeout(0.2)
-        ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        until = time.monotonic() + 30
-        with suppress(ConnectionError):
-            while time.monotonic() < until:
-                with suppress(TimeoutError):
-                    line.sendall(ask * 20)
-        assert time.monotonic() < until, "the service waits for a client that does not read"
+        line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        line.recv(1)  # it is there now
+        address = line.getsockname()
+        here = [c for c in list(server._guard._connections) if c.transport.get_extra_info("peername") == address]
+        assert len(here) == 1
+        connection, loop = here[0], here[0].loop
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        while connection._write_paused_since is None:  # ask, and take no answers, until they pile up
+            if len(connection.pipeline) < 8:
+                line.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            time.sleep(0.001)
+        looked = threading.Event()
+        later = loop.time() + LIMITS.body_seconds + 10
+        loop.call_soon_threadsafe(lambda: (connection.check_time(later), looked.set()))
+        assert looked.wait(60)
+        everything(line)  # ends: the service has hung up
+        assert connection not in server._guard._connections
     good_client(server)
 
 
@@ -256,19 +265,26 @@ class Honest:
 def test_ten_thousand_hostile_requests_under_load(place) -> None:
     """The 99th percentile of an honest client beside them stays under three times its quiet value.
 
-    Service, attackers and the honest client are processes of their own: with fewer than four cores they wait for the
-    machine rather than for one another, and only the answers are checked.
+    Service, attackers and the honest client are processes of their own. The attackers have one core, and what others
+    leave of it; the service has the rest, so that it is the service that is measured and not the fight for the machine.
+    With fewer than four cores the figures are printed, and only the answers are checked.
     """
+    cores = sorted(os.sched_getaffinity(0))
     count = int(os.environ.get("PENSTOCK_HOSTILE_REQUESTS", "10000"))
     command = [sys.executable, "-m", "penstock", "serve", str(place), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: os.sched_setaffinity(0, cores[:-1] or cores)
+    ) as service:
         try:
             assert service.stdout is not None
             port = int(re.findall(r":(\d+) ", service.stdout.readline())[-1])
             honest = Honest(port)
             quiet = min(honest.p99(lambda asked: asked < 500)[0] for _ in range(3))
             attacker = [sys.executable, hostile_requests.__file__, str(port), GOOD.decode(), str(SEED), str(count), "4"]
-            with subprocess.Popen(attacker, stdout=subprocess.PIPE, text=True) as attackers:
+            with subprocess.Popen(
+                attacker, stdout=subprocess.PIPE, text=True,
+                preexec_fn=lambda: (os.sched_setaffinity(0, cores[-1:]), os.nice(19)),
+            ) as attackers:  # fmt: skip
                 loud, asked = honest.p99(lambda asked: attackers.poll() is None)
                 statuses = json.loads(attackers.communicate()[0])
             honest.connection.request("GET", "/metrics")
@@ -278,5 +294,5 @@ def test_ten_thousand_hostile_requests_under_load(place) -> None:
     print(f"p99 quiet {quiet * 1e3:.2f} ms, beside {count} hostile requests {loud * 1e3:.2f} ms ({asked} asked)")
     print(f"answers to hostile requests, by status: {statuses}")
     assert sum(statuses.values()) == count and "500" not in statuses and 'total{status="500"}' not in counted
-    if len(os.sched_getaffinity(0)) >= 4:
+    if len(cores) >= 4:
         assert loud < 3 * quiet

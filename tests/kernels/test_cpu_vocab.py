@@ -2,13 +2,14 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import ParameterError
-from penstock.kernels import cpu_table, reference
+from penstock.kernels import cpu_hash, cpu_table, reference
 from penstock.kernels.cpu_vocab import Counter, Encoder
 
 KINDS = ["uint32", "uint64", "bytes"]
@@ -97,7 +98,45 @@ def test_equal_tags_of_different_keys_are_told_apart():
 def test_tag_is_a_bijection_with_its_inverse():
     keys = np.concatenate([np.arange(1000), np.random.default_rng(0).integers(0, 2**32, 1000), [2**32 - 1]])
     for key in keys.tolist():
-        assert int(cpu_table.key32(cpu_table.tag32(np.uint32(key)))) == key
+        for placing in (0, 23, 2**63 - 1, 0x0123456789ABCDEF):
+            assert int(cpu_table.key32(cpu_table.tag32(np.uint32(key), placing), placing)) == key
+
+
+def _of_one_home(kind, count):
+    """Keys that share the upper bits of their tags, and so the home, in a table whose key is known (here: 0)."""
+    if kind == "uint32":
+        return np.array([cpu_table.key32(np.uint64(tag), 0) for tag in range(count)], np.uint32)
+    hashes = cpu_hash.hash64(np.arange(count << 8, dtype=np.uint64))
+    tags = _tags_of(hashes, 0)
+    return np.sort(np.argsort(tags, kind="stable")[:count]).astype(np.uint64)
+
+
+@numba.njit
+def _tags_of(hashes, placing):
+    tags = np.empty(len(hashes), np.uint64)
+    for row in range(len(hashes)):
+        tags[row] = cpu_table.tag_of_hash(hashes[row], placing)
+    return tags
+
+
+@pytest.mark.parametrize("kind", ["uint32", "uint64"])
+def test_chosen_values_do_not_share_a_home(kind):
+    """Values chosen to collide in one table lie as far apart as any others in a table with another key."""
+    keys = _of_one_home(kind, 2000)
+    placing = 20  # a table of 4096 slots, whose key is 0
+    of_table = (
+        (lambda p: np.array([cpu_table.tag32(key, p) for key in keys], np.uint64))
+        if kind == "uint32"
+        else (lambda p: _tags_of(cpu_hash.hash64(keys), p))
+    )
+    chosen = np.unique(of_table(placing) >> np.uint64(20))
+    keyed = np.unique(of_table(cpu_table.new_key() << 6 | 20) >> np.uint64(20))
+    assert len(chosen) < 20
+    assert len(keyed) > 1200  # of 2,000 in 4,096 places: 1,581 for values by chance
+    counter = Counter(kind)
+    counter.add(keys)
+    assert len(counter) == 2000
+    assert np.array_equal(counter.items()[0], keys)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,7 +3,7 @@
 `to_parquet` writes `_manifest.json` beside the schema: for each file its size, its rows and the SHA-256 of its footer,
 which says where every page lies. Opening a folder checks these, so that a part that is missing, cut off, left from
 elsewhere or exchanged is refused; it costs a read of some kilobytes a file. The pages themselves carry a CRC-32, which
-`verify` checks, and so does any reader that is asked to: decoding is faster than a checksum, so not every reader can.
+is checked when they are read, and of all pages by `verify`.
 """
 
 from __future__ import annotations

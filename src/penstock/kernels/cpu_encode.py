@@ -13,7 +13,17 @@ import numpy as np
 
 from penstock.kernels.cpu_hash import splitmix64, xxh64
 from penstock.kernels.cpu_intrinsics import KERNEL, bytes_address, bytes_equal, load64
-from penstock.kernels.cpu_table import BLOCK, LOW, U64, prefetch_entries, prefetch_slots, tag32, tag_of_hash
+from penstock.kernels.cpu_table import (
+    BLOCK,
+    LOW,
+    U64,
+    key_of,
+    prefetch_entries,
+    prefetch_slots,
+    shift_of,
+    tag32,
+    tag_of_hash,
+)
 
 NOT_FOUND = np.int64(-1)
 
@@ -24,12 +34,12 @@ def _bucket(hashed: Any, num_buckets: Any) -> Any:
 
 
 @numba.njit(**KERNEL)
-def build32(keys: np.ndarray, codes: np.ndarray, slots: np.ndarray, shift: int) -> int:
+def build32(keys: np.ndarray, codes: np.ndarray, slots: np.ndarray, placing: int) -> int:
     """Fill zeroed `slots` with `tag << 32 | code + 1`; the row of a key that was there before, or -1."""
     mask = U64(slots.shape[0] - 1)
     for row in range(keys.shape[0]):
-        tag = tag32(keys[row])
-        position = tag >> U64(shift)
+        tag = tag32(keys[row], placing)
+        position = tag >> shift_of(placing)
         while slots[position] != U64(0):
             if slots[position] >> U64(32) == tag:
                 return row
@@ -81,34 +91,34 @@ def _find_bytes(slots: Any, shift: Any, mask: Any, arena: Any, offsets: Any, tag
 
 
 @numba.njit(**KERNEL)
-def build64(keys: np.ndarray, slots: np.ndarray, shift: int) -> int:
+def build64(keys: np.ndarray, slots: np.ndarray, placing: int) -> int:
     """Number the keys by row in zeroed `slots`; the row of a key that was there before, or -1."""
     mask, base = U64(slots.shape[0] - 1), U64(slots.ctypes.data)
     for row in range(keys.shape[0]):
-        tag = tag_of_hash(splitmix64(keys[row]))
-        if _find64(base, shift, mask, keys.ctypes.data, tag, keys[row]) != NOT_FOUND:
+        tag = tag_of_hash(splitmix64(keys[row]), placing)
+        if _find64(base, shift_of(placing), mask, keys.ctypes.data, tag, keys[row]) != NOT_FOUND:
             return row
-        _insert(slots, shift, mask, tag, row)
+        _insert(slots, placing, mask, tag, row)
     return -1
 
 
 @numba.njit(**KERNEL)
-def build_bytes(data: np.ndarray, offsets: np.ndarray, slots: np.ndarray, shift: int) -> int:
+def build_bytes(data: np.ndarray, offsets: np.ndarray, slots: np.ndarray, placing: int) -> int:
     """`build64` for byte strings."""
     mask, base = U64(slots.shape[0] - 1), U64(slots.ctypes.data)
     arena, bounds = U64(data.ctypes.data), U64(offsets.ctypes.data)
     for row in range(offsets.shape[0] - 1):
         text, length = arena + U64(offsets[row]), offsets[row + 1] - offsets[row]
-        tag = tag_of_hash(xxh64(text, length))
-        if _find_bytes(base, shift, mask, arena, bounds, tag, text, length) != NOT_FOUND:
+        tag = tag_of_hash(xxh64(text, length, key_of(placing)), placing)
+        if _find_bytes(base, shift_of(placing), mask, arena, bounds, tag, text, length) != NOT_FOUND:
             return row
-        _insert(slots, shift, mask, tag, row)
+        _insert(slots, placing, mask, tag, row)
     return -1
 
 
 @numba.njit(**KERNEL)
-def _insert(slots: np.ndarray, shift: int, mask: Any, tag: Any, number: int) -> None:
-    position = tag >> U64(shift)
+def _insert(slots: np.ndarray, placing: int, mask: Any, tag: Any, number: int) -> None:
+    position = tag >> shift_of(placing)
     while slots[position] != U64(0):
         position = (position + U64(1)) & mask
     slots[position] = (tag << U64(32)) | U64(number + 1)
@@ -116,16 +126,16 @@ def _insert(slots: np.ndarray, shift: int, mask: Any, tag: Any, number: int) -> 
 
 @numba.njit(**KERNEL)
 def encode32(
-    keys: np.ndarray, valid: np.ndarray, slots: np.ndarray, shift: int, null_code: int, oov_code: int,
+    keys: np.ndarray, valid: np.ndarray, slots: np.ndarray, placing: int, null_code: int, oov_code: int,
     num_buckets: int, out: np.ndarray,
 ) -> None:  # fmt: skip
     """`out[row]` = the key's code; unknown keys `oov_code + hash64(key) % num_buckets`, null rows `null_code`."""
-    tags, home = np.empty(BLOCK, np.uint64), U64(shift)
+    tags, home = np.empty(BLOCK, np.uint64), shift_of(placing)
     mask, base = U64(slots.shape[0] - 1), U64(slots.ctypes.data)
     for first in range(0, keys.shape[0], BLOCK):
         filled = min(BLOCK, keys.shape[0] - first)
         for index in range(filled):
-            tags[index] = tag32(keys[first + index])
+            tags[index] = tag32(keys[first + index], placing)
         prefetch_slots(slots, tags, filled, home)
         for index in range(filled):
             code = _find32(base, home, mask, tags[index])
@@ -142,17 +152,17 @@ def encode32_columns(
 ) -> None:
     """`encode32` for the few rows of many columns in one call, which would cost more than the look-ups.
 
-    `keys`, `valid` and `out` are `(columns, rows)`; a line of `tables` is (address of the slots, shift, mask), one of
+    `keys`, `valid` and `out` are `(columns, rows)`; a line of `tables` is (address of the slots, placing, mask), one of
     `layouts` (null code, oov code, number of buckets).
     """
     for column in range(keys.shape[0]):
-        slots, shift, mask = tables[column, 0], tables[column, 1], tables[column, 2]
+        slots, placing, mask = tables[column, 0], tables[column, 1], tables[column, 2]
         null_code, oov_code, num_buckets = layouts[column, 0], layouts[column, 1], layouts[column, 2]
         for row in range(keys.shape[1]):
             if not valid[column, row]:
                 out[column, row] = null_code
                 continue
-            code = _find32(slots, shift, mask, tag32(keys[column, row]))
+            code = _find32(slots, shift_of(placing), mask, tag32(keys[column, row], placing))
             if code == NOT_FOUND:
                 code = oov_code
                 if num_buckets > 1:
@@ -162,16 +172,16 @@ def encode32_columns(
 
 @numba.njit(**KERNEL)
 def encode64(
-    keys: np.ndarray, valid: np.ndarray, slots: np.ndarray, shift: int, known: np.ndarray, codes: np.ndarray,
+    keys: np.ndarray, valid: np.ndarray, slots: np.ndarray, placing: int, known: np.ndarray, codes: np.ndarray,
     null_code: int, oov_code: int, num_buckets: int, out: np.ndarray,
 ) -> None:  # fmt: skip
     """`encode32` for 64-bit keys."""
-    tags, home = np.empty(BLOCK, np.uint64), U64(shift)
+    tags, home = np.empty(BLOCK, np.uint64), shift_of(placing)
     mask, base, known_base = U64(slots.shape[0] - 1), U64(slots.ctypes.data), U64(known.ctypes.data)
     for first in range(0, keys.shape[0], BLOCK):
         filled = min(BLOCK, keys.shape[0] - first)
         for index in range(filled):
-            tags[index] = tag_of_hash(splitmix64(keys[first + index]))
+            tags[index] = tag_of_hash(splitmix64(keys[first + index]), placing)
         prefetch_slots(slots, tags, filled, home)
         prefetch_entries(slots, tags, filled, home, known_base, 3)
         prefetch_entries(slots, tags, filled, home, codes.ctypes.data, 3)
@@ -186,19 +196,18 @@ def encode64(
 
 @numba.njit(**KERNEL)
 def encode_bytes(
-    data: np.ndarray, offsets: np.ndarray, valid: np.ndarray, slots: np.ndarray, shift: int, arena: np.ndarray,
+    data: np.ndarray, offsets: np.ndarray, valid: np.ndarray, slots: np.ndarray, placing: int, arena: np.ndarray,
     bounds: np.ndarray, codes: np.ndarray, null_code: int, oov_code: int, num_buckets: int, out: np.ndarray,
 ) -> None:  # fmt: skip
     """`encode32` for byte strings."""
-    hashes, tags, home = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64), U64(shift)
+    tags, home = np.empty(BLOCK, np.uint64), shift_of(placing)
     mask, base, text_base = U64(slots.shape[0] - 1), U64(slots.ctypes.data), U64(data.ctypes.data)
     arena_base, bounds_base = U64(arena.ctypes.data), U64(bounds.ctypes.data)
     for first in range(0, out.shape[0], BLOCK):
         filled = min(BLOCK, out.shape[0] - first)
         for index in range(filled):
             start, stop = offsets[first + index], offsets[first + index + 1]
-            hashes[index] = xxh64(text_base + U64(start), stop - start)
-            tags[index] = tag_of_hash(hashes[index])
+            tags[index] = tag_of_hash(xxh64(text_base + U64(start), stop - start, key_of(placing)), placing)
         prefetch_slots(slots, tags, filled, home)
         prefetch_entries(slots, tags, filled, home, bounds_base, 3)
         for index in range(filled):
@@ -207,27 +216,29 @@ def encode_bytes(
             number = _find_bytes(base, home, mask, arena_base, bounds_base, tags[index], text, length)
             code = codes[U64(number)] if number != NOT_FOUND else np.int64(oov_code)
             if number == NOT_FOUND and num_buckets > 1:
-                code += _bucket(hashes[index], num_buckets)
+                code += _bucket(xxh64(text, length), num_buckets)
             out[row] = code if valid.shape[0] == 0 or valid[row] != 0 else null_code
 
 
 @numba.njit(**KERNEL)
-def get32(slots: int, shift: int, mask: int, key: int) -> Any:
+def get32(slots: int, placing: int, mask: int, key: int) -> Any:
     """The code of one 32-bit key, or -1. Plain integers come in: array arguments would cost more than the look-up."""
-    return _find32(slots, shift, mask, tag32(key))
+    return _find32(slots, shift_of(placing), mask, tag32(key, placing))
 
 
 @numba.njit(**KERNEL)
-def get64(slots: int, shift: int, mask: int, keys: int, codes: int, key: int) -> Any:
+def get64(slots: int, placing: int, mask: int, keys: int, codes: int, key: int) -> Any:
     """The code of one 64-bit key, or -1."""
     unsigned = U64(key)
-    number = _find64(slots, shift, mask, keys, tag_of_hash(splitmix64(unsigned)), unsigned)
+    tag = tag_of_hash(splitmix64(unsigned), placing)
+    number = _find64(slots, shift_of(placing), mask, keys, tag, unsigned)
     return np.int64(load64(U64(codes) + (U64(number) << U64(3)))) if number != NOT_FOUND else number
 
 
 @numba.njit(**KERNEL)
-def get_bytes(slots: int, shift: int, mask: int, arena: int, offsets: int, codes: int, text: bytes) -> Any:
+def get_bytes(slots: int, placing: int, mask: int, arena: int, offsets: int, codes: int, text: bytes) -> Any:
     """The code of one byte string, or -1."""
     address, length = bytes_address(text), len(text)
-    number = _find_bytes(slots, shift, mask, arena, offsets, tag_of_hash(xxh64(address, length)), address, length)
+    tag = tag_of_hash(xxh64(address, length, key_of(placing)), placing)
+    number = _find_bytes(slots, shift_of(placing), mask, arena, offsets, tag, address, length)
     return np.int64(load64(U64(codes) + (U64(number) << U64(3)))) if number != NOT_FOUND else number

@@ -63,10 +63,10 @@ def _round(lane: Any, value: Any) -> Any:
 
 
 @numba.njit(**KERNEL)
-def _stripes(address: Any, end: Any) -> Any:
+def _stripes(address: Any, end: Any, seed: Any) -> Any:
     """XXH64's main loop over the 32-byte stripes of `[address, end)`."""
     zero = U64(0)
-    lane_1, lane_2, lane_3, lane_4 = P1 + P2, P2, zero, zero - P1
+    lane_1, lane_2, lane_3, lane_4 = seed + P1 + P2, seed + P2, seed, seed - P1
     while address + U64(32) <= end:
         lane_1 = _round(lane_1, load64(address))
         lane_2 = _round(lane_2, load64(address + U64(8)))
@@ -80,15 +80,15 @@ def _stripes(address: Any, end: Any) -> Any:
 
 
 @numba.njit(**KERNEL)
-def xxh64(address: Any, length: Any) -> Any:
-    """XXH64 (seed 0) of `length` bytes at `address`."""
+def xxh64(address: Any, length: Any, seed: Any = 0) -> Any:
+    """XXH64 of `length` bytes at `address`."""
     address, length = U64(address), U64(length)
     end = address + length
     if length >= U64(32):
-        result = _stripes(address, end) + length
+        result = _stripes(address, end, U64(seed)) + length
         address += length & ~U64(31)
     else:
-        result = P5 + length
+        result = U64(seed) + P5 + length
     while address + U64(8) <= end:
         result = _rotate(result ^ _round(U64(0), load64(address)), 27) * P1 + P4
         address += U64(8)

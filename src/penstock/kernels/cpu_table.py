@@ -5,12 +5,16 @@ position, so a table doubles by copying its slots in order, without the keys and
 keys the tag is a bijection of the key: equal tags are equal keys, and no key array exists. For 64-bit keys and byte
 strings a tag match is confirmed on the key itself.
 
+Every table has a key of its own in every process, which enters its tags: nobody can choose values that share a home,
+and no result depends on it. `placing` is how kernels get it: `key << 6 | shift`, where `tag >> shift` is the home.
+
 Loops work in blocks: hash a block of keys, prefetch their slots, then probe, so that the cache misses of a table larger
 than the cache overlap. A kernel never grows a table: it returns the row it stopped at; the caller grows it and resumes.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numba
@@ -26,52 +30,70 @@ CACHED_SLOTS = 1 << 15  # a table of up to 256 KiB sits in the second-level cach
 TAG_MULTIPLIER = U64(0xD6E8FEB86659FD93)
 
 
+def new_key() -> int:
+    """A table's key; `placing` has room for 57 bits."""
+    return secrets.randbits(57)
+
+
 @numba.njit(inline="always", **KERNEL)
-def tag32(key: Any) -> Any:
-    """A bijection of 32 bits (Wellons' "lowbias32"), as uint64."""
-    mixed = U32(key)
-    mixed = U32(U32(mixed ^ U32(mixed >> U32(16))) * U32(0x7FEB352D))
+def shift_of(placing: Any) -> Any:
+    """How far a tag is shifted to give the home of its key."""
+    return U64(placing) & U64(63)
+
+
+@numba.njit(inline="always", **KERNEL)
+def key_of(placing: Any) -> Any:
+    """The table's key, which stays when the table grows."""
+    return U64(placing) >> U64(6)
+
+
+@numba.njit(inline="always", **KERNEL)
+def tag32(key: Any, placing: Any) -> Any:
+    """A bijection of 32 bits (Wellons' "lowbias32" with the table's key), as uint64."""
+    mixed = U32(key) ^ U32(key_of(placing))
+    mixed = U32(U32(mixed ^ U32(mixed >> U32(16))) * U32(0x7FEB352D)) ^ U32(key_of(placing) >> U64(25))
     mixed = U32(U32(mixed ^ U32(mixed >> U32(15))) * U32(0x846CA68B))
     return U64(mixed ^ U32(mixed >> U32(16)))
 
 
 @numba.njit(inline="always", **KERNEL)
-def key32(tag: Any) -> Any:
+def key32(tag: Any, placing: Any) -> Any:
     """The key whose `tag32` is `tag`."""
     mixed = U32(tag)
     mixed = U32(mixed ^ U32(mixed >> U32(16)))
     mixed = U32(mixed * U32(0x43021123))
     mixed = U32(mixed ^ U32(mixed >> U32(15)) ^ U32(mixed >> U32(30)))
-    mixed = U32(mixed * U32(0x1D69E2A5))
-    return U32(mixed ^ U32(mixed >> U32(16)))
+    mixed = U32(U32(mixed ^ U32(key_of(placing) >> U64(25))) * U32(0x1D69E2A5))
+    return U32(mixed ^ U32(mixed >> U32(16)) ^ U32(key_of(placing)))
 
 
 @numba.njit(inline="always", **KERNEL)
-def tag_of_hash(hashed: Any) -> Any:
+def tag_of_hash(hashed: Any, placing: Any) -> Any:
     """The tag of a 64-bit hash. Multiplied again: keys partitioned by their hash must still spread over the table."""
-    return (hashed * TAG_MULTIPLIER) >> U64(32)
+    mixed = (hashed ^ key_of(placing)) * TAG_MULTIPLIER
+    return ((mixed ^ (mixed >> U64(32))) * TAG_MULTIPLIER) >> U64(32)
 
 
 @numba.njit(**KERNEL)
-def rehash(old: np.ndarray, new: np.ndarray, shift: int) -> None:
-    """Copy every slot of `old` into the larger, zeroed `new`, whose home position is `tag >> shift`."""
+def rehash(old: np.ndarray, new: np.ndarray, placing: int) -> None:
+    """Copy every slot of `old` into the larger, zeroed `new`."""
     mask = U64(new.shape[0] - 1)
     for index in range(old.shape[0]):
         slot = old[index]
         if slot != U64(0):
-            position = slot >> U64(32) >> U64(shift)
+            position = slot >> U64(32) >> shift_of(placing)
             while new[position] != U64(0):
                 position = (position + U64(1)) & mask
             new[position] = slot
 
 
 @numba.njit(**KERNEL)
-def keys_in_order(slots: np.ndarray, keys: np.ndarray) -> None:
+def keys_in_order(slots: np.ndarray, keys: np.ndarray, placing: int) -> None:
     """Recover the 32-bit keys from their tags: `keys[number]` for every slot."""
     for index in range(slots.shape[0]):
         slot = slots[index]
         if slot != U64(0):
-            keys[(slot & LOW) - U64(1)] = key32(slot >> U64(32))
+            keys[(slot & LOW) - U64(1)] = key32(slot >> U64(32), placing)
 
 
 @numba.njit(inline="always", **KERNEL)
@@ -94,7 +116,7 @@ def prefetch_entries(slots: np.ndarray, tags: np.ndarray, filled: int, shift: An
 
 @numba.njit(**KERNEL)
 def count32(
-    keys: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray, shift: int,
+    keys: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray, placing: int,
     counts: np.ndarray, size: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Count 32-bit keys from `row` on until done or until `counts` might overflow; `(next row, size)`.
@@ -102,17 +124,17 @@ def count32(
     Empty `valid` and `weights` mean none given. Null rows are squeezed out while hashing, without a branch.
     """
     tags, amounts = np.empty(BLOCK, np.uint64), np.ones(BLOCK, np.int64)
-    home, mask, num_rows = U64(shift), U64(slots.shape[0] - 1), keys.shape[0]
+    home, mask, num_rows = shift_of(placing), U64(slots.shape[0] - 1), keys.shape[0]
     while row < num_rows and size + BLOCK <= counts.shape[0]:
         stop = min(row + BLOCK, num_rows)
         filled = U64(0)
         if valid.shape[0] == 0:
             for index in range(stop - row):
-                tags[index] = tag32(keys[row + index])
+                tags[index] = tag32(keys[row + index], placing)
             filled = U64(stop - row)
         else:
             for source in range(row, stop):
-                tags[filled] = tag32(keys[source])
+                tags[filled] = tag32(keys[source], placing)
                 filled += U64(valid[source] != 0)
         if weights.shape[0]:
             _gather_weights(weights, valid, row, stop, amounts)
@@ -146,18 +168,18 @@ def _gather_weights(weights: np.ndarray, valid: np.ndarray, row: int, stop: int,
 
 @numba.njit(**KERNEL)
 def count64(
-    keys: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray, shift: int,
+    keys: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray, placing: int,
     entries: np.ndarray, size: int,
 ) -> tuple[int, int]:  # fmt: skip
     """`count32` for 64-bit keys; `entries[number] = (key, count)` side by side, in one cache line."""
     tags, amounts, block_keys = np.empty(BLOCK, np.uint64), np.ones(BLOCK, np.int64), np.empty(BLOCK, np.uint64)
-    home, mask, num_rows, base = U64(shift), U64(slots.shape[0] - 1), keys.shape[0], entries.ctypes.data
+    home, mask, num_rows, base = shift_of(placing), U64(slots.shape[0] - 1), keys.shape[0], entries.ctypes.data
     while row < num_rows and size + BLOCK <= entries.shape[0]:
         stop = min(row + BLOCK, num_rows)
         filled = U64(0)
         for source in range(row, stop):
             block_keys[filled] = keys[source]
-            tags[filled] = tag_of_hash(splitmix64(keys[source]))
+            tags[filled] = tag_of_hash(splitmix64(keys[source]), placing)
             filled += U64(valid.shape[0] == 0 or valid[source] != 0)
         if weights.shape[0]:
             _gather_weights(weights, valid, row, stop, amounts)
@@ -186,11 +208,11 @@ def count64(
 @numba.njit(**KERNEL)
 def count_bytes(
     data: np.ndarray, offsets: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray,
-    shift: int, arena: np.ndarray, entries: np.ndarray, size: int,
+    placing: int, arena: np.ndarray, entries: np.ndarray, size: int,
 ) -> tuple[int, int]:  # fmt: skip
     """`count32` for byte strings; key `number` is `arena[entries[number, 0] : entries[number + 1, 0]]`."""
     tags, amounts, rows = np.empty(BLOCK, np.uint64), np.ones(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    home, mask, num_rows = U64(shift), U64(slots.shape[0] - 1), offsets.shape[0] - 1
+    home, mask, num_rows = shift_of(placing), U64(slots.shape[0] - 1), offsets.shape[0] - 1
     source_base, arena_base = U64(data.ctypes.data), U64(arena.ctypes.data)
     while row < num_rows and size + BLOCK < entries.shape[0]:
         stop = min(row + BLOCK, num_rows)
@@ -199,8 +221,10 @@ def count_bytes(
         filled = U64(0)
         for source in range(row, stop):
             if valid.shape[0] == 0 or valid[source] != 0:
-                hashed = xxh64(source_base + U64(offsets[source]), U64(offsets[source + 1] - offsets[source]))
-                tags[filled], rows[filled] = tag_of_hash(hashed), source
+                hashed = xxh64(
+                    source_base + U64(offsets[source]), U64(offsets[source + 1] - offsets[source]), key_of(placing)
+                )
+                tags[filled], rows[filled] = tag_of_hash(hashed, placing), source
                 filled += U64(1)
         if weights.shape[0]:
             _gather_weights(weights, valid, row, stop, amounts)

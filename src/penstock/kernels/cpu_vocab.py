@@ -44,6 +44,7 @@ class Counter:
         self._slots = np.zeros(_num_slots(max(expected + cpu_table.BLOCK, 512)), np.uint64)
         self._entries = self._new_entries()
         self._arena = np.empty(1024 if kind == "bytes" else 0, np.uint8)
+        self._key = cpu_table.new_key()
 
     def add(self, keys: Keys, valid: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
         """Count every valid row once, or `weights[row]` times. `valid` is a mask, true where a value is there."""
@@ -78,7 +79,7 @@ class Counter:
         if self.kind == "uint64":
             return self._entries[: self._size, 0].copy(), self._entries[: self._size, 1].astype(np.int64)
         keys = np.empty(self._size, np.uint32)
-        cpu_table.keys_in_order(self._slots, keys)
+        cpu_table.keys_in_order(self._slots, keys, self._placing())
         return keys, self._entries[: self._size].copy()
 
     def __len__(self) -> int:
@@ -89,8 +90,8 @@ class Counter:
         """Memory held by the tables."""
         return self._slots.nbytes + self._entries.nbytes + self._arena.nbytes
 
-    def _shift(self) -> int:
-        return 33 - len(self._slots).bit_length()
+    def _placing(self) -> int:
+        return _placing(self._key, self._slots)
 
     def _new_entries(self) -> np.ndarray:
         capacity = len(self._slots) // 2
@@ -101,7 +102,7 @@ class Counter:
         return entries
 
     def _count(self, columns: tuple[np.ndarray, ...], valid: np.ndarray, weights: np.ndarray, row: int) -> int:
-        table = (self._slots, self._shift())
+        table = (self._slots, self._placing())
         if self.kind == "bytes":
             state = (self._arena, self._entries, self._size)
             row, self._size = cpu_table.count_bytes(*columns, valid, weights, row, *table, *state)
@@ -117,7 +118,7 @@ class Counter:
                 raise ParameterError(f"a vocabulary of over {self._size:,} values; hash the column into buckets first")
             old_slots, old_entries = self._slots, self._entries
             self._slots = np.zeros(2 * len(old_slots), np.uint64)
-            cpu_table.rehash(old_slots, self._slots, self._shift())
+            cpu_table.rehash(old_slots, self._slots, self._placing())
             self._entries = self._new_entries()
             self._entries[: len(old_entries)] = old_entries
         if self.kind == "bytes":
@@ -154,14 +155,14 @@ class Encoder:
         if self._size and not 0 <= self._codes.min() <= self._codes.max() <= MAX_CODE:
             raise ParameterError(f"codes must lie in [0, {MAX_CODE}]")
         self._slots = np.zeros(_num_slots(self._size), np.uint64)
-        self._shift, self._mask = 33 - len(self._slots).bit_length(), len(self._slots) - 1
+        self._placing, self._mask = _placing(cpu_table.new_key(), self._slots), len(self._slots) - 1
         if kind == "uint32":
-            twice = cpu_encode.build32(*columns, self._codes, self._slots, self._shift)
+            twice = cpu_encode.build32(*columns, self._codes, self._slots, self._placing)
             columns, self._codes = (), np.empty(0, np.int64)  # keys and codes live in the slots
         else:
             columns = tuple(np.array(column, copy=True) for column in columns)
             build = cpu_encode.build64 if kind == "uint64" else cpu_encode.build_bytes
-            twice = build(*columns, self._slots, self._shift)
+            twice = build(*columns, self._slots, self._placing)
         if twice >= 0:
             raise ParameterError(f"keys must be distinct; the key at position {twice} was there before")
         self._columns = columns
@@ -180,26 +181,26 @@ class Encoder:
             raise ParameterError(f"out must have {num_rows} rows, got {len(out)}")
         codes = (int(null_code), int(oov_code), int(num_oov_buckets), out)
         if self.kind == "uint32":
-            cpu_encode.encode32(*columns, mask, self._slots, self._shift, *codes)
+            cpu_encode.encode32(*columns, mask, self._slots, self._placing, *codes)
         else:
             kernel = cpu_encode.encode64 if self.kind == "uint64" else cpu_encode.encode_bytes
-            kernel(*columns, mask, self._slots, self._shift, *self._columns, self._codes, *codes)
+            kernel(*columns, mask, self._slots, self._placing, *self._columns, self._codes, *codes)
         return out
 
     def get(self, key: int | bytes, oov_code: int = -1, num_oov_buckets: int = 1) -> int:
         """The code of one value. Negative integers stand for their two's complement."""
         if self.kind == "bytes":
             slots, arena, offsets, codes = self._addresses
-            code = cpu_encode.get_bytes(slots, self._shift, self._mask, arena, offsets, codes, key)
+            code = cpu_encode.get_bytes(slots, self._placing, self._mask, arena, offsets, codes, key)
         elif self.kind == "uint32":
             if not -(2**31) <= key < 2**32:  # type: ignore[operator]
                 return self._unknown(key, oov_code, num_oov_buckets)
-            code = cpu_encode.get32(self._addresses[0], self._shift, self._mask, int(key))
+            code = cpu_encode.get32(self._addresses[0], self._placing, self._mask, int(key))
         else:
             key = int(key)
             slots, keys, codes = self._addresses
             # Always a signed argument: numba would compile a second version for integers above 2**63.
-            code = cpu_encode.get64(slots, self._shift, self._mask, keys, codes, key - 2**64 if key >= 2**63 else key)
+            code = cpu_encode.get64(slots, self._placing, self._mask, keys, codes, key - 2**64 if key >= 2**63 else key)
         return code if code >= 0 else self._unknown(key, oov_code, num_oov_buckets)
 
     def _unknown(self, key: int | bytes, oov_code: int, num_oov_buckets: int) -> int:
@@ -232,7 +233,7 @@ class Encoders32:
         for lookup in lookups:
             check("kind", lookup.kind, OneOf(("uint32",)))
         self._lookups = list(lookups)  # what the addresses point into
-        self._tables = np.array([(own._addresses[0], own._shift, own._mask) for own in lookups], np.uint64)
+        self._tables = np.array([(own._addresses[0], own._placing, own._mask) for own in lookups], np.uint64)
         self._layouts = np.array(layouts, np.int64)
 
     def encode(self, keys: np.ndarray, valid: np.ndarray, dtype: Any) -> np.ndarray:
@@ -245,6 +246,11 @@ class Encoders32:
         tables = (self._tables, self._layouts)
         cpu_encode.encode32_columns(np.ascontiguousarray(keys), np.ascontiguousarray(valid), *tables, out)
         return out
+
+
+def _placing(key: int, slots: np.ndarray) -> int:
+    """What kernels find a value's home by (see `cpu_table`)."""
+    return key << 6 | (33 - len(slots).bit_length())
 
 
 def _num_slots(size: int) -> int:

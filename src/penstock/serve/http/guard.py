@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
@@ -25,6 +27,7 @@ require("uvicorn", "serve")
 import httptools  # noqa: E402
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol  # noqa: E402
 
+log = logging.getLogger("penstock.serve")
 SWEEP_SECONDS = 1.0
 PIPELINED = 64  # requests of one connection that may wait for the one before
 _SPARE_FILES = 128  # that a process keeps for other things than connections
@@ -88,7 +91,13 @@ class Guard:
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         for connection in list(self._connections):
-            connection.check_time(loop.time())
+            try:
+                connection.check_time(loop.time())
+            except Exception:  # one connection in a state that nobody thought of must not free all others of limits
+                log.exception("a connection could not be looked at, and was ended")
+                self.dismiss(connection)
+                with suppress(Exception):
+                    connection.abort()
         self._timer = loop.call_later(SWEEP_SECONDS, self._sweep, loop) if self._connections else None
 
 
@@ -105,6 +114,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._problem: RefusedError | None = None
         self._is_refused = self._is_half_closed = False
         self._closing_since: float | None = None
+        self._running: Any = None  # the request that is being answered: `cycle` is the newest, which may wait behind it
         self._write_paused_since: float | None = None
 
     # The life of a connection.
@@ -115,6 +125,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.guard.dismiss(self)
+        self._disconnect()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -128,7 +139,15 @@ class GuardedProtocol(HttpToolsProtocol):
     def abort(self) -> None:
         """End it now; what is still to be sent is lost."""
         self.guard.dismiss(self)
+        self._disconnect()
         self.transport.abort()
+
+    def _disconnect(self) -> None:
+        """Tell the application that nobody takes its answer: uvloop's closed transports raise where it writes on."""
+        for cycle in (self._running, self.cycle):
+            if cycle is not None:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def check_time(self, now: float) -> None:
         """Close it where it has been waited for too long."""
@@ -225,6 +244,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unproductive = 0
         self.waiting, self.since = BODY, self.loop.time()
         super().on_headers_complete()
+        if self._running is None or self._running.response_complete:
+            self._running = self.cycle
 
     def on_body(self, body: bytes) -> None:
         self._unproductive = 0
@@ -247,6 +268,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         if self.waiting is ANSWER and not self.pipeline:
             self.waiting, self.since = FIRST, self.loop.time()
+        if self.pipeline:
+            self._running = self.pipeline[-1][0]  # uvicorn begins with it now
         super().on_response_complete()
 
     def _count(self, size: int) -> None:
