@@ -18,7 +18,8 @@ from penstock.serve.http import HttpServer
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_QUICK = ["--epochs", "1", "--device", "cpu", "--no-progress"]  # what is shown is the way, not how good it gets
+# What is shown is the way, not how good it gets.
+_QUICK = ["--epochs", "1", "--embedding-dim", "4", "--batch-size", "256", "--device", "cpu", "--no-progress"]
 
 
 def steps() -> Iterator[tuple[str, str]]:
@@ -45,7 +46,7 @@ def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with ExitStack() as services:
         for language, text in steps():
             if language == "python":
-                exec(text.replace("20_000", "2_000").replace("18_000", "1_600"), names)
+                exec(text.replace("20_000", "1_200").replace("18_000", "900"), names)
             elif language == "yaml":
                 Path(re.match(r"# (\S+)\n", text)[1]).write_text(text)
             elif text.startswith("curl"):

@@ -88,7 +88,7 @@ def test_a_phone_draws_the_workflow_downwards(watch, recorded: RunRecorder) -> N
 
 
 def test_pointer_and_keys_show_values(watch, recorded: RunRecorder) -> None:
-    seen = watch()
+    seen = watch(height=1400, reduced_motion="reduce")  # so high that nothing scrolls, which would hide the tip
     page = seen.page
     page.goto(recorded.path.as_uri())
     page.locator("svg.lines").first.hover()
