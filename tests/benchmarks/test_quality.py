@@ -44,10 +44,10 @@ def test_the_rule() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("teacher", ["id_only", "numeric", "interactions"])
+@pytest.mark.parametrize("teacher", ["id_only", "interactions"])
 @pytest.mark.parametrize("model", list(MODELS))
 def test_every_model_keeps_the_rule(teacher: str, model: str) -> None:
-    (claim,) = quality.measure(teacher, 8_000, [model], 50_000, search=True)
+    (claim,) = quality.measure(teacher, 8_000, [model], 30_000, search=True)
     assert claim.extra["holds"], claim.line()
 
 
