@@ -16,13 +16,14 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\bon_error must be", "--on-error must be"),
         (r"\btrust=\['([^']+)'\] \(--trust \1\)", r"--trust \1"),
         (r"\blabel=…", "--label COLUMN"),
+        (r"\bvalid_by\b", "--valid-by"),
         (r"\brecipe=…", "--recipe FILE or --preset NAME"),
         (r"\bdevice='([^']+)'", r"--device \1"),
         (r"\bpass dtypes=\{'([^']+)': …\}", r"say input.dtypes: {DTYPE: [\1]} in a recipe"),
-        (r"\bheader=(True|False)\b", r"input.header: \1"),
+        (r"\bheader=True\b", "input.header: true"),
+        (r"\bheader=False\b", "input.header: false"),
         (rf"\b({_READING})=(?=['{{\s,;.)]|$)", r"input.\1 "),
         (r"\bpass (input\.\w+)", r"say in a recipe \1"),
-        (r"input\.header: (T|F)", lambda found: f"input.header: {found[1].lower()}"),  # type: ignore[list-item]
         (r"(input\.\w+) (?=[,;.)]|$)", r"\1"),
         (r"  +", " "),
     )

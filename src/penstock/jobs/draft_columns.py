@@ -110,7 +110,7 @@ def _as_time(there: pl.Series, distinct: int) -> Judged | None:
         return Judged(name, "times", "a time as text; its weekday and hour count", {"parts": _parts(only_dates)})
     if not there.dtype.is_integer() or distinct < 2:
         return None
-    low, high = float(there.min()), float(there.max())  # type: ignore[arg-type]
+    low, high = _number(there.min()), _number(there.max())
     is_named = _TIME_NAME.search(name) is not None
     for unit, (least, most) in _EPOCHS.items():
         if least <= low and high <= most and is_named:
@@ -143,7 +143,7 @@ def _judge_text(there: pl.Series, distinct: int) -> Judged:
         why = f"lists in text, {parts:,} values between {separator!r}"
         return Judged(name, "lists", why, {"separator": separator})
     words = there.str.count_matches(" ").mean() or 0
-    if float(words) > 3 and distinct > 0.5 * rows:  # type: ignore[arg-type]
+    if _number(words) > 3 and distinct > 0.5 * rows:
         return Judged(name, LEFT_OUT, "free text, hardly the same twice")
     is_hex = bool(there.str.contains(_HEX).all()) and bool(there.str.contains("[a-f]").any())
     dtype = "hex32" if is_hex else None
@@ -153,7 +153,7 @@ def _judge_text(there: pl.Series, distinct: int) -> Judged:
 def _list_separator(there: pl.Series, distinct: int) -> str | None:
     """What parts several values in a text: where parts come again in other combinations."""
     for separator in ("|", ";", ","):
-        share = float(there.str.contains(separator, literal=True).mean() or 0)  # type: ignore[arg-type]
+        share = _number(there.str.contains(separator, literal=True).mean())
         if share < 0.05:
             continue
         parts = there.str.split(separator).explode().str.strip_chars()
@@ -170,7 +170,7 @@ def _judge_number(values: pl.Series, there: pl.Series, distinct: int) -> Judged:
         return Judged(name, LEFT_OUT, "a different number in every row")
     if is_id:
         return Judged(name, "categories", f"{distinct:,} ids, by its name", _rare(there, distinct))
-    is_dense = float(there.max()) - float(there.min()) <= 3 * distinct  # type: ignore[arg-type]
+    is_dense = _number(there.max()) - _number(there.min()) <= 3 * distinct
     if is_whole and distinct <= _FEW_NUMBERS and is_dense and not _AMOUNT_NAME.search(name):
         return Judged(name, "categories", f"{distinct:,} whole numbers")
     if is_whole and _is_large(there):
@@ -178,24 +178,24 @@ def _judge_number(values: pl.Series, there: pl.Series, distinct: int) -> Judged:
     finite = there.filter(there.is_finite()) if there.dtype.is_float() else there
     missing = values.null_count() + there.len() - finite.len()
     gaps = f", {missing / values.len():.0%} missing" if missing else ""
-    if finite.len() and float(finite.min()) >= 0 and _is_skewed(finite):  # type: ignore[arg-type]
-        return Judged(name, "skewed", f"an amount from {finite.min():g} to {finite.max():g}, mostly small{gaps}")
-    return Judged(name, "numbers", f"a number from {finite.min() or 0:g} to {finite.max() or 0:g}{gaps}")
+    low, high = _number(finite.min()), _number(finite.max())
+    if finite.len() and low >= 0 and _is_skewed(finite):
+        return Judged(name, "skewed", f"an amount from {low:g} to {high:g}, mostly small{gaps}")
+    return Judged(name, "numbers", f"a number from {low:g} to {high:g}{gaps}")
+
+
+def _number(value: Any) -> float:
+    """A figure of a column as a number; 0 where there is none."""
+    return 0.0 if value is None else float(value)
 
 
 def _is_large(there: pl.Series) -> bool:
-    return (
-        float(there.abs().median() or 0) > 2**31
-        if there.dtype.is_signed_integer()
-        else (
-            float(there.median() or 0) > 2**31  # type: ignore[arg-type]
-        )
-    )
+    return _number((there.abs() if there.dtype.is_signed_integer() else there).median()) > 2**31
 
 
 def _is_skewed(finite: pl.Series) -> bool:
     """Whether a few values lie far above the others."""
-    middle, high = float(finite.median() or 0), float(finite.max() or 0)  # type: ignore[arg-type]
+    middle, high = _number(finite.median()), _number(finite.max())
     return high > 20 * max(middle, 0.01)
 
 
@@ -214,23 +214,23 @@ def label_codes(values: pl.Series) -> tuple[pl.Series | None, str, dict[str, Any
     there = values.drop_nulls()
     distinct = there.n_unique()
     if there.dtype == pl.Boolean:
-        return values.cast(pl.Int8), f"true in {float(there.mean() or 0):.1%} of the rows", {"ones": [True]}  # type: ignore[arg-type]
+        return values.cast(pl.Int8), f"true in {_number(there.mean()):.1%} of the rows", {"ones": [True]}
     if there.dtype == pl.String:
         if distinct > 2 or not distinct:
             return None, f"{distinct:,} texts", {}
         counts = there.value_counts().sort("count")
         one = positive_value(counts[there.name].to_list())
-        share = float((there == one).mean() or 0)  # type: ignore[arg-type]
+        share = _number((there == one).mean())
         return (values == one).cast(pl.Int8), f"{one!r} in {share:.1%} of the rows", {"ones": [one]}
     if not there.dtype.is_numeric() or not distinct:
         return None, str(there.dtype), {}
-    low, high = float(there.min()), float(there.max())  # type: ignore[arg-type]
+    low, high = _number(there.min()), _number(there.max())
     if low >= 0 and high <= 1 and distinct <= 2:
-        return values.cast(pl.Int8), f"0 or 1; 1 in {float(there.mean() or 0):.1%} of the rows", {}  # type: ignore[arg-type]
+        return values.cast(pl.Int8), f"0 or 1; 1 in {_number(there.mean()):.1%} of the rows", {}
     if distinct > 20 and not (there == there.round()).all():
         return None, f"numbers from {low:g} to {high:g}", {}
-    at_least = float(there.filter(there >= low + 0.7 * (high - low)).min())  # type: ignore[arg-type]
-    share = float((there >= at_least).mean() or 0)  # type: ignore[arg-type]
+    at_least = _number(there.filter(there >= low + 0.7 * (high - low)).min())
+    share = _number((there >= at_least).mean())
     plain = int(at_least) if at_least.is_integer() else at_least
     why = f"from {low:g} to {high:g}; {plain} and more count as 1, which is {share:.1%} of the rows"
     return (values >= at_least).cast(pl.Int8), why, {"threshold": plain}

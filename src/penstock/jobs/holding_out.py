@@ -67,7 +67,7 @@ def hold_out(data: Dataset, share: float, valid_by: str | None, seed: int) -> tu
         train, held_out = data.split(shares, seed=seed)
         return train, held_out
     kind, column = way
-    train, held_out = data.split(shares, seed=seed, **{_WAYS[kind]: column})  # type: ignore[arg-type]
+    train, held_out = data.split(shares, seed=seed, **{_WAYS[kind]: column})
     for rows, word in ((train, "train on"), (held_out, "evaluate on")):
         if not rows.num_rows:
             raise DataError(f"valid_by {valid_by!r} leaves no rows to {word}: {column!r} has too few values for it")
