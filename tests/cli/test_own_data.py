@@ -177,6 +177,11 @@ def test_init_asks_for_the_label(tmp_path):
     assert "regression" in fails(1, "init", tmp_path / "b.csv", "--label", "price")
 
 
+def test_init_needs_rows(tmp_path):
+    (tmp_path / "a.csv").write_text("user,click\n")
+    assert "a.csv has no rows" in fails(1, "init", tmp_path / "a.csv", "--label", "click")
+
+
 # Holding out, testing.
 
 

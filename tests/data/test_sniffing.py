@@ -143,6 +143,13 @@ def test_numbered_columns_are_names(tmp_path):
     assert Dataset(tmp_path / "a.csv").to_polars().equals(frame)
 
 
+def test_two_colons_between_fields_are_explained(tmp_path):
+    path = file_of(tmp_path, "1::1193::5::978300760\n1::661::3::978302109\n", "ratings.dat")
+    for names in (None, ["user", "item", "rating", "time"]):
+        with pytest.raises(DataError, match=r"separated by '::'.*write it with tabs first"):
+            Dataset(path, names=names)
+
+
 def test_a_header_alone_has_no_rows(tmp_path):
     data = Dataset(file_of(tmp_path, "user,click\n"))
     assert (data.schema.names, data.num_rows) == (["user", "click"], 0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.core.errors import ColumnNotFoundError, SchemaError
+from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
 from penstock.core.yaml_files import parse_yaml
 from penstock.data import Dataset
 from penstock.etl import presets
@@ -92,6 +92,7 @@ def draft_recipe(
     Raises:
         SchemaError: no column, or none of that name, can be the label, or no column can be a feature.
         ColumnNotFoundError: there is no column of that name.
+        DataError: there are no rows.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "clicks.csv"
@@ -108,6 +109,8 @@ def draft_recipe(
         head = f"# The columns are those of {known}: this is its preset (penstock train --preset {known}).\n"
         return Draft(head + recipe, own, known, assumed_line(data))
     rows = data.head(_ROWS)
+    if not rows.height:
+        raise DataError(f"{data.partitions[0].path or 'the data'} has no rows to draft a recipe from")
     name = _label(rows, label)
     codes, why, arguments = label_codes(rows[name])
     if codes is None:

@@ -96,6 +96,11 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
             tuple(names or ()), given, options.separator or separator, has_header, quote, options.on_error
         )
     look = _look(head, separator, quote, options)
+    if options.separator is None and len(look.first) == 1 and "::" in look.first[0] and len(names or "::") > 1:
+        raise DataError(
+            f"{path}: its fields are separated by '::', and a separator is one character; write it with tabs first, as "
+            f"sed 's/::/\\t/g' does"
+        )
     if look.has_header and names is None and not is_utf8(head.partition(b"\n")[0]):
         raise DataError(f"{path}, line 1: the names of its columns are no UTF-8; write them so, or pass names=")
     if options.header and look.first_is_a_row:
