@@ -49,9 +49,10 @@ class Binarize(Elementwise):
         found = numbers >= self.threshold
         return (found & ~numbers.is_nan() if numbers.dtype.is_float() else found).cast(pl.Int8).alias(series.name)
 
-    def apply_one(self, value: Any, name: str) -> int:
+    def apply_one(self, value: float | str, name: str) -> int:
         if self.ones:
             return int(any(value == one and isinstance(value, str) == isinstance(one, str) for one in self.ones))
+        assert self.threshold is not None and not isinstance(value, str)  # output_column wants numbers
         return int(value >= self.threshold)
 
     def origins(self, columns: Columns) -> dict[str, str]:
