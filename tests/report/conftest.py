@@ -47,7 +47,7 @@ def train_some(listener: Any, place: Path, name: str = "user", epochs: int = 2, 
     import torch
 
     from penstock.embedding import Adagrad, Store, slots_from_schema
-    from penstock.jobs.held_out import describe_predictions
+    from penstock.jobs.prediction_figures import describe_predictions
     from penstock.loader.torch import Loader
     from penstock.nn import MLP
     from penstock.serve import Predictor, save_model

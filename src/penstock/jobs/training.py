@@ -35,10 +35,10 @@ from penstock.jobs.events import (
     Trained,
     TrainingBegan,
 )
-from penstock.jobs.held_out import describe_predictions, example_predictions
 from penstock.jobs.holding_out import way_of
 from penstock.jobs.label_figures import label_figures
 from penstock.jobs.model_card import model_card
+from penstock.jobs.prediction_figures import describe_predictions, example_predictions
 from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures, as_dataset
 from penstock.jobs.run_folder import RunFolder, absolute_paths, are_paths, plain_copy
 from penstock.jobs.settings import ON_DEVICE, TrainSettings

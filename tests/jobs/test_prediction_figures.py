@@ -10,7 +10,7 @@ import pytest
 
 from penstock import Dataset, Workflow, ops
 from penstock.embedding import SGD, Store, slots_from_schema
-from penstock.jobs.held_out import bin_edges, describe_predictions
+from penstock.jobs.prediction_figures import bin_edges, describe_predictions
 from penstock.jobs.table_figures import hot_ids
 from penstock.nn import MLP
 from penstock.report.profile import profile_dataset
