@@ -233,7 +233,7 @@ def budget(examples: int) -> Any:
     )
 
 
-SMALL, LARGE = 12, 150
+SMALL, LARGE = 8, 150
 
 
 def test_every_operator_has_a_case() -> None:

@@ -71,6 +71,28 @@ def test_a_row_looked_up_before_the_first_save_and_updated_after_it(tmp_path, op
         writer.close()
 
 
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize("optimizer", [SGD(lr=1.0), Adagrad(lr=0.5)])
+def test_a_row_looked_up_before_anybody_follows_the_store(tmp_path, optimizer, steps):
+    """What begins to follow it, a checkpoint or a feed, comes between a batch's look-up and its update."""
+    with Store(CONFIG, optimizer) as store, Store(CONFIG) as serving:
+        for _ in range(steps):
+            step(store, [5, 8])
+        found = store.lookup({"user": [5, 6]})
+        store.save(tmp_path / "base")
+        writer, reader = FeedWriter(store, tmp_path / "feed"), FeedReader(tmp_path / "feed", serving)
+        writer.publish()
+        store.update(found, {"user": np.ones((2, 4), np.float32)})
+        expected = rows(store, [5, 6])
+        store.save(tmp_path / "next", base=tmp_path / "base")
+        writer.publish()
+        reader.poll()
+        with Store.open(tmp_path / "next") as loaded:
+            assert np.array_equal(rows(loaded, [5, 6]), expected)
+        assert np.array_equal(rows(serving, [5, 6]), expected)
+        writer.close()
+
+
 def test_opening_keeps_eviction_and_admission(tmp_path):
     policies = {"eviction": Eviction("lfu", max_rows=50), "admission": Admission(min_count=2, probability=0.9)}
     with Store(CONFIG, SGD(), **policies) as store:

@@ -40,10 +40,24 @@ def test_loader_reads_the_column_it_was_asked_for(path, name):
     assert features[name].tolist() == expected
 
 
+@pytest.mark.parametrize("name", ["a", "a.b"])
+def test_a_file_of_a_column_and_another_that_begins_like_it(tmp_path, name):
+    values = {"a": [1.0, 2.0], "a.b": [3.0, 4.0]}
+    pq.write_table(pa.table(values), tmp_path / "a.parquet")
+    (features, _) = next(iter(Loader(Dataset(tmp_path / "a.parquet"), 2, continuous=[name])))
+    assert features[name].tolist() == values[name]
+
+
 def test_a_list_column_with_a_dot(path):
     (features, _) = next(iter(Loader(plain(path), 2, categorical=["l.m", "l"])))
     assert features["l.m"].values.tolist() == [1, 2, 3] and features["l.m"].offsets.tolist() == [0, 2, 3]
     assert features["l"].tolist() == [70, 71]
+
+
+def test_a_list_column_with_a_dot_and_none_of_the_name_before_it(tmp_path):
+    pq.write_table(pa.table({"l.m": [[1, 2], [3]], "n": [0, 1]}), tmp_path / "a.parquet")
+    (features, _) = next(iter(Loader(Dataset(tmp_path / "a.parquet"), 2, categorical=["l.m", "n"])))
+    assert features["l.m"].values.tolist() == [1, 2, 3] and features["n"].tolist() == [0, 1]
 
 
 def test_columns_beside_structs_and_maps_keep_their_places(path):

@@ -40,7 +40,8 @@ def series_of(values: Sequence[Any], dtype: pl.DataType | None = None, name: str
         return pl.Series(name, values, dtype=dtype)
     if isinstance(dtype, pl.List):
         inner = split_list(dtype)[0]
-        return pl.Series(name, [None if v is None else series_of(v, inner) for v in values], dtype=dtype)
+        counts = [None if v is None else series_of(v, inner).to_physical().to_list() for v in values]
+        return pl.Series(name, counts, dtype=pl.List(pl.Int64)).cast(dtype)
     if not any(type(value) is np.datetime64 for value in values):
         return pl.Series(name, values, dtype=dtype)
     missing = np.datetime64("NaT", "ns")
