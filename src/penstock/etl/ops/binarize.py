@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
-from penstock.core.errors import ParameterError
+from penstock.core.dtypes import NUMERIC
+from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.params import NONE, ListOf, Real, Satisfies
 from penstock.core.schema import ColumnSchema
 from penstock.etl.operator import Columns, same_names
@@ -43,11 +45,21 @@ class Binarize(Elementwise):
             raise ParameterError("Binarize takes either threshold, the least number that becomes 1, or ones, a list")
 
     def apply(self, series: pl.Series, name: str) -> pl.Series:
+        if series.dtype == pl.Float32:  # compared as it is: not with a threshold rounded to 24 bits
+            series = series.cast(pl.Float64)
         if self.ones:
             return series.is_in(_as(series, self.ones)).cast(pl.Int8).alias(series.name)
+        assert self.threshold is not None
         numbers = series if series.dtype.is_numeric() else series.cast(pl.UInt8)  # booleans, or nothing but nulls
-        found = numbers >= self.threshold
-        return (found & ~numbers.is_nan() if numbers.dtype.is_float() else found).cast(pl.Int8).alias(series.name)
+        if numbers.dtype.is_float():
+            least = float(self.threshold)  # or the next above, where a large integer was rounded down
+            least = math.nextafter(least, math.inf) if least < self.threshold else least
+            found = (numbers >= least) & ~numbers.is_nan()
+        elif math.isinf(self.threshold):
+            found = numbers.cast(pl.Float64) >= self.threshold
+        else:  # integers beyond 2**53 are no floats
+            found = numbers.cast(pl.Int128) >= math.ceil(self.threshold)
+        return found.cast(pl.Int8).alias(series.name)
 
     def apply_one(self, value: float | str, name: str) -> int:
         if self.ones:
@@ -61,6 +73,8 @@ class Binarize(Elementwise):
     def output_column(self, column: ColumnSchema) -> ColumnSchema:
         if self.ones is None:
             require_numbers(column, "Binarize with a threshold")
+        elif column.dtype not in (*NUMERIC, "string", "null"):
+            raise SchemaError(f"Binarize needs text or numbers; column {column.name!r} is {column.dtype}")
         properties = {k: v for k, v in column.properties.items() if k != "text"}
         return column.with_(dtype="int8", cardinality=None, properties=properties)
 
@@ -74,4 +88,6 @@ def _as(series: pl.Series, ones: Sequence[Any]) -> pl.Series:
     if series.dtype.is_integer():
         fitting = [int(one) for one in fitting if float(one).is_integer()]
         return pl.Series(fitting, dtype=pl.Int128).cast(series.dtype, strict=False).drop_nulls()
+    if series.dtype.is_float():
+        fitting = [float(one) for one in fitting if float(one) == one]
     return pl.Series(fitting, dtype=series.dtype, strict=False).drop_nulls()

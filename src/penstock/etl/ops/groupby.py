@@ -164,14 +164,16 @@ def _aggregation(column: str, dtype: pl.DataType, agg: str) -> pl.Expr:
     present = values.drop_nans().drop_nulls() if dtype.is_float() else values.drop_nulls()
     if agg == "nunique":
         return present.n_unique().cast(pl.Int32)
-    if agg == "median" and dtype in (pl.Int64, pl.UInt64):
-        # The two in the middle are added before they are rounded.
-        ordered, count = present.sort().cast(pl.Int128), present.len()
-        middle = [ordered.get((count + half).cast(pl.Int64) // 2 - half, null_on_oob=True) for half in (0, 1)]
-        return pl.sum_horizontal(middle, ignore_nulls=False).cast(pl.Float64) / 2
-    if agg == "median":
-        return present.median().cast(pl.Float32 if dtype == pl.Float32 else pl.Float64)
-    return present.min() if agg == "min" else present.max()
+    return _median(present, dtype) if agg == "median" else present.min() if agg == "min" else present.max()
+
+
+def _median(present: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """The mean of the two in the middle: polars' own is NaN beside an infinity, and rounds large integers first."""
+    is_long = dtype in (pl.Int64, pl.UInt64)
+    ordered, count = present.sort().cast(pl.Int128 if is_long else pl.Float64), present.len().cast(pl.Int64)
+    low, high = (ordered.get((count + half) // 2 - half, null_on_oob=True) for half in (1, 0))
+    median = (low + high).cast(pl.Float64) / 2 if is_long else (low / 2 + high / 2).fill_nan(None)
+    return median.cast(pl.Float32) if dtype == pl.Float32 else median
 
 
 def _sum_dtype(dtype: pl.DataType) -> pl.DataType:
