@@ -10,7 +10,7 @@ last one need not end at all. Any number of threads may parse different ranges.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,22 +23,11 @@ from penstock.core.params import Int, OneOf, check
 from penstock.kernels import cpu_text_fields as fields
 from penstock.kernels import cpu_text_tiles as tiles
 from penstock.kernels.cpu_intrinsics import ALIGNMENT, address_of, aligned_empty, kernel_input
-from penstock.kernels.cpu_lines import count_byte
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "ERROR_TEXTS",
-    "KINDS",
-    "LineError",
-    "ParsedColumn",
-    "ParsedText",
-    "count_lines",
-    "next_line_start",
-    "parse",
-    "parse_pieces",
-]
+__all__ = ["ERROR_TEXTS", "KINDS", "LineError", "ParsedColumn", "ParsedText", "count_lines", "next_line_start", "parse"]
 
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 DTYPES = {name: name for name in (*INTEGERS, "float32", "float64")} | {"hex32": "uint32", "hex64": "uint64"}
@@ -154,36 +143,6 @@ def parse(
     padded[len(tail)] = 0 if ends else 10
     run.parse(padded, len(tail) + (not ends), split)
     return run.finish(num_lines)
-
-
-def parse_pieces(
-    pieces: Iterable[np.ndarray], kinds: Sequence[str], keep: Sequence[int] | None = None, delimiter: bytes = b"\t",
-    on_error: str = "raise", max_errors: int = 1000, without: int = -1,
-) -> ParsedText | None:  # fmt: skip
-    """Like `parse`, of text without strings that comes in pieces of whole lines, from memory that is used again.
-
-    A piece stays in the processor's cache while it is parsed, which a large buffer does not. `pieces` is gone through
-    twice: first to count lines. Each has `PADDING` bytes behind it that may be read. None where the byte `without` is
-    in the text, or where the lines are not the same the second time.
-    """
-    kept = _check_arguments(kinds, keep, delimiter, on_error, max_errors)
-    num_lines = 0
-    for piece in pieces:
-        if without >= 0 and count_byte(piece, without):
-            return None
-        num_lines += int(tiles.count_newlines(address_of(piece), len(piece)))
-    run = _Run(
-        kinds, _allocate(num_lines, {column: np.dtype(DTYPES[kinds[column]]) for column in kept}), delimiter, on_error,
-        max_errors,
-    )  # fmt: skip
-    origin = lines = 0
-    for piece in pieces:
-        lines += int(tiles.count_newlines(address_of(piece), len(piece)))
-        if lines > num_lines:  # somebody writes the file: there is no room for more
-            return None
-        run.parse(piece, len(piece), origin)
-        origin += len(piece)
-    return run.finish(num_lines) if lines == num_lines else None
 
 
 def count_lines(buffer: Any) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,7 @@ from penstock.core.runtime.buffers import BufferPool
 from penstock.data.files import filesystem, is_remote
 
 _WINDOW = 1 << 24
-_PIECE, _BEHIND = 1 << 20, 128
 _buffers = BufferPool(keep=2)
-_own = threading.local()
 
 
 def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] | None = None) -> np.ndarray:
@@ -47,58 +44,6 @@ def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] 
     if len(found) != end - start:
         raise DataError(f"{path} is shorter than when the data set was opened; open the data set again")
     return found
-
-
-class Pieces:
-    """Whole lines of a range of a local file, about a megabyte at a time, in one buffer that is used again.
-
-    Each piece is good until the next one comes, and has 64 bytes behind it that may be read. It can be gone through
-    several times; a last line without a newline gets one.
-
-    Raises:
-        DataError: the file cannot be read, or has become shorter.
-    """
-
-    def __init__(self, path: str, start: int, end: int) -> None:
-        self.path, self.start, self.end = path, start, end
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        buffer: np.ndarray = getattr(_own, "buffer", None)  # type: ignore[assignment]
-        buffer = np.empty(_PIECE + _BEHIND, np.uint8) if buffer is None else buffer
-        _own.buffer = None  # whoever begins another walk in this thread takes another one
-        try:
-            with Path(self.path).open("rb", buffering=0) as file:
-                file.seek(self.start)
-                left, held = self.end - self.start, 0
-                while left or held:
-                    if held == len(buffer) - _BEHIND:  # a line longer than the buffer
-                        buffer = np.concatenate([buffer, np.empty(len(buffer), np.uint8)])
-                    room = min(left, len(buffer) - _BEHIND - held)
-                    got = file.readinto(memoryview(buffer)[held : held + room]) if room else 0  # type: ignore[arg-type]
-                    if room and not got:
-                        raise DataError(f"{self.path} is shorter than when the data set was opened; open it again")
-                    left, filled = left - got, held + got
-                    if not left and buffer[filled - 1] != 10:
-                        buffer[filled] = 10
-                        filled += 1
-                    whole = filled if not left else _last_newline(buffer, filled)
-                    if whole:
-                        yield buffer[:whole]
-                    held = filled - whole
-                    buffer[:held] = buffer[whole:filled].copy()
-        except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error.strerror}") from error
-        finally:
-            _own.buffer = buffer
-
-
-def _last_newline(buffer: np.ndarray, end: int) -> int:
-    """Where the line behind the last newline before `end` begins; 0 where there is none."""
-    for stop in range(end, 0, -4096):
-        found = buffer[max(0, stop - 4096) : stop].tobytes().rfind(b"\n")
-        if found >= 0:
-            return max(0, stop - 4096) + found + 1
-    return 0
 
 
 def windows(

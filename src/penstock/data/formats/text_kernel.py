@@ -5,36 +5,19 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from penstock.data.formats.text_bytes import Pieces
 from penstock.data.formats.text_layout import TextLayout
 from penstock.data.partition import named
 from penstock.kernels import cpu_text, cpu_text_fields
 
-Parsed = tuple[pl.DataFrame, list[tuple[int, str]], int]
 
-
-def parse(buffer: np.ndarray, layout: TextLayout, wanted: list[str]) -> Parsed:
+def parse(buffer: np.ndarray, layout: TextLayout, wanted: list[str]) -> tuple[pl.DataFrame, list[tuple[int, str]], int]:
     """`(frame, [(line, what is wrong), …], number of malformed lines)`.
 
     With `on_error="skip"` every column is checked, so that the rows left do not depend on the columns wanted.
     """
-    return _framed(cpu_text.parse(buffer, *_plan(layout, wanted)), layout, wanted)
-
-
-def parse_pieces(pieces: Pieces, layout: TextLayout, wanted: list[str]) -> Parsed | None:
-    """The same of a file whose columns are all numbers; None where it must be read at once."""
-    without = -1 if layout.quote is None else ord(layout.quote)
-    parsed = cpu_text.parse_pieces(pieces, *_plan(layout, wanted), without=without)
-    return None if parsed is None else _framed(parsed, layout, wanted)
-
-
-def _plan(layout: TextLayout, wanted: list[str]) -> tuple[list[str], list[int], bytes, str]:
     kinds = [layout.dtypes[name] for name in layout.names]
     keep = sorted(layout.names.index(name) for name in wanted)
-    return kinds, keep, layout.separator.encode(), layout.on_error
-
-
-def _framed(parsed: cpu_text.ParsedText, layout: TextLayout, wanted: list[str]) -> Parsed:
+    parsed = cpu_text.parse(buffer, kinds, keep, layout.separator.encode(), layout.on_error)
     errors = [(error.line, _describe(error, layout)) for error in parsed.errors]
     if errors and layout.on_error == "raise":
         return pl.DataFrame(), errors, parsed.num_bad_lines
