@@ -310,7 +310,7 @@ def test_a_procfile_of_persia_runs_as_it_is(scripts, tmp_path: Path) -> None:
         assert running.stdout is not None
         output = running.stdout.read()
         assert running.wait(60) == 0
-    assert "took 6 batches" in output and "loader 0 is done" in output
+    assert "took 6 batches" in output  # the data loader may be ended before it says that it is done
     assert "first ['nn_worker']" in output  # so that all others had stayed until then
 
 

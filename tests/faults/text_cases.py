@@ -84,7 +84,7 @@ def parsed(text: bytes, kinds: list[str], separator: bytes, on_error: str) -> li
 def _value(field: bytes, kind: str) -> object:
     if kind == "string":
         return field.decode() or None
-    if kind == "float32" and field:
+    if kind == "float32" and field.strip(b" \t"):
         double = parse_field(field, "float64")
         far = not math.isfinite(double) or double == 0 or abs(double) < 1e-60
         return (

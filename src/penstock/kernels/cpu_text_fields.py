@@ -20,6 +20,7 @@ TILE = 64  # rows: as many as a validity word has bits
 ZEROS = U64(0x3030303030303030)  # eight characters '0'
 HIGH_BITS = U64(0x8080808080808080)
 CARRIAGE_RETURN, NEWLINE, MINUS, PLUS, DOT = U64(13), U64(10), U64(45), U64(43), U64(46)
+SPACE, TAB = U64(32), U64(9)
 
 # What became of a field; HARD ones are for Python to round. Codes from TOO_FEW_FIELDS on are errors, and have a text
 # in `cpu_text.ERROR_TEXTS`.
@@ -115,6 +116,17 @@ def decode_integers(words: np.ndarray, lengths: np.ndarray, values: np.ndarray, 
         doubtful = (bad != U64(0)) | (lengths[row] > U64(8)) | (value > most) | (num_digits == U64(0))
         flagged |= (U64(doubtful) | (negative & unsigned)) << U64(row)
     return null, flagged & ~null
+
+
+@numba.njit(**KERNEL)
+def without_blanks(start: Any, length: Any) -> Any:
+    """`(start, length)` of a field without the spaces and tabs around it."""
+    while length > U64(0) and (load8(start) == SPACE or load8(start) == TAB):
+        start += U64(1)
+        length -= U64(1)
+    while length > U64(0) and (load8(start + length - U64(1)) == SPACE or load8(start + length - U64(1)) == TAB):
+        length -= U64(1)
+    return start, length
 
 
 @numba.njit(**KERNEL)

@@ -257,6 +257,12 @@ def _decode_tile(
             bit = flagged & (U64(0) - flagged)
             flagged ^= bit
             start, length = fields.field_bounds(base, separators, U64(first[row] + column), column == num_fields - 1)
+            if kind not in (HEX32, HEX64):
+                start, length = fields.without_blanks(start, length)
+                if length == U64(0):
+                    values[row] = U64(0)
+                    null |= bit
+                    continue
             values[row], status = _decode_slowly(start, length, kind, most)
             offset = I64(start - base) + state[POSITION]
             if status == fields.HARD and plan[place, VALUES] != 0:

@@ -138,7 +138,11 @@ def digitize(values: np.ndarray, boundaries: np.ndarray) -> np.ndarray:
 
 
 def parse_field(text: bytes, kind: str) -> Any:
-    """One field of delimited text: its number, None where empty; ValueError where it is malformed."""
+    """One field of delimited text: its number, None where empty; ValueError where it is malformed.
+
+    Spaces and tabs around a decimal number are no part of it; hexadecimal ones stand alone.
+    """
+    text = text if kind in ("hex32", "hex64") else text.strip(b" \t")
     if not text:
         return None
     if kind in ("hex32", "hex64"):

@@ -189,6 +189,9 @@ class TextPartition(Partition):
                 parsed = series.str.to_lowercase().replace_strict(
                     {"true": True, "false": False, "1": True, "0": False}, default=None, return_dtype=pl.Boolean
                 )
+            elif dtype in dt.NUMERIC:  # blanks around a number are no part of it, as in the kernel
+                series = series.str.strip_chars(" \t").replace("", None)
+                parsed = series.cast(dt.to_polars(dtype), strict=False)
             else:
                 parsed = series.cast(dt.to_polars(dtype), strict=False)
             broken = (parsed.is_null() & series.is_not_null()).to_numpy()
