@@ -110,7 +110,8 @@ def draft_recipe(
         return Draft(head + recipe, own, known, assumed_line(data))
     rows = data.head(_ROWS)
     if not rows.height:
-        raise DataError(f"{data.partitions[0].path or 'the data'} has no rows to draft a recipe from")
+        files = source if isinstance(source, str) else ", ".join(source)
+        raise DataError(f"{files} has no rows to draft a recipe from")
     name = _label(rows, label)
     codes, why, arguments = label_codes(rows[name])
     if codes is None:
