@@ -112,7 +112,7 @@ def exported(package: str) -> list[str]:
     """The names in a package's `__all__`.
 
     >>> exported("penstock.serve")[0]
-    'Predictor'
+    'ModelCard'
     """
     for node in _tree(package).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":

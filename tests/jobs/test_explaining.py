@@ -31,10 +31,10 @@ SETTINGS: dict[str, Any] = {"model": {"name": "MLP", "hidden": [16]}, "batch_siz
 
 
 def clicks(rows: int = 2_000, seed: int = 0) -> pl.DataFrame:
-    """Clicks that depend on the user most, on the price a little, on nothing else."""
+    """Clicks that depend on the user most, on the price less, on nothing else."""
     rng = np.random.default_rng(seed)
     user, price = rng.integers(0, 12, rows), rng.normal(size=rows)
-    odds = 2.5 * np.where(user % 2, 1.0, -1.0) + 0.7 * price
+    odds = 2.5 * np.where(user % 2, 1.0, -1.0) + 1.5 * price
     return pl.DataFrame(
         {
             "user": [f"u{number}" for number in user],
@@ -51,7 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs beside each other, and the rows that they were trained on."""
     place = tmp_path_factory.mktemp("runs")
     clicks().write_parquet(place / "clicks.parquet")
-    for name, epochs in (("first", 3), ("second", 1)):
+    for name, epochs in (("first", 6), ("second", 1)):
         job = TrainJob(
             place / "clicks.parquet", place / name, RECIPE, settings={**SETTINGS, "epochs": epochs}, progress=False,
             listener=RunRecorder(place / name),
@@ -105,7 +105,7 @@ def test_what_cannot_be_explained_is_said(place: Path, tmp_path: Path) -> None:
 def test_two_runs_on_one_page(place: Path, tmp_path: Path) -> None:
     reports = compare_runs([place / "first", place / "second" / "report.json"], tmp_path / "pages" / "both.html")
     assert list(reports) == ["first", "second"]
-    assert differing_settings(reports) == {"epochs": ["3", "1"]}
+    assert differing_settings(reports) == {"epochs": ["6", "1"]}
     page = (tmp_path / "pages" / "both.html").read_text()
     assert "2 runs compared" in page and "epochs" in page and "http" not in page.replace("http-equiv", "")
 
