@@ -264,7 +264,7 @@ class TestRegrouping:
             in_parts(pl.DataFrame({"id": np.arange(40)}), rows=10).partitions, Schema.from_polars({"id": pl.Int64()})
         )
         table = np.zeros((40, 4))
-        trials = 400
+        trials = 120
         for seed in range(trials):
             for place, value in enumerate(data.shuffle(seed).to_polars()["id"]):
                 table[value, place // 10] += 1

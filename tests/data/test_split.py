@@ -53,11 +53,15 @@ def test_rows_of_one_time_stay_together_at_the_nearer_edge():
 
 @pytest.mark.parametrize("rows", [2, 5, 8, 12])
 def test_every_choice_of_a_few_rows_is_equally_likely(rows):
-    chosen, half, seeds = Counter(), rows // 2, 20_000 // comb(rows, rows // 2) * comb(rows, rows // 2)
-    for seed in range(seeds):
-        strata = split.allot([(np.zeros(1, np.uint64), np.array([rows]))], (half, rows - half), seed)[0]
-        places = split.permuted(np.arange(rows), np.full(rows, rows), np.repeat(strata.keys, rows))
-        chosen[tuple(np.flatnonzero(places < half))] += 1
+    """Over seeds, and over the strata of a seed."""
+    half, each = rows // 2, 500
+    chosen, seeds = Counter(), 20_000 // comb(rows, half) * comb(rows, half)
+    for seed in range(-(-seeds // each)):
+        counted = np.arange(each, dtype=np.uint64), np.full(each, rows)
+        keys = split.allot([counted], (half, rows - half), seed)[0].keys
+        places = split.permuted(np.tile(np.arange(rows), each), np.full(rows * each, rows), np.repeat(keys, rows))
+        for row in (places.reshape(each, rows) < half)[: max(seeds - seed * each, 0)]:
+            chosen[tuple(np.flatnonzero(row).tolist())] += 1
     expected = seeds / comb(rows, half)
     deviation = sum((chosen[subset] - expected) ** 2 for subset in combinations(range(rows), half)) / expected
     freedom = comb(rows, half) - 1

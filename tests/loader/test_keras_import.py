@@ -38,7 +38,8 @@ assert "tensorflow" not in sys.modules
 """
 
 
-@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_other_backends_of_keras(backend):
     if any(importlib.util.find_spec(name) is None for name in ("keras", "torch", backend)):
         pytest.skip(f"Keras on {backend} is not installed")

@@ -67,7 +67,7 @@ def test_a_callback_ends_the_training(make) -> None:
 # Resumption.
 
 
-@pytest.mark.parametrize("staleness", [1, 4])
+@pytest.mark.parametrize("staleness", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_killed_and_resumed_is_the_same_as_never_killed(tmp_path: Path, staleness) -> None:
     """kill -9 somewhere after step 50 of 100; the resumed process ends with the same bits."""
     whole, history = resume_job.run(str(tmp_path / "whole"), staleness)

@@ -191,6 +191,8 @@ class TextPartition(Partition):
                 )
             elif dtype in dt.NUMERIC:  # blanks around a number are no part of it, as in the kernel
                 series = series.str.strip_chars(" \t").replace("", None)
+                if dtype.startswith("uint"):
+                    series = series.str.replace(r"^-(0+)$", "$1")  # zero has no sign among integers
                 parsed = series.cast(dt.to_polars(dtype), strict=False)
             else:
                 parsed = series.cast(dt.to_polars(dtype), strict=False)
