@@ -110,6 +110,18 @@ def _read(connection: socket.socket, size: int, until: float | None = None) -> b
     return content
 
 
+def _let_last_words_arrive(connection: socket.socket) -> None:
+    """Wait a moment for the other end to close: closing before what it sent is read would take back what was said."""
+    connection.shutdown(socket.SHUT_WR)
+    until, left = time.monotonic() + _LINGER, _AT_ONCE
+    while left > 0 and (remaining := until - time.monotonic()) > 0:
+        connection.settimeout(remaining)
+        count = len(connection.recv(_WORDS))
+        if count == 0:
+            return
+        left -= count
+
+
 def _introduction(**about: Any) -> bytes:
     return json.dumps({"protocol": PROTOCOL, "pid": Process().number, **about}).encode()
 
@@ -169,6 +181,7 @@ class Server:
                     self._stream.end(number, lost if isinstance(error, OSError) else str(error))
                 with suppress(OSError):
                     self._answer(connection, REFUSED, str(error).encode(errors="replace"))
+                    _let_last_words_arrive(connection)
             finally:
                 self._strangers.pop(connection, None)
                 self._connections.pop(connection, None)
