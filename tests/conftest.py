@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+import hypothesis
 import pytest
 
 for _name, _value in {
@@ -25,6 +26,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # Both carry an LLVM of their own; TensorFlow tolerates the other's options, Triton aborts the process. So Triton first.
 with contextlib.suppress(ModuleNotFoundError):
     import triton  # noqa: F401
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Drawn examples are the same in every run, so that a change is what breaks a test; slow tests draw others."""
+    if "not slow" in (config.getoption("markexpr") or ""):
+        hypothesis.settings.register_profile("same", derandomize=True)
+        hypothesis.settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
