@@ -25,7 +25,7 @@ SUM       := $(shell cat pyproject.toml requirements/*.txt | cksum | tr ' ' '-')
 BASE_DONE := $(VENV)/.base-$(SUM)
 DEV_DONE  := $(VENV)/.dev-$(SUM)
 
-.PHONY: demo test check lint format pytest changed coverage test-slow test-gpu bench docs wheel test-wheel lock audit clean
+.PHONY: demo test check lint format pytest retest changed coverage test-slow test-gpu bench docs wheel test-wheel lock audit clean
 
 demo: $(BASE_DONE)
 	$(BIN)/penstock demo --output demo
@@ -49,6 +49,11 @@ format: $(DEV_DONE)
 
 pytest: $(DEV_DONE)
 	$(PYTEST) $(SPREAD)
+
+# What failed the last time, one test after another and nothing beside it: does it fail by itself, too?
+retest: $(DEV_DONE)
+	$(PYTEST) --last-failed --last-failed-no-failures none
+	@$(MAKE) --no-print-directory lint
 
 changed: $(DEV_DONE)
 	@$(PYTEST) --maxfail 5 $(SPREAD) $$($(BIN)/python scripts/changed_tests.py)

@@ -236,6 +236,7 @@ def test_a_failure_on_the_way_is_raised_where_the_batch_is_looked_up(monkeypatch
             cached(cached.home.in_flight.coming[0].batches[0].given)
     for low in (0, 3, 6, 0):
         train_on(torch.arange(low, low + 5)[:, None], cached, plain)
+    cached.home.rest()  # rows of the batches above may still be on their way to the store
     with monkeypatch.context() as broken:
         broken.setattr(NumberedRows, "write", lambda *_: 1 / 0)
         cached(torch.arange(20, 25)[:, None])
