@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from penstock.core.yaml_files import parse_yaml
 from penstock.data.synthetic import criteo
 from penstock.serve import Predictor
+from penstock.serve.http import HttpServer
 
 from .conftest import call, fails, ok
 
@@ -40,10 +43,9 @@ def avazu(path: Path) -> None:
 
 def ratings(path: Path) -> None:
     draw = np.random.default_rng(1)
-    lines = [
-        f"{draw.integers(1, 80)}\t{draw.integers(1, 120)}\t{draw.integers(1, 6)}\t{draw.integers(874724710, 893286638)}"
-        for _ in range(ROWS)
-    ]
+    bounds = ((1, 80), (1, 120), (1, 6), (874724710, 893286638))
+    between = "::" if path.suffix == ".dat" else "\t"
+    lines = [between.join(str(draw.integers(*bound)) for bound in bounds) for _ in range(ROWS)]
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -88,6 +90,8 @@ JOBS = {
     "avazu": (avazu, "train.csv", ("--label", "click")),
     "avazu-preset": (avazu, "train.gz.csv", ("--preset", "avazu")),
     "movielens": (ratings, "u.data", ("--preset", "movielens")),
+    "movielens-colons": (ratings, "ratings.dat", ("--preset", "movielens")),
+    "movielens-colons-told": (ratings, "ratings.dat", ("--label", "rating")),
     "movielens-told": (ratings, "u.data", ("--label", "rating")),
     "deepctr": (deepctr, "movielens_sample.txt", ("--label", "rating")),
     "criteo": (real_criteo, "train.txt", ("--label", "label")),
@@ -105,9 +109,29 @@ def test_from_a_file_to_a_model_that_serves(job, tmp_path):
     with Predictor(run / "model") as predictor:
         row = dict.fromkeys(predictor.workflow.input_schema.names)
         assert 0 < predictor.predict_row(row) < 1
+        example = predictor.saved.card.example
+        assert asked(run / "model", {"rows": [example, row]})[1] == pytest.approx(predictor.predict_row(row), abs=1e-6)
     ok("evaluate", run, tmp_path / name)
     ok("predict", run, tmp_path / name, "-o", tmp_path / "scores.csv")
     assert pl.read_csv(tmp_path / "scores.csv").height == ROWS
+
+
+def asked(model: Path, body: dict) -> list[float]:
+    """What the model's service answers, over a socket."""
+    with HttpServer(model, port=0) as server:
+        sent = urllib.request.Request(
+            f"{server.url}/predict", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(sent, timeout=60) as answer:
+            return json.load(answer)["probabilities"]
+
+
+def test_a_model_without_an_example(tmp_path):
+    ratings(tmp_path / "u.data")
+    ok("train", tmp_path / "u.data", "-o", tmp_path / "run", "--preset", "movielens", "--no-keep-example", *SMALL)
+    with Predictor(tmp_path / "run" / "model") as predictor:
+        card = predictor.saved.card
+    assert card.example is None and card.rows == ROWS * 0.9
 
 
 def drafted(path: Path, *options: object) -> dict:

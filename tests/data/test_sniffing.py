@@ -143,11 +143,35 @@ def test_numbered_columns_are_names(tmp_path):
     assert Dataset(tmp_path / "a.csv").to_polars().equals(frame)
 
 
-def test_two_colons_between_fields_are_explained(tmp_path):
+@pytest.mark.parametrize("names", [None, ["user", "item", "rating", "time"]])
+@pytest.mark.parametrize("separator", [None, "::"])
+def test_two_colons_between_fields(tmp_path, names, separator):
     path = file_of(tmp_path, "1::1193::5::978300760\n1::661::3::978302109\n", "ratings.dat")
-    for names in (None, ["user", "item", "rating", "time"]):
-        with pytest.raises(DataError, match=r"separated by '::'.*write it with tabs first"):
-            Dataset(path, names=names)
+    data = Dataset(path, names=names, separator=separator)
+    assert data.to_polars().rows() == [(1, 1193, 5, 978300760), (1, 661, 3, 978302109)]
+    assert data.schema.names == (names or ["column_1", "column_2", "column_3", "column_4"])
+    assert data.layout.file_separator == "::"
+    assert ("separator '::'" in data.layout.assumed) == (separator is None)
+
+
+def test_long_separators_as_they_are_told(tmp_path):
+    text = 'id<|>title<|>year\n1<|>5" pipe<|>1995\n2<|>a|b, c<|>1996\n'
+    data = Dataset(file_of(tmp_path, text, "items.txt"), separator="<|>")
+    assert data.to_polars().rows() == [(1, '5" pipe', 1995), (2, "a|b, c", 1996)]
+    quoted = Dataset(file_of(tmp_path, 'id::title\n1::"a::b"\n2::c\n'), separator="::", quote='"')
+    assert quoted.to_polars().rows() == [(1, "a::b"), (2, "c")]
+    colons = Dataset(file_of(tmp_path, "id,type\n1,std::vector\n2,std::map\n"))
+    assert colons.to_polars().rows() == [(1, "std::vector"), (2, "std::map")]
+
+
+def test_errors_name_the_separator_and_the_file_that_were_given(tmp_path):
+    path = file_of(tmp_path, "1::2::3\n4::5\n6::7::8\n", "ratings.dat")
+    with pytest.raises(DataError, match=r"ratings\.dat, line 2: too few fields, 3 expected"):
+        Dataset(path, separator="::").to_polars()
+    with pytest.raises(DataError, match=r"holds the character '\\x1f'"):
+        Dataset(file_of(tmp_path, "1::\x1f\n"), separator="::")
+    with pytest.raises(ParameterError, match="without quotes and line ends"):
+        Dataset(path, separator='"::')
 
 
 def test_a_header_alone_has_no_rows(tmp_path):

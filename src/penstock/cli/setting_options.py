@@ -44,7 +44,8 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     elif setting.choices:
         metavar = f"[{'|'.join(setting.choices)}|MODULE:CLASS]"
         more = {"metavar": metavar, "autocompletion": lambda: setting.choices, "callback": _named(setting)}
-    flags = [f"--{name.replace('_', '-')}", *setting.flags]
+    flag = name.replace("_", "-")
+    flags = [f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}", *setting.flags]
     option = typer.Option(*flags, help=setting.help, show_default=setting.default, rich_help_panel="Training", **more)
     place = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Parameter(name, place, default=None, annotation=Annotated[kind | None, option])

@@ -135,7 +135,7 @@ def _known_shape(data: Dataset, label: str | None) -> str | None:
         own = section["names"] if "names" in section else list(column_dtypes(section["dtypes"]))
         if label is not None and label not in (own if "names" in section else section["roles"]["label"]):
             continue
-        said = {} if layout is None else {"separator": layout.separator, "header": layout.has_header}
+        said = {} if layout is None else {"separator": layout.file_separator, "header": layout.has_header}
         if names == own and all(section.get(key, value) == value for key, value in said.items()):
             return preset
         if layout is not None and not layout.has_header and len(names) == len(own) and _fits(data, section):
@@ -221,7 +221,7 @@ def _written(
 def _input_lines(data: Dataset, label: Judged, judged: Sequence[Judged], input: Mapping[str, Any] | None) -> list[str]:
     layout, lines = data.layout, []
     if layout is not None:
-        told: dict[str, Any] = {"separator": layout.separator, "header": layout.has_header}
+        told: dict[str, Any] = {"separator": layout.file_separator, "header": layout.has_header}
         if layout.encoding != "utf-8":
             told["encoding"] = layout.encoding
         if not layout.has_header:

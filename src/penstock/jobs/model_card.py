@@ -18,7 +18,12 @@ _LONGEST = 20_000  # characters of an example; more would not be read
 
 
 def model_card(
-    source: Any, ready: Prepared, model: Model, num_rows: int, metrics: Mapping[str, float | None]
+    source: Any,
+    ready: Prepared,
+    model: Model,
+    num_rows: int,
+    metrics: Mapping[str, float | None],
+    keep_example: bool = True,
 ) -> ModelCard:
     """The names of its data, the date, its metrics, and a held-out row as a request would send it.
 
@@ -28,13 +33,14 @@ def model_card(
         model: the trained one.
         num_rows: that it was trained on.
         metrics: on held-out rows.
+        keep_example: whether that row is on it: whoever gets the model can read it.
 
     Returns:
         The card.
     """
     names = [Path(path).name for path in absolute_paths(source) or []]
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return ModelCard(now, names, num_rows, dict(metrics), _example(ready, model))
+    return ModelCard(now, names, num_rows, dict(metrics), _example(ready, model) if keep_example else None)
 
 
 def _example(ready: Prepared, model: Model) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ParameterError, PenstockError, suggest
-from penstock.core.params import NONE, STR, Constraint, Instance, Int, ListOf, OneOf, Real, Satisfies, check_all
+from penstock.core.params import BOOL, NONE, STR, Constraint, Instance, Int, ListOf, OneOf, Real, Satisfies, check_all
 from penstock.core.yaml_files import read_yaml
 from penstock.embedding.optimizers import OPTIMIZERS
 from penstock.embedding.policies import Admission, Eviction
@@ -174,6 +174,10 @@ class TrainSettings:
     tables: str = _setting(
         "auto", OneOf(TABLES), kind=str, default="auto: fused on a GPU", choices=TABLES,
         help="Embeddings in a store; fused: in tables on the device; cached: those behind a cache there.",
+    )  # fmt: skip
+    keep_example: bool = _setting(
+        True, BOOL, kind=bool, default="keep-example", is_changeable=True,
+        help="Whether the model keeps a held-out row, as the example that its service shows.",
     )  # fmt: skip
     dense_optimizer: Mapping[str, Any] = _setting({"name": DENSE_OPTIMIZER})
     embedding_optimizer: Mapping[str, Any] = _setting({"name": EMBEDDING_OPTIMIZER})

@@ -303,7 +303,7 @@ class TrainJob:
             with self._stage("save"):
                 kept = {} if history.best is None else history.best.metrics
                 metrics = {name: _finite(value) for name, value in kept.items()}
-                card = model_card(self.source, ready, network, loader.num_rows, metrics)
+                card = model_card(self.source, ready, network, loader.num_rows, metrics, settings.keep_example)
                 save_model(self._folder.model, ready.workflow, network, store, overwrite=True, card=card)
             self._notify(ModelSaved(str(self._folder.model)))
             embedding_rows = count_rows(store)

@@ -23,6 +23,8 @@ from penstock.data.formats.names import stream_codec
 from penstock.data.formats.text_bytes import bytes_per_row, file_size, read_bytes, record_bounds, windows
 from penstock.data.formats.text_layout import TextLayout, infer_layout
 from penstock.data.formats.text_partition import TextPartition
+from penstock.data.formats.text_sample import first_lines
+from penstock.data.formats.text_separators import STAND_IN, long_separator, with_stand_in
 from penstock.data.formats.text_sniffing import sniff_encoding
 from penstock.data.partition import Partition, WrappedPartition
 from penstock.data.scratch import Scratch
@@ -44,12 +46,16 @@ class Text(Format):
         for path in files:
             scratch, local = _decompressed(path, options)
             scratch, local, encoding = _as_utf8(path, local, scratch, options)
+            long, told = self._long_separator(local, layout, options), options
+            if long is not None:
+                scratch, local, told = with_stand_in(path, local, long, scratch, options)
             if layout is None:
-                layout = infer_layout(local, self.separator, self.quote, options)
+                layout = self._layout(path, local, told, long)
                 assumed = layout.assumed if options.encoding or encoding == "utf-8" else (encoding, *layout.assumed)
-                layout = replace(layout, assumed=assumed, encoding=encoding)
+                assumed = assumed if long is None or options.separator else (f"separator {long!r}", *assumed)
+                layout = replace(layout, assumed=assumed, encoding=encoding, long_separator=long)
             elif layout.has_header:
-                found = infer_layout(local, self.separator, self.quote, _as_first(options, layout))
+                found = self._layout(path, local, _as_first(options, layout), long)
                 layout = _same_layout(layout, found, path, files[0])
             for part in _byte_ranges(local, layout, options):
                 parts.append(part if scratch is None else SpooledPartition(part, path, scratch))
@@ -59,6 +65,21 @@ class Text(Format):
             for n in layout.names
         ]
         return parts, Schema(columns)
+
+    def _layout(self, path: str, local: str, options: OpenOptions, long: str | None) -> TextLayout:
+        """The layout of a file, or of its copy in scratch, of which nobody has heard."""
+        try:
+            return infer_layout(local, self.separator, self.quote, options)
+        except DataError as error:
+            if type(error) is not DataError or local == path:
+                raise
+            raise DataError(str(error).replace(local, path).replace(repr(STAND_IN), repr(long))) from None
+
+    def _long_separator(self, local: str, first: TextLayout | None, options: OpenOptions) -> str | None:
+        """The file's separator, where it has several characters; further files are read as the first was."""
+        if first is not None:
+            return first.long_separator
+        return long_separator(first_lines(local, options.storage_options), options)
 
     @contextmanager
     def writer(self, path: Path) -> Iterator[FrameWriter]:
@@ -98,7 +119,7 @@ class TextWriter:
 
 @dataclass(frozen=True)
 class SpooledPartition(WrappedPartition):
-    """A byte range of a compressed file that was unpacked to scratch, because nobody can seek in a gzip stream."""
+    """A byte range of a file's copy in scratch: what cannot be cut as it is, or is read with another separator."""
 
     source: TextPartition
     packed: str
@@ -113,7 +134,8 @@ class SpooledPartition(WrappedPartition):
         try:
             return self.source.read(columns)
         except DataError as error:
-            raise DataError(str(error).replace(self.source.path, self.packed)) from None
+            own = str(error).replace(self.source.path, self.packed)
+            raise DataError(own.replace(repr(STAND_IN), repr(self.source.layout.file_separator))) from None
 
 
 def _as_first(options: OpenOptions, layout: TextLayout) -> OpenOptions:

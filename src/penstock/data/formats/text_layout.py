@@ -45,6 +45,12 @@ class TextLayout:
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     assumed: tuple[str, ...] = field(default=(), compare=False)
     encoding: str = "utf-8"  # of the file; what is read is UTF-8
+    long_separator: str | None = None  # of the file, where it is longer than the one character that is read
+
+    @property
+    def file_separator(self) -> str:
+        """The separator as the file has it."""
+        return self.long_separator or self.separator
 
     @property
     def fast(self) -> bool:
@@ -96,11 +102,6 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
             tuple(names or ()), given, options.separator or separator, has_header, quote, options.on_error
         )
     look = _look(head, separator, quote, options)
-    if options.separator is None and len(look.first) == 1 and "::" in look.first[0] and len(names or "::") > 1:
-        raise DataError(
-            f"{path}: its fields are separated by '::', and a separator is one character; write it with tabs first, as "
-            f"sed 's/::/\\t/g' does"
-        )
     if look.has_header and names is None and not is_utf8(head.partition(b"\n")[0]):
         raise DataError(f"{path}, line 1: the names of its columns are no UTF-8; write them so, or pass names=")
     if options.header and look.first_is_a_row:
@@ -132,8 +133,7 @@ def _check(options: OpenOptions) -> None:
         raise ParameterError(f"on_error must be one of {', '.join(map(repr, ON_ERROR))}, got {options.on_error!r}")
     for name, value, least in (("separator", options.separator, 1), ("quote", options.quote, 0)):
         if value is not None and (not isinstance(value, str) or not least <= len(value.encode()) <= 1):
-            instead = "; write the file with another one first, a tab for instance" if name == "separator" else ""
-            raise ParameterError(f"{name} must be one ASCII character, got {value!r}{instead}")
+            raise ParameterError(f"{name} must be one ASCII character, got {value!r}")
 
 
 @dataclass(frozen=True)

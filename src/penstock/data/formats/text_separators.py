@@ -1,0 +1,91 @@
+"""Separators of more than one character: files that have one are read from a copy with a single one in its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.core.errors import DataError, ParameterError
+from penstock.data.formats.base import OpenOptions
+from penstock.data.formats.text_bytes import file_size, windows
+from penstock.data.formats.text_sniffing import SEPARATORS
+from penstock.data.scratch import Scratch
+
+STAND_IN = "\x1f"  # ASCII's unit separator: what it is for, and in no text
+_SNIFFED = "::"  # as MovieLens writes; others have to be told
+_LINES = 200
+
+
+def long_separator(head: bytes, options: OpenOptions) -> str | None:
+    r"""The separator of a file, where it is one of several characters: as it was told, or by the first lines.
+
+    Args:
+        head: the first lines.
+        options: what was told.
+
+    Returns:
+        The separator; None where it is one character, or nobody knows yet.
+
+    Raises:
+        ParameterError: what was told can separate nothing.
+
+    >>> long_separator(b"1::1193::5\n1::661::3\n", OpenOptions(1)), long_separator(b"10:30,a::b\n", OpenOptions(1))
+    ('::', None)
+    """
+    told = options.separator
+    if isinstance(told, str) and len(told) > 1:
+        if not told.isascii() or any(mark in told for mark in ("\n", "\r", '"', STAND_IN, options.quote or "\n")):
+            raise ParameterError(f"separator must be of ASCII characters, without quotes and line ends, got {told!r}")
+        return told
+    if told is not None:
+        return None
+    lines = [line for line in head.decode(errors="replace").splitlines()[:_LINES] if line]
+    widths = {line.count(_SNIFFED) for line in lines}
+    # Where another one cuts the lines evenly, the colons are in its fields.
+    others = any(len({line.count(mark) for line in lines} - {0}) == 1 for mark in SEPARATORS)
+    return _SNIFFED if len(widths) == 1 and 0 not in widths and not others else None
+
+
+def with_stand_in(
+    path: str, local: str, separator: str, scratch: Scratch | None, options: OpenOptions
+) -> tuple[Scratch, str, OpenOptions]:
+    """A copy of a file with one character in its separator's place, and the options to read that with.
+
+    Args:
+        path: of the file, for errors.
+        local: the same as UTF-8.
+        separator: of several characters.
+        scratch: where the copy goes; a new one where there is none.
+        options: what was told. Quotes are text in such files, unless they are among that.
+
+    Returns:
+        Where the copy is, its path, and the options.
+
+    Raises:
+        DataError: the file has that character already.
+    """
+    scratch = scratch or Scratch()
+    target = scratch.path / f"{Path(local).name}.separated"
+    quote = re.escape((options.quote or "").encode())
+    quoted = quote + b"[^" + quote + b"]*" + quote + b"|" if quote else b""
+    pattern = re.compile(b"(" + quoted + re.escape(separator.encode()) + b")")
+    mark, own = STAND_IN.encode(), separator.encode()
+    with target.open("wb") as out:
+        for text in _whole_lines(local, options):
+            if mark in text:
+                raise DataError(f"{path} holds the character {STAND_IN!r}, so it cannot be read with {separator!r}")
+            if quoted:
+                text = pattern.sub(lambda found: mark if found[0] == own else found[0], text)
+            out.write(text if quoted else text.replace(own, mark))
+    return scratch, str(target), replace(options, separator=STAND_IN, quote=options.quote or "")
+
+
+def _whole_lines(path: str, options: OpenOptions) -> Iterator[bytes]:
+    """A file in stretches that end with a line, or with a quoted field's part of it."""
+    storage, rest = options.storage_options, b""
+    for _, window in windows(path, 0, file_size(path, storage), storage):
+        whole, newline, rest = (rest + window.tobytes()).rpartition(b"\n")
+        yield whole + newline
+    yield rest
