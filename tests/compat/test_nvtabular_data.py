@@ -267,7 +267,7 @@ class TestSaving:
         workflow.save(str(tmp_path / "workflow"))
         workflow.save(str(tmp_path / "workflow"))  # NVTabular writes over what is there
         loaded = Workflow.load(tmp_path / "workflow")
-        assert {type(n.op) for n in loaded._plan.nodes if n.op} == {ops.Categorify, ops.Normalize}
+        assert {type(n.operator) for n in loaded._plan.nodes if n.operator} == {ops.Categorify, ops.Normalize}
         again = nvt.Workflow.load(str(tmp_path / "workflow"))
         pd.testing.assert_frame_equal(again.transform(frame), workflow.transform(frame))
         unique = pd.read_parquet(tmp_path / "workflow" / "categories" / "unique.u.parquet")

@@ -144,7 +144,9 @@ def test_it_can_be_fitted_anew(tmp_path):
     assert workflow.transform(ROWS)["price"].mean() == pytest.approx(0, abs=1e-6)
     assert workflow.transform(ROWS)["city"].tolist() == [4, 1, 3, 5]
     workflow.save(tmp_path / "again")
-    kinds = {type(node.op).__name__ for node in NativeWorkflow.load(tmp_path / "again")._plan.nodes if node.op}
+    kinds = {
+        type(node.operator).__name__ for node in NativeWorkflow.load(tmp_path / "again")._plan.nodes if node.operator
+    }
     assert "Normalize" in kinds
 
 
@@ -329,5 +331,5 @@ class TestRefusals:
 
 def test_operators_in_the_form_are_penstocks(tmp_path):
     workflow = Workflow.load(click_log(tmp_path / "saved"))
-    found = [node.op for node in workflow.native._plan.nodes if node.op is not None]
+    found = [node.operator for node in workflow.native._plan.nodes if node.operator is not None]
     assert found and all(isinstance(op, Operator) for op in found)

@@ -319,7 +319,7 @@ def test_updating_is_fitting_on_all(case: Case, fresh: Callable, tmp_path: Path)
 
 
 def _has_codes(node: Node) -> bool:
-    return isinstance(node.op, ops.Categorify)
+    return isinstance(node.operator, ops.Categorify)
 
 
 def _codes(op: Any) -> dict[tuple[str, Any], int]:
@@ -327,7 +327,7 @@ def _codes(op: Any) -> dict[tuple[str, Any], int]:
 
 
 def _vocabularies(workflow: Workflow) -> dict[tuple[str, Any], int]:
-    found = [n.op for n in workflow._fitted_plan().nodes if _has_codes(n)]
+    found = [n.operator for n in workflow._fitted_plan().nodes if _has_codes(n)]
     return {
         (name, value): count
         for op in found

@@ -124,7 +124,7 @@ def test_spilled_counts_give_the_same_vocabulary():
     limited = Workflow(["a"] >> ops.Categorify(freq_threshold=3, cardinality_memory_limit="40KB", split_out=4)).fit(
         data
     )
-    assert limited.output.op.state_["a"].is_spilled
+    assert limited.output.operator.state_["a"].is_spilled
     assert limited.transform(frame).equals(plain.transform(frame))
     plain.update(frame)
     limited.update(frame)

@@ -151,7 +151,7 @@ class TestUpdate:
         whole = Workflow(graph()).fit(pl.concat([first, second]))
         assert flow.transform(first)["c"].to_list()[:3] == before[:3]
         np.testing.assert_array_equal(flow.transform(second)["x"].to_numpy(), whole.transform(second)["x"].to_numpy())
-        mine, theirs = (w.output.parents[0].op.vocabularies_["c"] for w in (flow, whole))
+        mine, theirs = (w.output.parents[0].operator.vocabularies_["c"] for w in (flow, whole))
         assert dict(zip(mine.values, mine.counts, strict=True)) == dict(zip(theirs.values, theirs.counts, strict=True))
         assert mine.values.to_list() == ["b", "z", "rare"]
 
@@ -327,10 +327,10 @@ class _Scaled(ops.Normalize):
 
 def test_an_operator_under_other_arguments_is_saved_as_its_parent(frame, tmp_path):
     flow = Workflow(["price"] >> _Scaled(precise=True)).fit(frame)
-    assert repr(flow.output.op) == "_Scaled(out_dtype='float64')"
+    assert repr(flow.output.operator) == "_Scaled(out_dtype='float64')"
     flow.save(tmp_path / "flow")
     loaded = Workflow.load(tmp_path / "flow")
-    assert type(loaded.output.op) is ops.Normalize
+    assert type(loaded.output.operator) is ops.Normalize
     assert loaded.transform(frame).equals(flow.transform(frame))
 
 

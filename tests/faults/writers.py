@@ -50,7 +50,7 @@ def version_of(workflow: Workflow) -> set[int]:
 
 
 def _ops(workflow: Workflow, learned: str) -> list[Any]:
-    return [n.op for n in workflow._plan.nodes if n.op is not None and hasattr(n.op, learned)]
+    return [n.operator for n in workflow._plan.nodes if n.operator is not None and hasattr(n.operator, learned)]
 
 
 def store(version: int) -> Store:

@@ -95,12 +95,12 @@ def test_updates_keep_codes_and_count_everything(
     fresh = Counter({v: n for v, n in counts.items() if v not in before and n >= threshold})
     assert after[len(before) :] == order(fresh)
     assert set(after) == {v for v, n in counts.items() if n >= threshold}
-    stored = workflow.output.op.vocabularies_["x"]  # type: ignore[union-attr]
+    stored = workflow.output.operator.vocabularies_["x"]  # type: ignore[union-attr]
     assert dict(zip(stored.values.to_list(), stored.counts.tolist(), strict=True)) == {v: counts[v] for v in after}
 
 
 def _vocabulary(workflow: Workflow) -> list:
-    return workflow.output.op.vocabularies_["x"].values.to_list()  # type: ignore[union-attr]
+    return workflow.output.operator.vocabularies_["x"].values.to_list()  # type: ignore[union-attr]
 
 
 @settings(max_examples=60, deadline=None)

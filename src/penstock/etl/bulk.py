@@ -59,8 +59,8 @@ class BulkPlan:
         origins = self.rows.origins(i)
         if node.kind != "apply":
             return chooser(origins, plan.schemas[i].names)
-        assert node.op is not None
-        function = self._function(i, node.op)
+        assert node.operator is not None
+        function = self._function(i, node.operator)
         gather = gatherer(origins[::-1])  # parents last: they win over a raw column of the same name
         return lambda values: function(gather(values))
 

@@ -225,7 +225,7 @@ class _Enter:
 def cross(plan: Plan, stage: Stage, number: int, engine: Engine, training: bool = False) -> Stage:
     """Move the rows as the exchanging operator that begins the next stage asks, and run it."""
     node = next(i for i in plan.exchanges if plan.stages[i] == number + 1)
-    op = plan.nodes[node].op
+    op = plan.nodes[node].operator
     assert op is not None
     keys = plan.exchange_keys(node) or ()
     later = [i for i in range(len(plan.nodes)) if plan.stages[i] > number and i != node]

@@ -130,21 +130,21 @@ class Node:
         kind: str,
         parents: Sequence[Node] = (),
         *,
-        op: Operator | None = None,
+        operator: Operator | None = None,
         selector: ColumnSelector | None = None,
         dependencies: Sequence[Node] = (),
         name: str | None = None,
         optional: bool = False,
     ) -> None:
         self.optional = optional  # a source that may be absent: the reader's other inputs may hold the column
-        self.kind, self.parents, self.op, self.selector = kind, tuple(parents), op, selector
+        self.kind, self.parents, self.operator, self.selector = kind, list(parents), operator, selector
         self.dependencies = tuple(dependencies)
         self.name = name
         self.domain = self._row_domain()
 
     def _row_domain(self) -> Any:
         """Which rows this node's columns have: nodes of different domains cannot stand side by side."""
-        if self.op is not None and self.op.changes_rows:
+        if self.operator is not None and self.operator.changes_rows:
             self._same_rows()
             return self
         return self._same_rows()
@@ -153,7 +153,7 @@ class Node:
         domains = {id(p.domain): p.domain for p in (*self.parents, *self.dependencies)}
         if len(domains) > 1:
             changing = [d for d in domains.values() if isinstance(d, Node)]
-            names = " and ".join(repr(d.op) for d in changing)
+            names = " and ".join(repr(d.operator) for d in changing)
             raise GraphError(
                 f"{names} changes the rows, so its columns cannot be joined with columns from before it; "
                 f"put every column that is needed later through it: (all_columns >> {names})[...]"
@@ -166,7 +166,7 @@ class Node:
 
     @property
     def fitted_op(self) -> FittedOperator | None:
-        return self.op if isinstance(self.op, FittedOperator) else None
+        return self.operator if isinstance(self.operator, FittedOperator) else None
 
     # Building.
 
@@ -185,7 +185,7 @@ class Node:
         # Where rows were filtered or grouped before, raw columns no longer line up: the inputs must hold what is named.
         named = [d for d in op.dependencies() if self.domain is None or not isinstance(d, str)]
         dependencies = [_dependency(d) for d in named]
-        return Node("apply", [self], op=op, dependencies=dependencies)
+        return Node("apply", [self], operator=op, dependencies=dependencies)
 
     def __add__(self, other: Any) -> Node:
         mine = self.parents if self.kind == "join" and self.name is None else (self,)
@@ -227,14 +227,14 @@ class Node:
             return inputs.without(columns.names)
         if self.kind == "join":
             return inputs
-        assert self.op is not None
+        assert self.operator is not None
         extra = [c for c in dependencies if c.name not in inputs]
-        made = self.op.output_schema(inputs + Schema(extra), columns)
-        return _labels_kept(made, inputs, self.op.origins(columns))
+        made = self.operator.output_schema(inputs + Schema(extra), columns)
+        return _labels_kept(made, inputs, self.operator.origins(columns))
 
     def __repr__(self) -> str:
         label = f" {self.name!r}" if self.name else ""
-        return f"<Node{label} {self.op if self.op is not None else self.kind}>"
+        return f"<Node{label} {self.operator if self.operator is not None else self.kind}>"
 
 
 def _labels_kept(made: Schema, inputs: Schema, origins: Mapping[str, str]) -> Schema:
@@ -327,7 +327,7 @@ def rebuilt(output: Node, change: Callable[[Node, list[Node], list[Node]], Node 
         dependencies = [done[id(d)] for d in node.dependencies]
         kept = [p for p in parents if p is not None]
         lost = len(kept) < len(parents) if node.kind != "join" else not kept
-        needed = node.op is None or not node.op.fit_only_dependencies
+        needed = node.operator is None or not node.operator.fit_only_dependencies
         if lost or (needed and None in dependencies):
             done[id(node)] = None
         else:
@@ -343,7 +343,14 @@ def without_inputs(output: Node, schema: Schema, names: Sequence[str]) -> Node |
         if node.kind == "source":
             left = [list(g) if len(g) > 1 else g[0] for g in node.columns(schema).groups if not gone & set(g)]
             return as_node(left) if left else None
-        return Node(node.kind, parents, op=node.op, selector=node.selector, dependencies=dependencies, name=node.name)
+        return Node(
+            node.kind,
+            parents,
+            operator=node.operator,
+            selector=node.selector,
+            dependencies=dependencies,
+            name=node.name,
+        )
 
     return rebuilt(output, change)
 

@@ -15,7 +15,7 @@ def inverted(plan: Plan, column: pl.Series) -> pl.Series:
     out = column
     while place is not None:
         number, name = place
-        op = plan.nodes[number].op
+        op = plan.nodes[number].operator
         if isinstance(op, Invertible):
             out = _turned_back(op, out.alias(name), plan.columns[number])
         place = _before(plan, number, name)
@@ -24,7 +24,7 @@ def inverted(plan: Plan, column: pl.Series) -> pl.Series:
 
 def _before(plan: Plan, number: int, name: str) -> tuple[int, str] | None:
     """The node and column that a column came from; None at the source, and where something else was made of it."""
-    op = plan.nodes[number].op
+    op = plan.nodes[number].operator
     origin = name if op is None else op.origins(plan.columns[number]).get(name)
     for parent in plan.parents[number]:
         if origin is not None and origin in plan.schemas[parent]:

@@ -71,7 +71,7 @@ class Operator:
     >>> class Double(Operator):
     ...     def transform(self, frame, columns):
     ...         return frame.select(pl.col(columns.names) * 2)
-    >>> (["x"] >> Double()).op
+    >>> (["x"] >> Double()).operator
     Double()
     """
 

@@ -39,7 +39,9 @@ class Plan:
         self.exchanges = [i for i in range(len(self.nodes)) if self.exchange_keys(i) is not None]
         self.stages = self._stages()
         self.phases = self._phases()
-        self.needs_rows = bool(self.exchanges) or any(n.op is not None and n.op.needs_row_numbers for n in self.nodes)
+        self.needs_rows = bool(self.exchanges) or any(
+            n.operator is not None and n.operator.needs_row_numbers for n in self.nodes
+        )
 
     def refresh(self) -> None:
         """Work out every node's columns and schema again: fitting adds cardinalities."""
@@ -55,12 +57,12 @@ class Plan:
 
     def _check_dependencies(self, node: Node, inputs: Schema, extra: Schema, fitting: bool = False) -> None:
         """Columns that an operator names must be there; those that only fitting reads, when it is fitted."""
-        if node.op is None or (node.op.fit_only_dependencies and not fitting):
+        if node.operator is None or (node.operator.fit_only_dependencies and not fitting):
             return
-        for name in node.op.dependencies():
+        for name in node.operator.dependencies():
             if isinstance(name, str) and name not in inputs and name not in extra:
                 known = [*inputs.names, *(n for n in self.available if n not in inputs)]
-                raise ColumnNotFoundError(name, known, f"the inputs of {node.op!r}")
+                raise ColumnNotFoundError(name, known, f"the inputs of {node.operator!r}")
 
     def check_fittable(self, number: int) -> None:
         """Refuse to fit a node whose fitting needs columns that are not there."""
@@ -84,7 +86,7 @@ class Plan:
         return [name for name in self.input_schema.names if name in used]
 
     def exchange_keys(self, number: int) -> tuple[str, ...] | None:
-        op = self.nodes[number].op
+        op = self.nodes[number].operator
         return None if op is None else op.exchange_keys(self.columns[number])
 
     def _stages(self) -> list[int]:
@@ -147,11 +149,11 @@ class Plan:
         return rows
 
     def _failed(self, i: int, error: Exception) -> DataError:
-        return DataError(f"{self.nodes[i].op!r} failed on columns {list(self.columns[i].names)}: {error}")
+        return DataError(f"{self.nodes[i].operator!r} failed on columns {list(self.columns[i].names)}: {error}")
 
     def computed(self, i: int, frame: pl.DataFrame) -> pl.DataFrame:
         """A row-wise node's output for its inputs, by itself: what single rows take that have no quicker way."""
-        op = self.nodes[i].op
+        op = self.nodes[i].operator
         assert op is not None
         try:
             return self.declared(i, op.transform(frame, self.columns[i]).select(self.schemas[i].names))
@@ -183,8 +185,8 @@ class Plan:
         else:
             reason = "one holds lists, the other single values"
         raise DataError(
-            f"{self.nodes[i].op!r} declares column {column.name!r} as {column.polars_dtype} and gave {series.dtype}: "
-            f"{reason}; its output_schema must say what it gives"
+            f"{self.nodes[i].operator!r} declares column {column.name!r} as {column.polars_dtype} and gave "
+            f"{series.dtype}: {reason}; its output_schema must say what it gives"
         )
 
     def _needed(self, environment: Environment, wanted: Sequence[int]) -> list[int]:
@@ -222,7 +224,7 @@ class Plan:
     def _apply(
         self, i: int, frame: pl.DataFrame, rows: pl.Series | None, training: bool
     ) -> tuple[pl.DataFrame, pl.Series | None]:
-        op = self.nodes[i].op
+        op = self.nodes[i].operator
         assert op is not None
         numbered = rows is not None and (op.changes_rows or op.needs_row_numbers)
         if numbered:

@@ -51,7 +51,7 @@ def to_recipe(output: Node, attached: dict[str, pl.DataFrame] | None = None) -> 
 
 
 def _entry(chain: list[Node], names: dict[int, str], attached: dict[str, pl.DataFrame] | None) -> dict[str, Any]:
-    head, ops = chain[0], [n for n in chain if n.op is not None]
+    head, ops = chain[0], [n for n in chain if n.operator is not None]
     entry: dict[str, Any] = {}
     if head.kind == "source":
         entry["columns"] = head.selector.to_recipe()  # type: ignore[union-attr]
@@ -59,11 +59,11 @@ def _entry(chain: list[Node], names: dict[int, str], attached: dict[str, pl.Data
         entry["from"] = [names[id(p)] for p in head.parents]
         if head.kind in ("pick", "drop"):
             entry[head.kind] = head.selector.to_recipe()  # type: ignore[union-attr]
-    depends = [names[id(d)] for n in ops for d in n.dependencies if not _is_raw(d, n.op)]
+    depends = [names[id(d)] for n in ops for d in n.dependencies if not _is_raw(d, n.operator)]
     if depends:
         entry["depends"] = depends
     if ops:
-        entry["ops"] = [_op_entry(n.op, attached) for n in ops]  # type: ignore[arg-type]
+        entry["ops"] = [_op_entry(n.operator, attached) for n in ops]  # type: ignore[arg-type]
     return entry
 
 
@@ -117,7 +117,11 @@ def node_names(output: Node) -> dict[int, str]:
 
 
 def _fresh(node: Node, used: set[str]) -> str:
-    base = operator_name(node.op).lower().replace(".", "_").replace(":", "_") if node.op is not None else node.kind
+    base = (
+        operator_name(node.operator).lower().replace(".", "_").replace(":", "_")
+        if node.operator is not None
+        else node.kind
+    )
     name, number = base, 1
     while name in used:
         number += 1
@@ -177,7 +181,7 @@ def _build(name: str, entries: Mapping[str, Any], built: dict[str, Node], path: 
     for item in entry.get("ops", ()):
         node = node >> _operator(item, name)
         if extra:
-            node = Node("apply", node.parents, op=node.op, dependencies=[*node.dependencies, *extra])
+            node = Node("apply", node.parents, operator=node.operator, dependencies=[*node.dependencies, *extra])
     if node.name is None:
         node.name = name
     built[name] = node

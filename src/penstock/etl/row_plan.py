@@ -49,16 +49,16 @@ class RowPlan:
     def settlers(self, i: int) -> dict[str, Settle]:
         """What brings a node's values into the dtypes it declares, for the columns that may need it."""
         node = self.plan.nodes[i]
-        return {} if node.op is None else settlers(node.op, self.plan.schemas[i])
+        return {} if node.operator is None else settlers(node.operator, self.plan.schemas[i])
 
     def _step(self, i: int) -> Callable[[Values], dict[str, Any]]:
         plan, node = self.plan, self.plan.nodes[i]
         origins = self.origins(i)
         if node.kind != "apply":
             return chooser(origins, plan.schemas[i].names)
-        assert node.op is not None
+        assert node.operator is not None
         slow = self._through_frame(i)
-        function = _for_lists(node.op.row_function(plan.columns[i]) or slow, slow, self.lists(i))
+        function = _for_lists(node.operator.row_function(plan.columns[i]) or slow, slow, self.lists(i))
         if len(origins) == 1:
             origin = origins[0]
             return lambda values: function(values[origin])

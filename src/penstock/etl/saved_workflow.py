@@ -72,6 +72,8 @@ def _state_names(plan: Plan, names: dict[int, str]) -> dict[str, int]:
     out: dict[str, int] = {}
     for i in plan.fitted_nodes():
         node = plan.nodes[i]
-        place = sum(1 for j in range(i) if plan.nodes[j].op is not None and names[id(plan.nodes[j])] == names[id(node)])
+        place = sum(
+            1 for j in range(i) if plan.nodes[j].operator is not None and names[id(plan.nodes[j])] == names[id(node)]
+        )
         out[f"{quote(names[id(node)], safe=_PLAIN)}-{place}"] = i
     return out

@@ -158,7 +158,7 @@ def _is_passed_on(workflow: Workflow, label: str) -> bool:
     from penstock.etl.graph import ancestors
 
     nodes = ancestors([workflow.output])
-    if any(node.op is not None and node.op.changes_rows for node in nodes):
+    if any(node.operator is not None and node.operator.changes_rows for node in nodes):
         return False
     outputs = workflow.to_recipe({})
     names = [outputs["nodes"][name] for name in outputs["output"]]

@@ -121,7 +121,7 @@ def _reserved(workflow: Workflow, column: ColumnSchema) -> Callable[[int], str |
     """What the codes stand for that are no value of the vocabulary."""
     vocabulary = column.properties.get("vocabulary")
     for node in ancestors([workflow.output]):
-        op = node.op
+        op = node.operator
         if isinstance(op, Categorify) and op.is_fitted and vocabulary in op.vocabularies_:
             codes = op.codes(vocabulary).shifted(op.shifts_[vocabulary])
             rare = "missing or rare" if codes.null == codes.oov else "rare values"

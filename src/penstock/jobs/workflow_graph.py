@@ -49,10 +49,10 @@ def _node(plan: Plan, i: int) -> dict[str, Any]:
         roles = {str(column.role) for column in schema}
         kind = roles.pop() if len(roles) == 1 else ""
         return _box("source", folded(names), plural(len(names), f"{kind} column".strip()), names, "")
-    if node.op is not None:
-        arguments = repr(node.op).partition("(")[2][:-1]
+    if node.operator is not None:
+        arguments = repr(node.operator).partition("(")[2][:-1]
         new = Schema(c for c in schema if all(c != old for p in plan.parents[i] for old in plan.schemas[p]))
-        return _box("operator", type(node.op).__name__, _codes(new) or arguments, schema.names, arguments)
+        return _box("operator", type(node.operator).__name__, _codes(new) or arguments, schema.names, arguments)
     if node.kind == "join":
         return _box("join", "join", plural(len(schema), "column"), schema.names, "")
     verb = "keep" if node.kind == "pick" else "drop"

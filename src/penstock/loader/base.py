@@ -79,14 +79,14 @@ class BaseLoader:
         self.batch_size, self.shuffle, self.seed, self.last_batch = batch_size, shuffle, seed, last_batch
         self.rank, self.world, self.layout, self.cache, self.num_threads = rank, world, layout, cache, num_threads
         self.sampling = sampling
-        self.schema = settings.chosen_columns(self.dataset.schema, categorical, continuous, labels)
-        self._lists = settings.checked_lists(lists, self.schema, self._list_choices)
-        self._read_schema = self.schema
-        if sampling is not None and sampling.column not in self.schema:
-            self._read_schema = self.schema.with_column(self.dataset.schema[sampling.column])
+        self._schema = settings.chosen_columns(self.dataset.schema, categorical, continuous, labels)
+        self._lists = settings.checked_lists(lists, self._schema, self._list_choices)
+        self._read_schema = self._schema
+        if sampling is not None and sampling.column not in self._schema:
+            self._read_schema = self._schema.with_column(self.dataset.schema[sampling.column])
         self._fill = settings.checked_fill(fill, self._read_schema)
-        self._dtypes = settings.delivered_dtypes(self.schema, layout, dtypes, self._substitutes)
-        self._layout = SlabLayout.of(self.schema, self._dtypes, batch_size)
+        self._dtypes = settings.delivered_dtypes(self._schema, layout, dtypes, self._substitutes)
+        self._layout = SlabLayout.of(self._schema, self._dtypes, batch_size)
         if parts_per_chunk is not None:
             if chunk_rows is not None:
                 raise ParameterError("chunk_rows and parts_per_chunk say the same thing; give one of them")
@@ -163,6 +163,11 @@ class BaseLoader:
     def __len__(self) -> int:
         """Batches in an epoch of this rank."""
         return self.plan().num_batches
+
+    @property
+    def schema(self) -> Schema:
+        """The columns that come in a batch, with their roles."""
+        return self._schema
 
     @property
     def num_rows(self) -> int:
@@ -317,12 +322,13 @@ class BaseLoader:
         return {**self.__dict__, "_runtime": None, "_plans": {}}
 
     def _roles(self, role: Role) -> Schema:
-        return self.schema.select(roles=role)
+        return self._schema.select(roles=role)
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return (
-            f"{kind}({len(self)} batches of {self.batch_size} rows, {len(self.schema)} columns, shuffle={self.shuffle})"
+            f"{kind}({len(self)} batches of {self.batch_size} rows, {len(self._schema)} columns, "
+            f"shuffle={self.shuffle})"
         )
 
 

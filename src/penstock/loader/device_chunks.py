@@ -41,14 +41,14 @@ def pinned_buffer(size: int) -> np.ndarray:
 def wire_layout(loader: BaseLoader) -> SlabLayout:
     """The narrowest types that hold what the schema promises; rows of a chunk end to end."""
     dtypes = {}
-    for column in loader.schema:
+    for column in loader._schema:
         delivered = loader._dtypes[column.name]
         stored = np.dtype("uint8" if column.dtype == "bool" else column.dtype)
         dtype = min(stored, delivered, key=lambda d: d.itemsize) if stored.kind == delivered.kind else delivered
         if column.cardinality is not None and dtype.kind in "iu":
             dtype = min(dtype, np.dtype(narrowest_int(column.cardinality)), key=lambda d: d.itemsize)
         dtypes[column.name] = dtype
-    return SlabLayout.of(loader.schema, dtypes, loader.batch_size, padded=False)
+    return SlabLayout.of(loader._schema, dtypes, loader.batch_size, padded=False)
 
 
 @dataclass

@@ -188,7 +188,7 @@ class Loader(BaseLoader, keras.utils.PyDataset):  # type: ignore[name-defined]
         for name, lists in batch.ragged.items():
             columns[name] = self._lists_of(self._lists[name], lists, put)
         list_labels = [s.name for s in self._layout.lists if s.role is Role.LABEL]
-        features, labels = labels_of({n: columns[n] for n in self.schema.names}, batch.specs, list_labels)
+        features, labels = labels_of({n: columns[n] for n in self._schema.names}, batch.specs, list_labels)
         return (features,) if labels is None else (features, labels)
 
     def _lists_of(self, choice: Any, lists: Ragged, put: Any) -> Any:

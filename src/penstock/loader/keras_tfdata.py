@@ -43,8 +43,8 @@ def element_spec(loader: Loader) -> Any:
     if loader._maps:
         return tf.nest.map_structure(_open_spec, loader.peek())
     rows = None if loader.last_batch == "keep" else loader.batch_size
-    specs = {column.name: _column_spec(loader, column.name, rows) for column in loader.schema}
-    labels = {column.name: specs.pop(column.name) for column in loader.schema if column.role is Role.LABEL}
+    specs = {column.name: _column_spec(loader, column.name, rows) for column in loader._schema}
+    labels = {column.name: specs.pop(column.name) for column in loader._schema if column.role is Role.LABEL}
     if not labels:
         return (specs,)
     return specs, labels if len(labels) > 1 else labels.popitem()[1]

@@ -73,9 +73,9 @@ def _layouts(workflow: Workflow) -> dict[str, tuple[int, int]]:
     plan = workflow._fitted_plan()
     by_vocabulary: dict[str, tuple[int, int]] = {}
     for node in plan.nodes:
-        if isinstance(node.op, Categorify):
-            for name in node.op.vocabularies_:
-                codes = node.op.codes(name).shifted(node.op.shifts_[name])
+        if isinstance(node.operator, Categorify):
+            for name in node.operator.vocabularies_:
+                codes = node.operator.codes(name).shifted(node.operator.shifts_[name])
                 by_vocabulary[name] = (codes.oov, codes.oov + codes.num_buckets)
     named = {column.name: column.properties.get("vocabulary") for column in workflow.output_schema}
     return {name: by_vocabulary[v] for name, v in named.items() if v in by_vocabulary}

@@ -26,8 +26,21 @@ def _lists(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+class _OldInputs:
+    """Mixin: lists may come as `x__values` and `x__offsets`; `embedding_tables` holds the tables by column."""
+
+    tables: dict[str, Any]
+
+    @property
+    def embedding_tables(self) -> dict[str, Any]:
+        return self.tables
+
+    def call(self, inputs: Mapping[str, Any]) -> Any:
+        return super().call(_lists(inputs))  # type: ignore[misc]
+
+
 @keras.saving.register_keras_serializable(package="penstock.compat")
-class DenseFeatures(native.DenseFeatures):
+class DenseFeatures(_OldInputs, native.DenseFeatures):
     """Columns as one dense tensor; `embedding_tables` holds the tables by column.
 
     >>> from penstock.nn.keras import FeatureColumn
@@ -36,24 +49,10 @@ class DenseFeatures(native.DenseFeatures):
     (TensorShape([2, 4]), ['user'])
     """
 
-    @property
-    def embedding_tables(self) -> dict[str, Any]:
-        return self.tables
-
-    def call(self, inputs: Mapping[str, Any]) -> Any:
-        return super().call(_lists(inputs))
-
 
 @keras.saving.register_keras_serializable(package="penstock.compat")
-class LinearFeatures(native.LinearFeatures):
+class LinearFeatures(_OldInputs, native.LinearFeatures):
     """A linear model over columns; `embedding_tables` holds the weights of ids by column."""
-
-    @property
-    def embedding_tables(self) -> dict[str, Any]:
-        return self.tables
-
-    def call(self, inputs: Mapping[str, Any]) -> Any:
-        return super().call(_lists(inputs))
 
 
 @keras.saving.register_keras_serializable(package="penstock.compat")

@@ -115,7 +115,7 @@ class AddTags(_Annotate):
     Args:
         tags: to add.
 
-    >>> (["a"] >> AddTags("user")).op
+    >>> (["a"] >> AddTags("user")).operator
     AddTags(tags='user')
     """
 
@@ -134,7 +134,7 @@ class AddProperties(_Annotate):
     Args:
         properties: to add.
 
-    >>> (["a"] >> AddProperties({"unit": "EUR"})).op
+    >>> (["a"] >> AddProperties({"unit": "EUR"})).operator
     AddProperties(properties={'unit': 'EUR'})
     """
 

@@ -141,8 +141,17 @@ def is_string_dtype(dtype: Any) -> bool:
 
 
 def list_val_dtype(ser: Any) -> Any:
-    """The dtype of a list column's elements; None where it holds no lists."""
-    return flatten_list_column_values(ser).dtype if is_list_dtype(ser) else None
+    """The dtype of a list column's elements (of lists in lists, of the innermost); None where it holds no lists.
+
+    >>> list_val_dtype(make_series([[[1, 2], [3]], [[4]]]))
+    dtype('int64')
+    """
+    if not is_list_dtype(ser):
+        return None
+    values = flatten_list_column_values(ser)
+    while is_list_dtype(values):
+        values = flatten_list_column_values(values)
+    return values.dtype
 
 
 def series_has_nulls(s: Any) -> bool:

@@ -36,8 +36,8 @@ class Drawing:
 
 
 def _label(node: Node) -> str:
-    if node.op is not None:
-        return type(node.op).__name__
+    if node.operator is not None:
+        return type(node.operator).__name__
     columns = "" if node.selector is None else _columns(node.selector)
     signs = {"source": columns, "join": "+", "drop": f"- {columns}", "pick": f"[{columns}]"}
     return node.name or signs.get(node.kind, node.kind)

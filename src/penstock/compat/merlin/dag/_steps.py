@@ -18,7 +18,11 @@ class Identity(BaseOperator):
     """
 
 
-class _Labelled(BaseOperator):
+class Step(BaseOperator):
+    """What a node does by itself, without an operator of its own."""
+
+
+class _Labelled(Step):
     def __init__(self, label: str | None = None) -> None:
         self._label = label
 
@@ -46,7 +50,18 @@ class SubsetColumns(_Labelled):
     """
 
 
-class SelectionOp(BaseOperator):
+class GroupingOp(Step):
+    """Columns as they are; the groups are the selector's.
+
+    >>> GroupingOp().label
+    'GroupingOp'
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name
+
+
+class SelectionOp(Step):
     """The columns of a selector.
 
     >>> SelectionOp(ColumnSelector(["a"])).output_column_names(ColumnSelector(["a", "b"])).names
@@ -71,7 +86,7 @@ class SelectionOp(BaseOperator):
         return ColumnSelector((self.selector or as_selector(col_selector)).names)
 
 
-class SubtractionOp(BaseOperator):
+class SubtractionOp(Step):
     """Columns without those of a selector.
 
     >>> SubtractionOp(["a"]).output_column_names(ColumnSelector(["a", "b"])).names

@@ -27,7 +27,7 @@ def bind(output: native.Node, schema: NativeSchema, data: Dataset | None = None)
         elif node._removed is not None:
             _settle_subtraction(node, schema, data)
         else:
-            op: Any = node.op
+            op: Any = node.operator
             if hasattr(op, "take_names"):
                 op.take_names(lambda other: _names(other, schema))
             if first is not None:
@@ -39,7 +39,7 @@ def _in_order(output: native.Node) -> list[Node]:
     for node in ancestors([output]):
         promoted(node)
         if isinstance(node, Node) and node._branches is not None:
-            node.parents = node._branches
+            node.parents = list(node._branches)
     return [promoted(node) for node in ancestors([output])]
 
 
@@ -58,7 +58,7 @@ def _settle_join(node: Node, schema: NativeSchema) -> None:
             kept.append(branch)
         elif len(again) < len(names[i]):
             kept.append(promoted(native.Node("drop", [branch], selector=DroppedColumns(again))))
-    node.parents = tuple(kept)
+    node.parents = kept
 
 
 def _settle_subtraction(node: Node, schema: NativeSchema, data: Dataset | None) -> None:
@@ -112,7 +112,7 @@ def _declared(node: Node, inputs: Schema, further: Schema, root: Schema) -> Sche
         return inputs.excluding(_merlin(node.selector))
     if node.kind == "join":
         return inputs
-    op: Any = getattr(node.op, "op", node.op)
+    op: Any = node.op
     if hasattr(op, "take_names"):
         op.take_names(lambda other: promoted(other).output_schema.column_names)
     groups = node.columns(Schema([c.with_dtype("int64") for c in inputs]).to_native()).groups

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.compat.merlin.dag._loop import looped
 from penstock.compat.merlin.dag.binding import bind, declare
-from penstock.compat.merlin.dag.node import Node, as_node, place_nodes, postorder_iter_nodes, preorder_iter_nodes
+from penstock.compat.merlin.dag.node import (
+    Node,
+    as_node,
+    place_nodes,
+    postorder_iter_nodes,
+    preorder_iter_nodes,
+    promoted,
+)
 from penstock.compat.merlin.schema.schema import Schema, as_native
-from penstock.compat.missing import CompatError
-from penstock.core.errors import ParameterError, suggest
+from penstock.core.errors import ColumnNotFoundError, NotFittedError, ParameterError, suggest
+from penstock.etl.graph import without_inputs
 from penstock.etl.plan import Plan
 
 __all__ = ["Graph"]
@@ -88,7 +96,31 @@ class Graph:
     @classmethod
     def get_nodes_by_op_type(cls, nodes: Any, op_type: Any) -> set[Node]:
         """The nodes whose operator is of a class, among some and all that they need."""
-        return {n for n in postorder_iter_nodes(nodes) if isinstance(getattr(n.op, "op", n.op), op_type)}
+        return {n for n in postorder_iter_nodes(nodes) if isinstance(n.op, op_type)}
+
+    def remove_inputs(self, to_remove: Any) -> Graph:
+        """Take raw columns, and all that depends on them, out of the graph."""
+        names = [to_remove] if isinstance(to_remove, str) else list(to_remove)
+        root = self._root if self._root is not None else self.input_schema
+        if root is None:
+            raise NotFittedError("the graph has no schema yet: construct_schema comes before remove_inputs")
+        for name in names:
+            if name not in root:
+                raise ColumnNotFoundError(name, root.column_names, "the graph's inputs")
+        # Which columns depend on which does not hang on dtypes, so those that are not known may be any.
+        typed = Schema([c.with_dtype("int64") if c.dtype.name == "unknown" else c for c in root]).to_native()
+        bind(self.output_node, typed)
+        left = without_inputs(self.output_node, typed, names)
+        if left is None:
+            raise ParameterError(f"nothing is left of the graph without {', '.join(names)}")
+        self.output_node = promoted(left)
+        return self.construct_schema(root.excluding_by_name(names))
+
+    def clear_stats(self) -> None:
+        """Forget what the operators learned."""
+        for node in postorder_iter_nodes(self.output_node):
+            if node.fitted_op is not None:
+                node.fitted_op.clear()
 
     @property
     def column_names(self) -> list[str]:
@@ -102,18 +134,20 @@ class Graph:
         """The graph that ends at a named node."""
         if name not in self.subgraphs:
             raise ParameterError(f"no node is named {name!r}{suggest(name, self.subgraphs, 'names')}")
-        return Graph(self.subgraphs[name])
+        part = Graph(self.subgraphs[name])
+        part._root = self._root if self._root is not None else self.input_schema
+        return part
 
 
 def Subgraph(name: str, output_node: Any, loop_until: Any = None) -> Node:
     """The node under a name, by which `workflow.get_subworkflow(name)` finds it.
 
-    Right of `>>` its graph reads the columns of the node on the left: `["user"] >> Subgraph("users", graph)`.
+    Right of `>>` its graph reads the columns of the node on the left: `["user"] >> Subgraph("users", graph)`. With
+    `loop_until` the graph is run again on what it gave, until that function of the rows is true.
 
     >>> from penstock.compat.nvtabular import ops
     >>> Subgraph("users", ["user"] >> ops.Categorify()).name
     'users'
     """
-    if loop_until is not None:
-        raise CompatError("Subgraph(loop_until=…) is not here: a workflow is a graph without loops; loop around it")
-    return as_node(output_node).named(name)  # type: ignore[return-value]
+    node = as_node(output_node) if loop_until is None else looped(output_node, loop_until)
+    return node.named(name)  # type: ignore[return-value]

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.compat.merlin.dag._drawing import Drawing
 from penstock.compat.merlin.dag.selector import ColumnSelector
+from penstock.compat.merlin.dag.wiring import Wired, born
 from penstock.compat.merlin.schema.schema import Schema
 from penstock.compat.missing import CompatTypeError
 from penstock.core.errors import GraphError, NotFittedError
@@ -18,7 +19,7 @@ from penstock.etl.plan import Plan
 __all__ = ["Node", "iter_nodes", "postorder_iter_nodes", "preorder_iter_nodes"]
 
 
-class Node(native.Node):
+class Node(Wired):
     """One step of a graph: a selector's columns, or what `>>`, `+`, `-` and `[…]` make of other nodes.
 
     Where two branches of `+` have a column of one name, the later one's counts. What `-` takes away may be given by
@@ -45,6 +46,7 @@ class Node(native.Node):
             super().__init__("source", selector=selector.to_native())
         else:
             super().__init__("join")
+            self.selector = selector
 
     @classmethod
     def construct_from(cls, nodable: Any) -> Node:
@@ -54,7 +56,7 @@ class Node(native.Node):
     def __rshift__(self, op: Any) -> Node:
         if isinstance(op, native.Node):
             return inside(op, self)
-        return promoted(super().__rshift__(as_operator(op)))
+        return born(promoted(super().__rshift__(as_operator(op))))
 
     def __rrshift__(self, left: Any) -> Node:
         return as_node(left) >> self
@@ -62,7 +64,7 @@ class Node(native.Node):
     def __add__(self, other: Any) -> Node:
         if isinstance(other, (list, tuple)) and not other:
             return self
-        return joined([*_branches_of(self), *_branches_of(as_node(other))])
+        return born(joined([*_branches_of(self), *_branches_of(as_node(other))]))
 
     __radd__ = __add__  # as Merlin has it: what stands left of a node comes after it
 
@@ -70,13 +72,13 @@ class Node(native.Node):
         node = promoted(native.Node("drop", [self]))
         items = removed if isinstance(removed, (list, tuple)) else [removed]
         node._removed = tuple(item if isinstance(item, native.Node) else _chosen([item]) for item in items)
-        return node
+        return born(node)
 
     def __rsub__(self, left: Any) -> Node:
         return as_node(left) - self
 
     def __getitem__(self, names: Any) -> Node:
-        return promoted(super().__getitem__(_chosen(names)))
+        return born(promoted(super().__getitem__(_chosen(names))))
 
     @property
     def graph(self) -> Drawing:
@@ -128,21 +130,18 @@ class Node(native.Node):
     @property
     def column_mapping(self) -> dict[str, list[str]]:
         """`{output: inputs}` of this step."""
-        op = getattr(self.op, "op", self.op)
-        if op is None or not hasattr(op, "column_mapping"):
+        if self.operator is None:
             return {name: [name] for name in self.output_schema.column_names}
-        return op.column_mapping(self.input_columns)
+        return self.op.column_mapping(self.input_columns)
 
     @property
     def label(self) -> str:
-        op = getattr(self.op, "op", self.op)
-        signs = {"join": "+", "drop": "-"}
-        return (
-            self.name or getattr(op, "label", None) or (repr(op) if op is not None else signs.get(self.kind, self.kind))
-        )
+        if self.operator is None:
+            return self.name or {"join": "+", "drop": "-"}.get(self.kind, self.kind)
+        return self.name or getattr(self.op, "label", None) or repr(self.op)
 
     def __getstate__(self) -> dict[str, Any]:  # workers need the node, not the plan it once stood in
-        return {name: value for name, value in self.__dict__.items() if name != "_place"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_place", "_children")}
 
     def _fitted(self) -> tuple[Plan, int]:
         if self._place is None:
@@ -160,7 +159,7 @@ def promoted(node: native.Node) -> Node:
 def joined(branches: Sequence[native.Node]) -> Node:
     """Branches side by side; of columns with one name, the later branch's."""
     node = promoted(native.Node("join", branches))
-    node._branches = node.parents
+    node._branches = tuple(node.parents)
     return node
 
 
@@ -215,7 +214,9 @@ def inside(inner: native.Node, outer: Node) -> Node:
         if node.kind == "source":
             made: native.Node = native.Node("pick", [outer], selector=node.selector)
         else:
-            made = native.Node(node.kind, parents, op=node.op, selector=node.selector, dependencies=dependencies)
+            made = native.Node(
+                node.kind, parents, operator=node.operator, selector=node.selector, dependencies=dependencies
+            )
         made.name = node.name
         changed = promoted(made)
         if isinstance(node, Node):

@@ -71,12 +71,12 @@ class FirstRows:
 
 def look_at(node: Node, first: FirstRows) -> None:
     """Let a node's operator see the first rows, where it has to; the nodes before it have seen them already."""
-    if isinstance(node.op, Observed) and node.op.outputs is None and first.rows is not None:
+    if isinstance(node.operator, Observed) and node.operator.outputs is None and first.rows is not None:
         _look(node, first.rows)
 
 
 def _look(node: Node, data: Dataset) -> None:
-    op: Any = node.op
+    op: Any = node.operator
     op._looking = True
     try:
         plan = Plan(node, data.schema)
@@ -112,5 +112,5 @@ def read(text: str) -> pl.DataType:
 def forget(nodes: Iterable[Node]) -> None:
     """Let go of what was seen, before other data is fitted on."""
     for node in nodes:
-        if isinstance(node.op, Observed):
-            node.op.outputs = None
+        if isinstance(node.operator, Observed):
+            node.operator.outputs = None

@@ -146,10 +146,21 @@ class NamedSelector(native.ColumnSelector):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ColumnSelector):
-            other = other.to_native() if other else None
+            other = other.to_native() if other else EmptySelector()
         return isinstance(other, native.ColumnSelector) and self.to_recipe() == other.to_recipe()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class EmptySelector(NamedSelector):
+    """No columns: what a node selects that was made of an empty list.
+
+    >>> EmptySelector() == ColumnSelector([]), EmptySelector().names
+    (True, [])
+    """
+
+    def __init__(self) -> None:
+        self.groups, self.tags, self.roles, self.everything = (), (), (), False
 
 
 class DroppedColumns(NamedSelector):

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-
-from penstock.compat.merlin.dataloader.loader_base import LoaderBase, columns_of
-from penstock.core.batch import Batch
+from penstock.compat.merlin.dataloader.loader_base import MerlinLoader
 from penstock.loader import jax as native
 
 __all__ = ["Loader"]
 
 
-class Loader(LoaderBase, native.Loader):
+class Loader(MerlinLoader, native.Loader):
     """Batches `({name: (B,)}, label)` of JAX arrays; lists as `x__values` and `x__offsets`.
 
     >>> from penstock.compat.merlin.io import Dataset
@@ -23,27 +17,4 @@ class Loader(LoaderBase, native.Loader):
     [1, 2]
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        batch_size: int,
-        shuffle: bool = True,
-        seed_fn: Callable[[], int] | None = None,
-        parts_per_chunk: int = 1,
-        global_size: int | None = None,
-        global_rank: int | None = None,
-        drop_last: bool = False,
-        transforms: Any = None,
-        device: Any = None,
-    ) -> None:
-        self._remember(locals())
-        wanted = columns_of(dataset, transforms)
-        self._batch_ops = wanted.batch_ops
-        super().__init__(
-            wanted.data, batch_size, shuffle=shuffle, last_batch="drop" if drop_last else "keep",
-            parts_per_chunk=parts_per_chunk, rank=global_rank or 0, world=global_size or 1, **wanted.options,
-        )  # fmt: skip
-
-    def _convert(self, batch: Batch) -> Any:
-        features, labels = super()._convert(batch)
-        return self._as_today(features, np.asarray, self._put), labels
+    _put = native.Loader._put  # type: ignore[assignment]

@@ -2,123 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from penstock.compat.merlin.dag.base_operator import BaseOperator
-from penstock.compat.merlin.dag.binding import bind
-from penstock.compat.merlin.dag.graph import Graph
-from penstock.compat.merlin.dag.node import as_node
-from penstock.compat.merlin.dag.selector import ColumnSelector
+import numpy as np
+
 from penstock.compat.merlin.dag.utils import ungroup_values_offsets
+from penstock.compat.merlin.dataloader._columns import Columns, as_native_dataset, columns_of
 from penstock.compat.merlin.dataloader._embeddings import EmbeddingOperator
-from penstock.compat.merlin.dataloader._padding import Padding
 from penstock.compat.merlin.io.dataset import Dataset
-from penstock.compat.merlin.io.opening import opened
 from penstock.compat.merlin.schema.schema import Schema
-from penstock.compat.missing import CompatTypeError
-from penstock.core.dtypes import FLOATS, INTEGERS
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Role
 from penstock.core.schema import Schema as NativeSchema
-from penstock.data import dataset as native_data
-from penstock.etl import workflow as native_etl
-from penstock.etl.graph import Node as NativeNode
-from penstock.etl.operator import Operator as NativeOperator
-from penstock.loader.settings import Pad
-from penstock.loader.transforms import with_transform
 
 __all__ = ["LoaderBase"]
-
-
-@dataclass
-class Columns:
-    """What a loader is asked for."""
-
-    data: native_data.Dataset
-    options: dict[str, Any]  # of Penstock's loader
-    batch_ops: list[EmbeddingOperator]
-
-
-def columns_of(dataset: Any, transforms: Any) -> Columns:
-    """Every column of the data set as it leaves the transforms; lists of one length are dense."""
-    data = as_native_dataset(dataset)
-    workflow, batch_ops, padding = split_transforms(transforms, data)
-    data = with_transform(data, workflow)
-    schema = data.schema
-    labels = schema.select(roles=Role.LABEL).names
-    features = [c for c in schema if c.name not in labels]
-    cats = [c.name for c in features if c.role is Role.CATEGORICAL or (c.role is Role.OTHER and c.dtype in INTEGERS)]
-    lists = {c.name: _list_choice(c, padding) for c in schema if c.is_list}
-    options = {
-        "categorical": cats,
-        "continuous": [c.name for c in features if c.name not in cats],
-        "labels": labels,
-        "lists": lists or "ragged",
-        "fill": missing_numbers(schema, schema.names),
-    }
-    return Columns(data, options, batch_ops)
-
-
-def as_native_dataset(dataset: Any) -> native_data.Dataset:
-    """Penstock's data set from any that a loader is given."""
-    if isinstance(dataset, Dataset):
-        return dataset.native
-    return opened(dataset, None, None, "1MB", None, None, None, {})
-
-
-def missing_numbers(schema: NativeSchema, names: Any) -> dict[str, float]:
-    """Missing floats come as NaN, as they did from pandas and cuDF."""
-    return {n: math.nan for n in names if schema[n].dtype in FLOATS and not schema[n].is_list}
-
-
-def _list_choice(column: Any, padding: Padding | None) -> str | Pad:
-    if padding is not None:
-        return padding.pad
-    counts = column.properties.get("value_count") or {}
-    if counts.get("max") and counts.get("min") == counts.get("max"):
-        return Pad(int(counts["max"]))
-    return "ragged"
-
-
-def split_transforms(transforms: Any, data: native_data.Dataset) -> tuple[Any, list[EmbeddingOperator], Padding | None]:
-    """A workflow for the frames that are read, look-ups for the batches, and how lists are padded."""
-    if transforms is None:
-        return None, [], None
-    if not isinstance(transforms, (list, tuple)):
-        return _workflow(transforms, data), [], None
-    batch_ops: list[EmbeddingOperator] = []
-    padding: Padding | None = None
-    node = as_node(ColumnSelector("*"))
-    steps = 0
-    for op in transforms:
-        if isinstance(op, EmbeddingOperator):
-            batch_ops.append(op)
-        elif isinstance(op, Padding):
-            padding = op
-        elif not isinstance(op, (BaseOperator, NativeOperator)):
-            raise CompatTypeError(f"transforms takes operators, got {op!r}")
-        elif batch_ops or padding is not None:
-            raise ParameterError(f"{op!r} comes after an operator on batches; put Padding and embeddings last")
-        else:
-            node, steps = node >> op, steps + 1
-    return _workflow(node, data) if steps else None, batch_ops, padding
-
-
-def _workflow(transforms: Any, data: native_data.Dataset) -> native_etl.Workflow:
-    found = getattr(transforms, "native", transforms)
-    if isinstance(found, native_etl.Workflow):
-        return found
-    if isinstance(found, Graph):
-        found = found.output_node
-    if not isinstance(found, (NativeNode, ColumnSelector, BaseOperator)):
-        raise ParameterError(f"transforms takes a fitted Workflow, a graph or a list of operators, got {transforms!r}")
-    workflow = native_etl.Workflow(as_node(found) if not isinstance(found, BaseOperator) else "*" >> found)
-    bind(workflow.output, data.schema, data)
-    return workflow.fit_schema(data.schema)
 
 
 class SeededEpochs:
@@ -170,7 +69,7 @@ class LoaderBase(SeededEpochs):
     @property
     def _described(self) -> NativeSchema:
         """The columns as the data describes them: Penstock's loader gives a role to each."""
-        loaded: NativeSchema = self.schema  # type: ignore[attr-defined]
+        loaded: NativeSchema = self._schema  # type: ignore[attr-defined]
         return self.dataset.schema.select(loaded.names) if self._made else loaded  # type: ignore[attr-defined]
 
     @property
@@ -205,9 +104,14 @@ class LoaderBase(SeededEpochs):
             raise ParameterError(f"{type(self).__name__} takes its columns by name; make another one")
         data = Dataset(as_native_dataset(self._made["dataset"]))
         data.schema = schema
+        self._again(dataset=data)
+
+    def _again(self, **changes: Any) -> None:
+        """Make the loader anew, with other arguments."""
         self.stop()
-        maps = self._maps
-        self.__init__(**{**self._made, "dataset": data})  # type: ignore[misc]
+        maps, made = self._maps, self._made
+        self.__dict__.pop("batch_size", None)
+        self.__init__(**{**made, **changes})  # type: ignore[misc]
         self._maps = maps
 
     def _remember(self, arguments: dict[str, Any]) -> None:
@@ -218,16 +122,6 @@ class LoaderBase(SeededEpochs):
         self.parts_per_chunk, self.transforms = arguments["parts_per_chunk"], arguments["transforms"]
         self._seed_fn = arguments["seed_fn"]
 
-    def _as_today(
-        self, features: dict[str, Any], get: Callable[[Any], Any], put: Callable[[Any], Any]
-    ) -> dict[str, Any]:
-        """A batch's features as they are today: in the schema's order, lists as values and offsets."""
-        names = self.dataset.schema.names  # type: ignore[attr-defined]
-        columns = ungroup_values_offsets({n: features[n] for n in names if n in features})
-        for op in self._batch_ops:
-            op.on_batch(columns, get, put)
-        return columns
-
     def __enter__(self) -> Any:
         return self
 
@@ -236,6 +130,87 @@ class LoaderBase(SeededEpochs):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_cursor": None}  # type: ignore[dict-item]
+
+
+class MerlinLoader(LoaderBase):
+    """Mixin: Merlin's constructor and batches `({name: (B,)}, label)`, over the loader of one framework.
+
+    The columns tagged as target are the labels: one is an array, several are a dict, none is None. `transforms` is a
+    fitted workflow, a graph, or a list of operators.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        shuffle: bool = True,
+        seed_fn: Callable[[], int] | None = None,
+        parts_per_chunk: int = 1,
+        global_size: int | None = None,
+        global_rank: int | None = None,
+        drop_last: bool = False,
+        transforms: Any = None,
+        device: Any = None,
+    ) -> None:
+        self._remember(locals())
+        wanted = columns_of(dataset, transforms)
+        self._batch_ops = wanted.batch_ops
+        super().__init__(  # type: ignore[call-arg]
+            wanted.data,
+            batch_size,
+            shuffle=shuffle,
+            last_batch="drop" if drop_last else "keep",
+            **{**wanted.options, **self._options(wanted)},
+        )
+
+    def _options(self, wanted: Columns) -> dict[str, Any]:
+        """What the framework's own loader is told besides."""
+        made = self._made
+        rank, world = made["global_rank"] or 0, made["global_size"] or 1
+        return {"parts_per_chunk": made["parts_per_chunk"], "rank": rank, "world": world}
+
+    @property
+    def schema(self) -> Schema:
+        """What the data set holds; `output_schema` is what comes in a batch."""
+        return self.input_schema
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch. Another number makes the loader anew."""
+        return int(self.__dict__["batch_size"])
+
+    @batch_size.setter
+    def batch_size(self, rows: int) -> None:
+        before = self.__dict__.get("batch_size")
+        if before is None or before == rows or self._made["batch_size"] == rows:
+            self.__dict__["batch_size"] = rows
+        else:
+            self._again(batch_size=rows)
+
+    # From the framework's arrays to NumPy's, and back.
+
+    def _get(self, array: Any) -> np.ndarray:
+        return np.asarray(array)
+
+    def _put(self, array: Any) -> Any:
+        return array
+
+    def convert_batch(self, batch: Any) -> Any:
+        """A batch of NumPy arrays (`features`, or features and labels) as one of the loader's framework."""
+        if isinstance(batch, tuple):
+            return tuple(self.convert_batch(part) for part in batch)
+        if isinstance(batch, Mapping):
+            return {name: self.convert_batch(part) for name, part in ungroup_values_offsets(batch).items()}
+        return None if batch is None else self._put(np.asarray(batch))
+
+    def _convert(self, batch: Any) -> Any:
+        """In the schema's order, lists as values and offsets, with what operators on batches add."""
+        features, *labels = super()._convert(batch)  # type: ignore[misc]
+        names = self.dataset.schema.names  # type: ignore[attr-defined]
+        columns = ungroup_values_offsets({n: features[n] for n in names if n in features})
+        for op in self._batch_ops:
+            op.on_batch(columns, self._get, self._put)
+        return columns, labels[0] if labels else None
 
 
 class Epochs:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from penstock.compat.merlin.dataloader.loader_base import LoaderBase, columns_of
-from penstock.core.batch import Batch, Ragged
+from penstock.compat.merlin.dataloader._columns import Columns
+from penstock.compat.merlin.dataloader.loader_base import MerlinLoader
+from penstock.core.batch import Ragged
 from penstock.loader import keras as native
 from penstock.loader.settings import Pad
 
 __all__ = ["Loader"]
 
 
-class Loader(LoaderBase, native.Loader):
+class Loader(MerlinLoader, native.Loader):
     """Batches `({name: (B,)}, label)` for `model.fit`; lists as `x__values` and `x__offsets`.
 
     >>> from penstock.compat.merlin.io import Dataset
@@ -25,35 +23,17 @@ class Loader(LoaderBase, native.Loader):
     [1, 2]
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        batch_size: int,
-        shuffle: bool = True,
-        seed_fn: Callable[[], int] | None = None,
-        parts_per_chunk: int = 1,
-        global_size: int | None = None,
-        global_rank: int | None = None,
-        drop_last: bool = False,
-        transforms: Any = None,
-        device: Any = None,
-    ) -> None:
-        self._remember(locals())
-        wanted = columns_of(dataset, transforms)
-        self._batch_ops = wanted.batch_ops
-        lists = wanted.options.pop("lists")
+    def _options(self, wanted: Columns) -> dict[str, Any]:
+        options = super()._options(wanted)
+        rows = max(1, *wanted.data._row_counts())
+        lists = wanted.options["lists"]
         if isinstance(lists, dict):  # ragged lists leave as values and offsets, on every backend
             lists = {n: c if isinstance(c, Pad) else "row_lengths" for n, c in lists.items()}
-        rows = max(1, *wanted.data._row_counts())
-        super().__init__(
-            wanted.data, batch_size, shuffle=shuffle, last_batch="drop" if drop_last else "keep", flat=True,
-            lists=lists, chunk_rows=parts_per_chunk * rows, rank=global_rank or 0, world=global_size or 1,
-            **wanted.options,
-        )  # fmt: skip
+        chunk_rows = options.pop("parts_per_chunk") * rows
+        return {**options, "chunk_rows": chunk_rows, "flat": True, "lists": lists}
+
+    def _put(self, array: Any) -> Any:
+        return native._tensor(array)
 
     def _lists_of(self, choice: Any, lists: Ragged, put: Any) -> Any:
         return super()._lists_of(choice, lists, put) if isinstance(choice, Pad) else tuple(put(part) for part in lists)
-
-    def _convert(self, batch: Batch) -> Any:
-        features, *labels = super()._convert(batch)
-        return self._as_today(features, np.asarray, native._tensor), labels[0] if labels else None

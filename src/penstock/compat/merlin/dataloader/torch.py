@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from penstock.compat.merlin.dataloader.loader_base import LoaderBase, columns_of
-from penstock.core.batch import Batch
+import numpy as np
+
+from penstock.compat.merlin.dataloader._columns import Columns
+from penstock.compat.merlin.dataloader.loader_base import MerlinLoader
 from penstock.core.extras import require
 from penstock.loader import torch as native
 
@@ -15,7 +16,7 @@ torch = require("torch", "torch")
 __all__ = ["DLDataLoader", "Loader"]
 
 
-class Loader(LoaderBase, native.Loader):
+class Loader(MerlinLoader, native.Loader):
     """Batches `({name: (B,)}, label)`: every column of the schema, lists as `x__values` and `x__offsets`.
 
     The columns tagged as target are the labels: one is a tensor, several are a dict, none is None. `transforms` is a
@@ -28,33 +29,18 @@ class Loader(LoaderBase, native.Loader):
     ([1, 2], None)
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        batch_size: int = 1,
-        shuffle: bool = False,
-        seed_fn: Callable[[], int] | None = None,
-        parts_per_chunk: int = 1,
-        global_size: int | None = None,
-        global_rank: int | None = None,
-        drop_last: bool = False,
-        transforms: Any = None,
-        device: Any = None,
-    ) -> None:
-        self._remember(locals())
-        wanted = columns_of(dataset, transforms)
-        self._batch_ops = wanted.batch_ops
-        super().__init__(
-            wanted.data, batch_size, shuffle=shuffle, last_batch="drop" if drop_last else "keep",
-            parts_per_chunk=parts_per_chunk, device=torch_device(device), **wanted.options,
-            **ranks(global_rank, global_size),
-        )  # fmt: skip
+    def __init__(self, dataset: Any, batch_size: int = 1, shuffle: bool = False, *args: Any, **kwargs: Any) -> None:
+        super().__init__(dataset, batch_size, shuffle, *args, **kwargs)
 
-    def _convert(self, batch: Batch) -> Any:
-        features, labels = super()._convert(batch)
-        return self._as_today(features, _to_numpy, self._to_tensor), labels
+    def _options(self, wanted: Columns) -> dict[str, Any]:
+        made = self._made
+        share = ranks(made["global_rank"], made["global_size"])
+        return {"parts_per_chunk": made["parts_per_chunk"], "device": torch_device(made["device"]), **share}
 
-    def _to_tensor(self, array: Any) -> Any:
+    def _get(self, array: Any) -> np.ndarray:
+        return array.detach().cpu().numpy()
+
+    def _put(self, array: Any) -> Any:
         return torch.from_numpy(array).to(self.device)
 
 
@@ -88,7 +74,3 @@ def torch_device(device: Any) -> Any:
 def ranks(rank: int | None, world: int | None) -> dict[str, Any]:
     """The share of the data: as given, else as `torch.distributed` says."""
     return {} if rank is None and world is None else {"rank": rank or 0, "world": world or 1}
-
-
-def _to_numpy(tensor: Any) -> Any:
-    return tensor.detach().cpu().numpy()

@@ -182,8 +182,9 @@ def dtype_of(external: Any) -> DType:
         name = str(external).removeprefix("torch.")
     if isinstance(name, str) and name.lower() in _OWN:
         return named({"string": "str"}.get(name.lower(), name.lower() if "[" not in name else name))
-    if external is np.float16:
-        return named("float16")
+    python = {np.float16: "float16", np.datetime64: "datetime64", object: "object"}
+    if isinstance(external, type) and external in python:
+        return named(python[external])
     try:
         return from_native(native.canonical(name if isinstance(name, str) else external))
     except SchemaError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
+from enum import Enum
 from typing import Any
 
 from penstock.compat.merlin.dtypes.base import DType, dtype_of, named
@@ -33,6 +34,18 @@ class Domain:
     @property
     def is_bounded(self) -> bool:
         return self.min is not None and self.max is not None
+
+
+class ColumnQuantity(Enum):
+    """How many values a row of a column holds.
+
+    >>> ColumnQuantity("scalar") is ColumnQuantity.SCALAR
+    True
+    """
+
+    SCALAR = "scalar"
+    FIXED_LIST = "fixed_list"
+    RAGGED_LIST = "ragged_list"
 
 
 @dataclass(frozen=True)
@@ -102,6 +115,13 @@ class ColumnSchema:
     @property
     def value_count(self) -> Domain | None:
         return Domain(**counts) if (counts := self.properties.get("value_count")) else None
+
+    @property
+    def quantity(self) -> ColumnQuantity:
+        """Whether rows hold one value, as many as any other row, or any number."""
+        if not self.is_list:
+            return ColumnQuantity.SCALAR
+        return ColumnQuantity.RAGGED_LIST if self.is_ragged else ColumnQuantity.FIXED_LIST
 
     @property
     def int_domain(self) -> Domain | None:

@@ -73,7 +73,7 @@ class TagSet:
         self._tags: frozenset[Tags | str] = _normalized(listed(tags))
         if clashes := self._clashes(self._tags):
             names = ", ".join(sorted(str(tag) for tag in clashes))
-            raise SchemaError(f"a column cannot have all of these tags: {names} exclude one another")
+            raise SchemaError(f"these tags of a column are incompatible: {names} exclude one another")
 
     def override(self, tags: Any) -> TagSet:
         """With further tags, and without those that these exclude."""

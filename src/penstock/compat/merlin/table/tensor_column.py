@@ -13,7 +13,7 @@ from penstock.compat.missing import CompatTypeError
 from penstock.core.errors import DataError
 from penstock.core.extras import require
 
-__all__ = ["Device", "NumpyColumn", "TensorColumn", "TensorflowColumn", "TorchColumn"]
+__all__ = ["CupyColumn", "Device", "NumpyColumn", "TensorColumn", "TensorflowColumn", "TorchColumn"]
 
 
 class Device(Enum):
@@ -148,6 +148,16 @@ class NumpyColumn(TensorColumn):
     framework = "numpy"
 
 
+class CupyColumn(TensorColumn):
+    """A column of CuPy's arrays, where a program has these."""
+
+    framework = "cupy"
+
+    @staticmethod
+    def array_constructor(values: Any) -> Any:
+        return require("cupy", "cupy").asarray(values)
+
+
 class TorchColumn(TensorColumn):
     """A column of torch's tensors."""
 
@@ -177,7 +187,12 @@ def convert_col(column: TensorColumn, target_type: type[TensorColumn], *function
     return column if isinstance(column, target_type) else target_type.cast(column)
 
 
-_COLUMNS: dict[str, type[TensorColumn]] = {"numpy": NumpyColumn, "torch": TorchColumn, "tensorflow": TensorflowColumn}
+_COLUMNS: dict[str, type[TensorColumn]] = {
+    "numpy": NumpyColumn,
+    "torch": TorchColumn,
+    "tensorflow": TensorflowColumn,
+    "cupy": CupyColumn,
+}
 
 
 def _framework_of(values: Any) -> str:

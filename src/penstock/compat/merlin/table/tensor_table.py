@@ -148,6 +148,20 @@ class TensorTable:
         return f"TensorTable({self._columns!r})"
 
 
+def df_from_tensor_table(table: TensorTable) -> Any:
+    """A table as a pandas frame.
+
+    >>> df_from_tensor_table(TensorTable({"a": np.array([1, 2])}))["a"].tolist()
+    [1, 2]
+    """
+    return table.to_df()
+
+
+def tensor_table_from_df(df: Any) -> TensorTable:
+    """A table of NumPy arrays from a pandas frame."""
+    return TensorTable.from_df(df)
+
+
 def _column(value: Any) -> TensorColumn:
     if isinstance(value, TensorColumn):
         return value

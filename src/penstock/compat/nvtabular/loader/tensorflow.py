@@ -7,7 +7,8 @@ from typing import Any
 
 from penstock.compat import settings as age
 from penstock.compat.merlin.dag.utils import ungroup_values_offsets
-from penstock.compat.merlin.dataloader.loader_base import LoaderBase, missing_numbers
+from penstock.compat.merlin.dataloader._columns import missing_numbers
+from penstock.compat.merlin.dataloader.loader_base import LoaderBase
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import naturally_sorted, opened
 from penstock.compat.merlin.schema.schema import as_native
@@ -143,7 +144,7 @@ class KerasSequenceLoader(LoaderBase, Loader):
         for name, size in self._tables.items():
             if f"column {name!r} holds" in str(error):
                 pieces = (frame.get_column(name) for frame in self.dataset.iter_frames([name]))
-                tops = [(s.list.max() if self.schema[name].is_list else s).max() for s in pieces]
+                tops = [(s.list.max() if self._schema[name].is_list else s).max() for s in pieces]
                 largest = max(int(top) for top in tops if top is not None)  # type: ignore[arg-type]
                 raise SchemaError(
                     f"the feature column of {name!r} has {size} buckets, and the largest id in the data is {largest}: "

@@ -7,7 +7,8 @@ from typing import Any
 
 from penstock.compat import settings
 from penstock.compat.merlin.dag.utils import ungroup_values_offsets
-from penstock.compat.merlin.dataloader.loader_base import LoaderBase, as_native_dataset, missing_numbers
+from penstock.compat.merlin.dataloader._columns import as_native_dataset, missing_numbers
+from penstock.compat.merlin.dataloader.loader_base import LoaderBase
 from penstock.compat.merlin.dataloader.torch import DLDataLoader, ranks, torch_device
 from penstock.core.batch import Batch, Ragged
 from penstock.core.errors import DataError, ParameterError
@@ -82,10 +83,10 @@ class TorchAsyncItr(LoaderBase, native.Loader):
         features, labels = converted
         if self.age == "latest":
             lists = {n: self._list(n, v) if n in self._sparse else v for n, v in features.items()}
-            return ungroup_values_offsets({n: lists[n] for n in self.schema.names if n in lists}), labels
+            return ungroup_values_offsets({n: lists[n] for n in self._schema.names if n in lists}), labels
         columns = {n: self._list(n, v) if n in self._lists else v.unsqueeze(1) for n, v in features.items()}
         several = tuple(label.unsqueeze(1) for label in labels.values()) if isinstance(labels, dict) else labels
-        return {n: columns[n] for n in self.schema.names if n in columns}, several
+        return {n: columns[n] for n in self._schema.names if n in columns}, several
 
     def _packed(self, cats: Any, conts: Any, labels: Any) -> tuple[Any, Any, Any]:
         lists: dict[str, Any] = {}

@@ -161,7 +161,7 @@ def get_embedding_sizes(source: Any, output_dtypes: Any = None) -> Any:
     flags = {
         f"{name}_filled"
         for node in nodes
-        if isinstance(node.op, (native.FillMissing, native.FillMedian)) and node.op.add_binary_cols
+        if isinstance(node.operator, (native.FillMissing, native.FillMedian)) and node.operator.add_binary_cols
         for name in schema.names
     }
     chosen = [c for c in schema.select(roles=Role.CATEGORICAL) if c.name not in flags and c.cardinality is not None]

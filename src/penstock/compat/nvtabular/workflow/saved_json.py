@@ -91,8 +91,8 @@ class _Builder:
             parent = parent[[list(g) if len(g) > 1 else g[0] for g in found.groups]]
         node = parent >> found.op
         if further and not node.dependencies and not found.op.fit_only_dependencies:
-            node = Node("apply", node.parents, op=node.op, dependencies=further)
-        self.restored.append((node.op, found))
+            node = Node("apply", node.parents, operator=node.operator, dependencies=further)
+        self.restored.append((node.operator, found))
         return node
 
 
@@ -142,7 +142,7 @@ def _fitted(workflow: native.Workflow, schema: Schema, restored: list[tuple[Any,
     plan = Plan(workflow.output, schema)
     for i, node in enumerate(plan.nodes):
         for op, found in restored:
-            if node.op is op and found.finish is not None:
-                found.finish(node.op, plan.columns[i])
+            if node.operator is op and found.finish is not None:
+                found.finish(node.operator, plan.columns[i])
                 plan.refresh()
     return plan

@@ -60,7 +60,7 @@ class Workflow:
         made.native, made._client = workflow, workflow.engine
         for node in ancestors([workflow.output]):
             promoted(node)
-            as_old(node.op)
+            as_old(node.operator)
         if workflow.has_schema:
             workflow._fitted_plan().refresh()
             place_nodes(workflow._fitted_plan())
@@ -110,8 +110,8 @@ class Workflow:
     def _write_categories(self) -> None:
         """Vocabularies as files, where NVTabular left them: `./categories` unless an operator says another place."""
         for node in ancestors([self.native.output]):
-            if isinstance(node.op, Categorify):
-                node.op.write_where_old_code_reads()
+            if isinstance(node.operator, Categorify):
+                node.operator.write_where_old_code_reads()
 
     def transform(self, dataset: Any) -> Any:
         """A data set for a data set (lazily), a frame for a frame."""

@@ -1,0 +1,157 @@
+"""What Merlin's nodes show of themselves and let a program change: operator, selector, parents and children."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from penstock.compat.merlin.dag.selector import ColumnSelector, EmptySelector
+from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.missing import CompatError
+from penstock.etl import graph as native
+
+if TYPE_CHECKING:
+    from penstock.compat.merlin.dag.node import Node
+
+
+class Wired(native.Node):
+    """Mixin of nodes: `op`, `selector`, `children`, and the methods that put nodes together one by one.
+
+    >>> from penstock.compat.merlin.dag import Node
+    >>> from penstock.compat.merlin.dag.ops.concat_columns import ConcatColumns
+    >>> both = Node()
+    >>> both.op = ConcatColumns()
+    >>> both.add_parent([Node(["a"]), Node(["b"])])
+    >>> len(both.parents), both.parents[0].children == [both], type(both.parents[0].op).__name__
+    (2, True, 'SelectionOp')
+    """
+
+    _branches: Any
+    _removed: Any
+
+    # Penstock's nodes have an operator where one is applied; Merlin's have one for every step.
+
+    @property
+    def op(self) -> Any:
+        """The operator of this step, as the program made it; `+`, `-`, `[…]` and a selection have one too."""
+        from penstock.compat.merlin.dag import _steps
+
+        if self.operator is not None:
+            return getattr(self.operator, "op", self.operator)
+        if self.kind == "join":
+            return _steps.ConcatColumns("+") if self.parents else None
+        chosen = ColumnSelector(getattr(self.selector, "grouped_names", []))
+        if self.kind == "drop":
+            return _steps.SubtractionOp(chosen)
+        return _steps.SubsetColumns(str(chosen.names)) if self.kind == "pick" else _steps.SelectionOp(chosen)
+
+    @op.setter
+    def op(self, op: Any) -> None:
+        from penstock.compat.merlin.dag._steps import Step
+        from penstock.compat.merlin.dag.node import as_operator
+
+        self.operator = None if op is None or isinstance(op, Step) else as_operator(op)
+        if self.operator is not None:
+            self.kind = "apply"
+        self.domain = self._row_domain()
+
+    @property
+    def selector(self) -> Any:  # type: ignore[override]
+        return self.__dict__.get("selector")
+
+    @selector.setter
+    def selector(self, chosen: Any) -> None:
+        if isinstance(chosen, (list, tuple)):
+            chosen = ColumnSelector(chosen)
+        if isinstance(chosen, ColumnSelector):
+            if chosen and self.kind == "join" and not self.parents:
+                self.kind = "source"
+            chosen = chosen.to_native() if chosen else EmptySelector()
+        self.__dict__["selector"] = chosen
+
+    @property
+    def children(self) -> list[Node]:
+        """The nodes that were made of this one."""
+        return self.__dict__.setdefault("_children", [])
+
+    def add_parent(self, parent: Any) -> None:
+        """Let the columns of a node, a selector or names (or of several in a list) come into this node."""
+        from penstock.compat.merlin.dag.node import as_node
+
+        for node in _nodes(parent):
+            self.parents.append(as_node(node))
+        if self.kind == "source":
+            self.kind = "pick"
+        self._rewired()
+
+    def add_dependency(self, dep: Any) -> None:
+        """Let this node's operator read further columns besides its inputs."""
+        from penstock.compat.merlin.dag.node import as_node
+
+        self.dependencies = (*self.dependencies, *(as_node(node) for node in _nodes(dep)))
+        self._rewired()
+
+    def add_child(self, child: Any) -> None:
+        """Let this node's columns go into another."""
+        for node in _nodes(child):
+            node.add_parent(self)
+
+    def remove_child(self, child: Any) -> None:
+        """Let this node's columns no longer go into another."""
+        for node in _nodes(child):
+            node.parents = [parent for parent in node.parents if parent is not self]
+            node._rewired()
+            self.children[:] = [known for known in self.children if known is not node]
+
+    def _rewired(self) -> None:
+        if self.kind == "join":
+            self._branches = tuple(self.parents)
+        self.domain = self._row_domain()
+        born(self)
+
+    # Schemas and what Merlin did with a single node.
+
+    def compute_schemas(self, root_schema: Schema, preserve_dtypes: bool = False) -> None:
+        """Work out the schemas of this node and of those before it."""
+        from penstock.compat.merlin.dag.graph import Graph
+
+        Graph(self).construct_schema(root_schema, preserve_dtypes)
+
+    def validate_schemas(self, root_schema: Schema, strict_dtypes: bool = False) -> None:
+        """Let the operator refuse the schemas that `compute_schemas` gave."""
+        known: Any = self
+        parents, further = (
+            sum((node.output_schema for node in nodes), Schema()) for nodes in (known.parents, known.dependencies)
+        )
+        check = getattr(self.op, "validate_schemas", None)
+        if check is not None:
+            check(parents, further, known.input_schema, known.output_schema, strict_dtypes=strict_dtypes)
+
+    def exportable(self, backend: str | None = None) -> bool:
+        """Whether the operator can be exported by itself; none of Penstock's is."""
+        return callable(getattr(self.op, "export", None))
+
+    def export(self, output_path: Any, node_id: int | None = None, version: int = 1) -> Any:
+        """Let an operator that can export itself do so."""
+        if not self.exportable():
+            raise CompatError(f"{self!r} is not exported by itself: save the workflow, and serve it (penstock serve)")
+        known: Any = self
+        return self.op.export(output_path, known.input_schema, known.output_schema, node_id=node_id, version=version)
+
+    @property
+    def export_name(self) -> str:
+        return str(getattr(self.op, "export_name", type(self.op).__name__.lower()))
+
+
+def born(node: Any) -> Any:
+    """The node, known to its parents as their child."""
+    for parent in (*(node._branches or node.parents), *node.dependencies):
+        if isinstance(parent, Wired) and not any(child is node for child in parent.children):
+            parent.children.append(node)
+    return node
+
+
+def _nodes(given: Any) -> Iterable[Any]:
+    """One or several; a list of names is one."""
+    several = isinstance(given, (list, tuple)) and any(isinstance(item, native.Node) for item in given)
+    return given if several else [given]
