@@ -193,7 +193,7 @@ def test_deep_and_long_json(tmp_path, monkeypatch):
         with pytest.raises(ArtefactError, match=r"workflow\.json"):
             Workflow.load(tmp_path / "flow")
     monkeypatch.setattr(bounded, "MOST_JSON_BYTES", 5)
-    with pytest.raises(ArtefactError, match="bytes long"):
+    with pytest.raises(ArtefactError, match="longer than the 5 bytes"):
         Workflow.load(tmp_path / "flow")
 
 

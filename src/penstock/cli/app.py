@@ -6,15 +6,19 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
+from rich.segment import Segment
 from typer.core import TyperGroup
 
 from penstock.cli.words import in_options
 from penstock.core.errors import PenstockError
+from penstock.core.printable import printable
 
 # What typer prints by itself. Newer versions carry their own click, so it is found through a class they export.
 _UsageError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -80,7 +84,7 @@ class _readable_warnings(warnings.catch_warnings):
 
 
 def say(text: str) -> None:
-    print(" ".join(text.split("\n")), file=sys.stderr)
+    print(printable(" ".join(text.split("\n"))), file=sys.stderr)
 
 
 app = typer.Typer(
@@ -124,6 +128,18 @@ Verify = Annotated[
     str | None,
     typer.Option(metavar="KEY", help="Take only what this key's file has signed (penstock sign).", show_default="none"),
 ]
+
+
+@contextmanager
+def loading(trust: Sequence[str] | None, verify: str | None) -> Iterator[None]:
+    """What is loaded in the block is taken as --trust and --verify say, whichever command it is."""
+    from penstock.core.signing import verifying
+    from penstock.etl import trusting
+
+    with verifying(verify), trusting(*(trust or ())):
+        yield
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")]
 
 
@@ -169,4 +185,12 @@ def print_json(data: Any) -> None:
 
 def console() -> Console:
     # A pipe has no width: nothing must be cut off there.
-    return Console() if sys.stdout.isatty() else Console(width=160, soft_wrap=False)
+    return _PlainConsole() if sys.stdout.isatty() else _PlainConsole(width=160, soft_wrap=False)
+
+
+class _PlainConsole(Console):
+    """Names and values come from the data: what in them a terminal would obey is spelled out."""
+
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))

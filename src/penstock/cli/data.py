@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.app import Preset, Progress, Recipe, Trust, Verify, app, console, recipe_of, say
+from penstock.cli.app import Preset, Progress, Recipe, Trust, Verify, app, console, loading, recipe_of, say
 from penstock.cli.choices import FileFormat, OnError
 
 
@@ -98,8 +98,6 @@ def etl(
     progress: Progress = None,
 ) -> None:
     """Fit a recipe on raw rows and write features that are ready to train on."""
-    from penstock.core.signing import verifying
-    from penstock.etl import trusting
     from penstock.jobs.etl import EtlJob
     from penstock.report import terminal
 
@@ -114,7 +112,7 @@ def etl(
         part_size=part_size, on_error=str(on_error), shuffle=None if shuffle is Shuffle.none else str(shuffle),
         seed=seed, row_group_size=row_group_size, num_files=files, overwrite=overwrite, progress=progress,
     )  # fmt: skip
-    with verifying(verify), trusting(*(trust or ())):
+    with loading(trust, verify):
         done = job.run()
     if done.assumed is not None:
         say(done.assumed)
@@ -140,7 +138,8 @@ def inspect(
     from penstock.report import profile, terminal
 
     if len(paths) == 1 and profile.is_artefact(paths[0]):
-        found = profile_workflow(Workflow.load(paths[0], trust=trust or (), verify=verify), paths[0])
+        with loading(trust, verify):
+            found = profile_workflow(Workflow.load(paths[0]), paths[0])
     elif verify is not None:
         raise typer.BadParameter("only a saved workflow is signed, data is not", param_hint="--verify")
     else:

@@ -6,7 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.app import Json, Preset, Progress, Recipe, Trust, Verify, app, console, print_json, recipe_of, say
+from penstock.cli.app import (
+    Json,
+    Preset,
+    Progress,
+    Recipe,
+    Trust,
+    Verify,
+    app,
+    console,
+    loading,
+    print_json,
+    recipe_of,
+    say,
+)
 from penstock.cli.attended import AttendedRun
 from penstock.cli.choices import OnError
 from penstock.cli.init import Label
@@ -60,6 +73,7 @@ def train(
         typer.Option(metavar="DIR", help="The workflow that made the features.", show_default="DATA-workflow"),
     ] = None,
     trust: Trust = None,
+    verify: Verify = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR; DATA is not needed.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in DIR.")] = False,
     settings: dict[str, Any] | None = None,
@@ -76,18 +90,21 @@ def train(
     about = _given(data=data, valid=valid, test=test, workflow=workflow, recipe=recipe, preset=preset)
     if resume and (about or label or config or overwrite):
         raise typer.BadParameter("--resume goes on with the data and the configuration of the run; leave others out")
-    from penstock.etl import trusting
-
-    with trusting(*(trust or ())), AttendedRun(output, progress, json) as attended:
+    if verify is not None and (recipe or preset or label):
+        raise typer.BadParameter("it goes with features or --resume: a recipe is not signed", param_hint="--verify")
+    # The key is the job's: what the run itself saves and reads again is not signed.
+    with loading(trust, None), AttendedRun(output, progress, json) as attended:
         if tensorboard is not None:
             attended.log_to(tensorboard)
         if resume:
             from penstock.jobs import TrainJob
 
-            job = TrainJob.resumed(output, settings, **attended.hooks)
+            job = TrainJob.resumed(output, settings, verify=verify, **attended.hooks)
         else:
             about["label"] = label
-            job = _new_job(output, config, about, settings, {"overwrite": overwrite, **attended.hooks})
+            job = _new_job(
+                output, config, about, settings, {"overwrite": overwrite, "verify": verify, **attended.hooks}
+            )
         if watch:
             attended.watch(port)
         attended.run(job)
@@ -149,12 +166,10 @@ def evaluate(
     progress: Progress = None,
 ) -> None:
     """AUC, log loss, calibration and unknown categories of a saved model on labelled rows."""
-    from penstock.core.signing import verifying
-    from penstock.etl import trusting
     from penstock.jobs.scoring import evaluate_model
     from penstock.report.summary import show_evaluation
 
-    with verifying(verify), trusting(*(trust or ())):
+    with loading(trust, verify):
         figures = evaluate_model(
             model, data, input=_section(recipe, preset), is_raw=None if features is None else not features,
             on_error=str(on_error), device=device, progress=progress,
@@ -189,11 +204,9 @@ def predict(
     progress: Progress = None,
 ) -> None:
     """Predictions of a saved model for every row, in order, in bounded memory."""
-    from penstock.core.signing import verifying
-    from penstock.etl import trusting
     from penstock.jobs.scoring import predict_files
 
-    with verifying(verify), trusting(*(trust or ())):
+    with loading(trust, verify):
         found = predict_files(
             model, data, output, keep=keep or [], column=column, input=_section(recipe, preset),
             is_raw=None if features is None else not features, on_error=str(on_error), device=device,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.app import Json, Preset, Progress, Recipe, Trust, Verify, app, console, print_json, recipe_of
+from penstock.cli.app import Json, Preset, Progress, Recipe, Trust, Verify, app, console, loading, print_json, recipe_of
 from penstock.cli.model import Device
 
 
@@ -33,14 +33,12 @@ def explain(
     progress: Progress = None,
 ) -> None:
     """Which columns a model depends on: how much worse it gets when the values of one are shuffled."""
-    from penstock.core.signing import verifying
-    from penstock.etl import trusting
     from penstock.jobs.comparing import write_page
     from penstock.jobs.explaining import explain_model
     from penstock.report.explanation import render_explanation, show_explanation
 
     section = recipe_of(recipe, preset)
-    with verifying(verify), trusting(*(trust or ())):
+    with loading(trust, verify):
         found = explain_model(
             run, data or None, input=None if section is None else section.get("input", {}), num_rows=rows,
             repeats=repeats, seed=seed, device=device, progress=progress,

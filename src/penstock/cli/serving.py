@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.app import Trust, Verify, app
+from penstock.cli.app import Trust, Verify, app, loading
 
 
 @app.command()
@@ -42,11 +42,10 @@ def serve(
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Print a line for each request.")] = False,
 ) -> None:
     """Answer HTTP requests with predictions, until Ctrl-C or SIGTERM."""
-    from penstock.etl import trusting
     from penstock.serve.http import HttpServer, Limits
 
     limits = Limits(max_batch, max_wait_ms, max_rows, max_body, max_queue, max_connections=max_connections)
-    with trusting(*(trust or ())):
+    with loading(trust, verify):
         server = HttpServer(
             model, host=host, port=port, limits=limits, feed=feed, poll_seconds=poll_seconds, device=device,
             log_requests=log_requests, allowed_hosts=allow_host or (), verify=verify,

@@ -38,6 +38,7 @@ from penstock.core.durable import publish, settle
 from penstock.core.errors import ArtefactError, MissingExtraError, PenstockError
 from penstock.core.keys import SigningKey, check_signature, vouching, write_signature
 from penstock.core.params import NONE, STR, Constraint, Instance, Int, Satisfies
+from penstock.core.plain_files import open_plain
 from penstock.core.saved_folder import MANIFEST, SavedFile, SavedFolder
 from penstock.core.staging import SCHEMA_FILE, check_free, replacing, staged, staged_together, working_folder
 
@@ -158,10 +159,11 @@ def read_any(place: Path) -> bytes:
         The manifest.
 
     Raises:
-        ArtefactError: it is truncated or altered.
+        ArtefactError: it is truncated or altered, or not signed by the key of `verifying`.
     """
     with _Manifest(place, "artefact") as manifest:
         content = manifest.content()
+        check_signature(place, content)
         manifest.verify_files(manifest.parsed(content)["files"])
         return content
 
@@ -195,7 +197,7 @@ class _Manifest:
         if not place.is_dir():
             raise ArtefactError(f"{place} is not a folder; a saved {kind} is a folder with a {MANIFEST}")
         try:
-            self._file = self.path.open("rb")
+            self._file = open_plain(self.path)
         except (FileNotFoundError, IsADirectoryError):
             raise ArtefactError(
                 f"{place} has no {MANIFEST}: it is not a {kind} saved by Penstock, or was never finished"

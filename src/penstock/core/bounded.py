@@ -12,6 +12,7 @@ import polars as pl
 
 from penstock.core.errors import ArtefactError
 from penstock.core.params import Constraint
+from penstock.core.plain_files import open_plain
 
 MOST_JSON_BYTES = 256 << 20
 MOST_JSON_DEPTH = 256
@@ -45,10 +46,10 @@ def read_json(path: Path, fields: Mapping[str, Constraint] | None = None) -> Any
     penstock.core.errors.ArtefactError: ...a.json: 'kind' must be a string, got 3
     """
     try:
-        size = path.stat().st_size
-        if size > MOST_JSON_BYTES:
-            raise ArtefactError(f"{path} is {size} bytes long; a JSON file here has at most {MOST_JSON_BYTES}")
-        content = path.read_bytes()
+        with open_plain(path) as file:
+            content = file.read(MOST_JSON_BYTES + 1)
+        if len(content) > MOST_JSON_BYTES:
+            raise ArtefactError(f"{path} is longer than the {MOST_JSON_BYTES} bytes that a JSON file here may have")
     except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error.strerror}") from error
     return parse_json(content, path, fields)
@@ -57,13 +58,22 @@ def read_json(path: Path, fields: Mapping[str, Constraint] | None = None) -> Any
 def parse_json(content: bytes, path: Path, fields: Mapping[str, Constraint] | None = None) -> Any:
     """Like `read_json`, of bytes that were read from `path`."""
     try:
-        found = json.loads(content)
+        found = json.loads(content, object_pairs_hook=_mapping)
     except (ValueError, RecursionError) as error:  # ValueError: also numbers of thousands of digits, and no UTF-8
         raise ArtefactError(f"{path} is not valid JSON: {error}") from error
     if _depth_exceeds(found, MOST_JSON_DEPTH):
         raise ArtefactError(f"{path} is nested deeper than {MOST_JSON_DEPTH} levels")
     if fields is not None:
         check_fields(found, fields, path)
+    return found
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping in which nothing is said twice: two readers could go by different ones."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it says {next(name for name in found if names.count(name) > 1)[:80]!r} twice")
     return found
 
 

@@ -30,7 +30,7 @@ class Claim:
 
     def __init__(self, path: Path, wait: bool = False) -> None:
         self.path, self.held = path, False
-        self._file = os.open(path, os.O_RDONLY)
+        self._file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # whatever it is, do not wait for it
         if fcntl is None:
             return
         try:

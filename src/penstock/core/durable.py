@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.core.claims import Claim
+from penstock.core.plain_files import open_plain
 
 _EXCHANGE, _HERE = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of linux/fs.h and fcntl.h
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -196,7 +197,7 @@ def settle(place: str | Path) -> None:
 
 def _read_journal(journal: Path) -> dict[str, object]:
     try:
-        with journal.open("rb") as file:
+        with open_plain(journal) as file:
             found = json.loads(file.read(_MOST_JOURNAL))
     except (OSError, ValueError, RecursionError):
         return {}

@@ -22,6 +22,7 @@ from pathlib import Path
 from penstock.core.bounded import parse_json
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError
 from penstock.core.params import STR, Constraint, Int, Satisfies
+from penstock.core.plain_files import open_plain
 from penstock.core.saved_folder import MANIFEST
 from penstock.core.staging import replacing
 
@@ -111,7 +112,7 @@ def read_key(key: KeyLike) -> SigningKey:
     if isinstance(key, SigningKey):
         return key
     try:
-        with Path(key).open("rb") as file:
+        with open_plain(key) as file:
             content = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise ParameterError(
@@ -176,7 +177,7 @@ def check_signature(place: Path, manifest: bytes) -> None:
         return
     path = place / SIGNATURE
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             content = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         raise ArtefactError(

@@ -33,7 +33,7 @@ from penstock.core.keys import SIGNATURE, KeyLike, SigningKey, new_key, read_key
 from penstock.core.saved_folder import MANIFEST
 from penstock.core.staging import SCHEMA_FILE
 
-__all__ = ["SIGNATURE", "KeyLike", "SigningKey", "new_key", "read_key", "sign", "verifying"]
+__all__ = ["SIGNATURE", "KeyLike", "SigningKey", "check_signed", "new_key", "read_key", "sign", "verifying"]
 
 
 def sign(place: str | Path, key: KeyLike) -> list[Path]:
@@ -67,8 +67,30 @@ def sign(place: str | Path, key: KeyLike) -> list[Path]:
     return found
 
 
-def _artefacts(place: Path) -> Iterator[Path]:
-    for folder, below, files in os.walk(place):
+def check_signed(place: str | Path, key: KeyLike) -> None:
+    """Refuse a folder that holds an artefact which a key has not signed, or a damaged one.
+
+    Args:
+        place: a folder: of a run, say.
+        key: its file, or what `new_key` gave.
+
+    Raises:
+        ArtefactError: one is unsigned, signed with another key, or altered since.
+        ParameterError: there is no key.
+    """
+    with verifying(key):
+        for path in sorted(_artefacts(Path(place), follow=True)):
+            read_any(path)
+
+
+def _artefacts(place: Path, follow: bool = False) -> Iterator[Path]:
+    """Every artefact in a folder; `follow` also those that links lead to, as whoever loads them by name would."""
+    seen: set[str] = set()
+    for folder, below, files in os.walk(place, followlinks=follow):
+        if (real := os.path.realpath(folder)) in seen:  # a link back
+            below.clear()
+            continue
+        seen.add(real)
         below[:] = [name for name in below if not name.startswith(".")]  # what writers are still at
         if MANIFEST in files:
             yield Path(folder)

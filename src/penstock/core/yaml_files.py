@@ -11,7 +11,8 @@ import yaml
 
 from penstock.core.errors import ParameterError
 
-_BOOLEAN = "tag:yaml.org,2002:bool"
+_BOOLEAN, _MERGE = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:merge"
+_MOST_BYTES, _MOST_UNFOLDED = 4 << 20, 1 << 20
 
 
 class _Loader(yaml.SafeLoader):
@@ -21,8 +22,19 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if key.tag == _BOOLEAN and str(key.value).lower() not in ("true", "false"):
                 key.tag = "tag:yaml.org,2002:str"
+        self._check_once(node)
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
+
+    def _check_once(self, node: yaml.MappingNode) -> None:
+        """Refuse a key that stands twice: the first would be passed over without a word."""
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            if (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands there twice", key.start_mark)
+            seen.add((key.tag, key.value))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -50,6 +62,8 @@ def read_yaml(path: str | Path, hint: str = "") -> dict[str, Any]:
     file = Path(path)
     if not file.is_file():
         raise ParameterError(f"{file} does not exist{hint and '; '}{hint}")
+    if (size := file.stat().st_size) > _MOST_BYTES:
+        raise ParameterError(f"{file} is {size:,} bytes long; YAML that a person writes has at most {_MOST_BYTES:,}")
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -75,11 +89,38 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     """
     try:
         found = yaml.load(text, Loader=_Loader)  # a safe loader
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: a date or a number that is none
         raise ParameterError(f"{where} is not valid YAML: {error}") from error
+    except RecursionError:
+        raise ParameterError(f"{where} is not valid YAML: it is nested too deeply") from None
     if not isinstance(found, Mapping):
         raise ParameterError(f"{where} must hold a mapping, got {type(found).__name__}")
+    _check_unfolded(found, where)
     return dict(found)
+
+
+def _check_unfolded(found: Any, where: str) -> None:
+    """Refuse what goes on for ever, or nearly so, once every alias stands for what it names."""
+    sizes: dict[int, int] = {}  # of mappings and lists by their identity; -1 while inside
+    waiting = [found]
+    while waiting:
+        item = waiting[-1]
+        inner = [i for i in _items(item) if isinstance(i, (dict, list))]
+        if id(item) not in sizes:
+            sizes[id(item)] = -1
+            if any(sizes.get(id(i)) == -1 for i in inner):
+                raise ParameterError(f"{where} is not valid YAML: something in it holds itself")
+            waiting += [i for i in inner if id(i) not in sizes]
+            continue
+        waiting.pop()
+        if sizes[id(item)] == -1:
+            sizes[id(item)] = 1 + len(_items(item)) + sum(sizes[id(i)] for i in inner)
+            if sizes[id(item)] > _MOST_UNFOLDED:
+                raise ParameterError(f"{where} unfolds by its aliases to more than {_MOST_UNFOLDED:,} values")
+
+
+def _items(item: Any) -> list[Any]:
+    return list(item.values()) if isinstance(item, dict) else item
 
 
 def write_yaml(data: Mapping[str, Any]) -> str:

@@ -44,6 +44,8 @@ def _find_one(path: str, storage_options: dict[str, Any] | None) -> list[str]:
         return _in_folder(path, sorted(str(p) for p in Path(path).rglob("*") if p.is_file()))
     if not Path(path).exists():
         raise DataError(f"{path} does not exist")
+    if not Path(path).is_file():
+        raise DataError(f"{path} is a pipe or a device, which can be read only once; write it to a file first")
     return [path]
 
 

@@ -154,8 +154,32 @@ def modules_in(recipe: Any) -> list[str]:
     >>> modules_in({"nodes": {"age": {"ops": [{"LambdaOp": {"f": "my_package.features:years"}}]}}})
     ['my_package.features']
     """
+    found = {reference.partition(":")[0] for reference in _references_in(recipe)}
+    return sorted(name for name in found if not _is_standard(name) and name.partition(".")[0] != OWN)
+
+
+def check_references(content: Any, where: object) -> None:
+    """Refuse plain data that names what nobody allowed, as a saved workflow is refused that does.
+
+    Args:
+        content: such as a recipe that came with an artefact.
+        where: it is from, for the error.
+
+    Raises:
+        ArtefactError: something in it would be imported and run.
+    """
+    with loading(()):
+        for reference in sorted(_references_in(content)):
+            try:
+                check_module(reference)
+            except ArtefactError as error:
+                raise ArtefactError(f"{where}: {error}") from None
+
+
+def _references_in(content: Any) -> set[str]:
+    """Every text in plain data that could name something importable."""
     found: set[str] = set()
-    waiting = [recipe]
+    waiting = [content]
     while waiting:
         item = waiting.pop()
         if isinstance(item, Mapping):
@@ -163,8 +187,8 @@ def modules_in(recipe: Any) -> list[str]:
         elif isinstance(item, (list, tuple)):
             waiting += item
         elif isinstance(item, str) and _REFERENCE.fullmatch(item):
-            found.add(item.partition(":")[0])
-    return sorted(name for name in found if not _is_standard(name) and name.partition(".")[0] != OWN)
+            found.add(item)
+    return found
 
 
 def _checked(modules: Iterable[str]) -> frozenset[str]:

@@ -13,11 +13,12 @@ from typing import Any, Self
 import torch
 
 from penstock.core.errors import ParameterError, PenstockError
+from penstock.core.signing import KeyLike, check_signed, verifying
 from penstock.data import Dataset
 from penstock.data.sources import DataLike
 from penstock.embedding.protocol import is_on_host, updates_in_backward
 from penstock.etl import Workflow, trusting
-from penstock.etl.trust import modules_in
+from penstock.etl.trust import check_references, modules_in
 from penstock.jobs import building
 from penstock.jobs.defaults import filled_in
 from penstock.jobs.embeddings import build_embeddings, choose_tables, count_rows
@@ -151,6 +152,8 @@ class TrainJob:
         listener: called with each event as the run goes on (see `penstock.jobs.events`).
         callbacks: of `penstock.train.fit`.
         drafted: the recipe as text with its comments, where it was drafted; the run keeps it as `recipe.yaml`.
+        verify: a signing key. The workflow that is given and, when a run is resumed, everything it has saved must be
+            signed with it (`penstock sign`); what the run writes from then on is its own and need not be.
         stop: asked at every training record; once it says True, training ends with a checkpoint and
             `TrainingStopped` is raised. `TrainJob.resumed(output)` goes on from there.
 
@@ -181,6 +184,7 @@ class TrainJob:
     is_resumed: bool = False
     test: DataLike | None = None
     drafted: str | None = None
+    verify: KeyLike | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.settings, TrainSettings):
@@ -208,16 +212,20 @@ class TrainJob:
         Args:
             output: the folder of a run.
             changes: settings by key.
-            hooks: other arguments of the job, such as `listener`.
+            hooks: other arguments of the job, such as `listener`. With `verify`, what the run has saved must be signed,
+                and its `config.yaml`, which is not, may name only modules that are trusted.
 
         Returns:
             The job.
 
         Raises:
             ParameterError: the run read data from memory, or a setting cannot be changed.
-            ArtefactError: there is no run in the folder.
+            ArtefactError: there is no run in the folder, or it is not as `verify` asks.
         """
         about, config = RunFolder(output).read()
+        if hooks.get("verify") is not None:
+            check_signed(output, hooks["verify"])
+            check_references([about, config], RunFolder(output).config)
         del about["preset"]  # a run keeps the recipe itself
         if about["data"] is None:
             raise ParameterError(f"the run in {output} read data from memory, so it cannot be resumed from its folder")
@@ -282,7 +290,8 @@ class TrainJob:
 
     def _preparation(self, settings: TrainSettings) -> RawRows | ReadyFeatures:
         if self.recipe is None:
-            return ReadyFeatures(self.source, self.valid, self.workflow, settings)
+            with verifying(self.verify):
+                return ReadyFeatures(self.source, self.valid, self.workflow, settings)
         if self.workflow is not None:
             raise ParameterError("a workflow goes with features that it has made; raw rows go with a recipe")
         return RawRows(self.source, self.valid, self.recipe, settings)

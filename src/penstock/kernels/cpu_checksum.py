@@ -2,8 +2,9 @@
 
 A message is a polynomial over the bits 0 and 1, and its checksum the remainder by `_POLYNOMIAL`. Where the processor
 multiplies such polynomials (PCLMULQDQ), 64 bytes at a time are folded onto the next 64: `A · x⁵¹²` has the same
-remainder as `A_low · (x⁵⁷⁶ mod P) + A_high · (x⁵¹² mod P)`, which is 64 bits shorter. What is left, and everything on
-other processors, goes through tables, sixteen bytes at a time (slicing-by-16).
+remainder as `A_low · (x⁵⁷⁶ mod P) + A_high · (x⁵¹² mod P)`, which is 64 bits shorter. Newer processors multiply two or
+four such pairs at once (VPCLMULQDQ), and fold 128 or 256 bytes. What is left, and everything on other processors, goes
+through tables, sixteen bytes at a time (slicing-by-16).
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ import platform
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import njit, uint8, uint32, uint64
 from numba.core import cgutils, types
+from numba.core.registry import cpu_target
 
 from penstock.kernels.cpu_intrinsics import intrinsic
 
 _POLYNOMIAL = 0x104C11DB7
 _SLICES = 16
-_LANES, _LANE = 4, 16  # of folding: bytes of a lane
-_FOLDED = _LANES * _LANE
+_REGISTERS, _LANE = 4, 16  # of folding: registers, which have lanes of so many bytes
+_FOLDED = _REGISTERS * _LANE  # bytes at a time with one lane a register
 
 
 def _reversed(value: int, bits: int) -> int:
@@ -53,55 +55,82 @@ def _power(exponent: int) -> int:
 _TABLES = _tables()
 
 
-def _can_fold() -> bool:
+def _lanes() -> int:
+    """Lanes of a register that can be multiplied at once; 0 where none can.
+
+    Asked of numba, which may compile for less than the processor has (`NUMBA_CPU_NAME=generic`).
+    """
     if platform.machine() not in ("x86_64", "AMD64"):
-        return False
-    return bool(binding.get_host_cpu_features().get("pclmul"))
+        return 0
+    features = set(cpu_target.target_context.codegen().magic_tuple()[2].split(","))
+    if {"+vpclmulqdq", "+avx2"} <= features:
+        return 4 if "+avx512f" in features else 2
+    return int("+pclmul" in features)
 
 
-CAN_FOLD = _can_fold()
+LANES = _lanes()
+_WIDE = LANES * _FOLDED
 
 
-def _multiplied(builder: Any, lane: Any, bits: int) -> Any:
-    """The lane `bits` further on: a product of reversed polynomials has one power of x more than it should."""
-    pair = ir.VectorType(ir.IntType(64), 2)
-    kind = ir.FunctionType(pair, [pair, pair, ir.IntType(8)])
-    multiply = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.pclmulqdq")
-    powers = ir.Constant(pair, [_power(bits + 63), _power(bits - 1)])
-    first, second = (builder.call(multiply, [lane, powers, ir.Constant(ir.IntType(8), half)]) for half in (0x00, 0x11))
-    return builder.xor(first, second)
+def _multiplied(builder: Any, register: Any, bits: int) -> Any:
+    """Every lane `bits` further on: a product of reversed polynomials has one power of x more than it should."""
+    kind = register.type
+    name = {2: "llvm.x86.pclmulqdq", 4: "llvm.x86.pclmulqdq.256", 8: "llvm.x86.pclmulqdq.512"}[kind.count]
+    function = ir.FunctionType(kind, [kind, kind, ir.IntType(8)])
+    multiply = cgutils.get_or_insert_function(builder.module, function, name)
+    powers = ir.Constant(kind, [_power(bits + 63), _power(bits - 1)] * (kind.count // 2))
+    halves = [ir.Constant(ir.IntType(8), half) for half in (0x00, 0x11)]
+    return builder.xor(*(builder.call(multiply, [register, powers, half]) for half in halves))
 
 
-@intrinsic
-def _fold(typingctx: Any, address: Any, blocks: Any, remainder: Any, out: Any) -> Any:
-    """Fold `blocks` (at least one) times 64 bytes at `address`, begun with `remainder`, into 16 bytes at `out`."""
-    pair = ir.VectorType(ir.IntType(64), 2)
+def _one_lane(builder: Any, registers: list[Any]) -> Any:
+    """Registers behind one another folded into a single lane."""
+    width = registers[0].type.count // 2
+    total = None
+    for place in range(len(registers) * width):
+        register, lane = registers[place // width], place % width
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), 2), [2 * lane, 2 * lane + 1])
+        found = builder.shuffle_vector(register, register, mask)
+        behind = len(registers) * width - 1 - place
+        found = _multiplied(builder, found, 8 * _LANE * behind) if behind else found
+        total = found if total is None else builder.xor(total, found)
+    return total
+
+
+def _folding(width: int) -> Any:
+    """The intrinsic that folds with `width` lanes a register."""
+    kind, number = ir.VectorType(ir.IntType(64), 2 * width), ir.IntType(64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         start, count, begun, target = args
-        number, word = ir.IntType(64), ir.Constant(ir.IntType(64), 0)
 
-        def load(place: Any, lane: int) -> Any:
-            at = builder.add(place, ir.Constant(number, lane * _LANE))
-            return builder.load(builder.inttoptr(at, pair.as_pointer()), align=1)
+        def load(place: Any, register: int) -> Any:
+            at = builder.add(place, ir.Constant(number, register * width * _LANE))
+            return builder.load(builder.inttoptr(at, kind.as_pointer()), align=1)
 
-        lanes = [cgutils.alloca_once(builder, pair) for _ in range(_LANES)]
-        before = builder.insert_element(ir.Constant(pair, [0, 0]), builder.zext(begun, number), word)
-        for k, lane in enumerate(lanes):
-            builder.store(builder.xor(load(start, k), before) if k == 0 else load(start, k), lane)
-        rest = builder.sub(count, ir.Constant(number, 1))
-        with cgutils.for_range(builder, rest) as loop:
-            ahead = builder.mul(builder.add(loop.index, ir.Constant(number, 1)), ir.Constant(number, _FOLDED))
-            place = builder.add(start, ahead)
-            for k, lane in enumerate(lanes):
-                builder.store(builder.xor(_multiplied(builder, builder.load(lane), 8 * _FOLDED), load(place, k)), lane)
-        total = builder.load(lanes[-1])
-        for k, lane in enumerate(lanes[:-1]):
-            total = builder.xor(total, _multiplied(builder, builder.load(lane), 8 * _LANE * (_LANES - 1 - k)))
-        builder.store(total, builder.inttoptr(target, pair.as_pointer()), align=1)
+        places = [cgutils.alloca_once(builder, kind) for _ in range(_REGISTERS)]
+        none = ir.Constant(kind, [0] * 2 * width)
+        before = builder.insert_element(none, builder.zext(begun, number), ir.Constant(number, 0))
+        for k, place in enumerate(places):
+            builder.store(builder.xor(load(start, k), before if k == 0 else none), place)
+        with cgutils.for_range(builder, builder.sub(count, ir.Constant(number, 1))) as loop:
+            ahead = builder.add(loop.index, ir.Constant(number, 1))
+            block = builder.add(start, builder.mul(ahead, ir.Constant(number, width * _FOLDED)))
+            for k, place in enumerate(places):
+                further = _multiplied(builder, builder.load(place), 8 * width * _FOLDED)
+                builder.store(builder.xor(further, load(block, k)), place)
+        total = _one_lane(builder, [builder.load(place) for place in places])
+        builder.store(total, builder.inttoptr(target, total.type.as_pointer()), align=1)
         return context.get_dummy_value()
 
-    return types.void(types.uint64, types.int64, types.uint32, types.uint64), generate
+    def fold(typingctx: Any, address: Any, blocks: Any, remainder: Any, out: Any) -> Any:
+        """Fold `blocks` (at least one) at `address`, begun with `remainder`, into 16 bytes at `out`."""
+        return types.void(types.uint64, types.int64, types.uint32, types.uint64), generate
+
+    return intrinsic(fold)
+
+
+_fold, _fold_wide = _folding(1), _folding(max(1, LANES))
 
 
 @njit(nogil=True, cache=True)
@@ -123,6 +152,28 @@ def _by_tables(data, at, end, remainder):
 
 
 @njit(nogil=True, cache=True)
+def _by_folding(data, at, end, remainder):
+    """The same with PCLMULQDQ, 64 bytes at a time."""
+    blocks = (end - at) // _FOLDED
+    if blocks > 0:
+        folded = np.empty(_LANE, np.uint8)
+        _fold(uint64(data.ctypes.data) + uint64(at), blocks, remainder, uint64(folded.ctypes.data))
+        remainder = _by_tables(folded, 0, _LANE, uint32(0))
+    return _by_tables(data, at + blocks * _FOLDED, end, remainder)
+
+
+@njit(nogil=True, cache=True)
+def _by_wide_folding(data, at, end, remainder):
+    """The same with VPCLMULQDQ, 128 or 256 bytes at a time."""
+    blocks = (end - at) // _WIDE
+    if blocks > 0:
+        folded = np.empty(_LANE, np.uint8)
+        _fold_wide(uint64(data.ctypes.data) + uint64(at), blocks, remainder, uint64(folded.ctypes.data))
+        remainder = _by_tables(folded, 0, _LANE, uint32(0))
+    return _by_folding(data, at + blocks * _WIDE, end, remainder)
+
+
+@njit(nogil=True, cache=True)
 def crc32_by_tables(data, start, size, before=0):
     """The checksum of `size` bytes from `start` on, behind bytes whose checksum is `before`; on any processor."""
     remainder = uint32(before) ^ uint32(0xFFFFFFFF)
@@ -131,14 +182,17 @@ def crc32_by_tables(data, start, size, before=0):
 
 @njit(nogil=True, cache=True)
 def crc32_by_folding(data, start, size, before=0):
-    """The same with PCLMULQDQ."""
-    remainder, blocks = uint32(before) ^ uint32(0xFFFFFFFF), size // _FOLDED
-    if blocks > 0:
-        folded = np.empty(_LANE, np.uint8)
-        _fold(uint64(data.ctypes.data) + uint64(start), blocks, remainder, uint64(folded.ctypes.data))
-        remainder = _by_tables(folded, 0, _LANE, uint32(0))
-    remainder = _by_tables(data, start + blocks * _FOLDED, start + size, remainder)
-    return int(remainder ^ uint32(0xFFFFFFFF))
+    """The same where `LANES` is at least 1."""
+    remainder = uint32(before) ^ uint32(0xFFFFFFFF)
+    return int(_by_folding(data, start, start + size, remainder) ^ uint32(0xFFFFFFFF))
 
 
-crc32 = crc32_by_folding if CAN_FOLD else crc32_by_tables
+@njit(nogil=True, cache=True)
+def crc32_by_wide_folding(data, start, size, before=0):
+    """The same where `LANES` is at least 2."""
+    remainder = uint32(before) ^ uint32(0xFFFFFFFF)
+    return int(_by_wide_folding(data, start, start + size, remainder) ^ uint32(0xFFFFFFFF))
+
+
+WAYS = (crc32_by_tables, crc32_by_folding, crc32_by_wide_folding)[: 1 + min(2, LANES)]
+crc32 = WAYS[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -13,6 +14,7 @@ from penstock.core.errors import DataError
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
+from penstock.data.formats.avro_blocks import check_blocks
 from penstock.data.formats.base import Format, OpenOptions, agree
 from penstock.data.partition import Partition, cast_frame, select
 
@@ -49,11 +51,12 @@ class AvroPartition(Partition):
         require_polars(f"reading {self.path}")
         try:
             if is_remote(self.path):
-                with filesystem(self.path, self.storage_options).open(self.path, "rb") as file:
-                    frame = pl.read_avro(io.BytesIO(file.read()))
+                content = filesystem(self.path, self.storage_options).cat_file(self.path)
             else:
-                frame = pl.read_avro(self.path)
-        except (pl.exceptions.PolarsError, OSError) as error:
+                content = Path(self.path).read_bytes()
+            check_blocks(self.path, content)
+            frame = pl.read_avro(io.BytesIO(content))
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
             raise DataError(f"{self.path}: Avro is damaged or truncated ({error}); write the file again") from error
         frame = frame if columns is None else select(frame, columns, self.path)
         return cast_frame(frame, self.dtypes, self.path)

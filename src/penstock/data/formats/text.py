@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import shutil
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, TextIO
+from typing import Any, BinaryIO, ClassVar, TextIO
 
 import polars as pl
 import pyarrow as pa
@@ -30,6 +30,7 @@ from penstock.data.partition import Partition, WrappedPartition
 from penstock.data.scratch import Scratch
 
 _SNIFFED = 1 << 20  # bytes by which an encoding is told
+_MOST_GAIN, _FREE_BYTES = 200, 1 << 30  # rows of text are packed to a third or a tenth, seldom to a fiftieth
 
 
 class Text(Format):
@@ -175,11 +176,29 @@ def _decompressed(path: str, options: OpenOptions) -> tuple[Scratch | None, str]
     target = scratch.path / Path(path).stem
     try:
         source = filesystem(path, options.storage_options).open(path, "rb") if is_remote(path) else path
+        most = max(_FREE_BYTES, _MOST_GAIN * file_size(path, options.storage_options))
         with pa.input_stream(source, compression=codec) as packed, target.open("wb") as unpacked:
-            shutil.copyfileobj(packed, unpacked, 1 << 22)
-    except (pa.ArrowException, OSError) as error:
+            _unpack(packed, unpacked, most, path)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            message = f"{path} cannot be unpacked: {target.parent} is full; set PENSTOCK_SCRATCH to a folder with room"
+            raise DataError(message) from error
+        raise DataError(f"{path} cannot be unpacked ({error}); the {codec} stream is damaged or truncated") from error
+    except pa.ArrowException as error:
         raise DataError(f"{path} cannot be unpacked ({error}); the {codec} stream is damaged or truncated") from error
     return scratch, str(target)
+
+
+def _unpack(packed: Any, unpacked: BinaryIO, most: int, path: str) -> None:
+    """Copy a stream, but not without end: a few bytes can be made to unfold until the disk is full."""
+    written = 0
+    while piece := packed.read(1 << 22):
+        written += unpacked.write(piece)
+        if written > most:
+            raise DataError(
+                f"{path} unfolds to more than {_MOST_GAIN} times its size; if that is meant, unpack it and read the "
+                f"text itself"
+            )
 
 
 def _as_utf8(path: str, local: str, scratch: Scratch | None, options: OpenOptions) -> tuple[Scratch | None, str, str]:

@@ -15,6 +15,7 @@ from penstock.core.runtime.buffers import BufferPool
 from penstock.data.files import filesystem, is_remote
 
 _WINDOW = 1 << 24
+_LONGEST_LINE = 1 << 28  # bytes; a file that has no lines must not be taken for a single one
 _buffers = BufferPool(keep=2)
 
 
@@ -83,12 +84,18 @@ def bytes_per_row(path: str, start: int, storage_options: dict[str, Any] | None 
 
 def _after_line(path: str, position: int, size: int, storage_options: dict[str, Any] | None) -> int:
     """The first offset after the newline at or behind `position`."""
+    start = position
     while position < size:
         window = read_bytes(path, position, min(size, position + (1 << 16)), storage_options)
         newline = window.tobytes().find(b"\n")
         if newline >= 0:
             return position + newline + 1
         position += len(window)
+        if position - start > _LONGEST_LINE:
+            raise DataError(
+                f"{path}: no line ends within {_LONGEST_LINE:,} bytes from byte {start} on; is it text with a record a "
+                f"line?"
+            )
     return size
 
 
@@ -103,6 +110,11 @@ def _quoted_cuts(
     state, cuts = np.array([0, start], np.int64), [start]
     for offset, window in windows(path, start, size, storage_options):
         cuts += [c for c in record_cuts(window, offset, quote, part_size, state).tolist() if c < size]
+        if offset + len(window) - cuts[-1] > part_size + _LONGEST_LINE:
+            raise DataError(
+                f"{path}: no record ends within {_LONGEST_LINE:,} bytes behind byte {cuts[-1] + part_size}: a quote is "
+                f"not closed there; mend it, or pass quote='' where quotes mean nothing"
+            )
     return cuts
 
 

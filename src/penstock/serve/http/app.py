@@ -157,7 +157,7 @@ class Service:
         try:
             await self.pages(scope, receive, noted)
         except Exception:
-            log.exception("%s failed", scope["path"])
+            log.exception("%r failed", scope["path"])
             self.metrics.answered(500, time.perf_counter() - since)
             if not begun:
                 await refuse(send, receive, RefusedError(500, _FAILED))
