@@ -6,9 +6,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
-# Processes that run tests. A file's tests stay together, since they share fixtures.
+# Processes that run tests. A file's tests stay together, since they share fixtures; tests/conftest.py has the order.
 JOBS   ?= 2
-SPREAD := --numprocesses $(JOBS) --dist loadfile
+SPREAD := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # The same settings as tests/conftest.py: idle OpenMP threads must not spin, and nobody prints banners.
 export OMP_WAIT_POLICY      := PASSIVE
@@ -17,6 +17,8 @@ export RAY_USAGE_STATS_ENABLED := 0
 export TF_CPP_MIN_LOG_LEVEL := 3
 export TF_ENABLE_ONEDNN_OPTS := 0
 export KERAS_BACKEND        := tensorflow
+# Tests start many processes: what they import should be compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 # Some virtual machines name AMX and do not give it: bfloat16 on the CPU would end the process.
 export ONEDNN_MAX_CPU_ISA   := AVX512_CORE_FP16
 

@@ -35,7 +35,36 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("same")
 
 
+# Files that take longest, longest first (`pytest --durations=0`): started last they would keep one process waiting.
+_LONG = [
+    "tests/test_docs.py",
+    "tests/contracts/test_store_contract.py",
+    "tests/contracts/test_operator_contract.py",
+    "tests/contracts/test_embeddings_contract.py",
+    "tests/compat/test_persia_launcher.py",
+    "tests/compat/test_run.py",
+    "tests/jobs/test_training.py",
+    "tests/cli/test_model.py",
+    "tests/contracts/test_engine_contract.py",
+    "tests/compat/test_notebooks.py",
+    "tests/embedding/test_cached.py",
+    "tests/differential/test_operators.py",
+    "tests/kernels/test_fused_embedding.py",
+    "tests/cli/test_data.py",
+    "tests/nn/test_keras_models.py",
+    "tests/train/test_distributed.py",
+    "tests/faults/",
+    "tests/browser/",
+    "tests/serve/test_http_command.py",
+]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test has the same name in every process, or processes could not share the tests: no addresses of objects."""
+    """Long files first. A test has the same name in every process: no addresses of objects."""
+
+    def place(item: pytest.Item) -> int:
+        return next((rank for rank, start in enumerate(_LONG) if item.nodeid.startswith(start)), len(_LONG))
+
+    items.sort(key=place)
     if changing := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"give these parametrized tests ids of their own: {changing[:3]}")
