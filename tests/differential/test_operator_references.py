@@ -80,6 +80,30 @@ def _coded(learned: list[Any], value: Any, kind: str) -> Any:
     return 3 + order.index(value) if value in counts else 2
 
 
+def _tenth(learned: list[Any], value: Any, kind: str) -> Any:
+    return None if value is None else float(value) * 0.1
+
+
+def _above(learned: list[Any], value: Any, kind: str) -> Any:
+    return None if value is None else value > 1 or value != value  # polars takes NaN for the largest number
+
+
+def _sign(learned: list[Any], value: Any, kind: str) -> Any:
+    return 1 if _above(learned, value, kind) else -1
+
+
+def _between(learned: list[Any], value: Any, kind: str) -> Any:
+    return None if value is None else -1 <= value <= 1
+
+
+def _or_five(learned: list[Any], value: Any, kind: str) -> Any:
+    return value if value is not None else (5.0 if kind in FLOATS else 5)
+
+
+def _doubled(learned: list[Any], value: Any, kind: str) -> Any:
+    return None if value is None else float(value) * 2
+
+
 REFERENCES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "Bucketize": (lambda: ops.Bucketize(BOUNDS), _bucket),
     "Clip": (lambda: ops.Clip(-1.5, 1.5), _clipped),
@@ -87,6 +111,13 @@ REFERENCES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "LogOp": (ops.LogOp, _logarithm),
     "Normalize": (ops.Normalize, _normalized),
     "Categorify": (ops.Categorify, _coded),
+    "Expr-tenth": (lambda: ops.Expr({"x": pl.col("x").cast(pl.Float64) * 0.1}), _tenth),
+    "Expr-above": (lambda: ops.Expr({"x": "x > 1"}), _above),
+    "Expr-choice": (lambda: ops.Expr({"x": pl.when(pl.col("x") > 1).then(1).otherwise(-1)}), _sign),
+    "Expr-between": (lambda: ops.Expr({"x": "x >= -1 AND x <= 1"}), _between),
+    "Expr-fill": (lambda: ops.Expr({"x": "coalesce(x, 5)"}), _or_five),
+    "Expr-missing": (lambda: ops.Expr({"x": "x IS NULL"}), lambda learned, value, kind: value is None),
+    "LambdaOp": (lambda: ops.LambdaOp(lambda column: column.cast(pl.Float64) * 2, dtype="float64"), _doubled),
 }
 
 

@@ -1,6 +1,7 @@
 """Delimited text against plain Python: both readers give the number that is written, to the last bit, or refuse it.
 
 A file without quotes is read by the kernel, one with quotes by the general reader; they must agree on every field.
+What is written as text is read back as it was, without being told how.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import io
 import re
 import tempfile
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock import Dataset
 from penstock.core.errors import DataError
+from penstock.data.formats import FORMATS
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float32", "float64"]
@@ -116,10 +120,37 @@ def check_fields(rows: list[list[str]], separator: str, size: int) -> None:
         assert [list(row) for row in data.to_polars().iter_rows()] == rows
 
 
+def check_written(kind: str, names: list[str], rows: list[tuple[Any, ...]], cuts: list[int], size: int) -> None:
+    """Frames written one after another are read back as they were: names, missing and empty text, every bit."""
+    dtypes = {"row": "int64", names[0]: "string", names[1]: "string", names[2]: "float64", names[3]: "float32"}
+    schema = dict(zip(dtypes, (pl.Int64, pl.String, pl.String, pl.Float64, pl.Float32), strict=True))
+    frame = pl.DataFrame([(i, *row) for i, row in enumerate(rows)], schema=schema, orient="row")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"out.{kind}")
+        with FORMATS[kind].writer(path) as writer:
+            for start, end in pairwise([0, *sorted(cuts), frame.height]):
+                writer.write(frame[start:end])
+        found = Dataset(path, dtypes=dtypes, part_size=size).to_polars()
+    assert found.columns == frame.columns
+    assert repr(found.rows()) == repr(frame.rows())
+
+
 ENDS, SIZES = st.sampled_from(["\n", "\r\n"]), st.sampled_from([1, 13, 1 << 20])
 TEXTS = st.text(st.sampled_from('ab",;\t\n\r é日\u2028'), max_size=5)
 ROWS = st.lists(st.tuples(TEXTS, TEXTS).map(list), min_size=1, max_size=5)
+NAMES = st.lists(st.text(st.sampled_from('ab",;\t\n é'), min_size=1, max_size=4), min_size=4, max_size=4, unique=True)
+WRITTEN = st.lists(
+    st.tuples(
+        *[st.none() | TEXTS] * 2,
+        st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        st.none() | st.floats(width=32, allow_nan=False, allow_infinity=False),
+    ),
+    min_size=1,
+    max_size=6,
+)
+CUTS = st.lists(st.integers(0, 6), max_size=3)
 CHECKS = {
+    "written": ((st.sampled_from(["csv", "tsv"]), NAMES, WRITTEN, CUTS, SIZES), check_written),
     "numbers": ((FIELDS, st.sampled_from([*INTEGERS, *FLOATS]), ENDS, SIZES), check),
     "texts": ((ROWS, st.sampled_from(",;\t"), SIZES), check_fields),
 }  # fmt: skip

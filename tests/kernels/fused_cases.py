@@ -15,8 +15,8 @@ RULES = {
     "sgd": Rule("sgd", decay=0.1),
     "adagrad": Rule("adagrad"),
     "adagrad_row": Rule("adagrad_row", eps=1e-3, bound=0.8),
-    "lazy_adam": Rule("lazy_adam", eps=1e-8),
-    "row_adam": Rule("row_adam", eps=1e-8, decay=0.01),
+    "lazy_adam": Rule("lazy_adam", eps=1e-8, beta2=0.99999),  # 1 - beta2 is off by a thousandth in float32
+    "row_adam": Rule("row_adam", eps=1e-8, beta2=0.99999, decay=0.01),
 }
 
 

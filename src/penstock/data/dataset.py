@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
@@ -34,7 +34,7 @@ from penstock.data.partition import (
     end_to_end,
 )
 from penstock.data.remote_manifest import check_remote_files
-from penstock.data.sources import DataLike, Frame, Paths, Source
+from penstock.data.sources import DataLike, Frame, Source, are_paths, paths_of
 from penstock.engine import Engine, resolve
 from penstock.engine.base import EngineLike
 
@@ -89,7 +89,8 @@ class Dataset:
     ) -> None:
         size = parse_bytes(part_size)
         beside: Schema | None = None
-        if _is_path(source):
+        if are_paths(source):
+            source = paths_of(source)
             manifest.settle_folder(source)
             version = manifest.version(source)
             files = find(source, storage_options)
@@ -463,7 +464,7 @@ class Dataset:
             SchemaError: a key has another dtype there.
         """
         check("how", how, OneOf(merging.JOINS))
-        right = other if isinstance(other, Dataset) else Dataset(other)
+        right = as_dataset(other)
         keys = [on] if isinstance(on, str) else list(on)
         return Dataset.from_partitions(*merging.merged_partitions(self, right, keys, how, suffix, engine))
 
@@ -532,10 +533,23 @@ class Dataset:
         return report
 
 
-def _is_path(source: object) -> TypeGuard[Paths]:
-    if isinstance(source, (str, Path)):
-        return True
-    return isinstance(source, (list, tuple, set, frozenset)) and all(isinstance(s, (str, Path)) for s in source)
+def as_dataset(source: DataLike, **options: Any) -> Dataset:
+    """What stands for data as a Dataset: one as it is, anything else opened.
+
+    Args:
+        source: a Dataset, or what one is made of: paths, a frame, a dict of arrays.
+        options: of `Dataset`, for what is not one yet.
+
+    Returns:
+        The data set.
+
+    Raises:
+        ParameterError: it is nothing that data can be read from.
+
+    >>> as_dataset({"x": [1, 2]}).num_rows
+    2
+    """
+    return source if isinstance(source, Dataset) else Dataset(source, **options)
 
 
 def _work(parts: Sequence[Partition]) -> int:

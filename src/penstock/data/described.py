@@ -17,8 +17,8 @@ def schema_beside(source: Any, files: list[str], storage_options: dict[str, Any]
     places = [f"{folder}/{SCHEMA_FILE}" for folder in folders] if len(folders) == 1 else []
     if len(files) == 1:
         places.append(f"{files[0]}.schema.json")
-    if isinstance(source, (str, Path)):
-        places.append(f"{str(source).rstrip('/')}/{SCHEMA_FILE}")
+    if isinstance(source, str):
+        places.append(f"{source.rstrip('/')}/{SCHEMA_FILE}")
     for place in places:
         if is_remote(place):
             remote = filesystem(place, storage_options)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
+from penstock.core.overflow import filtered
 from penstock.core.schema import Schema
 from penstock.data import split
 from penstock.data.bad_lines import collecting
@@ -27,7 +28,7 @@ def read(part: Partition, columns: list[str]) -> pl.DataFrame:
 
 
 def filter(frame: pl.DataFrame, predicate: pl.Expr) -> pl.DataFrame:
-    return frame.filter(predicate)
+    return filtered(frame, predicate, "Dataset.filter")
 
 
 def permute(frame: pl.DataFrame, seed: int, index: int) -> pl.DataFrame:

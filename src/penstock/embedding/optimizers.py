@@ -241,7 +241,7 @@ class _AdamFamily(Optimizer):
         first, second = 1 - self.beta1**step, 1 - self.beta2**step
         # The number of replayed steps after which β₁ to that power is below float32's resolution.
         steps = math.ceil(math.log(1e-10) / math.log(self.beta1)) if self.beta1 > 0 else 1
-        return self.beta1, self.beta2, self.eps, rate / first, 1 / math.sqrt(second), float(steps)
+        return 1 - self.beta1, 1 - self.beta2, self.eps, rate / first, 1 / math.sqrt(second), float(steps)
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ class LazyAdam(_AdamFamily):
     def own_hyper(self, rate: float, step: int) -> tuple[float, ...]:
         # SparseAdam folds both corrections into the step size and leaves eps alone.
         first, second = 1 - self.beta1**step, 1 - self.beta2**step
-        return self.beta1, self.beta2, self.eps, rate * math.sqrt(second) / first, 1.0
+        return 1 - self.beta1, 1 - self.beta2, self.eps, rate * math.sqrt(second) / first, 1.0
 
 
 @dataclass(frozen=True)

@@ -21,28 +21,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.errors import ColumnNotFoundError, ParameterError, suggest
-from penstock.core.schema import Role, Schema
+from penstock.core.schema import Role
 from penstock.data import Dataset
+from penstock.data.dataset import as_dataset
 from penstock.data.finding import find, infer_format
 from penstock.data.formats import FORMATS, format_of_name, is_text
+from penstock.data.sources import DataLike, are_paths, paths_of
 
 _TEXT_ONLY = ("names", "dtypes", "separator", "header", "quote", "encoding", "missing")
 KEYS = ("format", *_TEXT_ONLY, "roles")
 
 
 def open_input(
-    source: str | Sequence[str],
+    source: DataLike,
     section: Mapping[str, Any] | None = None,
     *,
-    schema: Schema | None = None,
     may_lack: bool = False,
     **options: Any,
 ) -> Dataset:
     """The data set at `source`, read as the section says; `options` are passed to `Dataset`.
 
-    Names, dtypes and separator concern text: parquet and Arrow files bring their own. The roles of a schema saved
-    beside the data win over those of the section, and `schema` over both. With `may_lack`, columns that the section
-    names need not be there: rows to predict have no label.
+    Names, dtypes and separator concern text: parquet and Arrow files, frames and open data sets bring their own. The
+    roles of a data set, or of a schema saved beside the data, win over those of the section. With `may_lack`, columns
+    that the section names need not be there: rows to predict have no label.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "clicks.tsv"
@@ -52,8 +53,11 @@ def open_input(
     [(1, 1761418852), (0, None)]
     """
     section = checked(section or {})
-    if not isinstance(source, str) and len(source) == 1:
-        source = source[0]  # a Dataset looks for the schema beside a single file only where the file is named by itself
+    data = _read(paths_of(source), section, may_lack, options) if are_paths(source) else as_dataset(source, **options)
+    return _with_roles(data, section.get("roles", {}), may_lack)
+
+
+def _read(source: str | list[str], section: Mapping[str, Any], may_lack: bool, options: Mapping[str, Any]) -> Dataset:
     kind = _format(source, section)
     settings = {key: section[key] for key in _TEXT_ONLY if key in section} if is_text(kind) else {}
     if "dtypes" in settings:
@@ -61,8 +65,7 @@ def open_input(
         if may_lack and "names" not in settings:
             there = Dataset(source, format=kind, **{**settings, "dtypes": None}).schema
             settings["dtypes"] = {name: dtype for name, dtype in settings["dtypes"].items() if name in there}
-    data = Dataset(source, format=kind, schema=schema, **settings, **options)
-    return data if schema is not None else _with_roles(data, section.get("roles", {}), may_lack)
+    return Dataset(source, format=kind, **settings, **options)
 
 
 def settled(section: Mapping[str, Any] | None, data: Dataset, names: Sequence[str]) -> dict[str, Any] | None:

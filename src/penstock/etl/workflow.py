@@ -18,9 +18,9 @@ from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.core.yaml_files import write_yaml
 from penstock.data.bad_lines import BadLines
-from penstock.data.dataset import Dataset
+from penstock.data.dataset import Dataset, as_dataset
 from penstock.data.frames import like, to_polars
-from penstock.data.sources import DataLike, Frame
+from penstock.data.sources import DataLike, Frame, are_paths
 from penstock.engine import resolve
 from penstock.engine.base import EngineLike
 from penstock.etl import execute, recipe
@@ -119,7 +119,7 @@ class Workflow:
 
     def _fit(self, data: DataLike, update: bool, progress: bool | None) -> Workflow:
         require_polars("Workflow.fit")
-        dataset = _dataset(data)
+        dataset = as_dataset(data)
         schema = self._plan.input_schema if update and self._plan is not None else dataset.schema
         plan = Plan(self.output, schema)
         self.bad_lines = execute.fit(plan, dataset, resolve(self.engine), update, progress)
@@ -161,13 +161,13 @@ class Workflow:
     # Transforming.
 
     def transform(self, data: DataLike) -> Any:
-        """Transform a Dataset (lazily), or a frame: polars, pandas or Arrow in, the same kind out.
+        """Transform a Dataset or files (lazily), or a frame: polars, pandas or Arrow in, the same kind out.
 
         Args:
             data: raw rows.
 
         Returns:
-            A Dataset for a Dataset, else a frame of the kind that was given.
+            A Dataset for a Dataset or paths, else a frame of the kind that was given.
 
         Raises:
             NotFittedError: the workflow has not learned yet.
@@ -183,15 +183,17 @@ class Workflow:
             progress: draw a bar; None draws it on a terminal.
 
         Returns:
-            A Dataset for a Dataset, else a frame of the kind that was given.
+            A Dataset for a Dataset or paths, else a frame of the kind that was given.
         """
         self.fit(data, progress=progress)
         return self._transformed(data, training=True)
 
     def _transformed(self, data: DataLike, training: bool) -> Any:
         if self._plan is None and not self._has_fitted_ops():
-            self.fit_schema(_dataset(data).schema)
+            self.fit_schema(as_dataset(data).schema)
         plan = self._fitted_plan()
+        if are_paths(data):
+            data = Dataset(data)
         if isinstance(data, Dataset):
             return execute.transform(plan, data, resolve(self.engine), training, self.output_schema)
         require_polars("Workflow.transform of a frame")
@@ -457,7 +459,3 @@ class Workflow:
     def __repr__(self) -> str:
         state = "fitted" if self.is_fitted else "not fitted"
         return f"Workflow({len(ancestors([self.output]))} nodes, {state})"
-
-
-def _dataset(data: DataLike) -> Dataset:
-    return data if isinstance(data, Dataset) else Dataset(data)

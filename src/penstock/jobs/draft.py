@@ -13,6 +13,7 @@ import polars as pl
 from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
 from penstock.core.yaml_files import parse_yaml
 from penstock.data import Dataset
+from penstock.data.sources import DataLike, are_paths, paths_of
 from penstock.etl import presets
 from penstock.etl.input_section import column_dtypes, open_input
 from penstock.jobs.assumptions import assumed_line
@@ -72,7 +73,7 @@ class Draft:
 
 
 def draft_recipe(
-    source: str | Sequence[str],
+    source: DataLike,
     label: str | None = None,
     *,
     on_error: str = "raise",
@@ -81,7 +82,7 @@ def draft_recipe(
     """A recipe for raw rows, drafted from some of them.
 
     Args:
-        source: files, globs, folders.
+        source: files, globs, folders, a frame, or a Dataset.
         label: the column to predict; told from its name and values when left out.
         on_error: what a malformed text line does.
         input: how text is read, as the section of that name of a recipe; told from the files by default.
@@ -110,7 +111,8 @@ def draft_recipe(
         return Draft(head + recipe, own, known, assumed_line(data))
     rows = data.head(_ROWS)
     if not rows.height:
-        files = source if isinstance(source, str) else ", ".join(source)
+        given = paths_of(source) if are_paths(source) else "the data"
+        files = given if isinstance(given, str) else ", ".join(given)
         raise DataError(f"{files} has no rows to draft a recipe from")
     name = _label(rows, label)
     codes, why, arguments = label_codes(rows[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from penstock.data.bad_lines import BadLines
 from penstock.data.dataset import DEFAULT_PART_SIZE, Dataset
 from penstock.data.files import is_remote, local_path
 from penstock.data.finding import find
+from penstock.data.sources import DataLike, Paths, are_paths
 from penstock.data.writer import WriteReport
 from penstock.engine.base import EngineLike
 from penstock.etl.input_section import open_input, settled
@@ -80,10 +81,10 @@ class EtlResult:
 class EtlJob:
     """Fits `recipe` on `inputs`, or takes the fitted workflow at `apply`, and writes the transformed rows to `output`.
 
-    `inputs` are paths, or a data set that is open already. The fitted workflow goes to `workflow`, beside the output by
-    default (`OUTPUT-workflow`). `held_out` are rows that nothing is fitted on; they are transformed too and go to
-    `held_out_output`. All of it appears together when everything is written, the workflow last: a run that fails or is
-    stopped leaves none of it.
+    `inputs` are paths, a frame, or a data set that is open already. The fitted workflow goes to `workflow`, beside the
+    output by default (`OUTPUT-workflow`). `held_out` are rows that nothing is fitted on; they are transformed too and
+    go to `held_out_output`. All of it appears together when everything is written, the workflow last: a run that fails
+    or is stopped leaves none of it.
 
     Args:
         inputs: raw rows.
@@ -113,7 +114,7 @@ class EtlJob:
     (1000, <Role.CATEGORICAL: 'categorical'>, 'features-workflow')
     """
 
-    inputs: Sequence[str] | Dataset
+    inputs: DataLike
     output: str
     recipe: Mapping[str, Any] | None = None
     apply: str | None = None
@@ -127,7 +128,7 @@ class EtlJob:
     num_files: int | None = None
     overwrite: bool = False
     progress: bool | None = None
-    held_out: Dataset | None = None
+    held_out: DataLike | None = None
     held_out_output: str | None = None
 
     def run(self) -> EtlResult:
@@ -145,7 +146,7 @@ class EtlJob:
         started = time.perf_counter()
         fitted = None if self.apply is None else Workflow.load(self.apply, engine=self.engine)
         workflow = fitted or Workflow.from_recipe(self.recipe or {}, engine=self.engine)
-        data = self._opened(workflow)
+        data = self._opened(self.inputs, workflow)
         rows = workflow.fit_transform(data, progress=self.progress) if fitted is None else workflow.transform(data)
         if fitted is None:
             workflow.input = settled(workflow.input, data, workflow.input_schema.names)
@@ -155,7 +156,8 @@ class EtlJob:
             if place is not None:
                 workflow.save(staging[place])
             if self.held_out is not None and self.held_out_output is not None:
-                self._write(workflow.transform(self.held_out), staging.get(self.held_out_output, self.held_out_output))
+                held_out = workflow.transform(self._opened(self.held_out, workflow))
+                self._write(held_out, staging.get(self.held_out_output, self.held_out_output))
             written = self._write(rows, staging.get(self.output, self.output))
         bad = max(workflow.bad_lines, written.bad_lines, key=lambda found: found.count)
         seconds = time.perf_counter() - started
@@ -171,15 +173,13 @@ class EtlJob:
         for target in (self.output, self.held_out_output, workflow):
             if target is not None and not is_remote(target):
                 check_free(Path(local_path(target)), self.overwrite)
-        if not is_remote(self.output) and not isinstance(self.inputs, Dataset):
+        if not is_remote(self.output) and are_paths(self.inputs):
             check_outside(self.inputs, local_path(self.output))
 
-    def _opened(self, workflow: Workflow) -> Dataset:
-        if isinstance(self.inputs, Dataset):
-            return self.inputs
+    def _opened(self, source: DataLike, workflow: Workflow) -> Dataset:
         section = workflow.input if self.recipe is None else self.recipe.get("input")
         options: dict[str, Any] = {"part_size": self.part_size, "on_error": self.on_error}
-        return open_input(list(self.inputs), section, may_lack=self.apply is not None, **options)
+        return open_input(source, section, may_lack=self.apply is not None, **options)
 
     def _write(self, rows: Dataset, place: str | Path) -> WriteReport:
         return rows.to_parquet(
@@ -199,9 +199,9 @@ class EtlJob:
         return local_path(self.output).rstrip("/") + "-workflow"
 
 
-def check_outside(inputs: Sequence[str], output: str | Path) -> None:
+def check_outside(inputs: Paths, output: str | Path) -> None:
     """Refuse an output folder that holds an input: writing it would take away what is read."""
     place = Path(output).resolve()
-    for file in find(list(inputs)):
+    for file in find(inputs):
         if not is_remote(file) and Path(file).resolve().is_relative_to(place):
             raise ParameterError(f"the input {file} lies inside the output {place}; choose another output")

@@ -13,7 +13,9 @@ from penstock.core.dtypes import FLOATS
 from penstock.core.errors import ColumnNotFoundError, DataError, PenstockError, SchemaError
 from penstock.core.schema import Role
 from penstock.data import Dataset
+from penstock.data.dataset import as_dataset
 from penstock.data.files import is_remote
+from penstock.data.sources import DataLike, are_paths, paths_of
 from penstock.engine import resolve
 from penstock.etl import Workflow
 from penstock.etl.input_section import open_input, settled
@@ -35,8 +37,8 @@ _LOOK_PARTS = 2  # partitions of features that are looked at for NaN
 class Prepared:
     """What training reads, and what was held out."""
 
-    features: Any
-    valid: Any
+    features: DataLike
+    valid: DataLike | None
     workflow: Workflow | None
     label: str
     examples: Dataset | None  # held-out rows, to show predictions of
@@ -46,7 +48,9 @@ class Prepared:
 class RawRows:
     """Raw rows and the recipe that turns them into features."""
 
-    def __init__(self, source: Any, valid: Any, recipe: Mapping[str, Any], settings: TrainSettings) -> None:
+    def __init__(
+        self, source: DataLike, valid: DataLike | None, recipe: Mapping[str, Any], settings: TrainSettings
+    ) -> None:
         self.recipe, self.settings = recipe, settings
         engine = settings.etl.get("engine")
         self.engine = None if engine is None else resolve(engine)
@@ -64,15 +68,13 @@ class RawRows:
         _check_columns(self.inputs, self.valid)
         self.has_work = True
 
-    def check_test(self, source: Any) -> None:
+    def check_test(self, source: DataLike) -> None:
         """Refuse rows to test on that cannot be read, before the work."""
         _check_columns(self.inputs, self._opened(source))
 
-    def _opened(self, source: Any) -> Dataset:
-        if isinstance(source, Dataset):
-            return source
+    def _opened(self, source: DataLike) -> Dataset:
         options = {name: value for name in ("part_size", "on_error") if (value := self.settings.etl.get(name))}
-        return open_input(source_paths(source), self.recipe.get("input"), **options)
+        return open_input(source, self.recipe.get("input"), **options)
 
     def _settle(self, names: list[str]) -> None:
         """From now on text is read with the dtypes that were found in the rows to train on."""
@@ -114,12 +116,11 @@ class RawRows:
 class ReadyFeatures:
     """Features that are there already, such as `penstock etl` writes."""
 
-    def __init__(self, source: Any, valid: Any, workflow: Any, settings: TrainSettings) -> None:
+    def __init__(self, source: DataLike, valid: DataLike | None, workflow: Any, settings: TrainSettings) -> None:
         self.settings = settings
-        self.source = source if isinstance(source, Dataset) else source_paths(source)
+        self.source, self.valid_source = source, valid
         self.data = _features_at(self.source)
-        self.valid_source = valid if valid is None or isinstance(valid, Dataset) else source_paths(valid)
-        self.valid = None if valid is None else _features_at(self.valid_source)
+        self.valid = None if valid is None else _features_at(valid)
         self.label = check_label(self.data.schema, "the data")
         self.workflow = _workflow(workflow, self.source)
         building.check(settings, self.data.schema, self.workflow)
@@ -127,7 +128,7 @@ class ReadyFeatures:
         check_way(settings.valid_by, self.data.schema)
         self.has_work = valid is None and settings.valid_share > 0
 
-    def check_test(self, source: Any) -> None:
+    def check_test(self, source: DataLike) -> None:
         """Refuse rows to test on that cannot be read, before the work."""
         _check_columns([c.name for c in self.data.schema if c.role is not Role.OTHER], _features_at(source))
 
@@ -156,7 +157,7 @@ def split(data: Dataset, valid: Dataset | None, settings: TrainSettings) -> tupl
     return hold_out(data, settings.valid_share, settings.valid_by, settings.seed)
 
 
-def check_rows(features: Any, label: str, raw: Dataset | None = None) -> None:
+def check_rows(features: DataLike, label: str, raw: Dataset | None = None) -> None:
     data = as_dataset(features)
     if not data.num_rows:
         raise DataError("there are no rows to train on")
@@ -177,12 +178,7 @@ def _check_numbers(data: Dataset) -> None:
                 )
 
 
-def as_dataset(source: Any) -> Dataset:
-    """Rows at a path, or as they are."""
-    return source if isinstance(source, Dataset) else Dataset(source)
-
-
-def _features_at(source: Any) -> Dataset:
+def _features_at(source: DataLike) -> Dataset:
     """Ready features, or a hint that these may be raw rows."""
     hint = (
         "raw rows need a recipe (recipe=…), or the label's name to draft one (label=…); features need a schema with "
@@ -207,17 +203,10 @@ def _check_columns(names: list[str], valid: Dataset | None) -> None:
             raise ColumnNotFoundError(name, valid.schema.names, "the rows to evaluate on")
 
 
-def source_paths(source: Any) -> Any:
-    """One path as it is, several as a list: a Dataset looks for a schema beside the one."""
-    if isinstance(source, (str, Path)):
-        return str(source)
-    found = [str(path) for path in source]
-    return found[0] if len(found) == 1 else found
-
-
-def _workflow(given: Any, source: Any) -> Workflow | None:
+def _workflow(given: Any, source: DataLike) -> Workflow | None:
     """The workflow that made the features: the one given, or the one that `penstock etl` wrote beside them."""
-    if given is None and isinstance(source, str) and not is_remote(source):
-        beside = Path(f"{source.rstrip('/')}-workflow")
+    place = paths_of(source) if are_paths(source) else None
+    if given is None and isinstance(place, str) and not is_remote(place):
+        beside = Path(f"{place.rstrip('/')}-workflow")
         given = beside if beside.is_dir() else None
     return given if given is None or isinstance(given, Workflow) else Workflow.load(given)

@@ -10,8 +10,8 @@ from typing import Any
 from penstock.core.artefact import replacing
 from penstock.core.errors import ArtefactError, OutputExistsError
 from penstock.core.yaml_files import read_yaml, write_yaml
-from penstock.data import Dataset
 from penstock.data.files import is_remote
+from penstock.data.sources import are_paths, paths_of
 from penstock.jobs.settings import MARK, split_config
 
 VERSION = 1
@@ -132,16 +132,10 @@ class RunFolder:
 
 def absolute_paths(source: Any) -> list[str] | None:
     """Where `source` lies, in a form that does not depend on the present folder; None for data in memory."""
-    if source is None or isinstance(source, Dataset):
+    if not are_paths(source):
         return None
-    given = [source] if isinstance(source, (str, Path)) else list(source)
-    return [str(p) if is_remote(str(p)) else str(Path(p).absolute()) for p in given]
-
-
-def are_paths(value: Any) -> bool:
-    """Whether it names files and is no data itself."""
-    several = isinstance(value, (list, tuple)) and all(isinstance(item, (str, Path)) for item in value)
-    return several or isinstance(value, (str, Path))
+    given = paths_of(source)
+    return [p if is_remote(p) else str(Path(p).absolute()) for p in ([given] if isinstance(given, str) else given)]
 
 
 def plain_copy(value: Any) -> Any:

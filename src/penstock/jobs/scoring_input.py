@@ -15,9 +15,9 @@ from penstock.data import Dataset
 from penstock.data.finding import find
 from penstock.data.formats import FORMATS, format_of_name
 from penstock.data.formats.text import Text
+from penstock.data.sources import DataLike, Paths, are_paths
 from penstock.etl import Workflow
 from penstock.etl.input_section import checked, column_dtypes, open_input
-from penstock.jobs.preparation import source_paths
 from penstock.serve.predictor import Predictor
 
 _PART_SIZE = "16MB"
@@ -57,7 +57,7 @@ class RowsToScore:
 
 def open_rows(
     predictor: Predictor,
-    source: Any,
+    source: DataLike,
     *,
     input: Mapping[str, Any] | None = None,
     is_raw: bool | None = None,
@@ -66,7 +66,7 @@ def open_rows(
     """The rows at `source` for a model.
 
     Args:
-        source: files, or a Dataset.
+        source: files, a frame, or a Dataset.
         input: how to read text, as the section of that name of a recipe; what training used by default. Files without
             the label column are understood where the text has no header.
         is_raw: False for features that the workflow has made; told from the schema by default.
@@ -74,13 +74,9 @@ def open_rows(
     """
     fitted = predictor.saved.fitted
     section = input if input is not None or fitted is None else fitted.input
-    if isinstance(source, Dataset):
-        data = source
-    else:
-        paths = source_paths(source)
-        if section is not None:
-            section = _without_labels(paths, section, predictor.saved.labels)
-        data = open_input(paths, section, may_lack=True, part_size=_PART_SIZE, on_error=on_error)
+    if section is not None and are_paths(source):
+        section = _without_labels(source, section, predictor.saved.labels)
+    data = open_input(source, section, may_lack=True, part_size=_PART_SIZE, on_error=on_error)
     if is_raw is None:
         is_raw = fitted is not None and not _is_made(data, predictor)
     if is_raw and fitted is None:
@@ -100,7 +96,7 @@ def _is_made(data: Dataset, predictor: Predictor) -> bool:
     return same and any(column.cardinality for column in wanted)
 
 
-def _without_labels(paths: Any, section: Mapping[str, Any], labels: list[str]) -> Mapping[str, Any]:
+def _without_labels(paths: Paths, section: Mapping[str, Any], labels: list[str]) -> Mapping[str, Any]:
     """The section less the labels, where a text file without a header is that much narrower."""
     section = checked(section)
     names, file = section.get("names"), find(paths)[0]

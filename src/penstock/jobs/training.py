@@ -14,8 +14,8 @@ import torch
 
 from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.signing import KeyLike, check_signed, verifying
-from penstock.data import Dataset
-from penstock.data.sources import DataLike
+from penstock.data.dataset import as_dataset
+from penstock.data.sources import DataLike, are_paths
 from penstock.embedding.protocol import is_on_host, updates_in_backward
 from penstock.etl import Workflow, trusting
 from penstock.etl.trust import check_references, modules_in
@@ -40,8 +40,8 @@ from penstock.jobs.holding_out import way_of
 from penstock.jobs.label_figures import label_figures
 from penstock.jobs.model_card import model_card
 from penstock.jobs.prediction_figures import describe_predictions, example_predictions
-from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures, as_dataset
-from penstock.jobs.run_folder import RunFolder, absolute_paths, are_paths, plain_copy
+from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures
+from penstock.jobs.run_folder import RunFolder, absolute_paths, plain_copy
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
 from penstock.loader.torch import Loader
 from penstock.report.learning import learning_verdict
@@ -138,7 +138,7 @@ class TrainJob:
     """Trains a click model and saves it.
 
     Args:
-        source: raw rows that `recipe` describes, or features that are ready to train on: paths, or a Dataset.
+        source: raw rows that `recipe` describes, or features that are ready to train on: paths, a frame, or a Dataset.
         output: the folder of the run (see `RunFolder`).
         recipe: what turns raw rows into features; its `input` section says how to read them. None for features.
         valid: rows to evaluate on, of the same kind; without it `valid_share` of the rows are held out.
@@ -192,8 +192,8 @@ class TrainJob:
         self._take_valid_file(self.settings)
         for name in ("source", "valid", "test"):
             value = getattr(self, name)
-            if value is not None and not isinstance(value, Dataset) and not are_paths(value):
-                setattr(self, name, Dataset(value))  # a frame
+            if value is not None and not are_paths(value):
+                setattr(self, name, as_dataset(value))
         self._folder = RunFolder(self.output)
         self._seconds = dict.fromkeys(STAGES, 0.0)
 

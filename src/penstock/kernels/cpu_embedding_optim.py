@@ -78,14 +78,17 @@ def _row_wise(w: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray, persia: 
 
 @numba.njit(**KERNEL)
 def _adam(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
-    """m += (1-β₁)(g-m); v = β₂v + (1-β₂)g²; w -= P3 m / (√v·P4 + eps), P3 and P4 carrying the bias corrections."""
-    beta1, beta2 = hyper[P0], hyper[P1]
+    """m += (1-β₁)(g-m); v = β₂v + (1-β₂)g²; w -= P3 m / (√v·P4 + eps), P3 and P4 carrying the bias corrections.
+
+    P0 and P1 are 1-β₁ and 1-β₂: taken from a β in float32, 1-β would be off by up to 3e-8 / (1-β) of itself.
+    """
+    take1, take2 = hyper[P0], hyper[P1]
     second = s + (np.uint64(dim) << LOG2_4)
     for i in range(dim):
         at = np.uint64(i) << LOG2_4
         gradient, m = load_float(g + at), load_float(s + at)
-        m += (gradient - m) * (np.float32(1) - beta1)
-        v = beta2 * load_float(second + at) + (np.float32(1) - beta2) * gradient * gradient
+        m += (gradient - m) * take1
+        v = (np.float32(1) - take2) * load_float(second + at) + take2 * gradient * gradient
         store_float(s + at, m)
         store_float(second + at, v)
         store_float(w + at, load_float(w + at) - hyper[P3] * m / (math.sqrt(v) * hyper[P4] + hyper[P2]))
@@ -94,14 +97,14 @@ def _adam(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
 @numba.njit(**KERNEL)
 def _row_adam(w: Any, s: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """Adam whose v is one number a row: v = β₂v + (1-β₂) mean(g²)."""
-    beta1, beta2 = hyper[P0], hyper[P1]
-    v = beta2 * load_float(scalar) + (np.float32(1) - beta2) * sum_squares(g, dim) / np.float32(dim)
+    take1, take2 = hyper[P0], hyper[P1]
+    v = (np.float32(1) - take2) * load_float(scalar) + take2 * sum_squares(g, dim) / np.float32(dim)
     store_float(scalar, v)
     step = hyper[P3] / (math.sqrt(v) * hyper[P4] + hyper[P2])
     for i in range(dim):
         at = np.uint64(i) << LOG2_4
         m = load_float(s + at)
-        m += (load_float(g + at) - m) * (np.float32(1) - beta1)
+        m += (load_float(g + at) - m) * take1
         store_float(s + at, m)
         store_float(w + at, load_float(w + at) - step * m)
 
@@ -162,7 +165,7 @@ def catch_up(w: Any, s: Any, scalar: Any, dim: Any, step: Any, history: Any, hyp
     last = np.int64(load_u32(scalar))
     if last >= step:
         return
-    beta1, beta2, eps = hyper[P0], hyper[P1], hyper[P2]
+    beta1, beta2, eps = np.float32(1) - hyper[P0], np.float32(1) - hyper[P1], hyper[P2]
     second = s + (np.uint64(dim) << LOG2_4)
     replayed = min(step, last + np.int64(hyper[P5]))
     for t in range(last, replayed):

@@ -151,8 +151,8 @@ def apply(
     rates: np.ndarray, constants: np.ndarray,
 ) -> None:  # fmt: skip
     """`reference_fused.apply` on the weights `w` of a row; `g` is overwritten by the decayed gradient."""
-    eps, beta1, beta2, decay, bound = constants
-    one, dim, square = np.float32(1), len(w), np.float32(0)
+    eps, take1, take2, decay, bound = constants
+    keep2, dim, square = np.float32(1) - take2, len(w), np.float32(0)
     for d in range(dim):
         g[d] += decay * w[d]
         square += g[d] * g[d]
@@ -172,12 +172,12 @@ def apply(
     else:
         divisor = np.float32(0)
         if kind != _LAZY_ADAM:
-            scalar[row] = beta2 * scalar[row] + (one - beta2) * square
+            scalar[row] = keep2 * scalar[row] + take2 * square
             divisor = np.float32(math.sqrt(scalar[row])) * rates[2] + eps
         for d in range(dim):
-            vector1[row, d] += (g[d] - vector1[row, d]) * (one - beta1)
+            vector1[row, d] += (g[d] - vector1[row, d]) * take1
             if kind == _LAZY_ADAM:
-                vector2[row, d] = beta2 * vector2[row, d] + (one - beta2) * g[d] * g[d]
+                vector2[row, d] = keep2 * vector2[row, d] + take2 * g[d] * g[d]
                 divisor = np.float32(math.sqrt(vector2[row, d])) * rates[2] + eps
             w[d] -= rates[1] * vector1[row, d] / divisor
     if bound > 0:

@@ -238,8 +238,7 @@ def update(
     of_chunks, of_groups = partial[: 2 * chunks], partial[2 * chunks :]
     first, second = (rates if state is None else state for state in states)
     table = (weight, first, second)
-    rest = (rates, steps, unscale, skipped, num, weight.shape[0], rule.eps, rule.beta1, rule.beta2, rule.decay,
-            rule.bound)  # fmt: skip
+    rest = (rates, steps, unscale, skipped, num, weight.shape[0], rule.eps, *rule.taken, rule.decay, rule.bound)
     sizes = {"KIND": FUSED[rule.kind], "WIDTH": dim, "DIM": width}
     (reduce_rows if tiles.by_row else reduce_tiles)[(chunks,)](
         keys, samples[0], samples[1], in_scale, gradient, *table, of_chunks, gradient.stride(0), *rest,

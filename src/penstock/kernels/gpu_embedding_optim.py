@@ -57,7 +57,7 @@ def fetch(row, chosen, weight, first, second, KIND: tl.constexpr, WIDTH: tl.cons
 
 @triton.jit
 def step(
-    row, chosen, gradient, w, m, v, weight, first, second, rates, steps, unscale, skipped, eps, beta1, beta2, decay,
+    row, chosen, gradient, w, m, v, weight, first, second, rates, steps, unscale, skipped, eps, take1, take2, decay,
     bound, KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
     """One step of the optimizer (`reference_fused.apply`) on the chosen rows; `gradient` is (rows, DIM).
@@ -89,13 +89,13 @@ def step(
     else:
         rate = tl.load(rates + 1)
         correction = tl.load(rates + 2)
-        m += (g - m) * (1.0 - beta1)
+        m += (g - m) * take1
         if KIND == _LAZY_ADAM:
-            v = beta2 * v + (1.0 - beta2) * g * g
+            v = (1.0 - take2) * v + take2 * g * g
             tl.store(second + at, v, mask=mask)
             w -= rate * m / (tl.sqrt(v) * correction + eps)
         else:
-            v = beta2 * v + (1.0 - beta2) * tl.sum(g * g, 1) / WIDTH
+            v = (1.0 - take2) * v + take2 * tl.sum(g * g, 1) / WIDTH
             tl.store(second + row, v, mask=chosen)
             w -= (rate / (tl.sqrt(v) * correction + eps))[:, None] * m
         tl.store(first + at, m, mask=mask)

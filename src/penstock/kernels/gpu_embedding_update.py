@@ -80,7 +80,7 @@ def _sums_in_rows(values, begins):
 @triton.jit
 def reduce_tiles(
     keys, samples, places, in_scale, gradient, weight, first, second, partial, gradient_stride, rates, steps, unscale,
-    skipped, num, missing, eps, beta1, beta2, decay, bound,
+    skipped, num, missing, eps, take1, take2, decay, bound,
     KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """Rows inside the chunk: updated. Rows that reach over an end of it: their sum here goes to `partial`."""
@@ -109,7 +109,7 @@ def reduce_tiles(
         g = g * tl.load(in_scale + i, mask=inside, other=0.0)[:, None]
     total = _sums_in_rows(_kept_finite(g), packed & _BEGINS)
     step(
-        row, whole, total, w, m, v, weight, first, second, rates, steps, unscale, skipped, eps, beta1, beta2, decay,
+        row, whole, total, w, m, v, weight, first, second, rates, steps, unscale, skipped, eps, take1, take2, decay,
         bound, KIND, WIDTH, DIM,
     )  # fmt: skip
     left = (ends & outer) | ((lane == SIZE - 1) & (ends == 0) & (key < missing))
@@ -139,7 +139,7 @@ def _read_row(
 @triton.jit
 def _add_row(
     i, g, scale, flags, total, from_before, later, keys, chunk, begin, weight, first, second, partial, rates, steps,
-    unscale, skipped, eps, beta1, beta2, decay, bound, KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr,
+    unscale, skipped, eps, take1, take2, decay, bound, KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
     """One occurrence more; where its row ends, the update, or its partial sum if the row began before the chunk."""
     x = _kept_finite(g.to(tl.float32) * scale)
@@ -155,7 +155,7 @@ def _add_row(
             w, m, v = fetch(row, row >= 0, weight, first, second, KIND, WIDTH, DIM)
             step(
                 row, row >= 0, total[None, :], w, m, v, weight, first, second, rates, steps, unscale, skipped, eps,
-                beta1, beta2, decay, bound, KIND, WIDTH, DIM,
+                take1, take2, decay, bound, KIND, WIDTH, DIM,
             )  # fmt: skip
     return total, from_before, later
 
@@ -163,7 +163,7 @@ def _add_row(
 @triton.jit
 def reduce_rows(
     keys, samples, places, in_scale, gradient, weight, first, second, partial, gradient_stride, rates, steps, unscale,
-    skipped, num, missing, eps, beta1, beta2, decay, bound,
+    skipped, num, missing, eps, take1, take2, decay, bound,
     KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """`reduce_tiles`, one occurrence after the other: four gradients are under way while one is added."""
@@ -180,19 +180,19 @@ def reduce_rows(
         g3, s3, f3 = _read_row(samples, places, in_scale, gradient, i + 3, end, gradient_stride, WIDTH, DIM, SCALED)
         total, from_before, later = _add_row(
             i, g0, s0, f0, total, from_before, later, keys, chunk, begin, weight, first, second, partial, rates, steps,
-            unscale, skipped, eps, beta1, beta2, decay, bound, KIND, WIDTH, DIM,
+            unscale, skipped, eps, take1, take2, decay, bound, KIND, WIDTH, DIM,
         )  # fmt: skip
         total, from_before, later = _add_row(
             i + 1, g1, s1, f1, total, from_before, later, keys, chunk, begin, weight, first, second, partial, rates,
-            steps, unscale, skipped, eps, beta1, beta2, decay, bound, KIND, WIDTH, DIM,
+            steps, unscale, skipped, eps, take1, take2, decay, bound, KIND, WIDTH, DIM,
         )  # fmt: skip
         total, from_before, later = _add_row(
             i + 2, g2, s2, f2, total, from_before, later, keys, chunk, begin, weight, first, second, partial, rates,
-            steps, unscale, skipped, eps, beta1, beta2, decay, bound, KIND, WIDTH, DIM,
+            steps, unscale, skipped, eps, take1, take2, decay, bound, KIND, WIDTH, DIM,
         )  # fmt: skip
         total, from_before, later = _add_row(
             i + 3, g3, s3, f3, total, from_before, later, keys, chunk, begin, weight, first, second, partial, rates,
-            steps, unscale, skipped, eps, beta1, beta2, decay, bound, KIND, WIDTH, DIM,
+            steps, unscale, skipped, eps, take1, take2, decay, bound, KIND, WIDTH, DIM,
         )  # fmt: skip
     if (tl.load(places + end - 1) & _ENDS) == 0:
         tl.store(partial + (chunk * 2 + later).to(tl.int64) * DIM + tl.arange(0, DIM), total)
@@ -200,7 +200,7 @@ def reduce_rows(
 
 @triton.jit
 def reduce_partials(
-    keys, partial, weight, first, second, joined, rates, steps, unscale, skipped, num, missing, eps, beta1, beta2,
+    keys, partial, weight, first, second, joined, rates, steps, unscale, skipped, num, missing, eps, take1, take2,
     decay, bound, KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """The partial sums of a group of chunks, two a chunk: rows inside the group are updated, others go to `joined`.
@@ -237,7 +237,7 @@ def reduce_partials(
         begins = tl.where(is_last, one_row == 0, (from_chunk_before == 0) | (entry == 0))
         total = _sums_in_rows(sums, begins)
         step(
-            row, whole, total, w, m, v, weight, first, second, rates, steps, unscale, skipped, eps, beta1, beta2, decay,
+            row, whole, total, w, m, v, weight, first, second, rates, steps, unscale, skipped, eps, take1, take2, decay,
             bound, KIND, WIDTH, DIM,
         )  # fmt: skip
         slot = group * 2 + (key != group_first).to(tl.int32)
@@ -247,7 +247,7 @@ def reduce_partials(
 
 @triton.jit
 def finish_rows(
-    keys, joined, weight, first, second, rates, steps, unscale, skipped, num, missing, eps, beta1, beta2, decay, bound,
+    keys, joined, weight, first, second, rates, steps, unscale, skipped, num, missing, eps, take1, take2, decay, bound,
     KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):  # fmt: skip
@@ -276,5 +276,5 @@ def finish_rows(
                 w, m, v = fetch(row, row >= 0, weight, first, second, KIND, WIDTH, DIM)
                 step(
                     row, row >= 0, total[None, :], w, m, v, weight, first, second, rates, steps, unscale, skipped, eps,
-                    beta1, beta2, decay, bound, KIND, WIDTH, DIM,
+                    take1, take2, decay, bound, KIND, WIDTH, DIM,
                 )  # fmt: skip

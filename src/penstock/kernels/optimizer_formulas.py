@@ -80,6 +80,11 @@ class Rule(NamedTuple):
     decay: float = 0.0
     bound: float = 0.0  # 0: weights are not clipped
 
+    @property
+    def taken(self) -> tuple[float, float]:
+        """1-β₁ and 1-β₂, what is taken of the new: in float32 they cannot be had from β without losing digits."""
+        return 1 - self.beta1, 1 - self.beta2
+
     def states(self, dim: int) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
         """The shapes, per row, of the two state arrays; None for one that is not needed."""
         first, second, *_ = [*FORMULAS[self.kind].shapes(dim), None, None]

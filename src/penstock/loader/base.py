@@ -80,12 +80,12 @@ class BaseLoader:
         self.rank, self.world, self.layout, self.cache, self.num_threads = rank, world, layout, cache, num_threads
         self.sampling = sampling
         self._schema = settings.chosen_columns(self.dataset.schema, categorical, continuous, labels)
-        self._lists = settings.checked_lists(lists, self._schema, self._list_choices)
         self._read_schema = self._schema
         if sampling is not None and sampling.column not in self._schema:
             self._read_schema = self._schema.with_column(self.dataset.schema[sampling.column])
         self._fill = settings.checked_fill(fill, self._read_schema)
         self._dtypes = settings.delivered_dtypes(self._schema, layout, dtypes, self._substitutes)
+        self._lists = settings.checked_lists(lists, self._schema, self._list_choices, self._dtypes)
         self._layout = SlabLayout.of(self._schema, self._dtypes, batch_size)
         if parts_per_chunk is not None:
             if chunk_rows is not None:

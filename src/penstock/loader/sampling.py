@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.batch import Ragged
+from penstock.core.conversion import convert
 from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.params import STR, Int, check
 from penstock.kernels.cpu_gather import mix_seed
@@ -55,8 +56,9 @@ class WeightedSampling:
                 f"mend the column or load larger chunks (chunk_rows=)"
             )
         points = np.random.default_rng(seed).random(len(total)) * total[-1]
-        drawn: np.ndarray = np.searchsorted(total, points, side="right").clip(max=len(total) - 1).astype(np.uint32)
-        return drawn
+        # A product that was rounded up to the whole would fall behind the last weight.
+        points = np.minimum(points, np.nextafter(total[-1], 0))
+        return np.searchsorted(total, points, side="right").astype(np.uint32)
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class NegativeSampling:
 
     def __post_init__(self) -> None:
         check("NegativeSampling.num_negatives", self.num_negatives, Int(min=1))
+        if self.cardinality is not None:
+            check("NegativeSampling.cardinality", self.cardinality, Int(min=self.low + 1))
 
     def __call__(self, batch: tuple[dict[str, Any], Any]) -> tuple[dict[str, Any], Any]:
         features, labels = batch
@@ -108,9 +112,16 @@ class NegativeSampling:
             elif self.cardinality is None:
                 out[name] = _repeat(column, self.num_negatives, lambda array: array[picks])
             else:
-                drawn = rng.integers(self.low, self.cardinality, len(picks))
+                drawn = self._held(rng.integers(self.low, self.cardinality, len(picks)), name, column)
                 out[name] = _repeat(column, self.num_negatives, lambda _: drawn)  # noqa: B023  (called at once)
         return out, _repeat(labels, self.num_negatives, lambda _: 0)
+
+    def _held(self, drawn: np.ndarray, name: str, column: Any) -> np.ndarray:
+        """Ids in the dtype of the batch's column, which must hold every one of the cardinality."""
+        dtype = _numpy(column[:0]).dtype.name
+        for bound in (self.low, (self.cardinality or 1) - 1):
+            convert(bound, dtype, column=name, where="NegativeSampling (low, cardinality)")
+        return drawn.astype(dtype)
 
 
 def _repeat(column: Any, times: int, others: Callable[[Any], Any] | None = None) -> Any:

@@ -109,8 +109,10 @@ def default_chunk_rows(row_bytes: int, on_device: bool = False) -> int:
     return max(1, min(scale * TARGET_ROWS, scale * TARGET_BYTES // max(row_bytes, 1)))
 
 
-def checked_lists(lists: Any, schema: Schema, choices: Sequence[str]) -> dict[str, str | Pad]:
-    """How each list column is delivered."""
+def checked_lists(
+    lists: Any, schema: Schema, choices: Sequence[str], dtypes: Mapping[str, np.dtype]
+) -> dict[str, str | Pad]:
+    """How each list column is delivered; `dtypes`, those of the batches, must hold what lists are filled up with."""
     names = [c.name for c in schema if c.is_list]
     per_column = dict(lists) if isinstance(lists, Mapping) else dict.fromkeys(names, lists)
     for name, choice in per_column.items():
@@ -119,6 +121,8 @@ def checked_lists(lists: Any, schema: Schema, choices: Sequence[str]) -> dict[st
         if not isinstance(choice, Pad) and choice not in choices:
             known = ", ".join(repr(c) for c in choices)
             raise ParameterError(f"lists must be one of {known}, a Pad, or {{column: one of these}}, got {choice!r}")
+        if isinstance(choice, Pad) and (why := _unfit(choice.value, schema[name].with_(dtype=dtypes[name].name))):
+            raise ParameterError(f"Pad.value of the lists in {name!r}: {why}")
     return {name: per_column.get(name, "ragged") for name in names}
 
 

@@ -15,6 +15,8 @@ from penstock.core.dtypes import INTEGERS, NUMERIC
 from penstock.core.errors import ParameterError
 from penstock.core.schema import ColumnSchema, Role
 from penstock.data import Dataset
+from penstock.data.dataset import as_dataset
+from penstock.data.sources import DataLike
 from penstock.report.plain import plain
 
 SAMPLE_ROWS = 1_000_000
@@ -26,17 +28,18 @@ def is_artefact(path: str | Path) -> bool:
     return (Path(path) / MANIFEST).is_file()
 
 
-def profile_dataset(data: Dataset, sample_rows: int = SAMPLE_ROWS) -> dict[str, Any]:
+def profile_dataset(source: DataLike, sample_rows: int = SAMPLE_ROWS) -> dict[str, Any]:
     """Roles, cardinalities, null shares and histograms, exact over at most `sample_rows` rows.
 
     The rows come from partitions spread over the whole data set, so that data ordered by time is seen at both ends.
 
-    >>> profile = profile_dataset(Dataset({"user": ["a", "b", "a", None], "price": [1.0, 2.0, 3.0, 4.0]}))
+    >>> profile = profile_dataset({"user": ["a", "b", "a", None], "price": [1.0, 2.0, 3.0, 4.0]})
     >>> profile["rows"], profile["columns"][0]["distinct"], profile["columns"][0]["null_share"]
     (4, 2, 0.25)
     """
     if sample_rows < 1:
         raise ParameterError(f"the number of rows to look at must be an int ≥ 1, got {sample_rows}")
+    data = as_dataset(source)
     frame, whole, rows_per_byte = _sample(data, sample_rows)
     known = [part.num_rows for part in data.partitions]
     rows = frame.height if whole else (None if None in known else sum(n or 0 for n in known))

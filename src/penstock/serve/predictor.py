@@ -21,7 +21,7 @@ from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import ColumnSchema
 from penstock.data import Dataset
 from penstock.data.frames import to_polars
-from penstock.data.sources import Frame
+from penstock.data.sources import Frame, Paths, are_paths
 from penstock.embedding.feed import FeedReader
 from penstock.etl.bulk import frame_of
 from penstock.etl.input_section import open_input
@@ -103,11 +103,11 @@ class Predictor:
 
     # Predicting.
 
-    def predict(self, rows: Dataset | Frame | Sequence[Mapping[str, Any]] | str | Path) -> np.ndarray:
+    def predict(self, rows: Dataset | Frame | Sequence[Mapping[str, Any]] | Paths) -> np.ndarray:
         """The probability of a click for each row, `(rows,)`: dicts, a frame (polars, pandas, Arrow), or a Dataset.
 
         Args:
-            rows: raw rows, or the path of a file of them, which is read as the rows trained on were.
+            rows: raw rows, or paths of files of them, which are read as the rows trained on were.
 
         Returns:
             Probabilities of float32.
@@ -119,9 +119,9 @@ class Predictor:
             self.refresh()
         if isinstance(rows, Mapping):
             raise DataError("predict takes a list of rows, a frame or a Dataset; put a single row in a list: [row]")
-        if isinstance(rows, (str, Path)):
+        if are_paths(rows) and (isinstance(rows, (str, Path)) or len(rows)):
             fitted = self.saved.fitted
-            rows = open_input(str(rows), None if fitted is None else fitted.input, may_lack=True)
+            rows = open_input(rows, None if fitted is None else fitted.input, may_lack=True)
         parts = [self._scores(columns) for columns in self._columns(rows)]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core import dtypes as dt
-from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
+from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, SchemaError
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions, disagreement
@@ -107,14 +108,32 @@ class Tsv(Text):
 
 
 class TextWriter:
-    """Frames as delimited text to an open file, the header before the first."""
+    """Frames as delimited text to an open file, the header before the first.
+
+    Text with a separator, a quote or a line end in it is quoted. Readers of tabs take quotes for text where the first
+    lines have none, so there the names are quoted whenever text may follow.
+    """
 
     def __init__(self, file: TextIO, separator: str) -> None:
         self._file, self._separator, self._begun = file, separator, False
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Add a frame's rows."""
-        self._file.write(frame.write_csv(separator=self._separator, include_header=not self._begun))
+        """Add a frame's rows.
+
+        Raises:
+            SchemaError: a column is of a dtype that text has no form for.
+        """
+        if not self._begun:
+            self._begin(frame)
+        self._file.write(frame.write_csv(separator=self._separator, include_header=False))
+
+    def _begin(self, frame: pl.DataFrame) -> None:
+        for name, dtype in frame.schema.items():
+            if dtype.is_nested() or dtype in (pl.Binary, pl.Object):
+                raise SchemaError(f"column {name!r} is {dtype}, which text cannot hold; leave it out, or write parquet")
+        has_text = any(dtype in (pl.String, pl.Categorical, pl.Enum) for dtype in frame.dtypes)
+        quoting = csv.QUOTE_ALL if has_text and self._separator == "\t" else csv.QUOTE_MINIMAL
+        csv.writer(self._file, delimiter=self._separator, quoting=quoting, lineterminator="\n").writerow(frame.columns)
         self._begun = True
 
 

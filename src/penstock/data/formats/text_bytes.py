@@ -65,7 +65,7 @@ def record_bounds(
     """Offsets between which lie whole records, about `part_size` bytes of them; the header comes before the first."""
     size = file_size(path, storage_options)
     start = 3 if size >= 3 and read_bytes(path, 0, 3, storage_options).tobytes() == codecs.BOM_UTF8 else 0
-    start = _after_line(path, 0, size, storage_options) if has_header and size else start
+    start = _after_header(path, size, quote, storage_options) if has_header and size else start
     if quote is not None:
         cuts = _quoted_cuts(path, start, size, ord(quote), part_size, storage_options)
     else:
@@ -80,6 +80,17 @@ def bytes_per_row(path: str, start: int, storage_options: dict[str, Any] | None 
     size = file_size(path, storage_options)
     head = read_bytes(path, start, min(size, start + (1 << 16)), storage_options)
     return max(1.0, len(head) / max(1, int(np.count_nonzero(head == 10))))
+
+
+def _after_header(path: str, size: int, quote: str | None, storage_options: dict[str, Any] | None) -> int:
+    """The first offset after the names; a name in quotes may hold a line end, and a quote inside a name ends none."""
+    if quote is not None:
+        head = read_bytes(path, 0, min(size, 1 << 20), storage_options)
+        is_quoted = np.bitwise_xor.accumulate(head == ord(quote))
+        ends = np.flatnonzero((head == 10) & ~is_quoted)
+        if len(ends):
+            return int(ends[0]) + 1
+    return _after_line(path, 0, size, storage_options)
 
 
 def _after_line(path: str, position: int, size: int, storage_options: dict[str, Any] | None) -> int:

@@ -116,7 +116,7 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
         missing = {name: own for name in found if (own := _told_missing(name, options))}
     else:
         sample = read_sample(path, head, look.separator, look.quote, look.has_header, options.storage_options)
-        columns = sample.columns if look.has_header else [""] * sample.width
+        columns = _header(head, look, sample) if look.has_header else [""] * sample.width
         found = _names(path, columns, names, look.separator, given)
         words = {n: _missing(n, sample[c], given.get(n), options) for n, c in zip(found, sample.columns, strict=True)}
         missing = {name: own for name, own in words.items() if own}
@@ -173,6 +173,13 @@ def _look(head: bytes, separator: str, quote: str | None, options: OpenOptions) 
         has_header = not is_row
         assumed.append("a header" if has_header else "no header, so columns are called column_1, column_2, …")
     return _Look(separator, quote, has_header, first, is_row, tuple(assumed))
+
+
+def _header(head: bytes, look: _Look, sample: pl.DataFrame) -> list[str]:
+    """The names in the first line; polars leaves quotes inside quoted names doubled, and tells repeated ones apart."""
+    found = fields_of(head.decode(errors="replace"), look.separator, look.quote, most=1)[0]
+    is_plain = len(found) == sample.width and len(set(found)) == len(found)
+    return found if is_plain else sample.columns
 
 
 def _names(

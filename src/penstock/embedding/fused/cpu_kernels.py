@@ -110,7 +110,7 @@ def update(
         elif state is not None:
             vectors[number] = state.numpy()
     sources, scales = (bags[0].numpy(), bags[1].numpy()) if bags is not None else (_NO_KEYS, _NO_FLOATS)
-    constants = np.array([rule.eps, rule.beta1, rule.beta2, rule.decay, rule.bound], np.float32)
+    constants = np.array([rule.eps, *rule.taken, rule.decay, rule.bound], np.float32)
     update = kernels.update_bits if weight.dtype == torch.bfloat16 else kernels.update
     arrays = (
         FUSED[rule.kind], _array(weight), *vectors, scalar, features.numpy(), keys, order, sources, scales,

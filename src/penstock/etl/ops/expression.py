@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from penstock.core.errors import ParameterError, SchemaError
+from penstock.core.overflow import check_overflow
 from penstock.core.params import Satisfies
 from penstock.core.schema import Role, Schema
 from penstock.etl.operator import Columns, Operator
@@ -27,7 +28,8 @@ class Expr(Operator):
     An expression is text in the words of SQL (`"rating >= 4"`, `"hour % 100"`, `"coalesce(price, 0) / 100"`), or a
     polars expression. It treats each row by itself: one that looks at other rows (an aggregate, `over`, `shift`) is
     refused, since it would see one partition at a time; `Groupby`, `JoinGroupby`, `DifferenceLag` and the fitted
-    operators do that. What is made of a label under a new name is a label.
+    operators do that. Integers that would leave their dtype on the way are refused: cast a column to a wider one first.
+    What is made of a label under a new name is a label.
 
     Args:
         expressions: one expression, several, or `{name: expression}`. A recipe has the names right below:
@@ -71,8 +73,10 @@ class Expr(Operator):
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         named = self._named()
         out = frame.select(named)
-        # Expressions of literals alone give one row; they stand for all.
-        return out if out.height == frame.height else frame.with_columns(named).select(out.columns)
+        if out.height != frame.height:  # expressions of literals alone give one row; they stand for all
+            out = frame.with_columns(named).select(out.columns)
+        check_overflow(frame, named, out, "Expr")
+        return out
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         named = self._named()

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.core.overflow import filtered
 from penstock.core.params import CALLABLE, STR, Instance
 from penstock.core.schema import Schema
 from penstock.etl.operator import ROW_NUMBER, Columns, Operator, same_names
@@ -53,7 +54,7 @@ class Filter(Operator):
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         if isinstance(self.f, (pl.Expr, str)):
-            return frame.filter(self._expression)
+            return filtered(frame, self._expression, "Filter")
         kept = self.f(frame.drop(ROW_NUMBER, strict=False))
         if isinstance(kept, pl.Expr):
             return frame.filter(kept)

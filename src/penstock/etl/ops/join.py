@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,7 +16,7 @@ from penstock.core.schema import Schema
 from penstock.data.dataset import Dataset
 from penstock.data.frames import to_polars
 from penstock.data.keys import one_zero
-from penstock.data.sources import DataLike
+from penstock.data.sources import DataLike, are_paths, paths_of
 from penstock.etl.operator import ROW_NUMBER, Columns, Operator, same_names
 
 _NAMES = STR | ListOf(STR)
@@ -86,9 +85,7 @@ class JoinExternal(Operator):
     def table(self) -> pl.DataFrame:
         """The other table's keys and columns, read once."""
         if not hasattr(self, "_table"):
-            source = self.df_ext
-            if isinstance(source, (str, Path)) or (isinstance(source, (list, tuple)) and source):
-                source = Dataset(source)
+            source = Dataset(self.df_ext) if are_paths(self.df_ext) else self.df_ext
             whole = source.to_polars() if isinstance(source, Dataset) else to_polars(source)
             wanted = whole.columns if self.columns_ext is None else _listed(self.columns_ext)
             names = list(dict.fromkeys([*self._keys_ext, *wanted]))
@@ -130,26 +127,20 @@ class JoinExternal(Operator):
     def frames(self) -> dict[str, pl.DataFrame]:
         return {"df_ext": self.table}
 
-    @property
-    def _is_path(self) -> bool:
-        paths = self.df_ext if isinstance(self.df_ext, (list, tuple)) else [self.df_ext]
-        return all(isinstance(p, (str, Path)) for p in paths)
-
     def recipe_params(self) -> dict[str, Any]:
         source = self.df_ext
-        paths = source if isinstance(source, (list, tuple)) else [source]
-        if not self._is_path:
+        if not are_paths(source):
             raise ParameterError(
                 f"JoinExternal.df_ext cannot be written in a recipe: a {type(source).__name__} lives in memory; write "
                 f"it as parquet and give JoinExternal the path, or save the workflow, which keeps the table"
             )
         copied = copy.copy(self)
-        copied.df_ext = [str(p) for p in paths] if paths is source else str(source)
+        copied.df_ext = paths_of(source)
         return Operator.recipe_params(copied)
 
     def __getstate__(self) -> dict[str, Any]:
         """Other processes read a path themselves; a frame travels once."""
-        gone = "_table" if isinstance(self.df_ext, (str, Path)) else ""
+        gone = "_table" if are_paths(self.df_ext) else ""
         return {k: v for k, v in self.__dict__.items() if k != gone}
 
 
