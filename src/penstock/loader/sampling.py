@@ -58,7 +58,8 @@ class WeightedSampling:
         points = np.random.default_rng(seed).random(len(total)) * total[-1]
         # A product that was rounded up to the whole would fall behind the last weight.
         points = np.minimum(points, np.nextafter(total[-1], 0))
-        return np.searchsorted(total, points, side="right").astype(np.uint32)
+        drawn: np.ndarray = np.searchsorted(total, points, side="right").astype(np.uint32)
+        return drawn
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ class Predictor:
             self.refresh()
         if isinstance(rows, Mapping):
             raise DataError("predict takes a list of rows, a frame or a Dataset; put a single row in a list: [row]")
-        if are_paths(rows) and (isinstance(rows, (str, Path)) or len(rows)):
+        if are_paths(rows) and rows not in ([], ()):  # no rows are no paths either
             fitted = self.saved.fitted
             rows = open_input(rows, None if fitted is None else fitted.input, may_lack=True)
         parts = [self._scores(columns) for columns in self._columns(rows)]

@@ -132,8 +132,14 @@ class TextWriter:
             if dtype.is_nested() or dtype in (pl.Binary, pl.Object):
                 raise SchemaError(f"column {name!r} is {dtype}, which text cannot hold; leave it out, or write parquet")
         has_text = any(dtype in (pl.String, pl.Categorical, pl.Enum) for dtype in frame.dtypes)
-        quoting = csv.QUOTE_ALL if has_text and self._separator == "\t" else csv.QUOTE_MINIMAL
-        csv.writer(self._file, delimiter=self._separator, quoting=quoting, lineterminator="\n").writerow(frame.columns)
+        is_quoted = has_text and self._separator == "\t"
+        header = csv.writer(
+            self._file,
+            delimiter=self._separator,
+            quoting=csv.QUOTE_ALL if is_quoted else csv.QUOTE_MINIMAL,
+            lineterminator="\n",
+        )
+        header.writerow(frame.columns)
         self._begun = True
 
 
