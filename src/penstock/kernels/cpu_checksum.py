@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, uint8, uint32, uint64
+from numba import int64, njit, uint8, uint32, uint64
 from numba.core import cgutils, types
 from numba.core.registry import cpu_target
 
@@ -158,7 +158,7 @@ def _by_folding(data, at, end, remainder):
     if blocks > 0:
         folded = np.empty(_LANE, np.uint8)
         _fold(uint64(data.ctypes.data) + uint64(at), blocks, remainder, uint64(folded.ctypes.data))
-        remainder = _by_tables(folded, 0, _LANE, uint32(0))
+        remainder = _by_tables(folded, int64(0), int64(_LANE), uint32(0))
     return _by_tables(data, at + blocks * _FOLDED, end, remainder)
 
 
@@ -169,29 +169,29 @@ def _by_wide_folding(data, at, end, remainder):
     if blocks > 0:
         folded = np.empty(_LANE, np.uint8)
         _fold_wide(uint64(data.ctypes.data) + uint64(at), blocks, remainder, uint64(folded.ctypes.data))
-        remainder = _by_tables(folded, 0, _LANE, uint32(0))
+        remainder = _by_tables(folded, int64(0), int64(_LANE), uint32(0))
     return _by_folding(data, at + blocks * _WIDE, end, remainder)
 
 
 @njit(nogil=True, cache=True)
-def crc32_by_tables(data, start, size, before=0):
+def crc32_by_tables(data, start, size, before):
     """The checksum of `size` bytes from `start` on, behind bytes whose checksum is `before`; on any processor."""
     remainder = uint32(before) ^ uint32(0xFFFFFFFF)
-    return int(_by_tables(data, start, start + size, remainder) ^ uint32(0xFFFFFFFF))
+    return int64(_by_tables(data, start, start + size, remainder) ^ uint32(0xFFFFFFFF))
 
 
 @njit(nogil=True, cache=True)
-def crc32_by_folding(data, start, size, before=0):
+def crc32_by_folding(data, start, size, before):
     """The same where `LANES` is at least 1."""
     remainder = uint32(before) ^ uint32(0xFFFFFFFF)
-    return int(_by_folding(data, start, start + size, remainder) ^ uint32(0xFFFFFFFF))
+    return int64(_by_folding(data, start, start + size, remainder) ^ uint32(0xFFFFFFFF))
 
 
 @njit(nogil=True, cache=True)
-def crc32_by_wide_folding(data, start, size, before=0):
+def crc32_by_wide_folding(data, start, size, before):
     """The same where `LANES` is at least 2."""
     remainder = uint32(before) ^ uint32(0xFFFFFFFF)
-    return int(_by_wide_folding(data, start, start + size, remainder) ^ uint32(0xFFFFFFFF))
+    return int64(_by_wide_folding(data, start, start + size, remainder) ^ uint32(0xFFFFFFFF))
 
 
 WAYS = (crc32_by_tables, crc32_by_folding, crc32_by_wide_folding)[: 1 + min(2, LANES)]

@@ -177,7 +177,7 @@ def deduplicate(
         top = max(top, inputs[slot, TOP])
         hashed |= slots[slot, ROUNDS] > 0
         positions += inputs[slot, COUNT] * max(slots[slot, ROUNDS], np.uint64(1))
-    address, unique = np.uint64(local.ctypes.data), 0
+    address, unique = np.uint64(local.ctypes.data), np.int64(0)
     direct = not hashed and top < np.uint64(local.shape[0]) and top < np.uint64(4) * positions + np.uint64(64)
     bits = np.uint64(4)
     while (np.uint64(1) << bits) < np.uint64(2) * positions:

@@ -109,7 +109,7 @@ def build_bytes(data: np.ndarray, offsets: np.ndarray, slots: np.ndarray, placin
     arena, bounds = U64(data.ctypes.data), U64(offsets.ctypes.data)
     for row in range(offsets.shape[0] - 1):
         text, length = arena + U64(offsets[row]), offsets[row + 1] - offsets[row]
-        tag = tag_of_hash(xxh64(text, length, key_of(placing)), placing)
+        tag = tag_of_hash(xxh64(text, U64(length), key_of(placing)), placing)
         if _find_bytes(base, shift_of(placing), mask, arena, bounds, tag, text, length) != NOT_FOUND:
             return row
         _insert(slots, placing, mask, tag, row)
@@ -207,7 +207,7 @@ def encode_bytes(
         filled = min(BLOCK, out.shape[0] - first)
         for index in range(filled):
             start, stop = offsets[first + index], offsets[first + index + 1]
-            tags[index] = tag_of_hash(xxh64(text_base + U64(start), stop - start, key_of(placing)), placing)
+            tags[index] = tag_of_hash(xxh64(text_base + U64(start), U64(stop - start), key_of(placing)), placing)
         prefetch_slots(slots, tags, filled, home)
         prefetch_entries(slots, tags, filled, home, bounds_base, 3)
         for index in range(filled):
@@ -216,7 +216,7 @@ def encode_bytes(
             number = _find_bytes(base, home, mask, arena_base, bounds_base, tags[index], text, length)
             code = codes[U64(number)] if number != NOT_FOUND else np.int64(oov_code)
             if number == NOT_FOUND and num_buckets > 1:
-                code += _bucket(xxh64(text, length), num_buckets)
+                code += _bucket(xxh64(text, U64(length), U64(0)), num_buckets)
             out[row] = code if valid.shape[0] == 0 or valid[row] != 0 else null_code
 
 
@@ -239,6 +239,6 @@ def get64(slots: int, placing: int, mask: int, keys: int, codes: int, key: int) 
 def get_bytes(slots: int, placing: int, mask: int, arena: int, offsets: int, codes: int, text: bytes) -> Any:
     """The code of one byte string, or -1."""
     address, length = bytes_address(text), len(text)
-    tag = tag_of_hash(xxh64(address, length, key_of(placing)), placing)
+    tag = tag_of_hash(xxh64(U64(address), U64(length), key_of(placing)), placing)
     number = _find_bytes(slots, shift_of(placing), mask, arena, offsets, tag, address, length)
     return np.int64(load64(U64(codes) + (U64(number) << U64(3)))) if number != NOT_FOUND else number

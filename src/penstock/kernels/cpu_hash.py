@@ -80,15 +80,14 @@ def _stripes(address: Any, end: Any, seed: Any) -> Any:
 
 
 @numba.njit(**KERNEL)
-def xxh64(address: Any, length: Any, seed: Any = 0) -> Any:
-    """XXH64 of `length` bytes at `address`."""
-    address, length = U64(address), U64(length)
+def xxh64(address: Any, length: Any, seed: Any) -> Any:
+    """XXH64 of `length` bytes at `address`; all are uint64, or it would be compiled for each kind of number."""
     end = address + length
     if length >= U64(32):
-        result = _stripes(address, end, U64(seed)) + length
+        result = _stripes(address, end, seed) + length
         address += length & ~U64(31)
     else:
-        result = U64(seed) + P5 + length
+        result = seed + P5 + length
     while address + U64(8) <= end:
         result = _rotate(result ^ _round(U64(0), load64(address)), 27) * P1 + P4
         address += U64(8)
@@ -114,7 +113,7 @@ def _hash_bytes(base: Any, offsets: np.ndarray, out: np.ndarray) -> None:
     base = U64(base)
     for row in range(out.shape[0]):
         start = offsets[row]
-        out[row] = xxh64(base + U64(start), U64(offsets[row + 1] - start))
+        out[row] = xxh64(base + U64(start), U64(offsets[row + 1] - start), U64(0))
 
 
 @numba.njit(**KERNEL)
@@ -163,7 +162,7 @@ def hash64_one(key: int | bytes) -> int:
         mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
         return mixed ^ (mixed >> 31)
     view = np.frombuffer(key, np.uint8) if key else np.zeros(1, np.uint8)
-    return int(xxh64(address_of(view), len(key)))
+    return int(xxh64(np.uint64(address_of(view)), np.uint64(len(key)), np.uint64(0)))
 
 
 def combine_hashes(*hashes: np.ndarray) -> np.ndarray:

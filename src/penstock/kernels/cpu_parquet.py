@@ -90,10 +90,10 @@ def _flat_levels(data, page, body, start, end, levels):
     else:
         first, last = page[START], page[START] + page[LEVEL_BYTES]
         source = data
-    if one_run(source, first, last, 1, count):
+    if one_run(source, first, last, int64(1), count):
         return count, start
-    status = decode_levels(source, first, last, 1, 1, levels, count)
-    return (count_level(levels[:count], 1) if status == 0 else status), start
+    status = decode_levels(source, first, last, int64(1), int64(1), levels, count)
+    return (count_level(levels[:count], int64(1)) if status == 0 else status), start
 
 
 @njit(nogil=True, cache=True)
@@ -103,7 +103,7 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
     `data` holds the chunk's bytes, `pages` the table of `scan_pages`, `work` an uncompressed page, `dictionary` the
     dictionary's values, `levels` one byte per row. `compressed` says that pages are in Snappy (else they are plain).
     """
-    at, nulls, dictionary_size = 0, 0, 0
+    at, nulls, dictionary_size = int64(0), int64(0), int64(0)
     for p in range(pages.shape[0]):
         page = pages[p]
         body, start, end = page_body(data, page, work, compressed)
@@ -127,7 +127,7 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
         if status < 0:
             return _on_page(status, p)
         if present < count:
-            spread(target, levels[:count], 1, present, fill)
+            spread(target, levels[:count], int64(1), present, fill)
             nulls += count - present
         at += count
     return nulls if at == out.shape[0] else DAMAGED - pages.shape[0]
@@ -152,8 +152,8 @@ def _list_levels(data, page, body, start, end, top, levels):
         first, stop = _level_block(body, start, end)
         source = body
     for kind in range(2):
-        highest = 1 if kind == 0 else top
-        width = 1 if highest == 1 else 2
+        highest = int64(1 if kind == 0 else top)
+        width = int64(1 if highest == 1 else 2)
         if stop < 0 or decode_levels(source, first, stop, width, highest, levels[kind], size) < 0:
             return DAMAGED
         if version_1:
@@ -173,7 +173,7 @@ def decode_lists(data, pages, work, dictionary, levels, list_level, top, compres
     byte a level, for repetition and definition. An empty list has definition level `list_level`, an item `top`;
     anything else is a null, and columns with nulls are left to the general reader, once all else was found right.
     """
-    row, rows, dictionary_size, closed, nulls = -1, offsets.shape[0] - 1, 0, True, False
+    row, rows, dictionary_size, closed, nulls = int64(-1), offsets.shape[0] - 1, int64(0), True, False
     for p in range(pages.shape[0]):
         page = pages[p]
         body, start, end = page_body(data, page, work, compressed)
@@ -188,7 +188,7 @@ def decode_lists(data, pages, work, dictionary, levels, list_level, top, compres
         start = _list_levels(data, page, body, start, end, top, levels)
         if start < 0:
             return _on_page(start, p)
-        present = 0
+        present = int64(0)
         for i in range(size):
             row += 1 - int64(levels[0, i])
             if row < 0 or row >= rows:

@@ -54,12 +54,12 @@ def _read(handle, offset, size, into):
 @njit(nogil=True, cache=True)
 def _checksum(handle, offset, size, piece):
     """The checksum of a page's body, or -1 where it cannot be read."""
-    total, at = 0, 0
+    total, at = int64(0), int64(0)
     while at < size:
         part = min(PIECE_BYTES, size - at)
         if not _read(handle, offset + at, part, piece):
             return -1
-        total = crc32(piece, 0, part, total)
+        total = crc32(piece, int64(0), part, total)
         at += part
     return total
 
@@ -73,7 +73,7 @@ def _header(handle, offset, room, piece, page):
         page[COMPRESSED] = 1
         if not _read(handle, offset, size, piece):
             return DAMAGED
-        length = page_header(piece, 0, size, page)
+        length = page_header(piece, int64(0), size, page)
         if length >= 0 or size == min(PIECE_BYTES, room):
             return length
         size = min(PIECE_BYTES, room)

@@ -38,7 +38,7 @@ _MOST_ROWS = 1 << 62
 def _element(data, at, end, element):
     """One SchemaElement into `(type, repetition, number of children)`; the position behind it, or -1."""
     element[0], element[1], element[2] = -1, 0, 0
-    number, has_name = 0, False
+    number, has_name = int64(0), False
     while True:
         number, kind, at = field_header(data, at, end, number)
         if at < 0:
@@ -112,7 +112,7 @@ def _encodings(data, at, end):
 @njit(nogil=True, cache=True)
 def _column_metadata(data, at, end, chunk):
     """A ColumnMetaData into a row of the table; the position behind it, or -1."""
-    number, seen = 0, 0
+    number, seen = int64(0), int64(0)
     while True:
         number, kind, at = field_header(data, at, end, number)
         if at < 0:
@@ -147,7 +147,7 @@ def _column_metadata(data, at, end, chunk):
 @njit(nogil=True, cache=True)
 def _column_chunk(data, at, end, chunk):
     """A ColumnChunk into a row of the table; the position behind it, or a status."""
-    number, described = 0, False
+    number, described = int64(0), False
     while True:
         number, kind, at = field_header(data, at, end, number)
         if at < 0:
@@ -172,7 +172,7 @@ def _column_chunk(data, at, end, chunk):
 @njit(nogil=True, cache=True)
 def _row_group(data, at, end, group, leaves, table, numbers):
     """A RowGroup: its chunks into the table from row `group * leaves` on; the position behind it, or a status."""
-    number, has_columns, spare = 0, False, np.zeros(FOOTER_FIELDS, np.int64)
+    number, has_columns, spare = int64(0), False, np.zeros(FOOTER_FIELDS, np.int64)
     numbers[0] = numbers[1] = -1
     while True:
         number, kind, at = field_header(data, at, end, number)
@@ -237,7 +237,8 @@ def scan_footer(data, size_of_data, leaves, table, found):
     """
     found[0] = found[1] = 0
     found[2] = found[3] = -1
-    at, end, number, num_leaves, num_groups, total, stated = 0, data.shape[0], 0, -1, 0, 0, int64(-1)
+    at, end, number, num_leaves = int64(0), data.shape[0], int64(0), int64(-1)
+    num_groups, total, stated = int64(0), int64(0), int64(-1)
     numbers = np.empty(2, np.int64)
     while True:
         number, kind, at = field_header(data, at, end, number)

@@ -57,7 +57,7 @@ def store64(typingctx, array, position, word):
 @njit(nogil=True, cache=True)
 def page_header(data, at, end, page):
     """Read one PageHeader into a row of the page table; returns the position behind it or a status."""
-    nested, outer, field = 0, 0, 0
+    nested, outer, field = int64(0), int64(0), int64(0)
     while True:
         field, kind, at = field_header(data, at, end, field)
         if at < 0:
@@ -65,11 +65,11 @@ def page_header(data, at, end, page):
         if kind == 0:
             if nested == 0:
                 return at
-            nested, field = 0, outer
+            nested, field = int64(0), outer
         elif nested == 0 and kind == STRUCT and (field == 5 or field == 7 or field == 8):
             if page[HEADER] >= 0:  # two descriptions of one page
                 return DAMAGED
-            page[HEADER], nested, outer, field = field, field, field, 0
+            page[HEADER], nested, outer, field = field, field, field, int64(0)
         elif nested == 8 and field == 7 and (kind in (TRUE, FALSE)):
             page[COMPRESSED] = kind == TRUE
         elif kind == I32:
@@ -137,7 +137,7 @@ def check_header(page, room):
 def _check_page(data, page, room):
     """Like `check_header`, and the checksum where there is one."""
     status = check_header(page, room)
-    if status == 0 and page[CHECKSUM] >= 0 and crc32(data, page[START], page[SIZE]) != page[CHECKSUM]:
+    if status == 0 and page[CHECKSUM] >= 0 and crc32(data, page[START], page[SIZE], int64(0)) != page[CHECKSUM]:
         return DAMAGED
     return status
 
@@ -148,7 +148,7 @@ def scan_pages(data, size, pages):
 
     The status of a damaged page tells which one it is (see `damaged_page`).
     """
-    at, count = 0, 0
+    at, count = int64(0), int64(0)
     while at < size:
         if count == pages.shape[0]:
             return UNSUPPORTED
@@ -190,7 +190,7 @@ def snappy(source, start, size, out, full_size):
     length, position = varint(source, start, end)
     if position < 0 or length != uint64(full_size):
         return DAMAGED
-    at = 0
+    at = int64(0)
     while position < end:
         tag = source[position]
         position += 1

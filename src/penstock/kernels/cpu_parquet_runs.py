@@ -174,7 +174,7 @@ def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
             elif width <= 28:
                 beyond |= _unpack_pairs(data, at, step, mask, limit, dictionary, target)
             else:
-                beyond |= _unpack_rest(data, at, step, mask, limit, dictionary, target, 0)
+                beyond |= _unpack_rest(data, at, step, mask, limit, dictionary, target, int64(0))
             at += size
         else:
             run = _repeated_run(head, count - done)
@@ -198,7 +198,7 @@ def decode_plain(data, at, end, out, count):
         return DAMAGED
     values = out[:count].view(np.uint8)
     whole = size & ~7
-    copy_bytes(data, at, values, 0, whole)
+    copy_bytes(data, at, values, int64(0), whole)
     for k in range(whole, size):
         values[k] = data[at + k]
     return 0

@@ -1,5 +1,7 @@
 """Thrift's compact protocol, in which parquet writes its headers and footers. All release the GIL.
 
+Numbers begin as `int64(0)`: numba would compile what they are handed to once more for the literal 0.
+
 Bytes come from a file and may say anything: a position behind a value is returned only where all of it lies before
 `end`, a list never has more items than bytes are left, and nesting is bounded. Anything else is `DAMAGED`.
 """
@@ -122,7 +124,7 @@ def skip(data, at, end, kind):
             elif left[depth - 1] == 0:
                 depth -= 1
             else:
-                _, kind, at = field_header(data, at, end, 0)
+                _, kind, at = field_header(data, at, end, int64(0))
                 if at < 0:
                     return DAMAGED
                 depth -= kind == 0

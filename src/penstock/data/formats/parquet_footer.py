@@ -76,7 +76,8 @@ class Footer:
             if len(tail) != length + 8:
                 raise _broken(path, "it became shorter")
         tail = tail[-8 - length :]
-        chunks = _checked(path, np.frombuffer(tail, np.uint8)[:-8], size - 8 - length)
+        writable = np.frombuffer(tail, np.uint8)[:-8].copy()  # for others the kernels would be compiled once more
+        chunks = _checked(path, writable, size - 8 - length)
         # pyarrow gets the bytes that were checked, not the file: somebody may be writing it.
         metadata = pq.read_metadata(pa.BufferReader(_MAGIC + tail))
         schema = metadata.schema.to_arrow_schema().remove_metadata()  # which may be no text, and polars insists
