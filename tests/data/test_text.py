@@ -92,7 +92,7 @@ def test_bad_settings(tmp_path):
         opened(path, FAST, on_error="ignore")
     with pytest.raises(DataError, match=r"3 columns .* names= lists 2"):
         Dataset(path, names=["a", "b"])
-    with pytest.raises(ParameterError, match="separator"):
+    with pytest.raises(DataError, match=r"separator .\|\|."):
         Dataset(path, names=NAMES, separator="||")
 
 

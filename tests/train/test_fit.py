@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError
-from penstock.embedding import SGD, EmbeddingTables, Store, slots_from_schema
+from penstock.embedding import SGD, EmbeddingTables, FusedEmbeddings, Store, slots_from_schema
 from penstock.loader.torch import Loader
 from penstock.train import Checkpointer, TrainContext, evaluate, fit
 
@@ -251,3 +251,17 @@ def test_records_of_a_resumed_training_cover_every_step(make, tmp_path) -> None:
     losses = {r.step: r.loss for r in whole.of("train")}
     shared = [r for r in resumed.of("train") if r.step in losses and r.step not in (12, 15)]
     assert len(shared) > 4 and all(r.loss == pytest.approx(losses[r.step], rel=1e-6) for r in shared)
+
+
+@pytest.mark.parametrize("home", ["store", "tables"])
+def test_the_training_loss_counts_every_row_once(make, home) -> None:
+    """A short last batch weighs as much as its rows: nothing is learned here, so the loss is that of an evaluation."""
+    setup = make(rows=70, batch_size=64, optimizer=SGD(lr=0.0))
+    setup.optimizer = torch.optim.SGD(setup.model.parameters(), lr=0.0)
+    if home == "tables":
+        setup.store = FusedEmbeddings(SCHEMA, 4, optimizer="sgd", lr=0.0)
+    history = quick(setup)
+    with TrainContext(setup.model, setup.store, None) as ctx:
+        figures = evaluate(ctx, setup.loader)
+    assert history.last("train").rows == figures["rows"] == 70
+    assert history.last("train").loss == pytest.approx(figures["loss"], rel=1e-6)
