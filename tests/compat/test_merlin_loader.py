@@ -37,7 +37,7 @@ def dataset(targets: tuple[str, ...] = ("click",), columns: tuple[str, ...] = ("
     from merlin.schema import ColumnSchema, Schema, Tags
 
     described = {
-        "user": ColumnSchema("user", tags=[Tags.CATEGORICAL, Tags.USER_ID]),
+        "user": ColumnSchema("user", tags=[Tags.CATEGORICAL, Tags.USER, Tags.ID]),
         "price": ColumnSchema("price", tags=[Tags.CONTINUOUS]),
         "items": ColumnSchema("items", dtype=np.int32, tags=[Tags.CATEGORICAL], is_list=True, is_ragged=True),
         "pair": ColumnSchema("pair", dtype=np.int32, properties={"value_count": {"min": 2, "max": 2}}),

@@ -20,8 +20,8 @@ def schema():
 
     return Schema(
         [
-            ColumnSchema("user", dtype=np.int32, tags=[Tags.USER_ID, Tags.CATEGORICAL]),
-            ColumnSchema("item", dtype=np.int64, tags=[Tags.ITEM_ID, "categorical"]),
+            ColumnSchema("user", dtype=np.int32, tags=[Tags.USER, Tags.ID, Tags.CATEGORICAL]),
+            ColumnSchema("item", dtype=np.int64, tags=[Tags.ITEM, Tags.ID, "categorical"]),
             ColumnSchema("age", dtype=np.float32, tags=[Tags.USER, Tags.CONTINUOUS]),
             ColumnSchema("click", dtype=np.int8, tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION]),
         ]
@@ -136,7 +136,7 @@ class TestSchemas:
 
         native = schema().to_native()
         assert [c.role for c in native] == [Role.CATEGORICAL, Role.CATEGORICAL, Role.CONTINUOUS, Role.LABEL]
-        assert native["user"].tags >= {"user_id", "user", "id"}
+        assert native["user"].tags >= {"user", "id"}
         assert Schema.from_native(native).select_by_tag(Tags.USER_ID).column_names == ["user"]
         column = NativeColumn(
             "c", "int32", Role.CATEGORICAL, True, cardinality=10, properties={"value_count": {"max": 5}}
@@ -186,7 +186,7 @@ class TestDtypes:
         from merlin.dtypes import mapping
         from merlin.dtypes.mapping import DTypeMapping
 
-        monkeypatch.setattr(mapping, "_registered", {})
+        monkeypatch.setattr(mapping._dtype_registry, "mappings", {})
 
         assert md.int32.to("torch") is torch.int32 and md.float32.to("numpy") == np.float32
         assert md.string.to("python") is str and md.int64.with_shape((None, 2)).to("pandas") == np.int64

@@ -270,13 +270,24 @@ class TestTargets:
         assert out["c_count"].tolist() == [2, 1, 2]
         assert out["c_x_mean"].tolist() == [2.5, 2.0, 2.5]
 
-    def test_folds_are_no_column(self):
+        assert (out.dtypes["c_count"], out.dtypes["c_x_mean"]) == ("int32", "float32")
+        assert out.dtypes["c_x_sum"] == "float64"
+
+    def test_folds_as_a_column(self, tmp_path):
         import nvtabular as nvt
 
         with pytest.raises(ParameterError, match=r"TargetEncoding.target takes names of columns"):
             nvt.ops.TargetEncoding([["y"] >> nvt.ops.LogOp(), "z"])
-        with pytest.raises(ParameterError, match="drop_folds"):
-            nvt.ops.TargetEncoding("y", drop_folds=False)
+        frame = pd.DataFrame({"c": ["a", "b"] * 20, "y": [0, 1, 1, 1] * 10})
+        op = nvt.ops.TargetEncoding("y", kfold=3, drop_folds=False, out_path="unused")
+        workflow = nvt.Workflow(["c"] >> op)
+        out = workflow.fit_transform(nvt.Dataset(frame)).compute()
+        assert out.columns.tolist() == ["TE_c_y", "__fold__"] and set(out["__fold__"]) == {0, 1, 2}
+        assert op.means == {"y": 0.75} and out.groupby([frame["c"], out["__fold__"]])["TE_c_y"].nunique().max() == 1
+        workflow.save(tmp_path / "saved")
+        again = nvt.Workflow.load(tmp_path / "saved").transform(frame)
+        assert again.columns.tolist() == out.columns.tolist()
+        pd.testing.assert_frame_equal(again, workflow.transform(frame))
 
 
 class TestFunctions:

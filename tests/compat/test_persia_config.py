@@ -47,6 +47,10 @@ class TestEmbeddingConfig:
         assert config.sign("d", 5) == config.sign("b", 5) == (1 << 52) + 5
         assert config.sign("a", 5) == (2 << 52) + 5 and config.sign("c", 5) == (3 << 52) + 5
 
+    def test_groups_and_features_may_be_numbers(self) -> None:
+        config = embedding(slots_config={1: {"dim": 4}, 2: {"dim": 4}}, feature_groups={7: [2, 1]})
+        assert config.sign("1", 5) == config.sign("2", 5)
+
     def test_an_id_is_taken_modulo_what_is_left_of_the_bits(self) -> None:
         config = embedding(slots_config={"a": {"dim": 4}})
         assert config.sign("a", 2**64 - 1) == (1 << 56) + (2**64 - 1) % (2**56 - 1)

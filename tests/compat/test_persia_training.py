@@ -378,8 +378,22 @@ class TestCheckpoints:
             with pytest.raises(ArtefactError, match="without running code"):
                 ctx.load_torch_state_dict(ctx.model, str(tmp_path / "dense.pt"))
 
+    def test_a_model_and_an_optimizer_that_the_script_names(self, tmp_path: Path) -> None:
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        with context() as ctx:
+            ctx.dump_checkpoint(str(tmp_path), model, optimizer)
+            other = torch.nn.Linear(2, 1)
+            rates = torch.optim.SGD(other.parameters(), lr=0.1)
+            ctx.load_checkpoint(str(tmp_path), other, rates)
+        assert torch.equal(other.weight, model.weight) and rates.param_groups[0]["lr"] == 0.5
+        assert {path.name for path in tmp_path.iterdir()} == {"dense", "opt", "embedding"}
+
     def test_what_is_wrong_with_a_checkpoint_is_named(self, tmp_path: Path) -> None:
         with context() as ctx:
+            for step in (ctx.dump_checkpoint, ctx.load_checkpoint, ctx.dump_embedding, ctx.load_embedding):
+                with pytest.raises(PenstockError, match=r"folders of this machine.*hdfs dfs -put"):
+                    step("hdfs://cluster/out")
             with pytest.raises(ArtefactError, match="holds no embeddings written by Penstock"):
                 ctx.load_embedding(str(tmp_path))
             with pytest.raises(ArtefactError, match="is not there"):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import Dataset, Schema
+from penstock import ColumnSchema, Dataset, Schema, Workflow, ops
 from penstock.core.errors import (
     ColumnNotFoundError,
     DataError,
@@ -20,6 +20,7 @@ from penstock.core.errors import (
     SchemaError,
 )
 from penstock.data.files import parse_bytes
+from penstock.loader import Loader
 
 
 @pytest.fixture
@@ -222,9 +223,37 @@ class TestBadInput:
         with pytest.raises(ColumnNotFoundError, match="did you mean 'price'"):
             in_parts(frame).select(["prise"])
 
-    def test_lists_of_lists_are_refused(self):
-        with pytest.raises(SchemaError, match="lists of lists"):
-            Dataset(pl.DataFrame({"x": [[[1]]]}))
+    def test_lists_nested_deeper_than_twice_are_refused(self):
+        with pytest.raises(SchemaError, match="nested twice at most"):
+            Dataset(pl.DataFrame({"x": [[[[1]]]]}))
+        with pytest.raises(SchemaError, match="nested twice at most"):
+            ColumnSchema("x", "list[list[int8]]", is_list=True)
+
+
+def test_lists_of_lists_pass_through(tmp_path):
+    frame = pl.DataFrame({"x": [[[1, 2], [3]], [], None], "n": [1, 2, 3]})
+    Dataset(frame).to_parquet(tmp_path / "out")
+    data = Dataset(tmp_path / "out")
+    assert data.schema["x"].dtype == "list[int64]" and data.schema["x"].is_list
+    assert data.repartition(2).to_polars().equals(frame)
+    workflow = Workflow((["x"] >> ops.Rename(name="y")) + "n").fit(data)
+    assert workflow.transform(frame)["y"].to_list() == frame["x"].to_list()
+    assert workflow.transform_row({"x": [[1], [2, 3]], "n": 1})["y"] == [[1], [2, 3]]
+    with pytest.raises(SchemaError, match="'x' holds lists of lists, which Categorify"):
+        Workflow(["x"] >> ops.Categorify()).fit(data)
+    with pytest.raises(SchemaError, match="a batch holds numbers"):
+        Loader(data, 2, categorical=["x"])
+
+
+def test_floats_of_16_bits_are_read_as_float32(tmp_path):
+    half = np.array([1.5, 2.0], np.float16)
+    table = pa.table({"x": pa.array(half), "l": pa.array([[half[0]], []], pa.list_(pa.float16()))})
+    pq.write_table(table, tmp_path / "half.parquet")
+    for data in (Dataset(tmp_path / "half.parquet"), Dataset(table)):
+        assert (data.schema["x"].dtype, data.schema["l"].dtype) == ("float32", "float32")
+        assert data.to_polars().to_dict(as_series=False) == {"x": [1.5, 2.0], "l": [[1.5], []]}
+        [(features, _)] = list(Loader(data, 2, continuous=["x", "l"]))
+        assert features["x"].tolist() == [1.5, 2.0]
 
 
 class TestSchemaBeside:

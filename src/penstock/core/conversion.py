@@ -33,7 +33,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.conversion_rules import BadValue, Policy, converted, reason_against, widens
-from penstock.core.dtypes import INTEGERS, NUMERIC, canonical, split_list, to_numpy, to_polars
+from penstock.core.dtypes import INTEGERS, NUMERIC, canonical, inner_of, is_nested, split_list, to_numpy, to_polars
 from penstock.core.errors import ConversionError
 from penstock.core.times import time_series, values_of
 
@@ -151,6 +151,8 @@ def _array(values: np.ndarray, dtype: str, column: str, where: str | None, polic
 def _series(series: pl.Series, dtype: str, column: str, where: str | None, policy: Policy) -> pl.Series:
     inner, is_list = split_list(series.dtype)
     wanted = to_polars(dtype)
+    if is_nested(dtype) or isinstance(inner, (pl.List, pl.Array)):
+        return _nested(series, to_polars(dtype, is_list), dtype, column, where)
     if is_list:
         return (
             series
@@ -178,6 +180,21 @@ def _series(series: pl.Series, dtype: str, column: str, where: str | None, polic
         row = int(series.is_not_null().arg_max() or 0)
         raise _refused(series[row], dtype, reason, column, row, where)
     return _parsed(series, wanted, dtype, column, where)
+
+
+def _nested(series: pl.Series, wanted: pl.DataType, dtype: str, column: str, where: str | None) -> pl.Series:
+    """Lists of lists, which change only where polars finds every value again."""
+    if series.dtype == wanted:
+        return series
+    reason = "lists of lists stay what they are"
+    try:
+        done = series.cast(wanted)
+        if done.cast(series.dtype).eq_missing(series).all():
+            return done
+    except pl.exceptions.PolarsError:
+        pass
+    row = int(series.is_not_null().arg_max() or 0) if len(series) else None
+    raise _refused(series[row] if row is not None else None, dtype, reason, column, row, where)
 
 
 def _fits(series: pl.Series, dtype: str) -> bool:
@@ -263,7 +280,8 @@ def _scalar(value: Any, dtype: str, column: str, where: str | None, policy: Poli
     if is_missing(value):
         return value if type(value) is float and dtype in ("float32", "float64") else None
     if isinstance(value, (list, tuple)):
-        return [_scalar(v, dtype, column, where, policy) for v in value]
+        inner = inner_of(dtype) if is_nested(dtype) else dtype
+        return [_scalar(v, inner, column, where, policy) for v in value]
     if isinstance(value, np.generic) and value.dtype.kind in "biufSU":
         value = value.item()
     if dtype in NUMERIC and (isinstance(value, numbers.Real) or type(value).__name__ == "Decimal"):

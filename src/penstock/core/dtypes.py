@@ -48,6 +48,8 @@ _ALIASES = {
     "hex32": "uint32", "hex64": "uint64",
 }  # fmt: skip
 
+_LIST = "list["  # how the name of a list's dtype begins
+
 INTEGERS = tuple(n for n in _POLARS if n.startswith(("int", "uint")))
 FLOATS = ("float32", "float64")
 NUMERIC = (*INTEGERS, *FLOATS, "bool")
@@ -55,8 +57,16 @@ HEX = {"hex32": "uint32", "hex64": "uint64"}
 
 
 def canonical(dtype: DtypeLike) -> str:
-    """The schema's name for a polars, numpy, pandas or Python dtype (or the name itself)."""
+    """The schema's name for a polars, numpy, pandas or Python dtype (or the name itself).
+
+    Where a column holds lists of lists, the dtype of its elements is `list[int64]` or the like.
+    """
     if isinstance(dtype, str):
+        if is_nested(dtype):
+            inner = canonical(inner_of(dtype))
+            if is_nested(inner):
+                raise SchemaError(f"unknown dtype {dtype!r}: lists are nested twice at most")
+            return f"{_LIST}{inner}]"
         name = _ALIASES.get(dtype.lower(), dtype.lower())
         if name in _POLARS:
             return name
@@ -73,8 +83,30 @@ def canonical(dtype: DtypeLike) -> str:
         raise SchemaError(f"unknown dtype {dtype!r}") from error
 
 
+def is_nested(name: str) -> bool:
+    """Whether the dtype of a list's elements is itself one of lists.
+
+    >>> is_nested("list[int64]"), is_nested("int64")
+    (True, False)
+    """
+    return name.startswith(_LIST) and name.endswith("]")
+
+
+def inner_of(name: str) -> str:
+    """The dtype in the lists that a nested one holds.
+
+    >>> inner_of("list[int64]")
+    'int64'
+    """
+    return name[len(_LIST) : -1]
+
+
 def _from_polars(dtype: Any) -> str:
     dtype = dtype() if isinstance(dtype, type) else dtype
+    if isinstance(dtype, (pl.List, pl.Array)):
+        return canonical(f"{_LIST}{_from_polars(dtype.inner)}]")
+    if dtype == pl.Float16:
+        return "float32"  # which holds the same numbers
     if isinstance(dtype, (pl.Categorical, pl.Enum)):
         return "string"
     if isinstance(dtype, pl.Datetime):
@@ -89,19 +121,34 @@ def _from_polars(dtype: Any) -> str:
 
 
 def split_list(dtype: pl.DataType) -> tuple[pl.DataType, bool]:
-    """`(element dtype, is_list)` of a polars dtype; nested lists are refused."""
+    """`(element dtype, is_list)` of a polars dtype; the elements of lists of lists are lists."""
     if isinstance(dtype, (pl.List, pl.Array)):
         inner = dtype.inner
         inner = inner() if isinstance(inner, type) else inner
-        if isinstance(inner, (pl.List, pl.Array)):
-            raise SchemaError(f"lists of lists ({dtype}) are not supported; flatten the column first")
+        if isinstance(inner, (pl.List, pl.Array)) and isinstance(inner.inner, (pl.List, pl.Array)):
+            raise SchemaError(
+                f"lists are nested twice at most, and these are deeper ({dtype}); flatten the column first"
+            )
         return inner, True
     return dtype, False
 
 
+def without_half(dtype: pl.DataType) -> pl.DataType:
+    """A dtype as data sets hold it: floats of 16 bits, which nothing computes in, as float32.
+
+    >>> without_half(pl.List(pl.Float16))
+    List(Float32)
+    """
+    if isinstance(dtype, pl.List):
+        inner = dtype.inner() if isinstance(dtype.inner, type) else dtype.inner
+        return pl.List(without_half(inner))
+    return pl.Float32() if dtype == pl.Float16 else dtype
+
+
 def to_polars(name: str, is_list: bool = False) -> pl.DataType:
     """The polars dtype of a canonical name."""
-    dtype = _POLARS[canonical(name)]
+    name = canonical(name)
+    dtype = pl.List(_POLARS[inner_of(name)]) if is_nested(name) else _POLARS[name]
     return pl.List(dtype) if is_list else dtype
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from penstock.core.dtypes import without_half
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
 from penstock.data.formats.base import agree
@@ -20,6 +21,7 @@ def open_frame(
 ) -> tuple[list[Partition], Schema]:
     """Partitions of a frame in memory: polars, pandas, Arrow, or a mapping of arrays."""
     frame = to_polars(source)
+    frame = cast_frame(frame, {n: without_half(d) for n, d in frame.schema.items()}, "the frame")
     if dtypes:
         frame = cast_frame(frame, agree(None, dict(frame.schema), "the frame", "the frame", dtypes), "the frame")
     rows = max(1, frame.height)

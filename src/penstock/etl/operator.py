@@ -77,6 +77,7 @@ class Operator:
 
     constraints: ClassVar[Mapping[str, Constraint]] = {}
     changes_rows: ClassVar[bool] = False  # fewer, more or other rows than came in
+    takes_nested_lists: ClassVar[bool] = False  # lists of lists among its columns are nothing it cannot work on
     needs_row_numbers: ClassVar[bool] = False  # `frame` carries ROW_NUMBER
     fit_only_dependencies: ClassVar[bool] = False  # only fitting reads them: a serving workflow does without
     puts_values_in: ClassVar[bool] = False  # values of its own, whose dtype need not be the column's

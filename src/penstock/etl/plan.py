@@ -11,8 +11,15 @@ from collections.abc import Sequence
 import polars as pl
 
 from penstock.core.conversion import convert
-from penstock.core.dtypes import split_list
-from penstock.core.errors import ColumnNotFoundError, ConversionError, DataError, GraphError, PenstockError
+from penstock.core.dtypes import is_nested, split_list
+from penstock.core.errors import (
+    ColumnNotFoundError,
+    ConversionError,
+    DataError,
+    GraphError,
+    PenstockError,
+    SchemaError,
+)
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl.graph import Node, ancestors
 from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator
@@ -52,6 +59,7 @@ class Plan:
             extra = self._joined(self.dependencies[i], node, allow_same=True)
             self._check_dependencies(node, inputs, extra)
             self.columns.append(node.columns(inputs))
+            _refuse_nested(node, inputs, self.columns[-1])
             self.schemas.append(node.schema_of(inputs, extra))
         self.dtypes = [schema.polars_schema for schema in self.schemas]
 
@@ -258,3 +266,16 @@ def side_by_side(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     if len(heights) > 1:
         raise GraphError(f"branches with {' and '.join(map(str, sorted(heights)))} rows cannot stand side by side")
     return pl.DataFrame([series for frame in frames for series in frame])
+
+
+def _refuse_nested(node: Node, inputs: Schema, columns: Columns) -> None:
+    """Lists of lists pass through a workflow; operators that compute with values do not take them."""
+    if node.operator is None or node.operator.takes_nested_lists:
+        return
+    for name in columns.names:
+        column = inputs.get(name)
+        if column is not None and is_nested(column.dtype):
+            raise SchemaError(
+                f"column {name!r} holds lists of lists, which {node.operator!r} does not take; flatten it first "
+                f"(LambdaOp)"
+            )

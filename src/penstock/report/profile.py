@@ -98,7 +98,8 @@ def profile_column(series: pl.Series, column: ColumnSchema) -> dict[str, Any]:
         lengths = series.list.len().drop_nulls()
         out["mean_length"] = plain(lengths.mean())
         out["max_length"] = plain(lengths.max())
-        series = series.explode()
+        while isinstance(series.dtype, (pl.List, pl.Array)):  # of lists of lists the innermost values
+            series = series.explode()
     values = series.drop_nulls()
     out["distinct"] = values.n_unique()
     if column.dtype in NUMERIC and column.dtype != "bool" and not _is_category(column):

@@ -22,12 +22,33 @@ KIND, VERSION = "torch-state", 1
 EMBEDDINGS = "embedding"
 
 
+def local_folder(directory: str | Path) -> Path:
+    """The folder that a script names; PERSIA also wrote to HDFS.
+
+    >>> local_folder("hdfs://cluster/out")
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.ParameterError: checkpoints are written to and read from folders of this machine (or ones that
+    are mounted here), got 'hdfs://cluster/out'; copy them with hdfs dfs -put and -get
+    """
+    text = str(directory)
+    if "://" in text:
+        kind = text.partition("://")[0]
+        how = "hdfs dfs -put and -get" if kind == "hdfs" else f"the tools of {kind}"
+        raise ParameterError(
+            f"checkpoints are written to and read from folders of this machine (or ones that are mounted here), got "
+            f"{text!r}; copy them with {how}"
+        )
+    return Path(directory)
+
+
 def place_of(directory: str | Path, file_name: str) -> Path:
     """Where the state that scripts call `file_name` lies.
 
     >>> place_of("out", "dense.pt").as_posix()
     'out/dense'
     """
+    directory = local_folder(directory)
     path = Path(directory) / file_name
     return path.with_suffix("") if path.suffix in (".pt", ".pth", ".bin") else path.with_name(path.name + ".state")
 
@@ -42,7 +63,7 @@ def dump_state(holder: Any, directory: str | Path, file_name: str) -> None:
 
 def dump_script(model: torch.nn.Module, directory: str | Path, file_name: str) -> None:
     """Write a model as TorchScript, for servers that run it without Python."""
-    Path(directory).mkdir(parents=True, exist_ok=True)
+    local_folder(directory).mkdir(parents=True, exist_ok=True)
     try:
         script = torch.jit.script(model)
     except Exception as error:
@@ -55,7 +76,7 @@ def dump_script(model: torch.nn.Module, directory: str | Path, file_name: str) -
 
 def load_state(holder: Any, path: str | Path, map_location: Any = None) -> bool:
     """Restore a model or optimizer from what `dump_state` wrote, or a file of PERSIA's; False if neither is there."""
-    path = Path(path)
+    path = local_folder(path)
     place = place_of(path.parent, path.name)
     if place.is_dir() or path.is_dir():
         found = place if place.is_dir() else path
@@ -76,6 +97,23 @@ def load_state(holder: Any, path: str | Path, map_location: Any = None) -> bool:
             f"{place if place.exists() else path} holds the state of another model or optimizer: {error}"
         ) from error
     return True
+
+
+def dump_given(ctx: Any, directory: str | Path, model: Any, optimizer: Any, blocking: bool) -> None:
+    """A checkpoint of a model and an optimizer that the script names, as it did in 2021, and of the embeddings."""
+    ctx.dump_torch_state_dict(model, directory, "dense.pt")
+    if hasattr(optimizer, "state_dict"):
+        ctx.dump_torch_state_dict(optimizer, directory, "opt.pt")
+    ctx.dump_embedding(directory, blocking=blocking)
+
+
+def load_given(ctx: Any, directory: str | Path, model: Any, optimizer: Any, blocking: bool) -> None:
+    """Restore what `dump_given` wrote, or any checkpoint, into a model and an optimizer that the script names."""
+    folder = local_folder(directory)
+    load_state(model, folder / "dense.pt")
+    if hasattr(optimizer, "state_dict"):
+        load_state(optimizer, folder / "opt.pt")
+    ctx.load_embedding(directory, blocking=blocking)
 
 
 class Background:

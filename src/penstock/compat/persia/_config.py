@@ -208,7 +208,8 @@ def _groups(groups: Any, slots: Mapping[str, Any], where: str) -> dict[str, list
     found: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
     for group, members in groups.items():
-        check(f"{where}: feature_groups.{group}", members, ListOf(STR))
+        check(f"{where}: feature_groups.{group}", members, ListOf(STR | Int()))
+        members = [str(name) for name in members]  # YAML reads digits as numbers
         for name in members:
             if name not in slots:
                 near = suggest(name, slots, "features")

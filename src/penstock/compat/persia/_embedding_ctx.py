@@ -152,12 +152,20 @@ class EmbeddingCtx(BaseCtx):
     def dump_checkpoint(
         self,
         dst_dir: str,
-        dense_filename: str = "dense.pt",
-        jit_dense_filename: str = "jit_dense.pt",
+        dense_filename: Any = "dense.pt",
+        jit_dense_filename: Any = "jit_dense.pt",
         blocking: bool = True,
         with_jit_model: bool = False,
     ) -> None:
-        """Write model and embeddings into a directory (see `penstock.compat.persia._checkpoints`)."""
+        """Write model and embeddings into a directory (see `penstock.compat.persia._checkpoints`).
+
+        In 2021 it was `dump_checkpoint(directory, model, optimizer)`; so it may be here.
+        """
+        if hasattr(dense_filename, "state_dict"):
+            from penstock.compat.persia._checkpoints import dump_given
+
+            dump_given(self, dst_dir, _unwrapped(dense_filename), jit_dense_filename, blocking)
+            return
         if self.model is None:
             raise ParameterError("this context has no model; make it with model=…")
         if with_jit_model:
@@ -166,30 +174,34 @@ class EmbeddingCtx(BaseCtx):
         self.dump_embedding(dst_dir, blocking=blocking)
 
     def load_checkpoint(
-        self, src_dir: str, map_location: Any = None, dense_filename: str = "dense.pt", blocking: bool = True
+        self, src_dir: str, map_location: Any = None, dense_filename: Any = "dense.pt", blocking: bool = True
     ) -> None:
-        """Restore model and embeddings from a directory."""
-        from penstock.compat.persia._checkpoints import load_state
+        """Restore model and embeddings from a directory; in 2021: `load_checkpoint(directory, model, optimizer)`."""
+        from penstock.compat.persia._checkpoints import load_given, load_state, local_folder
 
+        if hasattr(map_location, "state_dict"):
+            load_given(self, src_dir, _unwrapped(map_location), dense_filename, blocking)
+            return
         if self.model is None:
             raise ParameterError("this context has no model; make it with model=…")
-        load_state(_unwrapped(self.model), Path(src_dir) / dense_filename, map_location)
+        load_state(_unwrapped(self.model), local_folder(src_dir) / dense_filename, map_location)
         self.load_embedding(src_dir, blocking=blocking)
 
     def dump_embedding(self, dst_dir: str, blocking: bool = True) -> None:
         """Write the embeddings with their optimizer state; with `blocking=False` beside the training that goes on."""
-        from penstock.compat.persia._checkpoints import EMBEDDINGS
+        from penstock.compat.persia._checkpoints import EMBEDDINGS, local_folder
 
+        place = local_folder(dst_dir) / EMBEDDINGS
         engine, store = self._engine, self._store
         engine.drain()
-        self._dumping.run(lambda: store.save(Path(dst_dir) / EMBEDDINGS, overwrite=True), blocking)
+        self._dumping.run(lambda: store.save(place, overwrite=True), blocking)
         engine.look_up_again()
 
     def load_embedding(self, src_dir: str, blocking: bool = True) -> None:
         """Replace the embeddings by those of a directory, however many shards wrote them."""
-        from penstock.compat.persia._checkpoints import EMBEDDINGS
+        from penstock.compat.persia._checkpoints import EMBEDDINGS, local_folder
 
-        place = Path(src_dir) / EMBEDDINGS
+        place = local_folder(src_dir) / EMBEDDINGS
         if not place.is_dir():
             raise ArtefactError(
                 f"{src_dir} holds no embeddings written by Penstock (there is no {place}); those of PERSIA are not read"

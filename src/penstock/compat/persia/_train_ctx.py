@@ -187,28 +187,28 @@ class TrainCtx(_Trainer):
     def dump_checkpoint(  # type: ignore[override]
         self,
         dst_dir: str,
-        dense_model_filename: str = "dense.pt",
-        jit_dense_model_filename: str = "jit_dense.pt",
+        dense_model_filename: Any = "dense.pt",
+        jit_dense_model_filename: Any = "jit_dense.pt",
         opt_filename: str = "opt.pt",
         blocking: bool = True,
         with_jit_model: bool = False,
     ) -> None:
         """Write model, its optimizer and the embeddings into a directory."""
         super().dump_checkpoint(dst_dir, dense_model_filename, jit_dense_model_filename, blocking, with_jit_model)
-        self.dump_torch_state_dict(self.dense_optimizer, dst_dir, opt_filename)
+        if not hasattr(dense_model_filename, "state_dict"):
+            self.dump_torch_state_dict(self.dense_optimizer, dst_dir, opt_filename)
 
     def load_checkpoint(  # type: ignore[override]
         self,
         src_dir: str,
         map_location: Any = None,
-        dense_model_filename: str = "dense.pt",
+        dense_model_filename: Any = "dense.pt",
         opt_filename: str = "opt.pt",
         blocking: bool = True,
     ) -> None:
         """Restore model, its optimizer and the embeddings from a directory."""
-        from pathlib import Path
-
-        from penstock.compat.persia._checkpoints import load_state
+        from penstock.compat.persia._checkpoints import load_state, local_folder
 
         super().load_checkpoint(src_dir, map_location, dense_model_filename, blocking)
-        load_state(self.dense_optimizer, Path(src_dir) / opt_filename, map_location)
+        if not hasattr(map_location, "state_dict"):
+            load_state(self.dense_optimizer, local_folder(src_dir) / opt_filename, map_location)

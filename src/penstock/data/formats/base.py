@@ -78,6 +78,7 @@ def agree(
     dtypes: Mapping[str, Any] | None,
 ) -> dict[str, pl.DataType]:
     """One schema for all files: columns that lack or differ are errors, unless `dtypes` decides them."""
+    found = {name: dt.without_half(dtype) for name, dtype in found.items()}
     given = {n: dt.to_polars(dt.canonical(d)) for n, d in (dtypes or {}).items()}
     for name, dtype in (dtypes or {}).items():
         if dtype in dt.HEX and name in found and found[name] != given[name]:  # text would be read as decimal numbers

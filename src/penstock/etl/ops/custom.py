@@ -41,6 +41,8 @@ class LambdaOp(Operator):
     {'clicks': [0.5, 0.75]}
     """
 
+    takes_nested_lists = True
+
     constraints = {
         "f": CALLABLE,
         "label": STR | NONE,

@@ -36,6 +36,8 @@ class Filter(Operator):
     [1.0, 3.0]
     """
 
+    takes_nested_lists = True
+
     changes_rows = True
     constraints = {"f": CALLABLE | STR | Instance(pl.Expr, "a polars expression")}
 
@@ -103,6 +105,8 @@ class Dropna(Operator):
     >>> Workflow(["a", "b"] >> Dropna()).transform(frame).rows()
     [(1, 0.5)]
     """
+
+    takes_nested_lists = True
 
     changes_rows = True
 

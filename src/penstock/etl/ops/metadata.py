@@ -18,6 +18,8 @@ _PROPERTIES = Instance(Mapping, "a mapping")
 class _Annotate(Operator):
     """Passes the data through and adds `added_tags` and `added_properties` to the schema."""
 
+    takes_nested_lists = True
+
     bulk_takes_lists = True
 
     def added_tags(self) -> Sequence[str]:

@@ -27,6 +27,8 @@ class Rename(Operator):
     ['a_raw', 'b_raw']
     """
 
+    takes_nested_lists = True
+
     bulk_takes_lists = True
     constraints = {"f": CALLABLE | NONE, "postfix": STR | NONE, "name": STR | NONE}
 

@@ -10,7 +10,7 @@ from penstock.compat.merlin.dag.declaring import as_selector
 from penstock.compat.merlin.dag.node import Node, as_node, postorder_iter_nodes
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.schema.schema import Schema
-from penstock.compat.missing import CompatError
+from penstock.core.errors import ParameterError
 
 
 class Loop(BaseOperator):
@@ -28,7 +28,7 @@ class Loop(BaseOperator):
     def __init__(self, output_node: Any, loop_until: Callable[[Any], Any]) -> None:
         self.output_node, self.loop_until = as_node(output_node), loop_until
         if any(node.fitted_op is not None for node in postorder_iter_nodes(self.output_node)):
-            raise CompatError("a subgraph with loop_until holds operators that learn nothing; fit those before it")
+            raise ParameterError("a subgraph with loop_until holds operators that learn nothing; fit those before it")
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         from penstock.compat.merlin.dag.executors import LocalExecutor

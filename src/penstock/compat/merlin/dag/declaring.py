@@ -184,11 +184,12 @@ class DeclaresNatively(Declares):
         if all(c.dtype.name != "unknown" for c in input_schema):
             return Schema.from_native(self.output_schema(input_schema.to_native(), columns))
         answers, refusal = [], None
-        for dtype in _TRIED:
-            try:
-                answers.append(self.output_schema(_as(input_schema, dtype), columns))
-            except PenstockError as error:
-                refusal = error
+        for lists in (False, True):  # an operator on lists takes columns of which nothing is known as such
+            for dtype in _TRIED if not answers else ():
+                try:
+                    answers.append(self.output_schema(_as(input_schema, dtype, lists), columns))
+                except PenstockError as error:
+                    refusal = error
         if not answers:
             assert refusal is not None
             raise refusal
@@ -219,6 +220,9 @@ class DeclaresNatively(Declares):
 
     def _piece(self, col_schema: ColumnSchema, input_schema: Schema) -> ColumnSchema:
         known = self._outputs_of(input_schema, ColumnSelector(input_schema.column_names))
+        if not len(known) and len(input_schema):  # nothing is made of keys alone: asked of a column like these
+            like = Schema([input_schema.first.with_name(col_schema.name)])
+            known = self._outputs_of(like, ColumnSelector(like.column_names))
         return known.get(col_schema.name) or (known.first if len(known) else col_schema)
 
     def _compute_dtype(self, col_schema: ColumnSchema, input_schema: Schema) -> ColumnSchema:
@@ -250,8 +254,9 @@ def as_columns(selector: ColumnSelector) -> Columns:
     return Columns(tuple((n,) if isinstance(n, str) else n for n in selector.grouped_names))
 
 
-def _as(schema: Schema, dtype: str) -> NativeSchema:
-    """The schema with a dtype for the columns that have none."""
+def _as(schema: Schema, dtype: str, lists: bool = False) -> NativeSchema:
+    """The schema with a dtype for the columns that have none, and as lists of it where these are asked for."""
     unknown = [c.name for c in schema if c.dtype.name == "unknown"]
-    columns = [c.with_dtype(dtype) if c.name in unknown else c for c in schema]
+    shaped = {"is_list": True} if lists else {}
+    columns = [c.with_dtype(dtype, **shaped) if c.name in unknown else c for c in schema]
     return Schema(columns).to_native()

@@ -44,6 +44,7 @@ class UserOperator(Observed, Operator):
     False
     """
 
+    takes_nested_lists = True
     constraints = {"op": Instance(BaseOperator, "an operator")}
 
     def __init__(self, op: BaseOperator, outputs: Mapping[str, str] | None = None) -> None:

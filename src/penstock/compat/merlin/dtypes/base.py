@@ -197,6 +197,8 @@ def from_native(name: str) -> DType:
     >>> from_native("string").name, from_native("datetime[ns]").name
     ('str', 'datetime64[ns]')
     """
+    if native.is_nested(name):
+        return from_native(native.inner_of(name))  # the shape says that these are lists
     if name == "string":
         return named("str")
     if name.startswith("datetime["):

@@ -11,11 +11,44 @@ from penstock.compat.merlin.dtypes.base import DType
 from penstock.core.errors import SchemaError, suggest
 from penstock.core.extras import require
 
-__all__ = ["DTypeMapping", "register"]
+__all__ = ["DTypeMapping", "NumpyPreprocessor", "register"]
+
+
+class NumpyPreprocessor:
+    """Turns dtypes of another library into NumPy's, which a mapping then knows.
+
+    Args:
+        framework: the library's name.
+        translation_fn: gives NumPy's dtype for one of the library's.
+        attrs: attributes by which the library's dtypes are known.
+        classes: classes whose instances the library's dtypes are.
+
+    >>> text = NumpyPreprocessor("text", np.dtype, classes=[str])
+    >>> text.matches("int8"), text.translate("int8"), text.matches(8)
+    (True, dtype('int8'), False)
+    """
+
+    def __init__(
+        self, framework: str, translation_fn: Callable[[Any], Any], attrs: Any = None, classes: Any = None
+    ) -> None:
+        self.framework, self.translation_fn = framework, translation_fn
+        self.attrs, self.classes = list(attrs or ()), tuple(classes or ())
+
+    def matches(self, raw_dtype: Any) -> bool:
+        """Whether a dtype is one of the library's."""
+        known = isinstance(raw_dtype, self.classes) if self.classes else False
+        return known or any(hasattr(raw_dtype, attribute) for attribute in self.attrs)
+
+    def translate(self, raw_dtype: Any) -> Any:
+        """NumPy's dtype for one of the library's."""
+        return self.translation_fn(raw_dtype)
 
 
 class DTypeMapping:
     """Merlin's dtypes by those of another library (one, or a list of them), and the way back.
+
+    `base_class` is what all dtypes of the library are instances of; a `translator` turns those that the table does not
+    list into ones that it does.
 
     >>> from penstock.compat.merlin.dtypes.aliases import int32
     >>> mapping = DTypeMapping({int32: ["INT32", "I4"]})
@@ -34,19 +67,27 @@ class DTypeMapping:
             )
         self.base_class, self.translator = base_class, translator
 
+    def _translated(self, external_dtype: Any) -> Any:
+        if self.translator is not None and self.translator.matches(external_dtype):
+            return self.translator.translate(external_dtype)
+        return external_dtype
+
     def from_merlin(self, merlin_dtype: DType) -> Any:
         return self.from_merlin_[merlin_dtype.name][1][0]
 
     def to_merlin(self, external_dtype: Any) -> DType:
-        for dtype, externals in self.from_merlin_.values():
-            if any(external is external_dtype or _equal(external, external_dtype) for external in externals):
-                return dtype
+        for wanted in (external_dtype, self._translated(external_dtype)):
+            for dtype, externals in self.from_merlin_.values():
+                if any(external is wanted or _equal(external, wanted) for external in externals):
+                    return dtype
         raise KeyError(external_dtype)
 
     def matches_merlin(self, merlin_dtype: DType) -> bool:
         return merlin_dtype.name in self.from_merlin_
 
     def matches_external(self, external_dtype: Any) -> bool:
+        if self.base_class is not None and not isinstance(external_dtype, self.base_class):
+            return False
         try:
             self.to_merlin(external_dtype)
         except KeyError:
@@ -54,17 +95,34 @@ class DTypeMapping:
         return True
 
 
-_registered: dict[str, DTypeMapping] = {}
+class DTypeMappingRegistry:
+    """Mappings by the name of their library.
+
+    >>> from penstock.compat.merlin.dtypes.aliases import int32
+    >>> registry = DTypeMappingRegistry()
+    >>> registry.register("mine", {int32: "i4"})
+    >>> registry.mappings["mine"].from_merlin(int32)
+    'i4'
+    """
+
+    def __init__(self) -> None:
+        self.mappings: dict[str, DTypeMapping] = {}
+
+    def register(self, name: str, mapping: DTypeMapping | Mapping[DType, Any]) -> None:
+        self.mappings[name] = mapping if isinstance(mapping, DTypeMapping) else DTypeMapping(mapping)
+
+
+_dtype_registry = DTypeMappingRegistry()
 
 
 def register(name: str, mapping: DTypeMapping | Mapping[DType, Any]) -> None:
     """Let `merlin.dtypes.dtype` and `DType.to(name)` know the dtypes of a further library."""
-    _registered[name] = mapping if isinstance(mapping, DTypeMapping) else DTypeMapping(mapping)
+    _dtype_registry.register(name, mapping)
 
 
 def registered(external: Any) -> DType | None:
     """What a registered mapping says that a dtype is; None where none knows it."""
-    for mapping in _registered.values():
+    for mapping in _dtype_registry.mappings.values():
         if mapping.matches_external(external):
             return mapping.to_merlin(external)
     return None
@@ -72,10 +130,11 @@ def registered(external: Any) -> DType | None:
 
 def converted(dtype: DType, library: str) -> Any:
     """A dtype in the words of a library."""
-    if library in _registered and _registered[library].matches_merlin(dtype):
-        return _registered[library].from_merlin(dtype)
+    own = _dtype_registry.mappings.get(library)
+    if own is not None and own.matches_merlin(dtype):
+        return own.from_merlin(dtype)
     if library not in LIBRARIES:
-        known = [*LIBRARIES, *_registered]
+        known = [*LIBRARIES, *_dtype_registry.mappings]
         raise SchemaError(f"there is no mapping of dtypes to {library!r}{suggest(library, known, 'mappings')}")
     try:
         return LIBRARIES[library](dtype)

@@ -15,7 +15,7 @@ from penstock.compat.merlin.io import writing
 from penstock.compat.merlin.io._frames import DataFrameIter, native_shuffle
 from penstock.compat.merlin.io.opening import cast, opened
 from penstock.compat.merlin.schema.schema import Schema, as_native
-from penstock.compat.missing import CompatError
+from penstock.compat.missing import CompatError, CompatTypeError
 from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.extras import require
@@ -341,7 +341,7 @@ def _described(data: native.Dataset, schema: Any) -> native.Dataset:
     """The columns that a schema names, as it describes them."""
     described = as_native(schema)
     if described is None or not hasattr(described, "names"):
-        raise SchemaError(f"schema must be a merlin.schema.Schema, got {type(schema).__name__}")
+        raise CompatTypeError(f"schema must be a merlin.schema.Schema, got {type(schema).__name__}")
     chosen = data if described.names == data.schema.names else data.select(described.names)
     return chosen.with_schema(described)
 

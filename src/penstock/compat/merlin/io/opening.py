@@ -134,7 +134,8 @@ def _ordered(source: Any, storage_options: dict[str, Any] | None, engine: str | 
         return naturally_sorted(source)
     folder = Path(source)
     if engine is not None and not is_remote(os.fspath(source)) and folder.is_dir():
-        plain = [f for f in folder.iterdir() if f.is_file() and not f.name.startswith((".", "_"))]
+        others = (".", "_", "schema.pbtxt")
+        plain = [f for f in folder.iterdir() if f.is_file() and not f.name.startswith(others)]
         if plain and all(format_of_name(file.name) is None for file in plain):  # `0.part`: Dask's names
             return naturally_sorted(plain)
     files = find(source, storage_options)

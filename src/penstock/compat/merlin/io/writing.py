@@ -94,14 +94,19 @@ def _write_named(
     files = sorted(folder.glob("part-*.parquet"))
     wanted = names if names is not None else [f"part_{i}{suffix or ''}" for i in range(len(files))]
     rename_files(folder, {file.name: name for file, name in zip(files, wanted, strict=True)})
+    describe(data, folder)
+    if not options.get("partition_by"):
+        write_lists(folder, list(wanted), place, data)
+
+
+def describe(data: Dataset, folder: Path) -> None:
+    """The schema in the two forms that Merlin's libraries read."""
     described = TensorflowMetadata.from_merlin_schema(Schema.from_native(data.schema))
     described.to_proto_text_file(folder)
     described.to_json_file(folder / MERLIN_FOLDER)
-    if not options.get("partition_by"):
-        _write_lists(folder, list(wanted), place, data)
 
 
-def _write_lists(folder: Path, names: list[str], place: Path, data: Dataset) -> None:
+def write_lists(folder: Path, names: list[str], place: Path, data: Dataset) -> None:
     """All footers in one file, the list of files, and which columns are what, as tools beside NVTabular read them."""
     stats = [{"file_name": name, "num_rows": pq.read_metadata(folder / name).num_rows} for name in names]
     _write_footers(folder, names)

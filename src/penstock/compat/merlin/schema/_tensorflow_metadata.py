@@ -156,13 +156,13 @@ def _column(feature: Mapping[str, Any], where: str) -> ColumnSchema:
     if domain:
         limits = {"min": 0, "max": 0} if "max" in domain or "min" in domain else {}  # 0 goes without saying
         properties["domain"] = {**limits, **{k: v for k, v in domain.items() if k in ("min", "max", "name")}}
-        if domain.get("is_categorical") and Tags.CATEGORICAL not in TagSet(tags):
+        if domain.get("is_categorical") and Tags.CATEGORICAL not in TagSet._of(tags):
             tags.append(Tags.CATEGORICAL)
     counts = _counts(feature)
     if counts:
         properties["value_count"] = counts
     return ColumnSchema(
-        str(feature["name"]), tags, properties, kind, is_list=True if flags["is_list"] or counts else None
+        str(feature["name"]), TagSet._of(tags), properties, kind, is_list=True if flags["is_list"] or counts else None
     )
 
 

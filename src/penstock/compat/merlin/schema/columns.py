@@ -11,9 +11,10 @@ from penstock.compat.merlin.dtypes.base import DType, dtype_of, named
 from penstock.compat.merlin.dtypes.base import from_native as dtype_from_native
 from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
 from penstock.compat.merlin.dtypes.shape import Shape
-from penstock.compat.merlin.schema.tags import ROLE_TAGS, TagSet, as_tag, role_of, text_of
+from penstock.compat.merlin.schema.tags import ROLE_TAGS, Tags, TagSet, as_tag, role_of, text_of
 from penstock.compat.missing import CompatTypeError
 from penstock.core import schema as native
+from penstock.core.dtypes import is_nested
 from penstock.core.errors import SchemaError
 from penstock.core.schema import Role
 from penstock.etl.ops.embedding_sizes import default_dimension
@@ -193,8 +194,10 @@ class ColumnSchema:
         if not self.is_list:
             properties.pop("value_count", None)
         plain = frozenset(text_of(tag) for tag in self.tags if tag is not ROLE_TAGS.get(role))
+        nested = len(self.shape) > 2 and Tags.EMBEDDING not in self.tags
+        dtype = f"list[{dtype_to_native(self.dtype)}]" if nested else dtype_to_native(self.dtype)
         return native.ColumnSchema(
-            self.name, dtype_to_native(self.dtype), role, bool(self.is_list), True, self._cardinality(), plain,
+            self.name, dtype, role, bool(self.is_list), True, self._cardinality(), plain,
             properties,
         )  # fmt: skip
 
@@ -210,7 +213,7 @@ class ColumnSchema:
     def from_native(cls, column: native.ColumnSchema) -> ColumnSchema:
         """Merlin's form of a Penstock column."""
         role_tag = ROLE_TAGS.get(column.role)
-        tags = TagSet([tag for tag in column.tags if as_tag(tag) not in ROLE_TAGS.values()])
+        tags = TagSet._of([tag for tag in column.tags if as_tag(tag) not in ROLE_TAGS.values()])
         properties = dict(column.properties)
         if column.cardinality is not None:
             size = column.cardinality
@@ -220,6 +223,7 @@ class ColumnSchema:
         if column.is_list:
             counts = properties.get("value_count") or {}
             dims = (None, (counts.get("min") or 0, counts.get("max")))
+            dims = (*dims, None) if is_nested(column.dtype) else dims
         return cls(
             column.name, tags if role_tag is None else tags.override(role_tag), properties,
             dtype_from_native(column.dtype), dims=dims,

@@ -19,7 +19,7 @@ class Schema:
     """Columns by name, selected by name and tag.
 
     >>> from penstock.compat.merlin.schema import Tags
-    >>> schema = Schema([ColumnSchema("user", tags=[Tags.USER_ID]), ColumnSchema("click", tags=[Tags.TARGET])])
+    >>> schema = Schema([ColumnSchema("user", tags=[Tags.USER, Tags.ID]), ColumnSchema("click", tags=[Tags.TARGET])])
     >>> schema.select_by_tag(Tags.USER).column_names, schema.excluding_by_name(["user"]).column_names
     (['user'], ['click'])
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any
@@ -65,20 +66,34 @@ ROLE_TAGS = {Role.CATEGORICAL: Tags.CATEGORICAL, Role.CONTINUOUS: Tags.CONTINUOU
 class TagSet:
     """Tags of a column, without pairs that exclude one another.
 
-    >>> Tags.USER in TagSet(["user_id"]), Tags.CATEGORICAL in TagSet(["continuous"]).override("categorical")
+    >>> Tags.USER_ID in TagSet(["user", "id"]), Tags.CATEGORICAL in TagSet(["continuous"]).override("categorical")
     (True, True)
     """
 
     def __init__(self, tags: Any = None) -> None:
+        given = [] if isinstance(tags, TagSet) else [as_tag(tag) for tag in listed(tags)]
+        for tag in (tag for tag in given if tag in _PARTS):
+            parts = " and ".join(str(part) for part in _PARTS[tag])
+            warnings.warn(f"compound tags like {tag} are deprecated in Merlin: use {parts}", UserWarning, stacklevel=2)
+        self._set(tags)
+
+    def _set(self, tags: Any) -> None:
         self._tags: frozenset[Tags | str] = _normalized(listed(tags))
         if clashes := self._clashes(self._tags):
             names = ", ".join(sorted(str(tag) for tag in clashes))
             raise SchemaError(f"these tags of a column are incompatible: {names} exclude one another")
 
+    @classmethod
+    def _of(cls, tags: Iterable[Any]) -> TagSet:
+        """A set of tags that were given before, or that Penstock wrote: nobody is told that they are old."""
+        made = cls.__new__(cls)
+        made._set(tags)
+        return made
+
     def override(self, tags: Any) -> TagSet:
         """With further tags, and without those that these exclude."""
         added = TagSet(tags)
-        return TagSet((self._tags - added._excluded()) | added._tags)
+        return TagSet._of((self._tags - added._excluded()) | added._tags)
 
     def _excluded(self) -> set:
         return {other for tag in self._tags if isinstance(tag, Tags) for other in _EXCLUSIVE.get(tag, ())}
@@ -99,16 +114,20 @@ class TagSet:
         return len(self._tags)
 
     def __add__(self, tags: Any) -> TagSet:
-        return TagSet([*self._tags, *TagSet(tags)])
+        return TagSet._of(self._tags | TagSet(tags)._tags)
 
     def __sub__(self, tags: Any) -> TagSet:
-        return TagSet(self._tags - _normalized(listed(tags)))
+        return TagSet._of(self._tags - _normalized(listed(tags)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, (TagSet, list, set, tuple)) and self._tags == TagSet(other)._tags
+        """Whether both mean the same: `USER_ID` is `USER` and `ID`."""
+        return isinstance(other, (TagSet, list, set, tuple)) and self._atoms() == TagSet(other)._atoms()
+
+    def _atoms(self) -> frozenset:
+        return self._tags - set(_PARTS)
 
     def __hash__(self) -> int:
-        return hash(self._tags)
+        return hash(self._atoms())
 
     def __repr__(self) -> str:
         return "{" + ", ".join(str(tag) for tag in self) + "}"

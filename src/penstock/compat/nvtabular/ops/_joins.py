@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import polars as pl
+
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import opened
 from penstock.compat.nvtabular.ops.placed import Placed, names_of
-from penstock.core.errors import ParameterError
+from penstock.core.dtypes import to_polars
+from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl import ops as native
 from penstock.etl.graph import Node as NativeNode
+from penstock.etl.operator import ROW_NUMBER, Columns, Operator
+
+FOLDS = "__fold__"
+_STATISTICS = {"count": "int32", "mean": "float32", "std": "float32", "var": "float32"}  # others are float64
 
 
 class TakesNode(Placed):
@@ -63,7 +71,8 @@ class JoinExternal(Placed, native.JoinExternal):
 
 
 class JoinGroupby(TakesNode, native.JoinGroupby):
-    """Statistics of numbers over a category's rows, as new columns (int64 counts, float64 statistics).
+    """Statistics of numbers over a category's rows, as new columns: int32 counts, float32 means, deviations and
+    variances, float64 sums and extremes.
 
     `tree_width`, `split_out`, `split_every`, `cat_cache`, `out_path` and `on_host` are taken and mean nothing here.
 
@@ -87,12 +96,25 @@ class JoinGroupby(TakesNode, native.JoinGroupby):
     ) -> None:
         super().__init__(self._names_or_node(cont_cols), stats, name_sep)
 
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        made = super().output_schema(inputs, columns)
+        dtypes = {c.name: _STATISTICS.get(c.name.rpartition(self.name_sep)[2], c.dtype) for c in made}
+        return Schema(c.with_(dtype=dtypes[c.name]) for c in made)
+
+    def transform(self, frame: Any, columns: Any) -> Any:
+        made = super().transform(frame, columns)
+        if not isinstance(made, pl.DataFrame):
+            return made  # of a pandas frame, at once: what stands below has been done
+        named = {name: _STATISTICS.get(name.rpartition(self.name_sep)[2]) for name in made.columns}
+        return made.with_columns(pl.col(name).cast(to_polars(d)) for name, d in named.items() if d is not None)
+
 
 class TargetEncoding(TakesNode, native.TargetEncoding):
     """A category as the smoothed mean of the target.
 
     Folds are for the rows of `fit_transform` alone; `transform` uses the statistics of all rows, also where NVTabular
-    drew folds for data that it had never fitted on. `tree_width`, `split_out`, `split_every`, `cat_cache`, `out_path`
+    drew folds for data that it had never fitted on. `drop_folds=False` gives each row's fold as `__fold__`. `means`
+    holds the mean of each target once fitted. `tree_width`, `split_out`, `split_every`, `cat_cache`, `out_path`
     and `on_host` are taken and mean nothing here.
 
     >>> TargetEncoding("click", kfold=5).kfold
@@ -119,12 +141,49 @@ class TargetEncoding(TakesNode, native.TargetEncoding):
         split_out: Any = None,
         split_every: Any = None,
     ) -> None:
-        if not drop_folds:
-            raise ParameterError("TargetEncoding(drop_folds=False) is not here: folds are no column of the data")
         super().__init__(
             self._names_or_node(target), target_mean, kfold or 3, fold_seed or 0, p_smooth,
             _flat(out_col), out_dtype, name_sep,
         )  # fmt: skip
+        self.drop_folds, self.tree_width, self.split_out, self.split_every = (
+            drop_folds,
+            tree_width,
+            split_out,
+            split_every,
+        )
+        self.cat_cache, self.out_path, self.on_host = cat_cache, out_path, on_host
+
+    def __new__(cls, *args: Any, drop_folds: bool = True, **kwargs: Any) -> TargetEncoding:
+        return super().__new__(cls if drop_folds or cls is not TargetEncoding else FoldsKept)
+
+    @property
+    def means(self) -> dict[str, float]:
+        return dict(self.means_) if self.is_fitted else {}
+
+
+class FoldsKept(TargetEncoding):
+    """With `drop_folds=False`: the fold of each row is a column, `__fold__`.
+
+    >>> type(TargetEncoding("click", drop_folds=False)).__name__
+    'FoldsKept'
+    """
+
+    @classmethod
+    def recipe_class(cls) -> type[Operator]:
+        return cls  # the native one has no such column
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        made = super().output_schema(inputs, columns)
+        return made if self.kfold == 1 else made.with_column(ColumnSchema(FOLDS, "uint16", nullable=False))
+
+    def _looked_up(self, frame: pl.DataFrame, *arguments: Any) -> pl.DataFrame:
+        made = super()._looked_up(frame, *arguments)
+        return made if self.kfold == 1 else made.with_columns(pl.Series(FOLDS, self._folds(frame).astype("uint16")))
+
+    def _folds(self, frame: pl.DataFrame) -> np.ndarray:
+        if ROW_NUMBER not in frame.columns:  # a frame by itself: its rows are the first ones
+            frame = frame.with_columns(pl.Series(ROW_NUMBER, np.arange(frame.height)))
+        return super()._folds(frame)
 
 
 class DifferenceLag(TakesNode, native.DifferenceLag):
