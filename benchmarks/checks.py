@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -34,17 +35,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--only", default="", help="claims whose names begin so, such as loader,frames; by default all")
     args = parser.parse_args()
+    wanted = tuple(args.only.split(","))
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        claims = [*text(place, args.rows, args.repeats), *features(place, args.rows, args.repeats)]
-        claims.append(fsync(place, args.repeats))
+        made = Made(Path(folder), args.rows)
+        claims = [measure(args.repeats) for name, measure in measures(made).items() if name.startswith(wanted)]
     report("What checks cost", claims)
 
 
 def compare(name: str, rows: int, repeats: int, checked: Callable[[], object], bare: Callable[[], object]) -> Claim:
     """The claim that compares `checked` with `bare`, run in turns, by the clock and by processor time."""
     wall, cpu = [[], []], [[], []]  # type: ignore[var-annotated]
+    checked(), bare()  # compile what is not compiled yet
     for turn in range(repeats):
         for side in (0, 1) if turn % 2 else (1, 0):
             start, used = time.perf_counter(), time.process_time()
@@ -56,10 +59,13 @@ def compare(name: str, rows: int, repeats: int, checked: Callable[[], object], b
     return Claim(f"checks/{name}", "rows/s", rates[0], {"unchecked": rates[1]}, extra=extra)  # type: ignore[arg-type]
 
 
-def mapped(path: str, start: int, end: int, storage_options: object = None) -> np.ndarray:
-    """What `read_bytes` was when it mapped the file into memory."""
+def parse_mapped(path: str, start: int, end: int, layout: Any, wanted: list[str], num_rows: int) -> Any:
+    """What `parse_range` was when files were mapped into memory."""
+    from penstock.data.formats.text_kernel import parse
+
     with Path(path).open("rb") as file:
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)[start:end]
+        whole = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        return parse(whole[start:end], layout, wanted)
 
 
 @contextmanager
@@ -72,7 +78,7 @@ def unsynced() -> Iterator[None]:
 def unchecked() -> Iterator[None]:
     """Text mapped instead of copied, and parquet written without checksums."""
     from penstock.data import writer
-    from penstock.data.formats import text_partition
+    from penstock.data.formats import text_kernel
 
     real = pq.ParquetWriter
 
@@ -80,32 +86,65 @@ def unchecked() -> Iterator[None]:
         return real(*args, **{**options, "write_page_checksum": False})
 
     with (
-        mock.patch.object(text_partition, "read_bytes", mapped),
+        mock.patch.object(text_kernel, "parse_range", parse_mapped),
         mock.patch.object(writer.pq, "ParquetWriter", without),
     ):
         yield
 
 
-def text(place: Path, rows: int, repeats: int) -> list[Claim]:
-    from penstock.data import Dataset
-    from penstock.data.formats.text_bytes import read_bytes
-    from penstock.data.formats.text_kernel import parse
-    from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
+class Made:
+    """The data of all claims: click logs as text and as parquet, and features; the latter two without checksums too."""
 
-    path = place / "clicks.tsv"
-    criteo(path, rows, progress=False)
-    [part, *_] = Dataset(path, names=CRITEO_NAMES, dtypes=CRITEO_DTYPES, part_size="1GB").partitions
-    layout, wanted, size = part.layout, list(part.layout.names), path.stat().st_size
-    data = Dataset(path, names=CRITEO_NAMES, dtypes=CRITEO_DTYPES)
-    job(data, place / "warm")
-    return [
-        compare(
-            "text", rows, repeats,
-            lambda: parse(read_bytes(str(path), 0, size), layout, wanted),
-            lambda: parse(mapped(str(path), 0, size), layout, wanted),
+    def __init__(self, place: Path, rows: int) -> None:
+        from penstock.data import Dataset
+        from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
+
+        self.place, self.rows = place, rows
+        criteo(place / "clicks.tsv", rows, progress=False)
+        self.text = Dataset(place / "clicks.tsv", names=CRITEO_NAMES, dtypes=CRITEO_DTYPES)
+        self.text.to_parquet(place / "raw-written", progress=False)
+        rng = np.random.default_rng(0)
+        columns = {f"C{i}": rng.integers(0, 10 ** (1 + i % 6), rows).astype(np.int32) for i in range(26)}
+        columns |= {f"I{i}": rng.standard_normal(rows).astype(np.float32) for i in range(13)}
+        Dataset(pl.DataFrame(columns)).to_parquet(place / "features-written", num_files=2, progress=False)
+        for name in ("raw", "features"):
+            rewrite(place / f"{name}-written", place / name, with_checksums=True)
+            rewrite(place / f"{name}-written", place / f"bare-{name}", with_checksums=False)
+
+
+def measures(made: Made) -> dict[str, Callable[[int], Claim]]:
+    """What each claim takes, by its name: how often it is repeated."""
+    from penstock.data import Dataset
+
+    place, rows = made.place, made.rows
+    raw, bare = Dataset(place / "raw"), Dataset(place / "bare-raw")
+    return {
+        "text": lambda repeats: parsing(made, repeats),
+        "etl": lambda repeats: etl("etl", made, made.text, made.text, repeats),
+        "etl_unsynced": lambda repeats: etl("etl_unsynced", made, made.text, made.text, repeats, unsynced),
+        "etl_parquet": lambda repeats: etl("etl_parquet", made, raw, bare, repeats),
+        "etl_parquet_unsynced": lambda repeats: etl("etl_parquet_unsynced", made, raw, bare, repeats, unsynced),
+        "loader": lambda repeats: compare(
+            "loader", rows, repeats, lambda: load(place / "features"), lambda: load(place / "bare-features")
         ),
-        *etl("etl", data, data, place, rows, repeats),
-    ]  # fmt: skip
+        "frames": lambda repeats: compare(
+            "frames", rows, repeats, lambda: read(place / "features"), lambda: read(place / "bare-features")
+        ),
+        "opening": lambda repeats: opening(place, repeats),
+        "fsync": lambda repeats: fsync(place, repeats),
+    }
+
+
+def parsing(made: Made, repeats: int) -> Claim:
+    from penstock.data.formats.text_kernel import parse_range
+
+    path, layout = made.place / "clicks.tsv", made.text.partitions[0].layout
+    wanted, size = list(layout.names), path.stat().st_size
+    return compare(
+        "text", made.rows, repeats,
+        lambda: parse_range(str(path), 0, size, layout, wanted, made.rows),
+        lambda: parse_mapped(str(path), 0, size, layout, wanted, made.rows),
+    )  # fmt: skip
 
 
 def job(data: object, target: Path, *settings: Callable[[], object]) -> None:
@@ -120,19 +159,43 @@ def job(data: object, target: Path, *settings: Callable[[], object]) -> None:
         flow.fit(data).transform(data).to_parquet(target, overwrite=True, progress=False)
 
 
-def etl(name: str, checked: object, bare: object, place: Path, rows: int, repeats: int) -> list[Claim]:
-    out, other = place / "checked", place / "bare"
-    return [
-        compare(name, rows, repeats, lambda: job(checked, out), lambda: job(bare, other, unchecked, unsynced)),
-        compare(
-            f"{name}_unsynced", rows, repeats,
-            lambda: job(checked, out, unsynced), lambda: job(bare, other, unchecked, unsynced),
-        ),
-    ]  # fmt: skip
+def etl(name: str, made: Made, checked: object, bare: object, repeats: int, *settings: Callable[[], object]) -> Claim:
+    out, other = made.place / "out", made.place / "bare-out"
+    job(checked, out)
+    return compare(
+        name, made.rows, repeats,
+        lambda: job(checked, out, *settings), lambda: job(bare, other, unchecked, unsynced),
+    )  # fmt: skip
 
 
-def without_checksums(source: Path, target: Path) -> None:
-    """A copy of a data set whose pages have the same bytes in the same places, and checksums that nobody reads."""
+def load(place: Path) -> None:
+    from penstock.loader import Loader
+
+    for _ in Loader(place, 65_536, shuffle=True, seed=0):
+        pass
+
+
+def read(place: Path) -> None:
+    from penstock.data import Dataset
+
+    Dataset(place).to_polars()
+
+
+def opening(place: Path, repeats: int) -> Claim:
+    from penstock.data import Dataset
+
+    shutil.copytree(place / "features", place / "no-manifest", dirs_exist_ok=True)
+    (place / "no-manifest" / "_manifest.json").unlink()
+    return in_milliseconds(
+        compare("opening", 1, 5 * repeats, lambda: Dataset(place / "features"), lambda: Dataset(place / "no-manifest"))
+    )
+
+
+def rewrite(source: Path, target: Path, with_checksums: bool) -> None:
+    """A copy of a data set with the same bytes in the same places, but for checksums that nobody reads.
+
+    Both sides of a comparison are such copies: how a file was written decides how fast the system reads it.
+    """
     from penstock.kernels.cpu_parquet_pages import PAGE_FIELDS, SIZE, START, scan_pages
 
     shutil.copytree(source, target)
@@ -146,7 +209,8 @@ def without_checksums(source: Path, target: Path) -> None:
                 body = data[start : start + chunk.total_compressed_size]
                 at = 0
                 for page in pages[: scan_pages(body, len(body), pages)].copy():
-                    _hide_checksum(body, at)
+                    if not with_checksums:
+                        _hide_checksum(body, at)
                     at = page[START] + page[SIZE]
         data.tofile(path)
 
@@ -161,40 +225,6 @@ def _hide_checksum(body: np.ndarray, at: int) -> None:
         while body[at] & 128:
             at += 1
         at += 1
-
-
-def features(place: Path, rows: int, repeats: int) -> list[Claim]:
-    from penstock.data import Dataset
-    from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES
-    from penstock.loader import Loader
-
-    rng = np.random.default_rng(0)
-    columns = {f"C{i}": rng.integers(0, 10 ** (1 + i % 6), rows).astype(np.int32) for i in range(26)}
-    columns |= {f"I{i}": rng.standard_normal(rows).astype(np.float32) for i in range(13)}
-    Dataset(pl.DataFrame(columns)).to_parquet(place / "with", num_files=2, progress=False)
-    without_checksums(place / "with", place / "without")
-
-    def load(name: str) -> None:
-        for _ in Loader(place / name, 65_536, shuffle=True, seed=0):
-            pass
-
-    def read(name: str) -> None:
-        Dataset(place / name).to_polars()
-
-    raw = Dataset(place / "clicks.tsv", names=CRITEO_NAMES, dtypes=CRITEO_DTYPES)
-    raw.to_parquet(place / "raw", progress=False)
-    without_checksums(place / "raw", place / "raw_without")
-    shutil.copytree(place / "without", place / "no_manifest")
-    (place / "no_manifest" / "_manifest.json").unlink()
-    for name in ("with", "without"):
-        load(name), read(name)
-    opened = compare("opening", 1, 5 * repeats, lambda: Dataset(place / "with"), lambda: Dataset(place / "no_manifest"))
-    return [
-        compare("loader", rows, repeats, lambda: load("with"), lambda: load("without")),
-        compare("frames", rows, repeats, lambda: read("with"), lambda: read("without")),
-        *etl("etl_parquet", Dataset(place / "raw"), Dataset(place / "raw_without"), place, rows, repeats),
-        in_milliseconds(opened),
-    ]
 
 
 def in_milliseconds(claim: Claim) -> Claim:

@@ -8,6 +8,7 @@ import pytest
 from penstock import Dataset
 from penstock.core.errors import DataError, ParameterError
 from penstock.data.bad_lines import BadLineWarning
+from penstock.data.formats import text_bytes
 
 NAMES = ["label", "count", "id"]
 FAST = {"label": "int8", "count": "int32", "id": "hex32"}
@@ -129,3 +130,28 @@ def test_a_quote_in_the_wrong_place_names_file_and_line(tmp_path, text, line):
     for dtypes in (None, {"a": "int64", "b": "string"}):
         with pytest.raises(DataError, match=rf"a\.csv, line {line}.*quote"):
             Dataset(tmp_path / "a.csv", dtypes=dtypes).to_polars()
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("piece", [8, 64, 1 << 20])
+def test_lines_longer_and_shorter_than_a_piece(piece, end, tmp_path, monkeypatch):
+    monkeypatch.setattr(text_bytes, "_PIECE", piece)
+    rows = [(i, "1" * (i % 90 + 1)) for i in range(200)]
+    (tmp_path / "a.tsv").write_text("\n".join(f"{a}\t0.{b}" for a, b in rows) + end, newline="")
+    data = Dataset(tmp_path / "a.tsv", names=["a", "b"], dtypes={"a": "int32", "b": "float64"}, part_size="2KB")
+    assert len(data.partitions) > 3
+    assert data.to_polars().rows() == [(a, float(f"0.{b}")) for a, b in rows]
+    with (tmp_path / "a.tsv").open("r+") as file:
+        file.truncate(3000)
+    with pytest.raises(DataError, match="is shorter than when the data set was opened"):
+        data.to_polars()
+
+
+def test_errors_are_counted_over_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_bytes, "_PIECE", 64)
+    (tmp_path / "a.tsv").write_text("".join(f"{i}\n" for i in range(100)) + "x\n" + "5\n" * 50)
+    with pytest.raises(DataError, match="line 101: column 'a'"):
+        Dataset(tmp_path / "a.tsv", names=["a"], dtypes={"a": "int32"}).to_polars()
+    (tmp_path / "b.csv").write_text("".join(f"{i}\n" for i in range(100)) + '"7"\n')
+    values = Dataset(tmp_path / "b.csv", names=["a"], dtypes={"a": "int32"}, header=False).to_polars()["a"].to_list()
+    assert values == [*range(100), 7]

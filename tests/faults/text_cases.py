@@ -111,6 +111,7 @@ def check(seed: int) -> str:
         path = Path(folder) / f"a.{name}"
         path.write_bytes(text)
         options = {"names": names, "dtypes": dict(zip(names, kinds, strict=True)), "on_error": on_error}
+        options |= {"encoding": "utf-8", "separator": separator}  # told, as the oracle is: nothing is guessed here
         try:
             frame = Dataset(str(path), **options).to_polars() if text else None
         except PenstockError:

@@ -2,6 +2,7 @@
 
 import mmap
 import random
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -12,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import ParameterError
+from penstock.kernels import cpu_text, reference
 from penstock.kernels import cpu_text_fields as fields
-from penstock.kernels import reference
 from penstock.kernels.cpu_text import ERROR_TEXTS, KINDS, count_lines, next_line_start, parse
 
 NUMBERS = [kind for kind in KINDS if kind not in ("skip", "string")]
@@ -231,3 +232,35 @@ def test_strings_of_short_lines_are_null():
     assert parsed.num_bad_lines == 1
     skipped = parse(b"1\tabc\n2\n3\tde\n", ["int32", "string"], on_error="skip")
     assert skipped.to_polars(["a", "b"]).rows() == [(1, "abc"), (3, "de")]
+
+
+def _in_pieces(text: bytes, size: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Whole lines, about `size` bytes at a time, in a buffer that is used again."""
+    buffer = np.empty(len(text) + 1 + cpu_text.PADDING, np.uint8)
+    text = text if not text or text.endswith(b"\n") else text + b"\n"
+    start = 0
+    while start < len(text):
+        end = text.index(b"\n", min(len(text) - 1, start + size)) + 1
+        buffer[: end - start] = np.frombuffer(text[start:end], np.uint8)
+        yield buffer, end - start
+        start = end
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip", "null"])
+@pytest.mark.parametrize("size", [0, 7, 300, 10**6])
+def test_piece_by_piece_is_as_at_once(size: int, on_error: str) -> None:
+    rng = np.random.default_rng(3)
+    kinds = ["int32", "float32", "hex64", "float64"]
+    lines = [f"{rng.integers(1000)}\t{rng.normal():.17e}\t{rng.integers(2**32):x}\t1.{'1' * 30}" for _ in range(500)]
+    lines[7], lines[300], lines[420] = "x\t1\t2", "1\t2\t3\t4\t5", "1\t\tzz\t"
+    text = "\n".join(lines).encode()
+    whole = cpu_text.parse(text, kinds, on_error=on_error)
+    for num_rows in (0, 100, 2000):  # too few: room is made while it goes on
+        found = cpu_text.parse_pieces(_in_pieces(text, size), kinds, on_error=on_error, num_rows=num_rows)
+        assert (found.num_rows, found.num_lines, found.num_bad_lines) == (whole.num_rows, 500, whole.num_bad_lines)
+        assert found.errors == whole.errors
+        for index, column in whole.columns.items():
+            assert found.columns[index].null_count == column.null_count
+            assert np.array_equal(found.columns[index].valid(), column.valid())
+            assert found.columns[index].values.tobytes() == column.values.tobytes()
+    assert cpu_text.parse_pieces(iter(()), kinds).num_rows == 0

@@ -92,10 +92,11 @@ def _check_against_footer(page, chunk):
 
 
 @njit(nogil=True, cache=True)
-def check_chunks(handle, chunks, piece, found):
+def check_chunks(handle, chunks, piece, found, bare):
     """0 where all pages of the chunks are possible and have their checksums; else `DAMAGED`.
 
-    `piece` is room for `PIECE_BYTES` and some slack; `found` becomes the chunk and the page at fault.
+    `piece` is room for `PIECE_BYTES` and some slack; `found` becomes the chunk and the page at fault. `bare` becomes
+    True for chunks of which a page carries no checksum.
     """
     page = np.empty(PAGE_FIELDS, np.int64)
     for c in range(chunks.shape[0]):
@@ -107,7 +108,9 @@ def check_chunks(handle, chunks, piece, found):
             length = _header(handle, place, room, piece, page)
             if length < 0 or check_header(page, room - length) < 0:
                 return DAMAGED
-            if page[CHECKSUM] >= 0 and _checksum(handle, place + length, page[SIZE], piece) != page[CHECKSUM]:
+            if page[CHECKSUM] < 0:
+                bare[c] = True
+            elif _checksum(handle, place + length, page[SIZE], piece) != page[CHECKSUM]:
                 return DAMAGED
             at += length + page[SIZE]
             if page[KIND] == INDEX:

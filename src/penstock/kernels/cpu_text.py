@@ -10,7 +10,7 @@ last one need not end at all. Any number of threads may parse different ranges.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +27,17 @@ from penstock.kernels.cpu_intrinsics import ALIGNMENT, address_of, aligned_empty
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ERROR_TEXTS", "KINDS", "LineError", "ParsedColumn", "ParsedText", "count_lines", "next_line_start", "parse"]
+__all__ = [
+    "ERROR_TEXTS",
+    "KINDS",
+    "LineError",
+    "ParsedColumn",
+    "ParsedText",
+    "count_lines",
+    "next_line_start",
+    "parse",
+    "parse_pieces",
+]
 
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 DTYPES = {name: name for name in (*INTEGERS, "float32", "float64")} | {"hex32": "uint32", "hex64": "uint64"}
@@ -145,6 +155,36 @@ def parse(
     return run.finish(num_lines)
 
 
+def parse_pieces(
+    pieces: Iterable[tuple[np.ndarray, int]], kinds: Sequence[str], keep: Sequence[int] | None = None,
+    delimiter: bytes = b"\t", on_error: str = "raise", max_errors: int = 1000, num_rows: int = 0,
+) -> ParsedText:  # fmt: skip
+    """Like `parse`, of text that comes piece by piece: a piece that was just read is still in the cache.
+
+    Args:
+        pieces: `(bytes, how many of them)`: whole lines, the last of which ends too, and `PADDING` bytes of room
+            behind. A piece is not looked at any more when the next one is asked for, so there is no text among `kinds`.
+        kinds, keep, delimiter, on_error, max_errors: of `parse`.
+        num_rows: how many rows there will be; where there are more, room is made for them.
+
+    Returns:
+        All pieces together.
+    """
+    kept = _check_arguments(kinds, keep, delimiter, on_error, max_errors)
+    assert "string" not in kinds
+    dtypes = {column: np.dtype(DTYPES[kinds[column]]) for column in kept}
+    run = _Run(kinds, _allocate(num_rows, dtypes), delimiter, on_error, max_errors)
+    num_lines = origin = 0
+    for text, size in pieces:
+        num_lines += int(tiles.count_newlines(address_of(text), size))
+        if num_lines > num_rows:
+            num_rows = max(num_lines, num_rows + num_rows // 2)
+            run.move_to(_allocate(num_rows, dtypes))
+        run.parse(text, size, origin)
+        origin += size
+    return run.finish(num_lines)
+
+
 def count_lines(buffer: Any) -> int:
     """The number of lines; a last one without a newline counts.
 
@@ -177,18 +217,31 @@ class _Run:
     def __init__(
         self, kinds: Sequence[str], outputs: dict[int, ParsedColumn], delimiter: bytes, on_error: str, max_errors: int
     ) -> None:
-        self.outputs, self.kinds, self.delimiter = outputs, kinds, delimiter[0]
+        self.kinds, self.delimiter = kinds, delimiter[0]
         self.mode = tiles.MODE_NULL if on_error == "null" else tiles.MODE_DROP
         wanted = set(outputs) if on_error != "skip" else {c for c, kind in enumerate(kinds) if kind != "skip"}
         self.decoded = sorted(wanted)
-        rows = [_plan_row(column, kinds[column], outputs.get(column)) for column in self.decoded]
-        self.plan = np.array(rows, np.int64).reshape(len(rows), 6)
+        self._set_outputs(outputs)
+        rows = self.decoded
         self.state, self.null_counts = np.zeros(tiles.NUM_STATE, np.int64), np.zeros(len(rows), np.int64)
         self.errors = np.zeros((max_errors, 4), np.int64)
         has_floats = any(kinds[column].startswith("float") for column in outputs)
         # Room for one tile at least; without floats nothing is ever put aside.
         room = tiles.TILE * len(rows)
         self.hard = np.zeros((room + HARD_FLOATS * has_floats, 4), np.int64)
+
+    def _set_outputs(self, outputs: dict[int, ParsedColumn]) -> None:
+        self.outputs = outputs
+        rows = [_plan_row(column, self.kinds[column], outputs.get(column)) for column in self.decoded]
+        self.plan = np.array(rows, np.int64).reshape(len(rows), 6)
+
+    def move_to(self, outputs: dict[int, ParsedColumn]) -> None:
+        """Go on in larger columns."""
+        rows = int(self.state[tiles.OUT_ROW])
+        for index, column in self.outputs.items():
+            outputs[index].values[:rows] = column.values[:rows]
+            outputs[index].bitmap[: -(-rows // 8)] = column.bitmap[: -(-rows // 8)]
+        self._set_outputs(outputs)
 
     def parse(self, text: np.ndarray, limit: int, origin: int) -> None:
         """Parse `text[:limit]`, which starts at `origin` of the range."""

@@ -122,8 +122,9 @@ class ParquetPartition(Partition):
             raise FileNotFoundError(f"{self.path} is gone")
         footer = known_footer(self.path, identity)
         wanted = list(dict.fromkeys(footer.schema.names if columns is None else columns))
-        check_pages(self.path, footer, self.row_groups, wanted)
+        lists = check_pages(self.path, footer, self.row_groups, wanted)
         apart = for_arrow(footer, self.row_groups, wanted)
+        apart = [name for name in wanted if name in apart or name in lists]
         scan = pl.scan_parquet(self.path, glob=False, hive_partitioning=False, low_memory=True)
         rest = [name for name in wanted if name not in apart]
         frame = scan.select(named(rest)).slice(self.first_row, self.num_rows).collect() if rest else pl.DataFrame()

@@ -14,6 +14,7 @@ from penstock.core import dtypes as dt
 from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.runtime.forks import require_polars
 from penstock.data import bad_lines
+from penstock.data.files import is_remote
 from penstock.data.formats.text_bytes import RecordLines, is_utf8, read_bytes, utf8_records, windows
 from penstock.data.formats.text_layout import TextLayout, unreadable_quotes
 from penstock.data.partition import Partition, WrappedPartition, named
@@ -51,6 +52,17 @@ class TextPartition(Partition):
             if name not in self.layout.dtypes:
                 raise ColumnNotFoundError(name, self.layout.names, self.path)
         wanted = list(columns) if columns is not None else list(self.layout.names)
+        if self.layout.fast and not self.layout.has_text and not is_remote(self.path):
+            from penstock.data.formats.text_kernel import parse_range
+
+            about = self.estimated_rows + self.estimated_rows // 20
+            found = parse_range(self.path, self.start, self.end, self.layout, wanted, about)
+            if found is not None:
+                frame, errors, rows_before_skip = found
+                if errors:
+                    buffer = read_bytes(self.path, self.start, self.end)
+                    self._report(errors, rows_before_skip, RecordLines(buffer, self.layout.quote))
+                return frame
         buffer = read_bytes(self.path, self.start, self.end, self.storage_options)
         records = RecordLines(buffer, self.layout.quote)
         buffer = self._only_text(buffer, records) if self.layout.has_text else buffer
