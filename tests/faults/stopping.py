@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ class FileSystem:
     def __init__(self, root: Path, stop_at: int | None = None) -> None:
         self.root, self.stop_at, self.calls = root.resolve(), stop_at, 0
         self.synced = {_inode(file): file.read_bytes() for file in _files(self.root)}
+        self._counting = threading.Lock()
         self.renames: list[Rename] = []  # since their folder was last synced
 
     def run(self, write: Callable[[], Any]) -> bool:
@@ -58,8 +60,10 @@ class FileSystem:
         """One more call."""
         if path is not None and not _absolute(path).is_relative_to(self.root):
             return
-        self.calls += 1
-        if self.stop_at is not None and self.calls > self.stop_at:
+        with self._counting:  # files are synced by several threads
+            self.calls += 1
+            calls = self.calls
+        if self.stop_at is not None and calls > self.stop_at:
             raise Stopped
 
     def on_fsync(self, path: Path) -> None:

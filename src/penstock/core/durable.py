@@ -23,16 +23,18 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.core.claims import Claim
 from penstock.core.plain_files import open_plain
+from penstock.core.runtime.threads import thread_pool
 
 _EXCHANGE, _HERE = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of linux/fs.h and fcntl.h
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 _STAGING = re.compile(r"\..+\.[0-9a-f]{8}\.(partial|old)")
 _MOST_JOURNAL = 1 << 16
+_AT_ONCE = 8  # files that are synced together
 Moves = Sequence[tuple[Path, Path]]
 
 
@@ -69,10 +71,21 @@ def sync_tree(path: Path) -> None:
     if not path.is_dir():
         sync_file(path)
         return
-    for folder, _, names in os.walk(path, topdown=False):
-        for name in names:
-            sync_file(Path(folder, name))
-        sync_folder(Path(folder))
+    waits: list[tuple[Callable[[Path], None], Path]] = []
+    for folder, _, names in os.walk(path):
+        waits += [(sync_file, Path(folder, name)) for name in names]
+        waits.append((sync_folder, Path(folder)))
+    # Nobody knows the tree yet, so the order is free, and many at once take a disk hardly longer than one.
+    with thread_pool(_AT_ONCE, "sync") as pool:
+        try:
+            waiting = [pool.submit(wait, place) for wait, place in waits] if len(waits) > 2 else []
+        except RuntimeError:  # the interpreter is ending, and starts no more threads
+            waiting = []
+        for done in waiting:
+            done.result()
+    if not waiting:
+        for wait, place in waits:
+            wait(place)
 
 
 def _sync(path: Path, flags: int) -> None:
