@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import time
 
 import numpy as np
 import pytest
@@ -25,10 +23,8 @@ from penstock.embedding import (
     RayStore,
     RowWiseAdam,
     SecondWriterError,
-    ShardRestartedWarning,
     SlotConfig,
     Store,
-    StoreTimeoutError,
 )
 
 SLOTS = [
@@ -58,7 +54,7 @@ def ray():
     ray.shutdown()
 
 
-@pytest.fixture(params=["process", pytest.param("ray-1", marks=pytest.mark.slow), "ray-3"])
+@pytest.fixture(params=["process", pytest.param("ray-1", marks=pytest.mark.slow), "ray-2"])
 def make(request):
     """Creates a store in one of its homes; all are closed at the end."""
     stores = []
@@ -104,8 +100,8 @@ def exchange_optimizer(store, optimizer):
     """Give the shards of a store another optimizer: starting new processes for each would take a minute."""
     import ray
 
-    settings = {**ray.get(store._coordinator.about.remote())[0], "optimizer": optimizer}
-    for number, shard in enumerate(store._shards):
+    settings = {**store._settings, "optimizer": optimizer}
+    for number, shard in enumerate(store._calls.shards):
         again = shard.__ray_call__.remote(
             lambda self, *given: self.__init__(*given), number, store.num_shards, settings
         )
@@ -196,8 +192,8 @@ def test_bad_gradients_and_ids(make):
 @pytest.mark.parametrize("optimizer", [Adagrad(lr=0.1), Adam(lr=0.05), RowWiseAdam()], ids=["adagrad", "adam", "row"])
 def test_checkpoints_move_between_homes(make, tmp_path, optimizer):
     """Train, save, load into an in-process store and back into this home, train on: the same numbers."""
-    if make.home == "ray-1" or (make.home == "ray-3" and not isinstance(optimizer, Adam)):
-        pytest.skip("three shards and the most intricate optimizer stand for all")
+    if make.home == "ray-1" or (make.home == "ray-2" and not isinstance(optimizer, Adam)):
+        pytest.skip("two shards and the most intricate optimizer stand for all")
     rng = np.random.default_rng(4)
     batches = [some_batch(rng) for _ in range(6)]
     with Store(SLOTS, optimizer) as straight:
@@ -232,42 +228,6 @@ def test_incremental_checkpoints(make, tmp_path):
     with Store.open(tmp_path / "second") as loaded:
         np.testing.assert_array_equal(loaded.lookup(batches[0], train=False).packed, expected)
         assert loaded.stats()["rows"] == rows
-
-
-def test_a_dead_shard_is_restored_and_its_loss_reported(ray, tmp_path):
-    ids = np.arange(200)
-    with RayStore([SlotConfig("c", 4)], SGD(lr=1.0), num_shards=2, timeout=60) as store:
-
-        def step():
-            store.update(store.lookup({"c": ids}), {"c": np.ones((200, 4), np.float32)})
-
-        start = store.lookup({"c": ids})["c"].copy()
-        step()
-        store.save(tmp_path / "saved")
-        step()
-        step()
-        os.kill(ray.get(store._shards[1].ping.remote()), signal.SIGKILL)
-        with pytest.warns(
-            ShardRestartedWarning, match=r"shard 1 of store .* restored from .*saved; 2 updates .* are lost"
-        ):
-            moved = start - store.lookup({"c": ids}, train=False)["c"]
-        assert set(np.round(moved[:, 0], 3).tolist()) == {1.0, 3.0}  # the dead shard's rows are as they were saved
-        assert store.stats()["restarts"] == [{"shard": 1, "restored_from": str(tmp_path / "saved"), "updates_lost": 2}]
-        step()
-        assert store.stats()["rows"] == 200
-
-
-def test_a_hanging_shard_is_named(ray):
-    with RayStore([SlotConfig("c", 4)], SGD(), num_shards=2, name="slow", timeout=60) as store:
-        store.lookup({"c": [1, 2, 3]})
-        busy = store._shards[1].sleep.remote(3)
-        store.timeout, began = 0.5, time.monotonic()
-        with pytest.raises(StoreTimeoutError, match=r"shard 1 of store 'slow' did not answer 'lookup' within 0\.5 s"):
-            store.lookup({"c": [1, 2, 3]})
-        assert time.monotonic() - began < 2.5
-        store.timeout = 60
-        ray.get(busy)
-        assert store.lookup({"c": [1, 2, 3]})["c"].any()
 
 
 def test_clients_share_a_store_by_name(ray):

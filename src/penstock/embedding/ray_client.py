@@ -22,6 +22,7 @@ class RoutedBatch:
         self, slots: SlotLayout, ids: IdBatch, pool: BufferPool, threads: KernelThreads, num_shards: int
     ) -> None:
         self.slots, self.pool, self.threads = slots, pool, threads
+        self.number = 0  # of the command that updates it, once it was sent
         self.work = slots.number(ids.inputs, pool)
         self.work.keep = [ids]
         work, most = self.work, int(self.work.positions.max(initial=0))

@@ -1,32 +1,64 @@
-"""What runs inside the Ray actors of a sharded store: one shard each, and one small coordinator."""
+"""What runs inside the Ray actors of a sharded store, one shard each.
+
+Reading and writing files takes libraries that a shard may never need: they are imported by the first checkpoint.
+"""
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from penstock.core.errors import ArtefactError
 from penstock.core.runtime.forks import Process
-from penstock.embedding import checkpoint
-from penstock.embedding.row_files import write_removed, write_shard
+from penstock.embedding.locks import SecondWriterError
 from penstock.embedding.tables import TableSet
 from penstock.kernels.cpu_embedding_remote import owned
 from penstock.kernels.cpu_intrinsics import kernel_input
 
+if TYPE_CHECKING:
+    from penstock.embedding.checkpoint import Description
+
+Answer = TypeVar("Answer")
 _SAVING = "checkpoint under way"
-LOST = "lost"  # the answer of a shard that was started (again) and has not been told what to hold
+_CLIENTS = 1024  # whose last commands are remembered
+
+
+class Command(NamedTuple):
+    """What every call carries, so that it counts once: the same number from the same client is the same command."""
+
+    epoch: int  # which restoring of the whole store the client knows of
+    client: str
+    number: int  # 0: nothing changes, so it may be done again
+    settled: int  # this number and all below it will not be sent again
+
+
+class Refused(NamedTuple):
+    """A shard's answer to a call of another epoch, or when it was started (again) and holds nothing yet."""
+
+    lost: bool
+    epoch: int
+
+
+class Standing(NamedTuple):
+    """How far a shard has come."""
+
+    lost: bool
+    epoch: int
+    updates: int  # without that of the command which was asked about
 
 
 class Shard:
     """One shard of a store. Calls carry distinct signs, `counts` of them a group.
 
-    A shard that Ray has restarted answers LOST until a client has restored it: its rows are gone, and going on as if
-    they were not would be the worst of all.
+    A shard that Ray has restarted refuses everything until a client has restored the store: its rows are gone, and
+    going on as if they were not would be the worst of all. Restoring gives all shards the same new epoch, so that no
+    call is applied by some shards before and by others after it.
     """
 
     def __init__(
@@ -34,25 +66,37 @@ class Shard:
     ) -> None:
         self.number, self.num_shards = number, num_shards
         self.tables = TableSet(**settings, signs_given=True)
-        self.updates = 0
+        self.updates = self.restored_updates = 0
         self.to_evicted = 0
+        self.epoch = 0
         self._exact = self.tables.admission.probability >= 1 and self.tables.admission.min_count <= 1
         self._lost = True  # until `restore`: by whoever creates the store, or finds this shard restarted
+        self._answers: dict[str, dict[int, Any]] = {}  # by client and number: commands applied and not yet settled
+        self._saver = 0  # the youngest right to save that was used
 
     def ping(self) -> int:
         """The process that runs this shard."""
         return Process().number
 
-    def lookup(self, counts: np.ndarray, signs: np.ndarray, train: bool) -> Any:
+    def lookup(self, command: Command, counts: np.ndarray, signs: np.ndarray, train: bool) -> np.ndarray | Refused:
         """Rows of the signs, end to end."""
-        if self._lost:
-            return LOST
-        return self.tables.lookup_signs(kernel_input(counts), kernel_input(signs), train)
+        return self._once(command, lambda: self.tables.lookup_signs(kernel_input(counts), kernel_input(signs), train))
 
-    def update(self, counts: np.ndarray, signs: np.ndarray, sums: np.ndarray, stepped: np.ndarray, scale: float) -> Any:
+    def update(
+        self,
+        command: Command,
+        counts: np.ndarray,
+        signs: np.ndarray,
+        sums: np.ndarray,
+        stepped: np.ndarray,
+        scale: float,
+    ) -> int | Refused:
         """Apply summed gradients; how many updates this shard has applied in all."""
-        if self._lost:
-            return LOST
+        return self._once(command, lambda: self._update(counts, signs, sums, stepped, scale))
+
+    def _update(
+        self, counts: np.ndarray, signs: np.ndarray, sums: np.ndarray, stepped: np.ndarray, scale: float
+    ) -> int:
         # What comes through the object store must not be written to; the kernel scales and decays in place.
         optimizer = self.tables.optimizer
         as_it_is = scale == 1.0 and optimizer is not None and optimizer.weight_decay == 0.0
@@ -62,32 +106,86 @@ class Shard:
         self.updates += 1
         return self.updates
 
-    def save(self, folder: str, incremental: bool) -> Any:
+    def _once(self, command: Command, run: Callable[[], Answer]) -> Answer | Refused:
+        """Run a command, or give the answer that it was given before."""
+        if self._lost or command.epoch != self.epoch:
+            return Refused(self._lost, self.epoch)
+        if command.number == 0:
+            return run()
+        answers = self._answers.pop(command.client, {})
+        answers = {number: answer for number, answer in answers.items() if number > command.settled}
+        self._answers[command.client] = answers  # at the end: the first are those not heard of for longest
+        if len(self._answers) > _CLIENTS:
+            del self._answers[next(iter(self._answers))]
+        if command.number not in answers:
+            answers[command.number] = run()
+        answer: Answer = answers[command.number]
+        return answer
+
+    def save(self, command: Command, right: int, folder: str, incremental: bool) -> dict[str, Any] | Refused:
         """Write this shard's rows into a checkpoint under way; how far the shard has come."""
-        if self._lost:
-            return LOST
+        return self._once(command, lambda: self._save(right, folder, incremental))
+
+    def _save(self, right: int, folder: str, incremental: bool) -> dict[str, Any]:
+        from penstock.embedding import checkpoint
+        from penstock.embedding.row_files import write_removed, write_shard
+
+        self._check_right(right)
         since, removed = self.tables.changes(checkpoint.WATCHER) if incremental else (-1, [])
         self.tables.watch(_SAVING)  # what changes while other shards still write belongs to the next checkpoint
         place = Path(folder) / "rows" / f"shard-{self.number:05d}"
+        shutil.rmtree(place, ignore_errors=True)  # from before this shard died, or the store was restored
         write_shard(self.tables, place, since)
         write_removed(removed, place)
         return {**checkpoint.progress(self.tables), "updates": self.updates}
 
-    def saved(self) -> Any:
-        """The checkpoint is complete: what changes from now on belongs to the next one."""
-        return LOST if self._lost else self.tables.watch(checkpoint.WATCHER, instead_of=_SAVING)
+    def saved(self, command: Command, right: int) -> bool | Refused:
+        """The checkpoint is complete: what changes from now on belongs to the next one, unless this shard was restored.
 
-    def restore(self, path: str | None, checksum: str | None = None) -> int:
+        Then it holds something else than was saved, and the next checkpoint cannot build on that one.
+        """
+
+        def watch() -> bool:
+            from penstock.embedding.checkpoint import WATCHER
+
+            self._check_right(right)
+            if _SAVING not in self.tables.watchers:
+                return False
+            self.tables.watch(WATCHER, instead_of=_SAVING)
+            return True
+
+        return self._once(command, watch)
+
+    def _check_right(self, right: int) -> None:
+        if right < self._saver:
+            raise SecondWriterError(
+                "another client has begun to save this store: the right to save ran out, since it was not renewed"
+            )
+        self._saver = right
+
+    def standing(self, command: Command) -> Standing:
+        """How far this shard has come."""
+        applied = isinstance(self._answers.get(command.client, {}).get(command.number), int)
+        return Standing(self._lost, self.epoch, self.updates - applied)
+
+    def restore(self, epoch: int, path: str | None, checksum: str | None = None) -> int:
         """Load this shard's part of a checkpoint (or begin empty); the updates it had seen then."""
-        self.updates = 0
+        if epoch == self.epoch and not self._lost:  # done before, but the answer was lost
+            return self.restored_updates
+        self._lost, self.updates, self.to_evicted = True, 0, 0
+        self._answers.clear()  # what was applied is undone
         if path is None:
             self.tables.clear()
         else:
+            from penstock.embedding import checkpoint
+
             self.updates = checkpoint.read_chain(path, partial(self._fill, checksum))
-        self._lost = False
+        self._lost, self.epoch, self.restored_updates = False, epoch, self.updates
         return self.updates
 
-    def _fill(self, checksum: str | None, chain: list[checkpoint.Description]) -> int:
+    def _fill(self, checksum: str | None, chain: list[Description]) -> int:
+        from penstock.embedding import checkpoint
+
         if checksum not in (None, chain[-1].checksum):
             raise ArtefactError(f"{chain[-1].path} was replaced while shards read it; load again")
         checkpoint.restore(self.tables, chain, self._keep, self.number)
@@ -98,10 +196,11 @@ class Shard:
         owned(signs, self.number, self.num_shards, mask)
         return mask
 
-    def stats(self) -> Any:
+    def stats(self, command: Command) -> dict[str, Any] | Refused:
         """This shard's figures."""
-        if self._lost:
-            return LOST
+        return self._once(command, self._stats)
+
+    def _stats(self) -> dict[str, Any]:
         tables = self.tables
         return {
             "rows": tables.rows,
@@ -119,40 +218,3 @@ class Shard:
     def sleep(self, seconds: float) -> None:
         """Be busy: lets a client's time limit be tried out."""
         time.sleep(seconds)
-
-
-class Coordinator:
-    """What the clients of one store must agree on: its settings, its shards, its last checkpoint, what was lost."""
-
-    def __init__(self, about: Mapping[str, Any], shards: list[Any]) -> None:
-        self._about, self._shards = dict(about), shards
-        self._trail = checkpoint.Trail()
-        self._saving: str | None = None
-        self._restarts: list[dict[str, Any]] = []
-
-    def about(self) -> tuple[dict[str, Any], list[Any]]:
-        return self._about, self._shards
-
-    def begin_save(self, path: str) -> str | None:
-        """Reserve the right to save; the path of the save under way where there is one."""
-        if self._saving is not None:
-            return self._saving
-        self._saving = path
-        return None
-
-    def end_save(self, trail: checkpoint.Trail | None) -> None:
-        self._saving = None
-        if trail is not None:
-            self._trail = trail
-
-    def trail(self) -> checkpoint.Trail:
-        return self._trail
-
-    def record_restart(self, entry: dict[str, Any]) -> None:
-        self._restarts.append(entry)
-
-    def restarts(self) -> list[dict[str, Any]]:
-        return self._restarts
-
-    def set_trail(self, trail: checkpoint.Trail) -> None:
-        self._trail = trail

@@ -11,7 +11,6 @@ import json
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,30 +27,25 @@ from penstock.embedding.locks import SecondWriterError
 from penstock.embedding.lookup import Gradients, Lookup
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
+from penstock.embedding.ray_calls import ShardCalls, ShardRestartedWarning, StoreTimeoutError
 from penstock.embedding.ray_client import RoutedBatch
-from penstock.embedding.ray_shard import LOST, Coordinator, Shard
+from penstock.embedding.ray_coordinator import NAMESPACE, Coordinator, Grant
+from penstock.embedding.ray_shard import Shard
 from penstock.embedding.slot_layout import SlotLayout
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
 from penstock.embedding.store import Counters, EmbeddingStore, store_parameters, training_work
 
-NAMESPACE = "penstock"
-
-
-class StoreTimeoutError(PenstockError, TimeoutError):
-    """A shard did not answer in time; the message names it."""
-
-
-class ShardRestartedWarning(UserWarning):
-    """A shard died and was restored; the message says from what, and what was lost."""
+__all__ = ["RayStore", "ShardRestartedWarning", "StoreTimeoutError"]
 
 
 class RayStore(EmbeddingStore):
     """Embeddings over `num_shards` Ray actors. Budgets of `eviction` are for the whole store and divided evenly.
 
-    A shard that dies is restarted by Ray and restored from the last checkpoint that any client saved or loaded (or
-    empty where there is none); the loss is warned about (`ShardRestartedWarning`) and kept in `stats()["restarts"]`. A
-    shard that does not answer within `timeout` seconds is named in a `StoreTimeoutError`. Checkpoints are written by
-    the shards: `path` must be one that all of them and the client can reach.
+    A shard that dies is restarted by Ray. Its rows are gone, so all shards go back to the last checkpoint that any
+    client saved or loaded (or begin empty where there is none); what is lost is warned about (`ShardRestartedWarning`)
+    and kept in `stats()["restarts"]`. A shard that does not answer within `timeout` seconds is named in a
+    `StoreTimeoutError`; calling `update` again with the same look-up applies it once, whatever had arrived before.
+    Checkpoints are written by the shards: `path` must be one that all of them and the client can reach.
 
     `RayStore.attach(name)` gives further processes the same store. Ray is started here if it is not running.
 
@@ -97,9 +91,10 @@ class RayStore(EmbeddingStore):
             "num_threads": threads_per_shard,
             "seed": seed,
         }
-        coordinator = _create_coordinator(ray, name, settings, num_shards)
-        self._connect(name, coordinator, timeout, owner=True)
-        self._all("restore", [(None,)] * num_shards, patience=10.0)  # starting processes takes longer than a call
+        coordinator, shards = _create_actors(ray, name, settings, num_shards)
+        self._connect(ray, name, coordinator, shards, settings, timeout)
+        self._owner = True
+        self._restore_all(None, None, patience=10.0)  # starting processes takes longer than a call
 
     @classmethod
     def attach(cls, name: str, timeout: float = 120.0) -> RayStore:
@@ -120,26 +115,36 @@ class RayStore(EmbeddingStore):
             coordinator = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
         except ValueError:
             raise PenstockError(f"there is no store named {name!r} in this Ray cluster; create it first") from None
+        about, shards = ray.get(coordinator.about.remote(), timeout=10 * timeout)
         store = cls.__new__(cls)
-        store._connect(name, coordinator, timeout, owner=False)
+        store._connect(ray, name, coordinator, shards, ray.cloudpickle.loads(about), timeout)
         return store
 
-    def _connect(self, name: str, coordinator: Any, timeout: float, owner: bool) -> None:
-        self._ray, self.name, self.timeout, self._owner = _start_ray(), name, timeout, owner
-        self._coordinator = coordinator
-        settings, self._shards = self._ray.get(coordinator.about.remote(), timeout=10 * timeout)
+    def _connect(
+        self, ray: Any, name: str, coordinator: Any, shards: list[Any], settings: dict[str, Any], timeout: float
+    ) -> None:
+        self._ray, self.name, self._owner, self._settings = ray, name, False, settings
+        self._calls = ShardCalls(ray, name, coordinator, shards, timeout)
         self.config, self.optimizer = settings["config"], settings["optimizer"]
         self.storage, self.seed = settings["storage"], settings["seed"]
-        self.admission, self.eviction = settings["admission"], _whole(settings["eviction"], len(self._shards))
+        self.admission, self.eviction = settings["admission"], _whole(settings["eviction"], len(shards))
         self._layout, self._pool = SlotLayout(self.config), BufferPool(slack=4, keep=64)
         self._threads = KernelThreads(None, "store")
         self._counters = Counters(self.config.names)
-        self._applied = [0] * len(self._shards)  # updates each shard is known to have applied
         self._lock = threading.RLock()
 
     @property
     def num_shards(self) -> int:
-        return len(self._shards)
+        return len(self._calls.shards)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds to wait for a shard."""
+        return self._calls.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._calls.timeout = seconds
 
     # The interface
 
@@ -151,8 +156,11 @@ class RayStore(EmbeddingStore):
             ids = IdBatch(self.config, batch, self._threads.run)
             found = Lookup(self.config, ids, self._pool, train)
             routed = RoutedBatch(self._layout, ids, self._pool, self._threads, self.num_shards)
-            replies = self._all("lookup", [(*part, train) for part in routed.requests()])
-            routed.pool_rows(replies)
+            number = self._calls.numbers.new() if train else 0
+            try:
+                routed.pool_rows(self._calls.all("lookup", [(*part, train) for part in routed.requests()], number))
+            finally:
+                self._calls.numbers.settle(number)
             found._work = routed if train else None
             self._counters.lookups += train
         return found
@@ -164,8 +172,11 @@ class RayStore(EmbeddingStore):
             kept = lookup.place_gradients(routed.work.inputs, gradients)
             parts, stepped, dropped = routed.sum_gradients()
             del kept
-            replies = self._all("update", [(*part, stepped, float(scale)) for part in parts])
-            self._applied = [int(reply) for reply in replies]
+            numbers = self._calls.numbers
+            routed.number = routed.number or numbers.new(routed)  # the same when it is tried again after an error
+            sent = [(*part, stepped, float(scale)) for part in parts]
+            self._calls.count_updates(self._calls.all("update", sent, routed.number))
+            numbers.settle(routed.number)
             self._counters.dropped += dropped
             self._counters.updates += 1
         lookup._work = None
@@ -178,23 +189,26 @@ class RayStore(EmbeddingStore):
             OutputExistsError: the folder is there and overwrite was not asked for.
         """
         place = Path(path).absolute()
-        busy = self._get(self._coordinator.begin_save.remote(str(place)))
-        if busy is not None:
-            raise SecondWriterError(f"store {self.name!r} is being saved to {busy}; a store has one writer at a time")
-        trail = None
-        try:
-            with self._lock:
-                trail = self._save(place, overwrite, base)
-        finally:
-            self._get(self._coordinator.end_save.remote(trail))
+        with self._calls.lease("save", str(place)) as grant:
+            if not grant.token:
+                raise SecondWriterError(
+                    f"store {self.name!r} is being saved to {grant.what}; a store has one writer at a time"
+                )
+            trail = None
+            try:
+                with self._lock:
+                    trail = self._save(place, overwrite, base, grant)
+            finally:
+                self._calls.ask_coordinator("release", "save", grant.token, trail)
 
-    def _save(self, place: Path, overwrite: bool, base: str | Path | None) -> checkpoint.Trail:
+    def _save(self, place: Path, overwrite: bool, base: str | Path | None, grant: Grant) -> tuple[str, str] | None:
+        """Write a checkpoint; what the next one may build on, and shards may be restored from."""
         if base is not None:
-            self._get(self._coordinator.trail.remote()).check(base)
+            _as_trail(grant.trail).check(base)
             if Path(base).resolve() == place.resolve():
                 raise OutputExistsError(f"{place} is the base itself; an incremental checkpoint needs its own path")
         with checkpoint.writing_checkpoint(place, overwrite) as folder:
-            progress = self._all("save", [(str(folder), base is not None)] * self.num_shards, patience=10.0)
+            progress = self._numbered("save", (grant.token, str(folder), base is not None), patience=10.0)
             description = {
                 **checkpoint.describe(
                     self.config, self.optimizer, self.storage, self.seed, self.admission, self.eviction
@@ -203,25 +217,46 @@ class RayStore(EmbeddingStore):
                 "shards": progress,
             }
             (folder / "store.json").write_text(json.dumps(description, indent=1))
-        self._all("saved", [()] * self.num_shards)
-        return checkpoint.Trail(place, checkpoint._checksum(place))
+        holds_what_was_saved = all(self._numbered("saved", (grant.token,)))
+        return (str(place), checkpoint._checksum(place)) if holds_what_was_saved else None
+
+    def _numbered(self, method: str, arguments: tuple[Any, ...], patience: float = 1.0) -> list[Any]:
+        """A command with the same arguments for every shard."""
+        number = self._calls.numbers.new()
+        try:
+            return self._calls.all(method, [arguments] * self.num_shards, number, patience)
+        finally:
+            self._calls.numbers.settle(number)
 
     def load(self, path: str | Path) -> None:
         place = Path(path).absolute()
 
-        def fill(chain: list[checkpoint.Description]) -> checkpoint.Trail:
+        def fill(chain: list[checkpoint.Description]) -> None:
             checkpoint.check_fits(chain[-1], self.config, self.optimizer, self.storage, self.seed)
-            what = (str(place), chain[-1].checksum)  # shards know nothing of keys: they read what was verified here
-            self._applied = self._all("restore", [what] * self.num_shards, patience=10.0)
-            return checkpoint.Trail(place, chain[-1].checksum)
+            # Shards know nothing of keys: they read what was verified here.
+            self._restore_all(str(place), chain[-1].checksum, patience=10.0)
 
         with self._lock:
-            trail = checkpoint.read_chain(place, fill)
-            self._get(self._coordinator.set_trail.remote(trail))
+            checkpoint.read_chain(place, fill)
+
+    def _restore_all(self, path: str | None, checksum: str | None, patience: float = 1.0) -> None:
+        """Give every shard its part of a checkpoint, or nothing, under a new epoch."""
+        deadline = time.monotonic() + self.timeout * patience
+        with self._calls.lease("restore", path or "nothing", patience) as grant:
+            if not grant.token:
+                raise SecondWriterError(
+                    f"store {self.name!r} is being restored from {grant.what}; a store has one writer at a time"
+                )
+            trail = None
+            try:
+                self._calls.restore(grant.token, path, checksum, deadline)
+                trail = None if path is None else (path, str(checksum))
+            finally:  # where it broke off, shards stand at different points: none is one to build on
+                self._calls.ask_coordinator("release", "restore", grant.token, trail, trail is None)
 
     def stats(self) -> dict[str, Any]:
         with self._lock:
-            shards = self._all("stats", [()] * self.num_shards)
+            shards = self._calls.all("stats", [()] * self.num_shards)
         total = {
             key: sum(shard[key] for shard in shards)
             for key in ("rows", "waiting", "bytes", "payload_bytes", "evicted", "updates_to_evicted_rows")
@@ -233,99 +268,22 @@ class RayStore(EmbeddingStore):
             "rows_by_group": {g: sum(s["rows_by_group"][g] for s in shards) for g in self.config.groups},
             "steps": dict(zip(self.config.groups, shards[0]["steps"], strict=True)),
             "shards": shards,
-            "restarts": self._get(self._coordinator.restarts.remote()),
+            "restarts": self._calls.ask_coordinator("restarts"),
         }
 
     def clear(self) -> None:
         with self._lock:
-            self._all("restore", [(None,)] * self.num_shards)
+            self._restore_all(None, None)
             self._counters = Counters(self.config.names)
-            self._get(self._coordinator.set_trail.remote(checkpoint.Trail()))
 
     def close(self) -> None:
         """The process that created the store ends its actors; others only let go of them."""
         if self._owner and self._ray.is_initialized():
-            for actor in [*self._shards, self._coordinator]:
+            self._calls.ask_coordinator("forget")
+            for actor in [*self._calls.shards, self._calls.coordinator]:
                 self._ray.kill(actor, no_restart=True)
         self._owner = False
         self._threads.close()
-
-    # Calling shards
-
-    def shard_name(self, number: int) -> str:
-        """How messages name a shard.
-
-        Args:
-            number: of the shard.
-
-        Returns:
-            The name.
-        """
-        return f"shard {number} of store {self.name!r}"
-
-    def _get(self, reference: Any) -> Any:
-        try:
-            return self._ray.get(reference, timeout=self.timeout)
-        except self._ray.exceptions.GetTimeoutError:
-            raise StoreTimeoutError(
-                f"the coordinator of store {self.name!r} did not answer within {self.timeout:g} s"
-            ) from None
-
-    def _all(self, method: str, arguments: list[tuple[Any, ...]], patience: float = 1.0) -> list[Any]:
-        """Call every shard at once; a shard that died is restored, and its call repeated."""
-        deadline = time.monotonic() + self.timeout * patience
-        pending = [self._submit(k, method, given) for k, given in enumerate(arguments)]
-        replies = []
-        for number, reference in enumerate(pending):
-            reply = self._await(number, method, reference, deadline)
-            while reply is None or (isinstance(reply, str) and reply == LOST):
-                self._restore(number, deadline)
-                reply = self._await(number, method, self._submit(number, method, arguments[number]), deadline)
-            replies.append(reply[0])
-        return replies
-
-    def _submit(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        return getattr(self._shards[number], method).remote(*arguments)
-
-    def _await(self, number: int, method: str, reference: Any, deadline: float) -> Any:
-        """`(reply,)`, LOST, or None where the shard died."""
-        errors = self._ray.exceptions
-        try:
-            reply = self._ray.get(reference, timeout=max(0.001, deadline - time.monotonic()))
-        except errors.GetTimeoutError:
-            raise StoreTimeoutError(
-                f"{self.shard_name(number)} did not answer {method!r} within {self.timeout:g} s; "
-                "it hangs, or timeout is too short"
-            ) from None
-        except errors.RayActorError:
-            return None
-        except errors.RayTaskError as error:
-            raise error.as_instanceof_cause() from None
-        return LOST if isinstance(reply, str) and reply == LOST else (reply,)
-
-    def _restore(self, number: int, deadline: float) -> None:
-        """Wait until Ray has restarted a shard, restore it, and say what was lost."""
-        trail = self._get(self._coordinator.trail.remote())
-        path = str(trail.path) if trail.path else None
-        while True:
-            reply = self._await(number, "restore", self._submit(number, "restore", (path,)), deadline)
-            if reply is not None:
-                break
-            if time.monotonic() > deadline:
-                raise StoreTimeoutError(
-                    f"{self.shard_name(number)} died and was not restarted within {self.timeout:g} s"
-                )
-            time.sleep(0.05)
-        lost = max(0, self._applied[number] - int(reply[0]))
-        self._get(
-            self._coordinator.record_restart.remote({"shard": number, "restored_from": path, "updates_lost": lost})
-        )
-        source = f"restored from {path}" if path else "is empty: no checkpoint had been saved"
-        warnings.warn(
-            f"{self.shard_name(number)} died, was restarted and {source}; {lost} updates to its rows are lost",
-            ShardRestartedWarning,
-            stacklevel=5,
-        )
 
 
 def _start_ray() -> Any:
@@ -362,8 +320,13 @@ def _whole(share: Eviction | None, num_shards: int) -> Eviction | None:
     return replace(share, max_rows=rows, max_bytes=size)
 
 
-def _create_coordinator(ray: Any, name: str, settings: dict[str, Any], num_shards: int) -> Any:
-    """Start the actors of a store; a name that is taken is refused."""
+def _as_trail(noted: tuple[str, str] | None) -> checkpoint.Trail:
+    """The last checkpoint, as the coordinator has it."""
+    return checkpoint.Trail(Path(noted[0]), noted[1]) if noted else checkpoint.Trail()
+
+
+def _create_actors(ray: Any, name: str, settings: dict[str, Any], num_shards: int) -> tuple[Any, list[Any]]:
+    """Start the coordinator and the shards of a store; a name that is taken is refused."""
     try:
         ray.get_actor(_actor_name(name), namespace=NAMESPACE)
     except ValueError:
@@ -372,5 +335,8 @@ def _create_coordinator(ray: Any, name: str, settings: dict[str, Any], num_shard
         raise SecondWriterError(f"a store named {name!r} exists already; use RayStore.attach({name!r}) to share it")
     shard = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)(Shard)
     shards = [shard.remote(number, num_shards, settings) for number in range(num_shards)]
-    options = {"num_cpus": 0, "name": _actor_name(name), "namespace": NAMESPACE}
-    return ray.remote(Coordinator).options(**options).remote(settings, shards)
+    # Every call of the coordinator may be repeated, so Ray may do so when it has restarted it.
+    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "namespace": NAMESPACE}
+    coordinator = ray.remote(Coordinator).options(name=_actor_name(name), **options)
+    about, key = ray.cloudpickle.dumps(settings), f"{_actor_name(name)}-{uuid.uuid4().hex}"
+    return coordinator.remote(about, shards, key), shards

@@ -1,0 +1,237 @@
+"""How a client of a store on Ray talks to its shards: every call goes to all of them, and counts once.
+
+An answer may be missing because the shard died, hangs, or the network lost it. A call is sent again with the same
+number, so that a shard which had applied it gives the same answer. A shard that died has lost its rows: then all shards
+go back to the last checkpoint, under a new epoch, and calls of older epochs are refused.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.core.errors import PenstockError
+from penstock.embedding.ray_coordinator import Grant
+from penstock.embedding.ray_shard import Command, Refused, Standing
+
+LEASE_SECONDS = 15.0  # how long the others wait for a client that died while it saved or restored
+_PAUSE = 0.05  # seconds between two questions whether a shard is back, or another client done
+
+
+class StoreTimeoutError(PenstockError, TimeoutError):
+    """A shard did not answer in time; the message names it."""
+
+
+class ShardRestartedWarning(UserWarning):
+    """A shard died and the store was restored; the message says from what, and what was lost."""
+
+
+class CommandNumbers:
+    """Numbers of a client's commands, and which of them will not be sent again.
+
+    >>> numbers = CommandNumbers()
+    >>> first, second = numbers.new(), numbers.new()
+    >>> numbers.settle(second)
+    >>> numbers.settled, first
+    (0, 1)
+    >>> numbers.settle(first)
+    >>> numbers.settled
+    2
+    """
+
+    def __init__(self) -> None:
+        self.client = uuid.uuid4().hex
+        self._last = 0
+        self._open: set[int] = set()
+        self._given_up: deque[int] = deque()  # collected by whichever thread drops the last reference
+
+    def new(self, owner: object | None = None) -> int:
+        """The next number; with an owner, which may send it again, it is settled when the owner is gone."""
+        self._last += 1
+        self._open.add(self._last)
+        if owner is not None:
+            weakref.finalize(owner, self._given_up.append, self._last).atexit = False
+        return self._last
+
+    def settle(self, number: int) -> None:
+        """This command will not be sent again."""
+        self._open.discard(number)
+
+    @property
+    def settled(self) -> int:
+        """This number and all below it will not be sent again."""
+        while self._given_up:
+            self._open.discard(self._given_up.popleft())
+        return min(self._open, default=self._last + 1) - 1
+
+
+class ShardCalls:
+    """The shards and the coordinator of one store, for one client. One call at a time: the store holds a lock."""
+
+    def __init__(self, ray: Any, name: str, coordinator: Any, shards: list[Any], timeout: float) -> None:
+        self._ray, self._name, self.timeout = ray, name, timeout
+        self.coordinator, self.shards = coordinator, shards
+        self.numbers = CommandNumbers()
+        self.lease_seconds = LEASE_SECONDS
+        self._epoch = 0
+        self._applied = 0  # updates that all shards are known to have applied
+        self._told = 0  # restarts that this client has warned of
+
+    def all(self, method: str, arguments: list[tuple[Any, ...]], number: int = 0, patience: float = 1.0) -> list[Any]:
+        """Call every shard at once, again and again until all have answered in the same epoch."""
+        deadline = time.monotonic() + self.timeout * patience
+        while True:
+            command = Command(self._epoch, self.numbers.client, number, self.numbers.settled)
+            given = [(command, *part) for part in arguments]
+            pending = [self._submit(k, method, part) for k, part in enumerate(given)]
+            replies = [self._answer(k, method, ref, given[k], deadline) for k, ref in enumerate(pending)]
+            refused = [reply for reply in replies if isinstance(reply, Refused)]
+            if not refused:
+                return replies
+            newest = max(reply.epoch for reply in refused)
+            if not any(reply.lost for reply in refused) and newest > self._epoch:
+                self._follow(newest)
+            else:
+                self._recover(command, deadline)
+
+    def count_updates(self, replies: list[Any]) -> None:
+        """Remember how far the shards have come, to say what was lost when one dies."""
+        self._applied = min(int(reply) for reply in replies)
+
+    def shard_name(self, number: int) -> str:
+        """How messages name a shard."""
+        return f"shard {number} of store {self._name!r}"
+
+    def ask_coordinator(self, method: str, *arguments: Any, patience: float = 1.0) -> Any:
+        """The coordinator's answer. Ray sends the call again where the coordinator died and was restarted."""
+        reference = getattr(self.coordinator, method).remote(*arguments)
+        try:
+            return self._ray.get(reference, timeout=self.timeout * patience)
+        except self._ray.exceptions.GetTimeoutError:
+            raise StoreTimeoutError(
+                f"the coordinator of store {self._name!r} did not answer within {self.timeout:g} s"
+            ) from None
+
+    @contextmanager
+    def lease(self, purpose: str, what: str, patience: float = 1.0) -> Iterator[Grant]:
+        """Ask for the right to do something; it is renewed while the block runs, and must be released by it."""
+        who = uuid.uuid4().hex
+        grant: Grant = self.ask_coordinator("acquire", purpose, who, what, self.lease_seconds, patience=patience)
+        done = threading.Event()
+
+        def renew() -> None:
+            while not done.wait(self.lease_seconds / 3):
+                self.coordinator.renew.remote(purpose, grant.token)
+
+        thread = threading.Thread(target=renew, name="store-lease", daemon=True)
+        if grant.token:
+            thread.start()
+        try:
+            yield grant
+        finally:
+            done.set()
+            if grant.token:
+                thread.join()
+
+    def restore(self, epoch: int, path: str | None, checksum: str | None, deadline: float) -> int:
+        """Give all shards what a checkpoint holds, or nothing; the updates that they had seen then."""
+        given = (epoch, path, checksum)
+        pending = [self._submit(k, "restore", given) for k in range(len(self.shards))]
+        replies = [self._answer(k, "restore", ref, given, deadline) for k, ref in enumerate(pending)]
+        self._epoch, self._applied = epoch, max(replies)
+        return self._applied
+
+    # One shard
+
+    def _submit(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        return getattr(self.shards[number], method).remote(*arguments)
+
+    def _answer(self, number: int, method: str, reference: Any, arguments: tuple[Any, ...], deadline: float) -> Any:
+        """A shard's answer; sent again for as long as answers are lost."""
+        while True:
+            reply = self._await(number, method, reference, deadline)
+            if reply is not None:
+                return reply[0]
+            time.sleep(_PAUSE)
+            reference = self._submit(number, method, arguments)
+
+    def _await(self, number: int, method: str, reference: Any, deadline: float) -> tuple[Any] | None:
+        """`(reply,)`, or None where the shard died or cannot be reached: nobody knows what it has done."""
+        errors = self._ray.exceptions
+        try:
+            return (self._ray.get(reference, timeout=max(0.001, deadline - time.monotonic())),)
+        except errors.GetTimeoutError:
+            raise StoreTimeoutError(
+                f"{self.shard_name(number)} did not answer {method!r} within {self.timeout:g} s; "
+                "it hangs, or timeout is too short"
+            ) from None
+        except errors.RayActorError as error:
+            if time.monotonic() > deadline:
+                raise StoreTimeoutError(
+                    f"{self.shard_name(number)} died and was not restarted within {self.timeout:g} s: {error}"
+                ) from None
+            return None
+        except errors.RayTaskError as error:
+            raise error.as_instanceof_cause() from None
+
+    # After a loss
+
+    def _follow(self, epoch: int) -> None:
+        """Another client has restored the store; tell why where shards had died."""
+        restarts = self.ask_coordinator("restarts")
+        first_call, new = self._epoch == 0, restarts[self._told :]
+        self._epoch, self._told = epoch, len(restarts)
+        if new and not first_call:
+            self._warn(new)
+
+    def _recover(self, command: Command, deadline: float) -> None:
+        """Take the whole store back to its last checkpoint, unless another client has done so."""
+        while True:
+            with self.lease("restore", "a restart") as grant:
+                if grant.token:
+                    self._recover_alone(grant, command, deadline)
+                    return
+            if time.monotonic() > deadline:
+                raise StoreTimeoutError(
+                    f"store {self._name!r} is being restored by another client, for longer than {self.timeout:g} s"
+                )
+            time.sleep(_PAUSE)
+
+    def _recover_alone(self, grant: Grant, command: Command, deadline: float) -> None:
+        pending = [self._submit(k, "standing", (command,)) for k in range(len(self.shards))]
+        found: list[Standing] = [
+            self._answer(k, "standing", ref, (command,), deadline) for k, ref in enumerate(pending)
+        ]
+        if not any(shard.lost for shard in found) and len({shard.epoch for shard in found}) == 1:
+            self.ask_coordinator("release", "restore", grant.token)
+            self._follow(found[0].epoch)
+            return
+        known = max([self._applied, *(shard.updates for shard in found if not shard.lost)])
+        path, checksum = grant.trail or (None, None)
+        entries: list[dict[str, Any]] = []
+        try:
+            lost = max(0, known - self.restore(grant.token, path, checksum, deadline))
+            dead = [number for number, shard in enumerate(found) if shard.lost]
+            entries = [{"shard": number, "restored_from": path, "updates_lost": lost} for number in dead]
+        finally:
+            self.ask_coordinator("release", "restore", grant.token, grant.trail, path is None, entries)
+        self._told = len(self.ask_coordinator("restarts"))
+        if entries:  # else a client died while it restored the store, and what it began is done
+            self._warn(entries)
+
+    def _warn(self, entries: list[dict[str, Any]]) -> None:
+        dead = " and ".join(dict.fromkeys(f"shard {entry['shard']}" for entry in entries))
+        path, lost = entries[-1]["restored_from"], entries[-1]["updates_lost"]
+        source = f"all shards were restored from {path}" if path else "all shards are empty: no checkpoint was there"
+        warnings.warn(
+            f"{dead} of store {self._name!r} died and came back; {source}; {lost} updates since then are lost",
+            ShardRestartedWarning,
+            stacklevel=6,
+        )

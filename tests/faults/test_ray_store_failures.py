@@ -1,0 +1,200 @@
+"""A store on Ray whose processes die, hang or are not heard: no update counts twice, and what is lost is said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.embedding import (
+    Adam,
+    RayStore,
+    SecondWriterError,
+    ShardRestartedWarning,
+    SlotConfig,
+    Store,
+    StoreTimeoutError,
+)
+
+SLOTS = [SlotConfig("c", 4)]
+IDS = np.arange(200)
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="penstock")
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def running(ray: Any) -> Iterator[RayStore]:
+    with RayStore(SLOTS, Adam(lr=0.1), num_shards=2, name="faults", timeout=300) as store:
+        yield store
+
+
+@pytest.fixture
+def store(running: RayStore) -> RayStore:
+    """The one store of this file, empty: its processes take seconds to start."""
+    running.timeout = 300
+    running.clear()
+    return running
+
+
+def gradient(number: int) -> dict[str, np.ndarray]:
+    return {"c": np.random.default_rng(number).normal(size=(len(IDS), 4)).astype(np.float32)}
+
+
+def step(store: Any, number: int) -> None:
+    store.update(store.lookup({"c": IDS}), gradient(number))
+
+
+def rows(store: Any) -> np.ndarray:
+    return store.lookup({"c": IDS}, train=False)["c"].copy()
+
+
+def expected_rows(*numbers: int) -> np.ndarray:
+    with Store(SLOTS, Adam(lr=0.1), num_threads=1) as undisturbed:
+        for number in numbers:
+            step(undisturbed, number)
+        return rows(undisturbed)
+
+
+def kill(ray: Any, actor: Any, with_signal: int = signal.SIGKILL) -> int:
+    process: int = ray.get(actor.ping.remote())
+    os.kill(process, with_signal)
+    return process
+
+
+def lose_answers(monkeypatch: pytest.MonkeyPatch, store: RayStore, lost: Callable[[int], bool]) -> None:
+    """The network loses some of the answers: the shards have done what they were asked to, and nobody hears of it."""
+    real, count = store._calls._await, iter(range(10**6))
+
+    def await_some(*arguments: Any) -> Any:
+        reply = real(*arguments)
+        return None if lost(next(count)) else reply
+
+    monkeypatch.setattr(store._calls, "_await", await_some)
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_an_update_counts_once_when_its_answer_is_lost(
+    store: RayStore, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    lose_answers(monkeypatch, store, lambda count: count % every == 0)
+    for number in range(4):
+        step(store, number)
+    np.testing.assert_array_equal(rows(store), expected_rows(0, 1, 2, 3))
+    figures = store.stats()
+    assert [shard["updates"] for shard in figures["shards"]] == [4, 4]
+    assert figures["tables"]["c"]["distinct"] == 4 * len(IDS)  # look-ups that train are counted once, too
+
+
+def test_an_update_may_be_tried_again_after_a_shard_hung(ray: Any, store: RayStore) -> None:
+    step(store, 0)
+    found = store.lookup({"c": IDS})
+    stopped = kill(ray, store._calls.shards[1], signal.SIGSTOP)
+    try:
+        store.timeout = 0.2
+        with pytest.raises(StoreTimeoutError, match=r"shard 1 of store 'faults' did not answer 'update' within 0\.2 s"):
+            store.update(found, gradient(1))
+        with pytest.raises(StoreTimeoutError, match="shard 1"):
+            store.update(found, gradient(1))
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    store.timeout = 300
+    store.update(found, gradient(1))
+    np.testing.assert_array_equal(rows(store), expected_rows(0, 1))
+    step(store, 2)
+    np.testing.assert_array_equal(rows(store), expected_rows(0, 1, 2))
+
+
+def test_all_shards_go_back_to_the_checkpoint_when_one_died(ray: Any, store: RayStore, tmp_path: Path) -> None:
+    other = RayStore.attach("faults", timeout=300)
+    step(other, 0)
+    store.save(tmp_path / "saved")
+    step(store, 1)
+    step(other, 2)
+    found = store.lookup({"c": IDS})
+    kill(ray, store._calls.shards[1])
+    with pytest.warns(
+        ShardRestartedWarning,
+        match=r"shard 1 of store 'faults' died .* restored from .*saved; 2 updates since then are lost",
+    ):
+        store.update(found, gradient(3))  # applied by shard 0 already when shard 1 is found dead
+    with pytest.warns(ShardRestartedWarning, match="2 updates since then are lost"):  # whoever trains is told
+        assert len(other.lookup({"c": IDS}, train=False)["c"])
+    np.testing.assert_array_equal(rows(store), expected_rows(0, 3))
+    figures = store.stats()
+    assert figures["restarts"][-1] == {"shard": 1, "restored_from": str(tmp_path / "saved"), "updates_lost": 2}
+    assert {tuple(shard["steps"]) for shard in figures["shards"]} == {(2,)}
+    other.close()
+
+
+def test_without_a_checkpoint_all_shards_begin_anew(ray: Any, store: RayStore) -> None:
+    step(store, 0)
+    kill(ray, store._calls.shards[0])
+    with pytest.warns(ShardRestartedWarning, match="all shards are empty: no checkpoint was there; 1 updates"):
+        assert not rows(store).any()
+    step(store, 1)
+    np.testing.assert_array_equal(rows(store), expected_rows(1))
+
+
+def test_a_coordinator_that_died_knows_what_it_knew(ray: Any, store: RayStore, tmp_path: Path) -> None:
+    step(store, 0)
+    store.save(tmp_path / "base")
+    restarts = store.stats()["restarts"]
+    kill(ray, store._calls.coordinator)
+    assert store.stats()["restarts"] == restarts
+    step(store, 1)
+    store.save(tmp_path / "more", base=tmp_path / "base")
+    kill(ray, store._calls.coordinator)
+    kill(ray, store._calls.shards[1])
+    with pytest.warns(ShardRestartedWarning, match="restored from .*more; 0 updates"):
+        np.testing.assert_array_equal(rows(store), expected_rows(0, 1))
+    with Store.open(tmp_path / "more") as opened:
+        np.testing.assert_array_equal(rows(opened), expected_rows(0, 1))
+
+
+class Saver:
+    """A client in a process of its own."""
+
+    def __init__(self) -> None:
+        self.store = RayStore.attach("faults", timeout=300)
+        self.store._calls.lease_seconds = 1.0
+        self.store.stats()  # it knows of the last time the store was cleared
+
+    def ping(self) -> int:
+        return os.getpid()
+
+    def save(self, path: str) -> None:
+        self.store.save(path)
+
+
+def test_a_client_that_dies_while_it_saves_does_not_block_the_next(ray: Any, store: RayStore, tmp_path: Path) -> None:
+    step(store, 0)
+    saver = ray.remote(num_cpus=0)(Saver).remote()
+    ray.get(saver.ping.remote())
+    stopped = kill(ray, store._calls.shards[1], signal.SIGSTOP)  # the save cannot end
+    try:
+        under_way = saver.save.remote(str(tmp_path / "never"))
+        while not list(tmp_path.rglob("shard-00000")):
+            assert not ray.wait([under_way], timeout=0.05)[0]
+        ray.kill(saver)
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    while not (tmp_path / "saved").exists():
+        try:
+            store.save(tmp_path / "saved")
+        except SecondWriterError:
+            time.sleep(0.05)
+    with Store.open(tmp_path / "saved") as opened:
+        np.testing.assert_array_equal(rows(opened), expected_rows(0))
