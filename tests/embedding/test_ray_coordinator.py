@@ -25,7 +25,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def coordinator(clock: Clock) -> Coordinator:
-    return Coordinator(b"", [], clock=clock)
+    return Coordinator(b"", 2, clock=clock)
 
 
 def test_a_lease_ends_when_it_is_not_renewed(coordinator: Coordinator, clock: Clock) -> None:

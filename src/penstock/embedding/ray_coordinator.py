@@ -28,7 +28,7 @@ class _Lease(NamedTuple):
 
 
 class Coordinator:
-    """Keeps the settings of a store, its shards, its last checkpoint, what was lost, and who may save or restore.
+    """Keeps the settings of a store, its last checkpoint, what was lost, and who may save or restore.
 
     The right to do either is a lease: it ends by itself when its holder does not renew it, since a client may die at
     any moment. Every method may be called twice, as happens when an answer is lost. What changes is noted in Ray's own
@@ -36,11 +36,11 @@ class Coordinator:
 
     Args:
         about: the settings, in a form that only clients read.
-        shards: the actors.
+        num_shards: how many shards the store has; clients find them by name.
         key: under which notes are kept; none are without it.
         clock: seconds that never go back.
 
-    >>> coordinator = Coordinator(b"", [])
+    >>> coordinator = Coordinator(b"", 2)
     >>> coordinator.acquire("save", "one", "/a", 60.0).token
     1
     >>> coordinator.acquire("save", "two", "/b", 60.0)
@@ -52,9 +52,9 @@ class Coordinator:
     """
 
     def __init__(
-        self, about: bytes, shards: list[Any], key: str = "", clock: Callable[[], float] = time.monotonic
+        self, about: bytes, num_shards: int, key: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._about, self._shards, self._key, self._clock = about, shards, key, clock
+        self._about, self._num_shards, self._key, self._clock = about, num_shards, key, clock
         self._leases: dict[str, _Lease] = {}
         self._token, self._done = 0, 0
         self._trail: tuple[str, str] | None = None
@@ -67,9 +67,9 @@ class Coordinator:
         """The process that runs the coordinator."""
         return os.getpid()
 
-    def about(self) -> tuple[bytes, list[Any]]:
+    def about(self) -> tuple[bytes, int]:
         """What a client needs to know of the store."""
-        return self._about, self._shards
+        return self._about, self._num_shards
 
     def acquire(self, purpose: str, holder: str, what: str, seconds: float) -> Grant:
         """The lease for a purpose, unless another holder has it; `what` tells the others what it is held for."""

@@ -113,9 +113,10 @@ class RayStore(EmbeddingStore):
         ray = _start_ray()
         try:
             coordinator = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
+            about, num_shards = ray.get(coordinator.about.remote(), timeout=10 * timeout)
+            shards = [ray.get_actor(_actor_name(name, number), namespace=NAMESPACE) for number in range(num_shards)]
         except ValueError:
             raise PenstockError(f"there is no store named {name!r} in this Ray cluster; create it first") from None
-        about, shards = ray.get(coordinator.about.remote(), timeout=10 * timeout)
         store = cls.__new__(cls)
         store._connect(ray, name, coordinator, shards, ray.cloudpickle.loads(about), timeout)
         return store
@@ -293,8 +294,8 @@ def _start_ray() -> Any:
     return ray
 
 
-def _actor_name(name: str) -> str:
-    return f"penstock-store-{name}"
+def _actor_name(name: str, shard: int | None = None) -> str:
+    return f"penstock-store-{name}" if shard is None else f"penstock-shard-{shard}-{name}"
 
 
 def _summed(parts: list[dict[str, int]]) -> dict[str, int]:
@@ -333,10 +334,12 @@ def _create_actors(ray: Any, name: str, settings: dict[str, Any], num_shards: in
         pass
     else:
         raise SecondWriterError(f"a store named {name!r} exists already; use RayStore.attach({name!r}) to share it")
-    shard = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)(Shard)
-    shards = [shard.remote(number, num_shards, settings) for number in range(num_shards)]
-    # Every call of the coordinator may be repeated, so Ray may do so when it has restarted it.
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "namespace": NAMESPACE}
-    coordinator = ray.remote(Coordinator).options(name=_actor_name(name), **options)
+    # Ray restarts them all; it may repeat calls of the coordinator only, which may be repeated.
+    options = {"num_cpus": 0, "max_restarts": -1, "namespace": NAMESPACE}
+    shard, coordinator = ray.remote(**options)(Shard), ray.remote(max_task_retries=-1, **options)(Coordinator)
+    shards = [
+        shard.options(name=_actor_name(name, number)).remote(number, num_shards, settings)
+        for number in range(num_shards)
+    ]
     about, key = ray.cloudpickle.dumps(settings), f"{_actor_name(name)}-{uuid.uuid4().hex}"
-    return coordinator.remote(about, shards, key), shards
+    return coordinator.options(name=_actor_name(name)).remote(about, num_shards, key), shards
