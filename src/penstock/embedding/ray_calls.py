@@ -13,14 +13,15 @@ import uuid
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from penstock.core.errors import PenstockError
 from penstock.embedding.ray_coordinator import Grant
 from penstock.embedding.ray_shard import Command, Refused, Standing
 
+Arguments: TypeAlias = Callable[[int, bool], tuple[Any, ...]]  # for a shard, and whether it shares this memory
 LEASE_SECONDS = 15.0  # how long the others wait for a client that died while it saved or restored
 _PAUSE = 0.05  # seconds between two questions whether a shard is back, or another client done
 
@@ -82,24 +83,43 @@ class ShardCalls:
         self.lease_seconds = LEASE_SECONDS
         self._epoch = 0
         self._applied = 0  # updates that all shards are known to have applied
+        self._shares = [True] * len(shards)  # whether a shard can reach this client's memory
+        self._kept: list[tuple[list[Any], object]] = []
         self._told = 0  # restarts that this client has warned of
 
-    def all(self, method: str, arguments: list[tuple[Any, ...]], number: int = 0, patience: float = 1.0) -> list[Any]:
-        """Call every shard at once, again and again until all have answered in the same epoch."""
+    def call(
+        self, method: str, given: Arguments, number: int = 0, patience: float = 1.0, keep: object = None
+    ) -> list[Any]:
+        """Call every shard at once, again and again until all have answered in the same epoch.
+
+        `keep` holds memory that shards read and write: after an error it stays until the last of them is done with it.
+        """
         deadline = time.monotonic() + self.timeout * patience
+        self._kept = [(calls, kept) for calls, kept in self._kept if not self._are_done(calls)]
         while True:
             command = Command(self._epoch, self.numbers.client, number, self.numbers.settled)
-            given = [(command, *part) for part in arguments]
-            pending = [self._submit(k, method, part) for k, part in enumerate(given)]
-            replies = [self._answer(k, method, ref, given[k], deadline) for k, ref in enumerate(pending)]
+            pending: list[Any] = []
+            try:
+                replies = self._round(method, command, given, pending, deadline)
+            except BaseException:
+                if keep is not None:
+                    self._kept.append((pending, keep))
+                raise
             refused = [reply for reply in replies if isinstance(reply, Refused)]
-            if not refused:
+            if refused:
+                self._catch_up(refused, command, deadline)
+            elif all(reply is not None for reply in replies):
                 return replies
-            newest = max(reply.epoch for reply in refused)
-            if not any(reply.lost for reply in refused) and newest > self._epoch:
-                self._follow(newest)
-            else:
-                self._recover(command, deadline)
+            else:  # once more: those that cannot reach this client's memory are sent what they need
+                self._shares = [old and reply is not None for old, reply in zip(self._shares, replies, strict=True)]
+
+    def _round(self, method: str, command: Command, given: Arguments, pending: list[Any], deadline: float) -> list[Any]:
+        arguments = [(command, *given(k, self._shares[k])) for k in range(len(self.shards))]
+        pending += [self._submit(k, method, part) for k, part in enumerate(arguments)]
+        return [self._answer(k, method, pending, part, deadline) for k, part in enumerate(arguments)]
+
+    def _are_done(self, calls: list[Any]) -> bool:
+        return not calls or not self._ray.wait(calls, num_returns=len(calls), timeout=0)[1]
 
     def count_updates(self, replies: list[Any]) -> None:
         """Remember how far the shards have come, to say what was lost when one dies."""
@@ -144,7 +164,8 @@ class ShardCalls:
         """Give all shards what a checkpoint holds, or nothing; the updates that they had seen then."""
         given = (epoch, path, checksum)
         pending = [self._submit(k, "restore", given) for k in range(len(self.shards))]
-        replies = [self._answer(k, "restore", ref, given, deadline) for k, ref in enumerate(pending)]
+        replies = [self._answer(k, "restore", pending, given, deadline) for k in range(len(self.shards))]
+        self._shares = [True] * len(self.shards)  # they may be on other machines now
         self._epoch, self._applied = epoch, max(replies)
         return self._applied
 
@@ -153,14 +174,14 @@ class ShardCalls:
     def _submit(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
         return getattr(self.shards[number], method).remote(*arguments)
 
-    def _answer(self, number: int, method: str, reference: Any, arguments: tuple[Any, ...], deadline: float) -> Any:
-        """A shard's answer; sent again for as long as answers are lost."""
+    def _answer(self, number: int, method: str, pending: list[Any], arguments: tuple[Any, ...], deadline: float) -> Any:
+        """A shard's answer; the call is sent again for as long as answers are lost."""
         while True:
-            reply = self._await(number, method, reference, deadline)
+            reply = self._await(number, method, pending[number], deadline)
             if reply is not None:
                 return reply[0]
             time.sleep(_PAUSE)
-            reference = self._submit(number, method, arguments)
+            pending[number] = self._submit(number, method, arguments)
 
     def _await(self, number: int, method: str, reference: Any, deadline: float) -> tuple[Any] | None:
         """`(reply,)`, or None where the shard died or cannot be reached: nobody knows what it has done."""
@@ -182,6 +203,13 @@ class ShardCalls:
             raise error.as_instanceof_cause() from None
 
     # After a loss
+
+    def _catch_up(self, refused: list[Refused], command: Command, deadline: float) -> None:
+        newest = max(reply.epoch for reply in refused)
+        if not any(reply.lost for reply in refused) and newest > self._epoch:
+            self._follow(newest)
+        else:
+            self._recover(command, deadline)
 
     def _follow(self, epoch: int) -> None:
         """Another client has restored the store; tell why where shards had died."""
@@ -207,7 +235,7 @@ class ShardCalls:
     def _recover_alone(self, grant: Grant, command: Command, deadline: float) -> None:
         pending = [self._submit(k, "standing", (command,)) for k in range(len(self.shards))]
         found: list[Standing] = [
-            self._answer(k, "standing", ref, (command,), deadline) for k, ref in enumerate(pending)
+            self._answer(k, "standing", pending, (command,), deadline) for k in range(len(self.shards))
         ]
         if not any(shard.lost for shard in found) and len({shard.epoch for shard in found}) == 1:
             self.ask_coordinator("release", "restore", grant.token)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from penstock.core.runtime.buffers import BufferPool
 from penstock.core.runtime.kernel_threads import KernelThreads
 from penstock.embedding.batches import IdBatch
+from penstock.embedding.ray_memory import Place, SharedBuffers
 from penstock.embedding.slot_layout import SlotLayout
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels import cpu_embedding_remote as remote
@@ -19,9 +22,16 @@ class RoutedBatch:
     """A batch whose distinct signs have been numbered and routed to their shards."""
 
     def __init__(
-        self, slots: SlotLayout, ids: IdBatch, pool: BufferPool, threads: KernelThreads, num_shards: int
+        self,
+        slots: SlotLayout,
+        ids: IdBatch,
+        pool: BufferPool,
+        shared: SharedBuffers,
+        threads: KernelThreads,
+        num_shards: int,
     ) -> None:
-        self.slots, self.pool, self.threads = slots, pool, threads
+        self.slots, self.pool, self.shared, self.threads = slots, pool, shared, threads
+        self._sums: np.ndarray | None = None
         self.number = 0  # of the command that updates it, once it was sent
         self.work = slots.number(ids.inputs, pool)
         self.work.keep = [ids]
@@ -44,19 +54,29 @@ class RoutedBatch:
         self._sign_begin = (np.cumsum(self.counts.ravel()) - self.counts.ravel()).reshape(self.counts.shape)
         sizes = self.counts * self.dims
         self._float_begin = (np.cumsum(sizes.ravel()) - sizes.ravel()).reshape(sizes.shape)
-        self._floats = sizes.sum(axis=1)
-        self._signs = np.empty(int(self.counts.sum()), np.uint64)
-        remote.gather_signs(work.groups, work.signs, self._owner, self._place, self._sign_begin, self._signs)
+        floats = [0, *np.cumsum(sizes.sum(axis=1)).tolist()]
+        self._float_parts = [slice(*ends) for ends in pairwise(floats)]
+        signs = shared.array(int(self.counts.sum()), np.uint64)
+        remote.gather_signs(work.groups, work.signs, self._owner, self._place, self._sign_begin, signs)
+        self._signs = np.split(signs, np.cumsum(self.counts.sum(axis=1))[:-1])
+        self._rows = shared.array(floats[-1], np.float32)
 
-    def requests(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each shard: how many signs of each group, and the signs."""
-        ends = np.cumsum(self.counts.sum(axis=1))
-        return [(counts, part) for counts, part in zip(self.counts, np.split(self._signs, ends[:-1]), strict=True)]
+    def request(self, train: bool, shard: int, here: bool) -> tuple[Any, ...]:
+        """What a shard is asked for: how many signs of each group, the signs, and where rows go if it is `here`."""
+        rows = self.shared.place(self._rows[self._float_parts[shard]]) if here else None
+        return self.counts[shard], self._given(self._signs[shard], here), train, rows
 
-    def pool_rows(self, replies: Sequence[np.ndarray]) -> None:
-        """Fill the look-up's outputs from the rows that the shards sent."""
+    def _given(self, array: np.ndarray, here: bool) -> np.ndarray | Place:
+        place = self.shared.place(array) if here else None
+        return array if place is None else place
+
+    def pool_rows(self, replies: Sequence[np.ndarray | bool]) -> None:
+        """Fill the look-up's outputs from the rows that the shards sent, or wrote here."""
         work, slots = self.work, self.slots
-        rows = [kernel_input(reply, np.float32) for reply in replies]
+        rows = [
+            self._rows[self._float_parts[shard]] if reply is True else kernel_input(reply, np.float32)
+            for shard, reply in enumerate(replies)
+        ]
         places = self.pool.array((len(work.signs),), np.uint64)
         begin = self._addresses([address_of(array) for array in rows])
         remote.locate_rows(work.groups, self.dims, self._owner, self._place, begin, places)
@@ -74,8 +94,8 @@ class RoutedBatch:
         addresses: np.ndarray = np.array(bases, np.uint64)[:, None] + inside.astype(np.uint64) * np.uint64(4)
         return addresses
 
-    def sum_gradients(self) -> tuple[list[tuple[np.ndarray, np.ndarray, np.ndarray]], np.ndarray, np.ndarray]:
-        """Each shard's (counts, signs, summed gradients); which groups take a step; dropped gradients by slot."""
+    def sum_gradients(self) -> tuple[np.ndarray, np.ndarray]:
+        """Add gradients up by sign, for the shards; which groups take a step, and dropped gradients by slot."""
         work, slots = self.work, self.slots
         unique = work.groups[:, layout.UNIQUE]
         sizes = unique * self.dims
@@ -90,11 +110,15 @@ class RoutedBatch:
             )  # fmt: skip
 
         self.threads.run(add_up, len(work.groups), len(work.signs))
-        flat = np.empty(int(self._floats.sum()), np.float32)
-        starts = np.cumsum(self._floats) - self._floats
-        begin = self._addresses([address_of(flat) + 4 * int(start) for start in starts])
+        # Rows have been pooled: their memory takes the gradients, unless a shard may still be reading those.
+        self._sums = self._rows if self._sums is None else self.shared.array(len(self._rows), np.float32)
+        begin = self._addresses([address_of(self._sums) + 4 * part.start for part in self._float_parts])
         remote.scatter_sums(work.groups, self.dims, self._owner, self._place, begin, at)
-        parts = np.split(flat, np.cumsum(self._floats)[:-1])
-        stepped = work.groups[:, layout.STATUS].astype(np.bool_)
-        sent = [(*request, part) for request, part in zip(self.requests(), parts, strict=True)]
-        return sent, stepped, counts[:, layout.DROPPED]
+        return work.groups[:, layout.STATUS].astype(np.bool_), counts[:, layout.DROPPED]
+
+    def gradients(self, stepped: np.ndarray, scale: float, shard: int, here: bool) -> tuple[Any, ...]:
+        """What a shard is sent: how many signs of each group, the signs, their summed gradients, and how to apply."""
+        assert self._sums is not None
+        part = self._sums[self._float_parts[shard]]
+        signs = self._given(self._signs[shard], here)
+        return self.counts[shard], signs, self._given(part, here), stepped, scale

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from penstock.core.errors import ArtefactError
 from penstock.core.runtime.forks import Process
 from penstock.embedding.locks import SecondWriterError
+from penstock.embedding.ray_memory import MappedBuffers, Place
 from penstock.embedding.tables import TableSet
 from penstock.kernels.cpu_embedding_remote import owned
 from penstock.kernels.cpu_intrinsics import kernel_input
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.embedding.checkpoint import Description
 
 Answer = TypeVar("Answer")
+Given: TypeAlias = np.ndarray | Place  # sent, or shared
 _SAVING = "checkpoint under way"
 _CLIENTS = 1024  # whose last commands are remembered
 
@@ -72,32 +74,44 @@ class Shard:
         self._exact = self.tables.admission.probability >= 1 and self.tables.admission.min_count <= 1
         self._lost = True  # until `restore`: by whoever creates the store, or finds this shard restarted
         self._answers: dict[str, dict[int, Any]] = {}  # by client and number: commands applied and not yet settled
+        self._shared = MappedBuffers()
         self._saver = 0  # the youngest right to save that was used
 
     def ping(self) -> int:
         """The process that runs this shard."""
         return Process().number
 
-    def lookup(self, command: Command, counts: np.ndarray, signs: np.ndarray, train: bool) -> np.ndarray | Refused:
-        """Rows of the signs, end to end."""
-        return self._once(command, lambda: self.tables.lookup_signs(kernel_input(counts), kernel_input(signs), train))
+    def lookup(
+        self, command: Command, counts: np.ndarray, signs: Given, train: bool, rows: Place | None = None
+    ) -> np.ndarray | bool | Refused | None:
+        """Rows of the signs, end to end: written to where `rows` says (then the answer is True), or the answer."""
+        found, out = self._here(signs), None if rows is None else self._shared.array(rows)
+        if found is None or (rows is not None and out is None):
+            return None
+
+        def run() -> np.ndarray | bool:
+            answer = self.tables.lookup_signs(kernel_input(counts), kernel_input(found), train, out)
+            return answer if out is None else True
+
+        return self._once(command, run)
 
     def update(
-        self,
-        command: Command,
-        counts: np.ndarray,
-        signs: np.ndarray,
-        sums: np.ndarray,
-        stepped: np.ndarray,
-        scale: float,
-    ) -> int | Refused:
+        self, command: Command, counts: np.ndarray, signs: Given, sums: Given, stepped: np.ndarray, scale: float
+    ) -> int | Refused | None:
         """Apply summed gradients; how many updates this shard has applied in all."""
-        return self._once(command, lambda: self._update(counts, signs, sums, stepped, scale))
+        found, gradients = self._here(signs), self._here(sums)
+        if found is None or gradients is None:
+            return None
+        return self._once(command, lambda: self._update(counts, found, gradients, stepped, scale))
+
+    def _here(self, given: Given) -> np.ndarray | None:
+        """An array that was sent, or lies in memory shared with the client; None where this shard cannot reach that."""
+        return self._shared.array(given) if isinstance(given, Place) else given
 
     def _update(
         self, counts: np.ndarray, signs: np.ndarray, sums: np.ndarray, stepped: np.ndarray, scale: float
     ) -> int:
-        # What comes through the object store must not be written to; the kernel scales and decays in place.
+        # What the client sent must not be written to, as it may send it again; the kernel scales and decays in place.
         optimizer = self.tables.optimizer
         as_it_is = scale == 1.0 and optimizer is not None and optimizer.weight_decay == 0.0
         sums = kernel_input(sums) if as_it_is else np.array(sums)

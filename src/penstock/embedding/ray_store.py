@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.ray_calls import ShardCalls, ShardRestartedWarning, StoreTimeoutError
 from penstock.embedding.ray_client import RoutedBatch
 from penstock.embedding.ray_coordinator import NAMESPACE, Coordinator, Grant
+from penstock.embedding.ray_memory import SharedBuffers
 from penstock.embedding.ray_shard import Shard
 from penstock.embedding.slot_layout import SlotLayout
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
@@ -130,6 +132,7 @@ class RayStore(EmbeddingStore):
         self.storage, self.seed = settings["storage"], settings["seed"]
         self.admission, self.eviction = settings["admission"], _whole(settings["eviction"], len(shards))
         self._layout, self._pool = SlotLayout(self.config), BufferPool(slack=4, keep=64)
+        self._shared = SharedBuffers()
         self._threads = KernelThreads(None, "store")
         self._counters = Counters(self.config.names)
         self._lock = threading.RLock()
@@ -156,10 +159,10 @@ class RayStore(EmbeddingStore):
         with self._lock:
             ids = IdBatch(self.config, batch, self._threads.run)
             found = Lookup(self.config, ids, self._pool, train)
-            routed = RoutedBatch(self._layout, ids, self._pool, self._threads, self.num_shards)
+            routed = RoutedBatch(self._layout, ids, self._pool, self._shared, self._threads, self.num_shards)
             number = self._calls.numbers.new() if train else 0
             try:
-                routed.pool_rows(self._calls.all("lookup", [(*part, train) for part in routed.requests()], number))
+                routed.pool_rows(self._calls.call("lookup", partial(routed.request, train), number, keep=routed))
             finally:
                 self._calls.numbers.settle(number)
             found._work = routed if train else None
@@ -171,12 +174,12 @@ class RayStore(EmbeddingStore):
         gradients = lookup.collected() if gradients is None else gradients
         with self._lock:
             kept = lookup.place_gradients(routed.work.inputs, gradients)
-            parts, stepped, dropped = routed.sum_gradients()
+            stepped, dropped = routed.sum_gradients()
             del kept
             numbers = self._calls.numbers
             routed.number = routed.number or numbers.new(routed)  # the same when it is tried again after an error
-            sent = [(*part, stepped, float(scale)) for part in parts]
-            self._calls.count_updates(self._calls.all("update", sent, routed.number))
+            sent = partial(routed.gradients, stepped, float(scale))
+            self._calls.count_updates(self._calls.call("update", sent, routed.number, keep=routed))
             numbers.settle(routed.number)
             self._counters.dropped += dropped
             self._counters.updates += 1
@@ -225,7 +228,7 @@ class RayStore(EmbeddingStore):
         """A command with the same arguments for every shard."""
         number = self._calls.numbers.new()
         try:
-            return self._calls.all(method, [arguments] * self.num_shards, number, patience)
+            return self._calls.call(method, lambda *_: arguments, number, patience)
         finally:
             self._calls.numbers.settle(number)
 
@@ -257,7 +260,7 @@ class RayStore(EmbeddingStore):
 
     def stats(self) -> dict[str, Any]:
         with self._lock:
-            shards = self._calls.all("stats", [()] * self.num_shards)
+            shards = self._calls.call("stats", lambda *_: ())
         total = {
             key: sum(shard[key] for shard in shards)
             for key in ("rows", "waiting", "bytes", "payload_bytes", "evicted", "updates_to_evicted_rows")

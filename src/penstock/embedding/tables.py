@@ -276,13 +276,15 @@ class TableSet:
 
     # By distinct signs, for the clients of a shard
 
-    def lookup_signs(self, counts: np.ndarray, signs: np.ndarray, train: bool) -> np.ndarray:
-        """Rows of distinct signs, `counts` of them a group, end to end in one float32 array."""
+    def lookup_signs(
+        self, counts: np.ndarray, signs: np.ndarray, train: bool, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Rows of distinct signs, `counts` of them a group, end to end in one float32 array (`out`, or a new one)."""
         self.clock += train
         self._stamp_if_needed()
         clock = self.clock if train else self.clock + 1
         groups, begin = self._parts(counts)
-        out = np.empty(int(begin[-1]), np.float32)
+        out = np.empty(int(begin[-1]), np.float32) if out is None else out
         rows, waiting = self.pool.array((len(signs),), np.uint32), np.argsort(-counts, kind="stable")
         before = self.headers[:, index.ROWS].copy()
         most = int(counts.max(initial=0))
