@@ -6,7 +6,9 @@ faster) and both one after the other (`synchronous`). The batch is chosen so tha
 as the dense step, where there is most to gain.
 
 `hybrid/ray`: look-up and update of the same batches by a store of two shards on Ray, beside the one in this process, at
-batch 65,536; the cost of a call is stated at batch 8,192.
+batch 65,536; the cost of a call is stated at batch 8,192, with the stages of a step there: numbering and routing ids,
+the look-up at the shards, pooling, summing gradients, the update at the shards, and `empty_call`, a call of all shards
+that does nothing, which both calls contain.
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
@@ -27,6 +32,8 @@ from harness import Claim, best_of, report
 
 from penstock import ColumnSchema, Schema
 from penstock.embedding import Adagrad, RayStore, SlotConfig, Store
+from penstock.embedding.ray_calls import ShardCalls
+from penstock.embedding.ray_client import RoutedBatch
 from penstock.train import TrainContext
 
 CARDINALITIES = [
@@ -150,6 +157,40 @@ def overlap(batch_size: int, most_rows: int, rounds: int) -> Claim:
     )  # fmt: skip
 
 
+def ray_stages(store: Any, batches: Batches, steps: int) -> dict[str, float]:
+    """Milliseconds of a step on Ray by stage, measured around the client's own functions."""
+    import ray
+
+    seconds: dict[str, float] = defaultdict(float)
+
+    def watched(owner: type, name: str, stage: str | None) -> Any:
+        real = getattr(owner, name)
+
+        def run(*given: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return real(*given, **named)
+            finally:
+                seconds[stage or f"{given[1]}_at_shards"] += time.perf_counter() - began
+
+        return mock.patch.object(owner, name, run)
+
+    with ExitStack() as stack:
+        for owner, name, stage in (
+            (RoutedBatch, "__init__", "number_and_route"),
+            (RoutedBatch, "pool_rows", "pool"),
+            (RoutedBatch, "sum_gradients", "sum"),
+            (ShardCalls, "call", None),
+        ):
+            stack.enter_context(watched(owner, name, stage))
+        run_store(store, batches, steps)
+    began = time.perf_counter()
+    for _ in range(steps):
+        ray.get([shard.ping.remote() for shard in store._calls.shards])
+    seconds["empty_call"] = time.perf_counter() - began
+    return {stage: float(f"{1e3 * spent / steps:.3g}") for stage, spent in seconds.items()}
+
+
 def ray_store(most_rows: int, rounds: int) -> Claim:
     import ray
 
@@ -170,6 +211,7 @@ def ray_store(most_rows: int, rounds: int) -> Claim:
                 )
                 rates[batch_size] = {home: batch_size * steps / t for home, t in times.items()}
                 calls[batch_size] = {home: 1e3 * t / steps for home, t in times.items()}
+            stages = ray_stages(sharded, batches, 40)  # of the smaller batches
     finally:
         ray.shutdown()
     large, small = rates[65_536], calls[8_192]
@@ -180,6 +222,7 @@ def ray_store(most_rows: int, rounds: int) -> Claim:
         {"in_process": large["process"]},
         extra={"batch_size": 65_536, "shards": 2,
                "milliseconds_a_step_at_8192": {home: float(f"{value:.4g}") for home, value in small.items()},
+               "stages_at_8192": stages,
                "rows_per_second_at_8192": {home: float(f"{value:.4g}") for home, value in rates[8_192].items()}},
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from penstock.embedding import (
     Adam,
     Admission,
     DecayedAdagrad,
+    EmbeddingConfig,
     Eviction,
     HashStack,
     Init,
@@ -26,6 +27,7 @@ from penstock.embedding import (
     SlotConfig,
     Store,
 )
+from penstock.embedding.ray_store import _share
 
 SLOTS = [
     SlotConfig("user", 8, init=Init("normal", 0, 0.1)),
@@ -54,24 +56,53 @@ def ray():
     ray.shutdown()
 
 
+@pytest.fixture(scope="module")
+def idle_actors():
+    """Actors that a test is done with, by number of shards: a process takes seconds to start."""
+    stores = {}
+    yield stores
+    for kept in stores.values():
+        for store in kept:
+            store.close()
+
+
+def on_actors_of(store, config, optimizer, **given):
+    """A store of other slots and settings on the actors of one that is not in use."""
+    import ray
+
+    plain = {"storage": "float32", "admission": None, "num_threads": 1, "seed": 0}
+    eviction = _share(given.pop("eviction", None), store.num_shards)
+    settings = {**plain, "config": EmbeddingConfig(config), "optimizer": optimizer, "eviction": eviction, **given}
+    calls, again = store._calls, lambda self, *given: self.__init__(*given)
+    ray.get([s.__ray_call__.remote(again, k, store.num_shards, settings) for k, s in enumerate(calls.shards)])
+    other = RayStore.__new__(RayStore)
+    other._connect(ray, store.name, calls.coordinator, calls.shards, settings, 120.0)
+    other.clear()
+    return other
+
+
 @pytest.fixture(params=["process", pytest.param("ray-1", marks=pytest.mark.slow), "ray-2"])
 def make(request):
     """Creates a store in one of its homes; all are closed at the end."""
-    stores = []
+    stores, taken = [], []
     if request.param != "process":
         request.getfixturevalue("ray")
+        idle = request.getfixturevalue("idle_actors").setdefault(request.param, [])
 
     def create(config, optimizer=None, **settings):
         if request.param == "process":
             stores.append(Store(config, optimizer, **settings))
         else:
-            stores.append(RayStore(config, optimizer, num_shards=int(request.param[-1]), **settings))
+            taken.append(idle.pop() if idle else RayStore(SLOTS, SGD(), num_shards=int(request.param[-1])))
+            stores.append(on_actors_of(taken[-1], config, optimizer, **settings))
         return stores[-1]
 
     create.home = request.param
     yield create
     for store in stores:
         store.close()
+    if taken:
+        idle.extend(taken)
 
 
 def some_batch(rng, samples=23):
@@ -96,20 +127,6 @@ def train(store, batches, seed=0):
     return outputs
 
 
-def exchange_optimizer(store, optimizer):
-    """Give the shards of a store another optimizer: starting new processes for each would take a minute."""
-    import ray
-
-    settings = {**store._settings, "optimizer": optimizer}
-    for number, shard in enumerate(store._calls.shards):
-        again = shard.__ray_call__.remote(
-            lambda self, *given: self.__init__(*given), number, store.num_shards, settings
-        )
-        ray.get(again)
-    store.optimizer = optimizer
-    store.clear()
-
-
 def test_all_homes_agree_for_every_optimizer(make):
     rng = np.random.default_rng(1)
     batches = [some_batch(rng) for _ in range(4)]
@@ -118,7 +135,8 @@ def test_all_homes_agree_for_every_optimizer(make):
         if store is None or make.home == "process":
             store = make(SLOTS, optimizer)
         else:
-            exchange_optimizer(store, optimizer)
+            before, store = store, on_actors_of(store, SLOTS, optimizer)
+            before.close()
         with Store(SLOTS, optimizer, num_threads=1) as reference:
             for got, expected in zip(train(store, batches), train(reference, batches), strict=True):
                 for name in expected:

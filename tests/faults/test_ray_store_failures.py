@@ -108,6 +108,8 @@ def test_an_update_may_be_tried_again_after_a_shard_hung(ray: Any, store: RaySto
             store.update(found, gradient(1))
         with pytest.raises(StoreTimeoutError, match="shard 1"):
             store.update(found, gradient(1))
+        with pytest.raises(StoreTimeoutError, match="did not answer 'lookup'"):
+            store.lookup({"c": IDS})
     finally:
         os.kill(stopped, signal.SIGCONT)
     store.timeout = 300
@@ -162,6 +164,18 @@ def test_a_coordinator_that_died_knows_what_it_knew(ray: Any, store: RayStore, t
         np.testing.assert_array_equal(rows(store), expected_rows(0, 1))
     with Store.open(tmp_path / "more") as opened:
         np.testing.assert_array_equal(rows(opened), expected_rows(0, 1))
+
+
+def test_a_shard_that_cannot_reach_the_memory_of_a_client_is_sent_what_it_needs(
+    store: RayStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step(store, 0)
+    real = store._shared.place
+    monkeypatch.setattr(store._shared, "place", lambda array: real(array)._replace(machine="another"))
+    step(store, 1)
+    assert store._calls._shares == [False, False]
+    np.testing.assert_array_equal(rows(store), expected_rows(0, 1))
+    assert store.stats()["tables"]["c"]["distinct"] == 2 * len(IDS)
 
 
 class Saver:

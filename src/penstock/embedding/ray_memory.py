@@ -10,15 +10,17 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from penstock.core.runtime.buffers import BufferPool
+from penstock.core.runtime.buffers import BufferPool, host_buffer
 from penstock.core.runtime.forks import Process
 from penstock.kernels.cpu_intrinsics import address_of
+
+Segments: TypeAlias = dict[int, tuple[int, int]]  # by address: file and inode
 
 
 class Place(NamedTuple):
@@ -29,7 +31,7 @@ class Place(NamedTuple):
     file: int
     inode: int
     offset: int
-    count: int
+    length: int
     dtype: str
 
 
@@ -58,18 +60,9 @@ class SharedBuffers:
 
     def __init__(self) -> None:
         self.available = hasattr(os, "memfd_create") and bool(this_machine())
-        self._segments: dict[int, tuple[int, int, int]] = {}  # by address: file, inode and size
-        self._pool = BufferPool(self._allocate, slack=4, keep=64) if self.available else BufferPool(slack=4, keep=64)
+        self._segments: Segments = {}
+        self._pool = BufferPool(partial(_allocate, self._segments) if self.available else host_buffer, slack=4, keep=64)
         self._made_in = Process()
-
-    def _allocate(self, size: int) -> np.ndarray:
-        file = os.memfd_create("penstock", os.MFD_CLOEXEC)
-        os.ftruncate(file, size)
-        buffer = np.frombuffer(mmap.mmap(file, size), np.uint8)
-        address = address_of(buffer)
-        self._segments[address] = (file, os.fstat(file).st_ino, size)
-        weakref.finalize(buffer, _forget, self._segments, address).atexit = False
-        return buffer
 
     def array(self, count: int, dtype: Any) -> np.ndarray:
         """An uninitialised array of one dimension."""
@@ -83,12 +76,22 @@ class SharedBuffers:
         while isinstance(buffer.base, np.ndarray):
             buffer = buffer.base
         address = address_of(buffer)
-        file, inode, _ = self._segments[address]
+        file, inode = self._segments[address]
         offset = address_of(array) - address if array.size else 0
         return Place(this_machine(), self._made_in.number, file, inode, offset, array.size, array.dtype.str)
 
 
-def _forget(segments: dict[int, tuple[int, int, int]], address: int) -> None:
+def _allocate(segments: Segments, size: int) -> np.ndarray:
+    file = os.memfd_create("penstock", os.MFD_CLOEXEC)
+    os.ftruncate(file, size)
+    buffer = np.frombuffer(mmap.mmap(file, size), np.uint8)
+    address = address_of(buffer)
+    segments[address] = (file, os.fstat(file).st_ino)
+    weakref.finalize(buffer, _forget, segments, address).atexit = False
+    return buffer
+
+
+def _forget(segments: Segments, address: int) -> None:
     os.close(segments.pop(address)[0])
 
 
@@ -102,7 +105,7 @@ class MappedBuffers:
         """The array that lies there; None where this process cannot reach it."""
         if place.machine != this_machine():
             return None
-        if not place.count:
+        if not place.length:
             return np.empty(0, place.dtype)
         key = (place.process, place.file, place.inode)
         if key not in self._mapped:
@@ -112,9 +115,9 @@ class MappedBuffers:
                 return None
             self._mapped[key] = mapped
         memory = self._mapped[key]
-        if place.offset + place.count * np.dtype(place.dtype).itemsize > len(memory):
+        if place.offset + place.length * np.dtype(place.dtype).itemsize > len(memory):
             return None
-        return np.frombuffer(memory, place.dtype, place.count, place.offset)
+        return np.frombuffer(memory, place.dtype, place.length, place.offset)
 
     def _drop_closed(self) -> None:
         """Let go of what clients have given back to the system, or left when they died."""
