@@ -14,26 +14,30 @@ from penstock.kernels.cpu_parquet_column import pread
 from penstock.kernels.cpu_parquet_pages import (
     CHECKSUM,
     COMPRESSED,
+    DATA_V2,
     DICTIONARY,
     ENCODING,
     FULL_SIZE,
     INDEX,
     KIND,
+    LEVEL_BYTES,
     NUM_VALUES,
     PAGE_FIELDS,
     PLAIN,
     PLAIN_DICTIONARY,
+    REPEAT_BYTES,
     RLE_DICTIONARY,
     SIZE,
     SLACK,
     check_header,
     page_header,
 )
-from penstock.kernels.cpu_thrift import DAMAGED
+from penstock.kernels.cpu_thrift import DAMAGED, varint
 
 # Columns of the table of chunks, one row per column chunk. What the footer says, and how much a codec can gain.
-CHUNK_OFFSET, CHUNK_SIZE, CHUNK_VALUES, CHUNK_FULL_SIZE, CHUNK_GAIN, CHUNK_IS_COMMON = range(6)
-CHECKED_FIELDS = 6
+CHUNK_OFFSET, CHUNK_SIZE, CHUNK_VALUES, CHUNK_FULL_SIZE, CHUNK_GAIN, CHUNK_IS_COMMON, CHUNK_IS_SNAPPY = range(7)
+CHECKED_FIELDS = 7
+_LENGTH_BYTES = 5  # at most, of the length that Snappy begins with
 _SPARE = 1 << 16  # bytes that a page may have beyond what the footer says of all pages: some writers count otherwise
 HEADER_BYTES, PIECE_BYTES = 512, 1 << 18  # read at first for a header; at once for a checksum
 
@@ -92,6 +96,20 @@ def _check_against_footer(page, chunk):
 
 
 @njit(nogil=True, cache=True)
+def _check_snappy(handle, offset, page, piece):
+    """0 where a page of Snappy says that it unfolds to as many bytes as its header says."""
+    levels = page[LEVEL_BYTES] + page[REPEAT_BYTES] if page[KIND] == DATA_V2 else 0
+    size, full_size = page[SIZE] - levels, page[FULL_SIZE] - levels
+    if page[KIND] == INDEX or not page[COMPRESSED] or full_size == 0:
+        return 0
+    count = min(size, _LENGTH_BYTES)
+    if not _read(handle, offset + levels, count, piece):
+        return DAMAGED
+    said, behind = varint(piece, 0, count)
+    return 0 if behind >= 0 and said == uint64(full_size) else DAMAGED
+
+
+@njit(nogil=True, cache=True)
 def check_chunks(handle, chunks, piece, found, bare):
     """0 where all pages of the chunks are possible and have their checksums; else `DAMAGED`.
 
@@ -110,6 +128,8 @@ def check_chunks(handle, chunks, piece, found, bare):
                 return DAMAGED
             if page[CHECKSUM] < 0:
                 bare[c] = True
+                if chunk[CHUNK_IS_SNAPPY] and _check_snappy(handle, place + length, page, piece) < 0:
+                    return DAMAGED
             elif _checksum(handle, place + length, page[SIZE], piece) != page[CHECKSUM]:
                 return DAMAGED
             at += length + page[SIZE]

@@ -120,6 +120,7 @@ def _check_chunks(path: str, handle: int, footer: Footer, chunks: np.ndarray) ->
     said[:, kernel.CHUNK_FULL_SIZE] = chunks[:, table.FULL_SIZE]
     said[:, kernel.CHUNK_GAIN] = [_most_gain(int(codec)) for codec in chunks[:, table.CODEC]]
     said[:, kernel.CHUNK_IS_COMMON] = chunks[:, table.ENCODINGS] & ~COMMON_ENCODINGS == 0
+    said[:, kernel.CHUNK_IS_SNAPPY] = [CODECS.get(int(codec)) == "SNAPPY" for codec in chunks[:, table.CODEC]]
     is_boolean = chunks[:, table.TYPE] == _BOOLEAN
     said[is_boolean, kernel.CHUNK_IS_COMMON] = 0  # they have run lengths, which are no rare encoding for them
     found, piece = np.zeros(2, np.int64), np.empty(kernel.PIECE_BYTES + _SLACK, np.uint8)
