@@ -9,7 +9,14 @@ import yaml
 
 from penstock import Dataset
 from penstock.jobs import TrainJob, TrainSettings
-from penstock.jobs.defaults import PATIENCE, default_batch_size, default_epochs, default_rate, filled_in
+from penstock.jobs.defaults import (
+    PATIENCE,
+    default_adagrad,
+    default_batch_size,
+    default_epochs,
+    default_rate,
+    filled_in,
+)
 
 
 def filled(num_rows: int = 8_000, **given: Any) -> TrainSettings:
@@ -29,6 +36,7 @@ def test_more_rows_take_larger_batches_and_fewer_epochs() -> None:
         assert values == sorted(values) and len(set(values)) > 1
     rates = [default_rate(size) for size in (64, 256, 1024)]
     assert rates == sorted(set(rates))
+    assert [default_adagrad(64, n)["lr"] for n in rows] == sorted(default_adagrad(64, n)["lr"] for n in rows)
     # A run of any size takes steps enough to learn from, were it not for data that has so few rows.
     assert all(n * default_epochs(n) / default_batch_size(n) > 150 for n in rows[2:])
 
@@ -45,8 +53,9 @@ def test_more_rows_take_larger_batches_and_fewer_epochs() -> None:
         ({"dense_optimizer": {"name": "SGD"}}, {"dense_optimizer": {"name": "SGD"}}),
         ({"dense_optimizer": {"name": "AdamW", "lr": 0.5}}, {"dense_optimizer": {"name": "AdamW", "lr": 0.5}}),
         ({"embedding_optimizer": {"name": "LazyAdam"}}, {"embedding_optimizer": {"name": "LazyAdam"}}),
-        ({"model": {"name": "MLP", "dropout": 0.0}}, {"model": {"name": "MLP", "dropout": 0.0}}),
-        ({"model": "DeepFM"}, {"model": {"name": "DeepFM", "dropout": 0.3}}),
+        ({"model": {"name": "MLP", "dropout": 0.0}}, {"model": {"name": "MLP", "dropout": 0.0, "linear": True}}),
+        ({"model": {"name": "MLP", "linear": False}}, {"model": {"name": "MLP", "dropout": 0.3, "linear": False}}),
+        ({"model": "DeepFM"}, {"model": {"name": "DeepFM", "dropout": 0.3, "linear": True}}),
         ({"embedding_learning_rate": 0.5}, {"embedding_optimizer": {**filled().embedding_optimizer, "lr": 0.5}}),
     ],
 )

@@ -28,6 +28,10 @@ MODELS = {
     "DCNv2-stacked": lambda schema: DCNv2(schema, 4, hidden=(8,), num_cross=2, rank=3, structure="stacked"),
     "DeepFM": lambda schema: DeepFM(schema, 4, hidden=(8,)),
     "MLP": lambda schema: MLP(schema, 4, hidden=(8, 4), dropout=0.5),
+    "DLRM-linear": lambda schema: DLRM(schema, 4, bottom=(8,), top=(8, 4), linear=True),
+    "DCNv2-linear": lambda schema: DCNv2(schema, 4, hidden=(8,), num_cross=2, linear=True),
+    "DeepFM-linear": lambda schema: DeepFM(schema, 4, hidden=(8,), linear=True),
+    "MLP-linear": lambda schema: MLP(schema, 4, hidden=(8, 4), linear=True),
 }
 
 
@@ -109,6 +113,19 @@ def test_dlrm_is_its_formula() -> None:
     dots = [(vectors[i] * vectors[j]).sum(1) for i, j in itertools.product(range(4), range(4)) if j < i]
     expected = model.top(torch.cat([vectors[0], torch.stack(dots, 1)], 1)).squeeze(1)
     torch.testing.assert_close(model(dense, embeddings), expected)
+
+
+@pytest.mark.parametrize("name", ["DLRM", "DCNv2", "DeepFM"])
+def test_the_linear_part_is_added(name) -> None:
+    plain, both = MODELS[name](SCHEMA), MODELS[f"{name}-linear"](SCHEMA)
+    assert not both.load_state_dict(plain.state_dict(), strict=False).unexpected_keys
+    with torch.no_grad():
+        both.linear.weight.copy_(torch.tensor([0.1, -0.2]))
+        both.linear.bias.fill_(0.05)
+    dense, embeddings = inputs()
+    by_number = dense[:, 0] * 1.0 - dense[:, 1] * 2.0 + 0.5  # parameters count ten times
+    by_id = sum(embeddings[n][:, 0] for n in ("a", "b", "tags"))
+    torch.testing.assert_close(both(dense, embeddings), plain(dense, embeddings) + by_number + by_id)
 
 
 def test_deepfm_pairs_are_its_formula() -> None:

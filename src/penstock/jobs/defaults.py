@@ -19,10 +19,10 @@ _BATCH_SIZES = (64, 1024)
 _ROWS_IN_ALL = 2_000_000  # what epochs are counted by: few rows are gone through more often
 _EPOCHS = (2, 12)
 _BLIND_EPOCHS = 3  # where no evaluation tells which was the best
-_RATE, _RATE_BATCH = 1e-3, 256  # a rate that goes with the square root of the batch size, and is this at that one
-_EMBEDDING_RATE = 0.02
-_ACCUMULATOR = 0.1  # of gradients before they are divided by the batch size: about what a hundred rows of an id add
-_DROPOUT = ((50_000, 0.3), (500_000, 0.1))  # up to so many rows
+_RATE, _RATE_BATCH = 5e-4, 256  # a rate that goes with the square root of the batch size, and is this at that one
+_EMBEDDING_RATES, _EMBEDDING_ROWS = (0.02, 0.05), 8_000  # the first at so many rows, growing with their fourth root
+_ACCUMULATOR = 10.0  # of gradients before they are divided by the batch size: what hundreds of rows of an id add
+_DROPOUT = ((50_000, 0.3), (200_000, 0.1))  # up to so many rows
 
 
 def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) -> TrainSettings:
@@ -38,7 +38,7 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
 
     >>> found = filled_in(TrainSettings(), 8_000)
     >>> found.batch_size, found.epochs, found.patience, found.dense_optimizer
-    (64, 12, 3, {'name': 'Adam', 'lr': 0.0005})
+    (64, 12, 3, {'name': 'Adam', 'lr': 0.00025})
     >>> filled_in(TrainSettings.resolve({"epochs": 5, "learning_rate": 0.1}), 8_000).dense_optimizer
     {'name': 'Adam', 'lr': 0.1}
     """
@@ -50,14 +50,15 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
             chosen["patience"] = PATIENCE
     for section, name, own in (
         ("dense_optimizer", DENSE_OPTIMIZER, {"lr": default_rate(batch_size)}),
-        ("embedding_optimizer", EMBEDDING_OPTIMIZER, default_adagrad(batch_size)),
+        ("embedding_optimizer", EMBEDDING_OPTIMIZER, default_adagrad(batch_size, num_rows)),
     ):
         given = getattr(settings, section)
         if given["name"] == name:  # another one has defaults of its own
             chosen[section] = {"name": name, **own, **given}
-    takes_dropout = "dropout" in constructor_names(model_class(settings.model["name"]))
-    if takes_dropout and "dropout" not in settings.model:
-        chosen["model"] = {**settings.model, "dropout": default_dropout(num_rows)}
+    takes = constructor_names(model_class(settings.model["name"]))
+    own = {"dropout": default_dropout(num_rows), "linear": True}
+    missing = {key: value for key, value in own.items() if key in takes and key not in settings.model}
+    chosen["model"] = {**settings.model, **missing}
     return replace(settings, **chosen)
 
 
@@ -92,22 +93,25 @@ def default_dropout(num_rows: int) -> float:
 
 
 def default_rate(batch_size: int) -> float:
-    """Of the dense model.
+    """Of the dense model, whose linear part learns faster by itself.
 
     >>> default_rate(64), default_rate(1024)
-    (0.0005, 0.002)
+    (0.00025, 0.001)
     """
     return float(f"{_RATE * math.sqrt(batch_size / _RATE_BATCH):.3g}")
 
 
-def default_adagrad(batch_size: int) -> dict[str, float]:
+def default_adagrad(batch_size: int, num_rows: int) -> dict[str, float]:
     """Of the embeddings. An id moves by what its rows say together: a rare one little, a frequent one freely.
 
     The loss is a mean over the batch, and so gradients of ids shrink with the batch size. An accumulator that does not
     would keep embeddings where they are in large batches, and one of 0 would let a single row move an id as far as a
-    thousand rows move another.
+    thousand rows move another. Where rows are few there are more epochs, and an id that comes once is seen in each:
+    the rate is lower, or it would be known by heart before others are known at all.
 
-    >>> default_adagrad(64), default_adagrad(1024)
-    ({'lr': 0.02, 'initial_accumulator': 2.44e-05}, {'lr': 0.02, 'initial_accumulator': 9.54e-08})
+    >>> default_adagrad(64, 8_000), default_adagrad(1024, 1_000_000)
+    ({'lr': 0.02, 'initial_accumulator': 0.00244}, {'lr': 0.05, 'initial_accumulator': 9.54e-06})
     """
-    return {"lr": _EMBEDDING_RATE, "initial_accumulator": float(f"{_ACCUMULATOR / batch_size**2:.3g}")}
+    low, high = _EMBEDDING_RATES
+    rate = min(high, max(low, low * (num_rows / _EMBEDDING_ROWS) ** 0.25))
+    return {"lr": float(f"{rate:.3g}"), "initial_accumulator": float(f"{_ACCUMULATOR / batch_size**2:.3g}")}

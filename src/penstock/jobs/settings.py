@@ -90,7 +90,7 @@ _BY_BATCH = "by the batch size"
 _SHORTHAND_OPTIONS = {
     "learning_rate": Setting(help="Of the dense model.", kind=float, default=_BY_BATCH, flags=("--lr",)),
     "embedding_learning_rate": Setting(
-        help="Of the embeddings.", kind=float, default="0.02", flags=("--embedding-lr",)
+        help="Of the embeddings.", kind=float, default="by the rows", flags=("--embedding-lr",)
     ),
     "engine": Setting(help="Where the ETL runs: local, tcp://… (Dask), ray.", kind=str, default="local"),
     "on_error": Setting(help="What a malformed text line does.", kind=str, default="raise", choices=ON_ERROR),

@@ -13,6 +13,7 @@ from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
 from penstock.core.params import Constraint, Int, ListOf, Real, check_all
 from penstock.core.schema import Role, Schema
 from penstock.embedding.slots import DIM
+from penstock.nn.linear import LinearPart
 
 Embeddings = Mapping[str, Tensor] | Tensor
 WIDTHS = ListOf(Int(min=1))
@@ -29,7 +30,8 @@ class Model(nn.Module):
     Args:
         schema: whose categorical and continuous columns the model reads.
         embedding_dim: the width of embeddings.
-        arguments: of the constructor, as `locals()` has them; what `config` gives back.
+        arguments: of the constructor, as `locals()` has them; what `config` gives back. With `linear` among them the
+            model has a `LinearPart`.
 
     Raises:
         SchemaError: the schema has no such columns.
@@ -47,6 +49,7 @@ class Model(nn.Module):
         self.continuous = self.schema.select(roles=Role.CONTINUOUS).names
         self.embedding_dim = embedding_dim
         self._arguments = given
+        self.linear = LinearPart(len(self.continuous)) if given.get("linear") is True else None
         if not self.categorical and not self.continuous:
             raise SchemaError(
                 f"{type(self).__name__} needs columns with the role categorical or continuous, and the schema has "
@@ -112,6 +115,19 @@ class Model(nn.Module):
         if dense.dim() != 2 or dense.shape[1] != len(self.continuous):
             raise DataError(f"dense must be (B, {len(self.continuous)}), got {tuple(dense.shape)}")
         return dense, self.stacked(embeddings) if self.categorical else None
+
+    def plus_linear(self, logits: Tensor, dense: Tensor, stacked: Tensor | None) -> Tensor:
+        """The network's logits and those of the linear part, where there is one.
+
+        Args:
+            logits: of the network.
+            dense: the continuous columns.
+            stacked: the embeddings, stacked.
+
+        Returns:
+            Logits, `(B,)`.
+        """
+        return logits if self.linear is None else logits + self.linear(dense, stacked)
 
 
 def flat(dense: Tensor, stacked: Tensor | None) -> Tensor:

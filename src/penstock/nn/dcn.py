@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from penstock.core.params import NONE, Int, OneOf
+from penstock.core.params import BOOL, NONE, Int, OneOf
 from penstock.core.schema import Schema
 from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, flat, perceptron
 
@@ -43,6 +43,7 @@ class DCNv2(Model):
         rank: of their weights; None for full ones.
         structure: `"parallel"` or `"stacked"`.
         dropout: behind each hidden layer.
+        linear: whether a `penstock.nn.linear.LinearPart` is added.
 
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
@@ -58,6 +59,7 @@ class DCNv2(Model):
         "rank": NONE | Int(min=1),
         "structure": OneOf(("parallel", "stacked")),
         "dropout": DROPOUT,
+        "linear": BOOL,
     }
 
     def __init__(
@@ -69,6 +71,7 @@ class DCNv2(Model):
         rank: int | None = None,
         structure: str = "parallel",
         dropout: float = 0.0,
+        linear: bool = False,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
         width = len(self.continuous) + len(self.categorical) * embedding_dim
@@ -89,10 +92,9 @@ class DCNv2(Model):
         Returns:
             Logits, `(B,)`.
         """
-        first = flat(*self.joined(dense, embeddings))
-        x = first
+        dense, stacked = self.joined(dense, embeddings)
+        x = first = flat(dense, stacked)
         for cross in self.crosses:
             x = cross(first, x)
         top = torch.cat([x, self.deep(first)], 1) if self.structure == "parallel" else self.deep(x)
-        logits: Tensor = self.head(top).squeeze(1)
-        return logits
+        return self.plus_linear(self.head(top).squeeze(1), dense, stacked)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from penstock.core.params import BOOL
 from penstock.core.schema import Schema
 from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, flat, perceptron
 
@@ -23,6 +24,7 @@ class DeepFM(Model):
         embedding_dim: the width of embeddings.
         hidden: widths of the hidden layers.
         dropout: behind each of them.
+        linear: whether a `penstock.nn.linear.LinearPart` is added.
 
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
@@ -31,10 +33,15 @@ class DeepFM(Model):
     torch.Size([2])
     """
 
-    constraints = {"hidden": WIDTHS, "dropout": DROPOUT}
+    constraints = {"hidden": WIDTHS, "dropout": DROPOUT, "linear": BOOL}
 
     def __init__(
-        self, schema: Schema, embedding_dim: int = 16, hidden: Sequence[int] = (256, 128), dropout: float = 0.0
+        self,
+        schema: Schema,
+        embedding_dim: int = 16,
+        hidden: Sequence[int] = (256, 128),
+        dropout: float = 0.0,
+        linear: bool = False,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
         inputs = len(self.continuous) + len(self.categorical) * embedding_dim
@@ -63,4 +70,4 @@ class DeepFM(Model):
             squares = squares + stacked.square().sum(1)
         pairs = 0.5 * (total.square() - squares).sum(1)
         logits: Tensor = self.first_order(everything).squeeze(1) + pairs + self.deep(everything).squeeze(1)
-        return logits
+        return self.plus_linear(logits, dense, stacked)

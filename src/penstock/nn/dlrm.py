@@ -27,6 +27,7 @@ class DLRM(Model):
         top: widths of those behind.
         dropout: behind each hidden layer.
         constant: whether that vector is there; a schema with numbers has none in any case.
+        linear: whether a `penstock.nn.linear.LinearPart` is added.
 
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
@@ -36,7 +37,7 @@ class DLRM(Model):
     torch.Size([2])
     """
 
-    constraints = {"bottom": WIDTHS, "top": WIDTHS, "dropout": DROPOUT, "constant": BOOL}
+    constraints = {"bottom": WIDTHS, "top": WIDTHS, "dropout": DROPOUT, "constant": BOOL, "linear": BOOL}
     before = {"constant": False}
 
     def __init__(
@@ -47,6 +48,7 @@ class DLRM(Model):
         top: Sequence[int] = (128, 64),
         dropout: float = 0.0,
         constant: bool = True,
+        linear: bool = False,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
         is_constant = constant and not self.continuous
@@ -76,7 +78,7 @@ class DLRM(Model):
             Logits, `(B,)`.
         """
         dense, stacked = self.joined(dense, embeddings)
-        parts = []
+        parts, ids = [], stacked
         if self.bottom is not None:
             projected = self.bottom(dense)
             parts.append(projected)
@@ -88,5 +90,4 @@ class DLRM(Model):
             stacked = torch.cat([own, stacked], 1)
         products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
         parts.append(products.index_select(1, self.pairs))  # type: ignore[arg-type]
-        logits: Tensor = self.top(torch.cat(parts, 1)).squeeze(1)
-        return logits
+        return self.plus_linear(self.top(torch.cat(parts, 1)).squeeze(1), dense, ids)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from penstock.core.params import BOOL
 from penstock.core.schema import Schema
 from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, flat, perceptron
 
@@ -19,6 +20,7 @@ class MLP(Model):
         embedding_dim: the width of embeddings.
         hidden: widths of the hidden layers.
         dropout: behind each of them.
+        linear: whether a `penstock.nn.linear.LinearPart` is added.
 
     >>> import torch
     >>> from penstock import ColumnSchema, Schema
@@ -28,10 +30,15 @@ class MLP(Model):
     torch.Size([2])
     """
 
-    constraints = {"hidden": WIDTHS, "dropout": DROPOUT}
+    constraints = {"hidden": WIDTHS, "dropout": DROPOUT, "linear": BOOL}
 
     def __init__(
-        self, schema: Schema, embedding_dim: int = 16, hidden: Sequence[int] = (256, 128), dropout: float = 0.0
+        self,
+        schema: Schema,
+        embedding_dim: int = 16,
+        hidden: Sequence[int] = (256, 128),
+        dropout: float = 0.0,
+        linear: bool = False,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
         inputs = len(self.continuous) + len(self.categorical) * embedding_dim
@@ -48,5 +55,5 @@ class MLP(Model):
         Returns:
             Logits, `(B,)`.
         """
-        logits: Tensor = self.layers(flat(*self.joined(dense, embeddings))).squeeze(1)
-        return logits
+        dense, stacked = self.joined(dense, embeddings)
+        return self.plus_linear(self.layers(flat(dense, stacked)).squeeze(1), dense, stacked)
