@@ -105,6 +105,15 @@ class TestNodes:
                 graph.remove_inputs(["a"])
             graph.clear_stats()
 
+    def test_dask_frames(self, frame):
+        import dask.dataframe as dd
+        import nvtabular as nvt
+
+        rows = dd.from_pandas(frame[["b"]], npartitions=2)
+        workflow = nvt.Workflow(["b"] >> nvt.ops.NormalizeMinMax())
+        for done in (workflow.fit_transform(rows), workflow.transform(rows)):
+            assert done.npartitions == 2 and done.compute()["b"].tolist() == [0.0, 0.5, 1.0]
+
     def test_a_subgraph_in_a_loop(self, frame):
         import nvtabular as nvt
         from merlin.dag.ops.subgraph import Subgraph

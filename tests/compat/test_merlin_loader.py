@@ -82,6 +82,20 @@ class TestEveryFramework:
             assert len(next(loader)) == 3
             assert len(loader.epochs(4)) == 8 and sum(1 for _ in loader.epochs(2)) == 4
 
+    def test_what_can_be_asked_and_changed(self, framework):
+        from merlin.schema import Schema, Tags
+
+        loader = make(framework, dataset(columns=("user", "items")))
+        assert isinstance(loader.schema, Schema) and loader.schema == loader.input_schema
+        assert loader.schema.select_by_tag(Tags.TARGET).column_names == ["click"]
+        loader.map(lambda x, y: (x, y, 1))
+        loader.batch_size = 50
+        assert loader.batch_size == 50 and len(loader) == 5 and len(next(loader)) == 3
+        given = {"a": np.array([1, 2]), "l": (np.array([1, 2, 3]), np.array([0, 1, 3]))}
+        features, label = loader.convert_batch((given, None))
+        assert type(features["a"]) is type(loader.peek()[0]["user"]) and label is None
+        assert sorted(features) == ["a", "l__offsets", "l__values"]
+
     def test_shuffles_by_seed(self, framework):
         orders = []
         for seed in (3, 3, 4):
@@ -173,6 +187,7 @@ class TestWorkflowsInTheLoader:
         from merlin.dataloader.ops.embeddings import EmbeddingOperator
         from merlin.dataloader.ops.padding import Padding
         from merlin.dataloader.torch import Loader
+        from merlin.schema import ColumnSchema, Schema, Tags
 
         data = nvt.Dataset({"x": [1, 5], "y": [0.5, 1.0]})
         with pytest.raises(NotFittedError, match="fit"):
@@ -183,8 +198,10 @@ class TestWorkflowsInTheLoader:
             Loader(data, 2, transforms="log")
         with pytest.raises(DataError, match="column 'x' holds id 5, and there are embeddings for 0 to 2"):
             Loader(data, 2, transforms=[EmbeddingOperator(np.eye(3), "x")]).peek()
-        with pytest.raises(DataError, match="id 5 is not in the id_lookup_table"):
-            Loader(data, 2, transforms=[EmbeddingOperator(np.eye(2), "x", id_lookup_table=[1, 2])]).peek()
+        unknown = EmbeddingOperator(np.eye(2), "x", id_lookup_table=[1, 2], unknown_value=7)
+        made = unknown.compute_output_schema(Schema([ColumnSchema("x", tags=["user"])]), None)
+        assert made["embeddings"].tags == [Tags.USER, Tags.EMBEDDING]
+        assert Loader(data, 2, transforms=[unknown]).peek()[0]["embeddings"].max() == 7
         with pytest.raises(ParameterError, match="lookup_key 'z' is no column of the batch"):
             Loader(data, 2, transforms=[EmbeddingOperator(np.eye(9), "z")]).peek()
         with pytest.raises(ParameterError, match="3 ids for 2 embeddings"):

@@ -14,7 +14,10 @@ from penstock.compat.merlin.schema.columns import ColumnSchema
 from penstock.compat.merlin.schema.schema import Schema
 from penstock.compat.merlin.schema.tags import Tags
 from penstock.core.errors import DataError, ParameterError
-from penstock.core.params import STR, check
+from penstock.core.params import STR, Real, check
+
+# Tags of ids that their vectors have too: whose they are, and that there are several.
+_KEPT_TAGS = (Tags.LIST, Tags.SEQUENCE, Tags.USER, Tags.ITEM, Tags.CONTEXT, Tags.SESSION)
 
 
 class EmbeddingOperator(BaseOperator):
@@ -28,10 +31,11 @@ class EmbeddingOperator(BaseOperator):
         id_lookup_table: the id of each row of `embeddings` (an array, a `.npy` path, or a parquet column's name);
             without it, ids are row numbers.
         mmap: leave the rows of a `.npy` file on disk until they are asked for.
+        unknown_value: what all elements of the vector of an id are that the `id_lookup_table` does not hold.
 
     >>> op = EmbeddingOperator(np.array([[0.0, 1.0], [2.0, 3.0]]), "item", id_lookup_table=np.array([70, 50]))
-    >>> op.lookup(np.array([50, 70])).tolist()
-    [[2.0, 3.0], [0.0, 1.0]]
+    >>> op.lookup(np.array([50, 70, 10])).tolist()
+    [[2.0, 3.0], [0.0, 1.0], [0.0, 0.0]]
     """
 
     def __init__(
@@ -41,8 +45,11 @@ class EmbeddingOperator(BaseOperator):
         embedding_name: str = "embeddings",
         id_lookup_table: Any = None,
         mmap: bool = False,
+        unknown_value: float = 0,
     ) -> None:
         check("lookup_key", lookup_key, STR)
+        check("unknown_value", unknown_value, Real())
+        self.unknown_value = unknown_value
         check("embedding_name", embedding_name, STR)
         self.lookup_key, self.embedding_name = lookup_key, embedding_name
         self.embeddings, ids = _table(embeddings, id_lookup_table, mmap)
@@ -62,10 +69,10 @@ class EmbeddingOperator(BaseOperator):
         if self._sorted is not None:
             known, order = self._sorted
             at = np.minimum(np.searchsorted(known, places), len(known) - 1)
-            if (wrong := known[at] != places).any():
-                raise DataError(f"column {self.lookup_key!r}: id {places[wrong][0]} is not in the id_lookup_table")
-            places = order[at]
-        elif places.size and (places.min() < 0 or places.max() >= len(self.embeddings)):
+            found = np.ascontiguousarray(self.embeddings[order[at]])
+            found[known[at] != places] = self.unknown_value
+            return found
+        if places.size and (places.min() < 0 or places.max() >= len(self.embeddings)):
             raise DataError(
                 f"column {self.lookup_key!r} holds id {places.max() if places.min() >= 0 else places.min()}, and there "
                 f"are embeddings for 0 to {len(self.embeddings) - 1}"
@@ -87,7 +94,8 @@ class EmbeddingOperator(BaseOperator):
         """The inputs, and the vectors beside them."""
         ids = input_schema[self.lookup_key]
         dims = (*(ids.shape.dims or (None,)), self.embeddings.shape[1])
-        made = ColumnSchema(self.embedding_name, [Tags.EMBEDDING], dtype=self.embeddings.dtype, dims=dims)
+        tags = [Tags.EMBEDDING, *(tag for tag in _KEPT_TAGS if tag in ids.tags)]
+        made = ColumnSchema(self.embedding_name, tags, dtype=self.embeddings.dtype, dims=dims)
         return Schema([*input_schema, made])
 
     def transform(self, col_selector: Any, df: Any) -> Any:

@@ -25,3 +25,7 @@ class ArrayLoader(MerlinLoader, NativeLoader):
 
     def array_lib(self) -> Any:
         return np
+
+    def __getitem__(self, index: int) -> Any:
+        """The next batch, whatever the number is, as in Merlin."""
+        return next(self)

@@ -114,7 +114,7 @@ class Workflow:
                 node.operator.write_where_old_code_reads()
 
     def transform(self, dataset: Any) -> Any:
-        """A data set for a data set (lazily), a frame for a frame."""
+        """A data set for a data set and a Dask frame for a Dask frame (lazily), a frame for a frame."""
         if not self.native.has_schema:
             data = _native(dataset)
             if self._has_learned():
@@ -123,10 +123,14 @@ class Workflow:
                 self._bound()
         if isinstance(dataset, Dataset):
             return dataset._like(self._on_client().transform(dataset.native))
+        if hasattr(dataset, "to_delayed"):
+            return self.transform(Dataset(dataset)).to_ddf()
         return self.native.transform(dataset)
 
     def fit_transform(self, dataset: Any) -> Any:
         """Fit, then transform the same rows."""
+        if hasattr(dataset, "to_delayed"):
+            return self.fit_transform(Dataset(dataset)).to_ddf()
         self.fit(dataset)
         if isinstance(dataset, Dataset):
             return dataset._like(self._on_client()._transformed(dataset.native, training=True))
