@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.core.errors import PenstockError
 from penstock.embedding import (
     Adam,
     RayStore,
@@ -83,6 +84,7 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, store: RayStore, lost: Callabl
         return None if lost(next(count)) else reply
 
     monkeypatch.setattr(store._calls, "_await", await_some)
+    monkeypatch.setattr(store._calls, "_await_all", lambda *_: None)  # ask for each answer by itself
 
 
 @pytest.mark.parametrize("every", [2, 3])
@@ -212,3 +214,25 @@ def test_a_client_that_dies_while_it_saves_does_not_block_the_next(ray: Any, sto
             time.sleep(0.05)
     with Store.open(tmp_path / "saved") as opened:
         np.testing.assert_array_equal(rows(opened), expected_rows(0))
+
+
+class Creator:
+    """Creates a store, as a process of its own."""
+
+    def create(self) -> int:
+        self.store = RayStore(SLOTS, Adam(lr=0.1), num_shards=1, name="left behind", detached=True, timeout=300)
+        step(self.store, 0)
+        return os.getpid()
+
+
+def test_a_detached_store_outlives_the_process_that_created_it(ray: Any) -> None:
+    creator = ray.remote(num_cpus=0)(Creator).remote()
+    ray.get(creator.create.remote())
+    ray.kill(creator)
+    with pytest.raises(ray.exceptions.RayActorError):  # it is gone
+        ray.get(creator.create.remote())
+    with RayStore.attach("left behind", timeout=300, owns=True) as store:
+        step(store, 1)
+        np.testing.assert_array_equal(rows(store), expected_rows(0, 1))
+    with pytest.raises(PenstockError, match="detached=True needs a name="):
+        RayStore(SLOTS, Adam(), detached=True)

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from penstock.core.errors import PenstockError
 from penstock.embedding.ray_coordinator import Grant
-from penstock.embedding.ray_shard import Command, Refused, Standing
+from penstock.embedding.ray_shard import Command, Refused, Standing, packed
 
 Arguments: TypeAlias = Callable[[int, bool], tuple[Any, ...]]  # for a shard, and whether it shares this memory
 LEASE_SECONDS = 15.0  # how long the others wait for a client that died while it saved or restored
@@ -116,7 +116,19 @@ class ShardCalls:
     def _round(self, method: str, command: Command, given: Arguments, pending: list[Any], deadline: float) -> list[Any]:
         arguments = [(command, *given(k, self._shares[k])) for k in range(len(self.shards))]
         pending += [self._submit(k, method, part) for k, part in enumerate(arguments)]
+        replies = self._await_all(pending, deadline)
+        if replies is not None:
+            return replies
         return [self._answer(k, method, pending, part, deadline) for k, part in enumerate(arguments)]
+
+    def _await_all(self, pending: list[Any], deadline: float) -> list[Any] | None:
+        """All answers, as is usual; None where something is wrong with one of them."""
+        errors = self._ray.exceptions
+        try:
+            replies: list[Any] = self._ray.get(pending, timeout=max(0.001, deadline - time.monotonic()))
+        except (errors.GetTimeoutError, errors.RayActorError, errors.RayTaskError):
+            return None
+        return replies
 
     def _are_done(self, calls: list[Any]) -> bool:
         return not calls or not self._ray.wait(calls, num_returns=len(calls), timeout=0)[1]
@@ -172,7 +184,7 @@ class ShardCalls:
     # One shard
 
     def _submit(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        return getattr(self.shards[number], method).remote(*arguments)
+        return self.shards[number].run.remote(*packed(method, arguments))
 
     def _answer(self, number: int, method: str, pending: list[Any], arguments: tuple[Any, ...], deadline: float) -> Any:
         """A shard's answer; the call is sent again for as long as answers are lost."""

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import OutputExistsError, PenstockError
+from penstock.core.errors import OutputExistsError, ParameterError, PenstockError
 from penstock.core.extras import require
 from penstock.core.params import BOOL, Int, Real, check_all
 from penstock.core.runtime.buffers import BufferPool
@@ -62,6 +62,7 @@ class RayStore(EmbeddingStore):
         threads_per_shard: of each actor.
         seed: of the rows that are drawn.
         timeout: seconds to wait for a shard.
+        detached: whether the store outlives the process that creates it, for `RayStore.attach(name, owns=True)` to end.
     """
 
     def __init__(
@@ -77,11 +78,14 @@ class RayStore(EmbeddingStore):
         threads_per_shard: int = 1,
         seed: int = 0,
         timeout: float = 120.0,
+        detached: bool = False,
     ) -> None:
         config = store_parameters(config, optimizer, storage, admission, eviction, seed)
         numbers = {"num_shards": Int(1, 65535), "threads_per_shard": Int(min=1), "timeout": Real(min=0.001)}
         given = {"num_shards": num_shards, "threads_per_shard": threads_per_shard, "timeout": timeout}
-        check_all(given, numbers, "RayStore")
+        check_all({**given, "detached": detached}, {**numbers, "detached": BOOL}, "RayStore")
+        if detached and name is None:
+            raise ParameterError("detached=True needs a name=, under which others find the store later")
         ray = _start_ray()
         name = name or f"store-{uuid.uuid4().hex[:8]}"
         settings = {
@@ -93,18 +97,19 @@ class RayStore(EmbeddingStore):
             "num_threads": threads_per_shard,
             "seed": seed,
         }
-        coordinator, shards = _create_actors(ray, name, settings, num_shards)
+        coordinator, shards = _create_actors(ray, name, settings, num_shards, detached)
         self._connect(ray, name, coordinator, shards, settings, timeout)
         self._owner = True
         self._restore_all(None, None, patience=10.0)  # starting processes takes longer than a call
 
     @classmethod
-    def attach(cls, name: str, timeout: float = 120.0) -> RayStore:
+    def attach(cls, name: str, timeout: float = 120.0, owns: bool = False) -> RayStore:
         """Another client of a store that was created under `name`.
 
         Args:
             name: of the store.
             timeout: seconds to wait for a shard.
+            owns: whether `close` ends the store, as it does for the process that created it.
 
         Returns:
             A store on the same rows.
@@ -121,6 +126,7 @@ class RayStore(EmbeddingStore):
             raise PenstockError(f"there is no store named {name!r} in this Ray cluster; create it first") from None
         store = cls.__new__(cls)
         store._connect(ray, name, coordinator, shards, ray.cloudpickle.loads(about), timeout)
+        store._owner = owns
         return store
 
     def _connect(
@@ -281,7 +287,7 @@ class RayStore(EmbeddingStore):
             self._counters = Counters(self.config.names)
 
     def close(self) -> None:
-        """The process that created the store ends its actors; others only let go of them."""
+        """Who created the store, or owns it, ends its actors; others only let go of them."""
         if self._owner and self._ray.is_initialized():
             self._calls.ask_coordinator("forget")
             for actor in [*self._calls.shards, self._calls.coordinator]:
@@ -329,7 +335,9 @@ def _as_trail(noted: tuple[str, str] | None) -> checkpoint.Trail:
     return checkpoint.Trail(Path(noted[0]), noted[1]) if noted else checkpoint.Trail()
 
 
-def _create_actors(ray: Any, name: str, settings: dict[str, Any], num_shards: int) -> tuple[Any, list[Any]]:
+def _create_actors(
+    ray: Any, name: str, settings: dict[str, Any], num_shards: int, detached: bool
+) -> tuple[Any, list[Any]]:
     """Start the coordinator and the shards of a store; a name that is taken is refused."""
     try:
         ray.get_actor(_actor_name(name), namespace=NAMESPACE)
@@ -339,6 +347,8 @@ def _create_actors(ray: Any, name: str, settings: dict[str, Any], num_shards: in
         raise SecondWriterError(f"a store named {name!r} exists already; use RayStore.attach({name!r}) to share it")
     # Ray restarts them all; it may repeat calls of the coordinator only, which may be repeated.
     options = {"num_cpus": 0, "max_restarts": -1, "namespace": NAMESPACE}
+    if detached:
+        options["lifetime"] = "detached"
     shard, coordinator = ray.remote(**options)(Shard), ray.remote(max_task_retries=-1, **options)(Coordinator)
     shards = [
         shard.options(name=_actor_name(name, number)).remote(number, num_shards, settings)
