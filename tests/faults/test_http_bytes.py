@@ -146,6 +146,32 @@ def test_what_is_refused_and_how(server, data, status, words) -> None:
     good_client(server)
 
 
+HIDDEN = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SMUGGLED: dict[str, bytes] = {
+    "a length and pieces": HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "pieces and a length": HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "two lengths": HEAD + b"Content-Length: 0\r\nContent-Length: %d\r\n\r\n" % len(HIDDEN) + HIDDEN,
+    "a length with a sign": HEAD + b"Content-Length: +0\r\n\r\n" + HIDDEN,
+    "a length in two parts": HEAD + b"Content-Length: 0, 0\r\n\r\n" + HIDDEN,
+    "pieces that are almost named so": HEAD + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "pieces inside something else": HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "a blank before the colon": HEAD + b"Content-Length : 0\r\n\r\n" + HIDDEN,
+    "a line that goes on": HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "a piece of too many digits": HEAD + b"Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n" + HIDDEN,
+    "a piece that ends otherwise": HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{X0\r\n\r\n" + HIDDEN,
+    "a nought in a header": HEAD + b"X: a\0b\r\nContent-Length: 0\r\n\r\n" + HIDDEN,
+}
+
+
+@pytest.mark.parametrize("case", SMUGGLED)
+def test_no_second_request_hides_in_the_first(case, server) -> None:
+    """A proxy and the service must not see different requests: what can be read in two ways is refused, all of it."""
+    answer = attack(server, SMUGGLED[case])
+    statuses = [int(found) for found in re.findall(rb"HTTP/1\.1 (\d\d\d) ", answer)]
+    assert len(statuses) == 1 and 400 <= statuses[0] < 500, answer[:400]
+    assert b'"ready"' not in answer  # what lies hidden was not answered
+
+
 def test_a_client_that_stops_sending_gets_its_answer(server) -> None:
     answer = attack(server, request(GOOD))  # `attack` closes its sending half behind the request
     assert final_status(answer) == 200 and answer.count(b"0.") >= 2
