@@ -19,7 +19,6 @@ from penstock.core.errors import (
     NotFittedError,
     OutputExistsError,
     ParameterError,
-    SchemaError,
 )
 
 pytestmark = pytest.mark.usefixtures("old_names")
@@ -251,7 +250,7 @@ class TestDatasets:
             nvt.Dataset(str(tmp_path), seperator=",")
         with pytest.raises(DataError, match="does not exist"):
             nvt.Dataset(str(tmp_path / "nowhere.parquet"))
-        with pytest.raises(SchemaError, match=r"must be a merlin\.schema\.Schema"):
+        with pytest.raises(TypeError, match=r"must be a merlin\.schema\.Schema"):
             nvt.Dataset(self.frame(), schema=["a"])
 
 
