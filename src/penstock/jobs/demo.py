@@ -60,7 +60,7 @@ def run_demo(
     listener = Listeners(_Narrator(say), recorder)
     # A store, on a GPU too: compiling and capturing a step takes longer than the whole demo. Few epochs, too: it is
     # there to be watched, not to be the best.
-    settings = {"epochs": 3, "batch_size": 1024, "eval_every": max(1, num_rows // 2_000), "tables": "store"}
+    settings = {"epochs": 2, "batch_size": 1024, "eval_every": max(1, num_rows // 2_000), "tables": "store"}
     job = TrainJob(
         made.path, folder, presets.load("criteo"), overwrite=True, best_auc=made.best_auc, listener=listener,
         progress=progress, settings=settings,
