@@ -26,6 +26,8 @@ from __future__ import annotations
 
 import numbers
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -83,11 +85,15 @@ def is_missing(value: object) -> bool:
 
 
 def parse_hexadecimal(values: pl.Series, dtype: str, *, column: str, where: str | None = None) -> pl.Series:
-    """The integers that hexadecimal text spells (`68fd1e64`), all 64 bits of them.
+    """The integers that hexadecimal text spells (`68fd1e64`), all 64 bits of them; of lists, those of their elements.
 
     >>> parse_hexadecimal(pl.Series(["ff", None, "ffffffffffffffff"]), "uint64", column="id").to_list()
     [255, None, 18446744073709551615]
+    >>> parse_hexadecimal(pl.Series([["ff", "0"], []]), "uint32", column="id").to_list()
+    [[255, 0], []]
     """
+    if split_list(values.dtype)[1]:
+        return _by_element(values, dtype, column, where, partial(parse_hexadecimal, column=column, where=where))
     spelled = values.str.contains(f"^(?:{HEXADECIMAL.pattern})$")
     if not spelled.all():
         row = int((~spelled.fill_null(True)).arg_max() or 0)
@@ -258,11 +264,24 @@ def _lists(
         series = series.arr.to_list()
     if inner == to_polars(dtype) or _is_lossless(inner, to_polars(dtype)):
         return series.cast(to_polars(dtype, is_list=True))
+    return _by_element(series, dtype, column, where, lambda flat, dtype: _series(flat, dtype, column, where, policy))
+
+
+def _by_element(
+    series: pl.Series,
+    dtype: str,
+    column: str,
+    where: str | None,
+    convert_flat: Callable[[pl.Series, str], pl.Series],
+) -> pl.Series:
+    """Lists whose elements, end to end, another function converts; what it refuses gets the row of its list."""
+    if isinstance(series.dtype, pl.Array):
+        series = series.arr.to_list()
     array = series.rechunk().to_arrow(compat_level=_OLDEST)
     offsets = np.concatenate([[0], np.cumsum(series.list.len().fill_null(0).to_numpy(), dtype=np.int64)])
-    flat = pl.Series(series.name, array.flatten(), dtype=inner)
+    flat = pl.Series(series.name, array.flatten(), dtype=split_list(series.dtype)[0])
     try:
-        done = _series(flat, dtype, column, where, policy)
+        done = convert_flat(flat, dtype)
     except ConversionError as error:
         place = 0 if error.row is None else error.row
         row = int(np.searchsorted(offsets, place, side="right")) - 1

@@ -63,7 +63,7 @@ def converted_column(series: pl.Series, column: ColumnSchema) -> pl.Series:
     if is_list != column.is_list:
         found, wanted = ("lists", "single values") if is_list else ("single values", "lists")
         raise SchemaError(f"column {column.name!r} holds {found}; the workflow was fitted on {wanted}")
-    if is_hexadecimal(column) and series.dtype == pl.String:
+    if is_hexadecimal(column) and inner == pl.String:
         return parse_hexadecimal(series, column.dtype, column=column.name, where=FRAME)
     if isinstance(inner, pl.Duration) and "duration" in column.properties:
         return duration_counts(series, column.properties["duration"], column.name, FRAME)
