@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import Counter
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,12 @@ KEYS: dict[str, tuple[pl.DataType, st.SearchStrategy[Any]]] = {
     "binary": (pl.Binary(), st.binary(max_size=2)),
     "date": (pl.Date(), st.dates()),
     "datetime": (pl.Datetime("us"), st.datetimes()),
+    "zone": (pl.Datetime("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
+    "duration": (pl.Duration("us"), st.sampled_from([timedelta(0), timedelta(-1, 7), timedelta(9, 0, 1)])),
+    "decimal": (pl.Decimal(18, 2), st.sampled_from([Decimal("0.10"), Decimal("-2.25"), Decimal("7.00")])),
+    "whole decimal": (pl.Decimal(38, 0), st.sampled_from([Decimal(0), Decimal(2**53 + 1), Decimal(-(2**63))])),
+    "categorical": (pl.Categorical(), st.sampled_from(["", "a", "b", "é/=%"])),
+    "enum": (pl.Enum(["b", "a", ""]), st.sampled_from(["", "a", "b"])),
 }
 SHARES = st.lists(st.sampled_from([0.0, 1e-9, 0.001, 0.1, 1 / 3, 0.5, 0.999, 2.0]), min_size=2, max_size=4)
 SMALL = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -42,8 +50,12 @@ def frames(draw: Any, most: int = 30) -> pl.DataFrame:
 
 
 def same(value: Any) -> Any:
-    """Values that are the same bits have the same spelling; NaN is one value."""
-    return repr(value)
+    """Values that are the same bits have the same spelling; NaN is one value. Spans are counted, zones are UTC's."""
+    if isinstance(value, Decimal):
+        return repr(int(value) if value.as_tuple().exponent == 0 else float(value))
+    if isinstance(value, timedelta):
+        return repr(value // timedelta(microseconds=1))
+    return repr(value.replace(tzinfo=None) if isinstance(value, datetime) else value)
 
 
 def bag(frame: pl.DataFrame) -> Counter:

@@ -16,13 +16,14 @@ from penstock.embedding import SGD, Adagrad, FusedEmbeddings, LazyAdam, RowWiseA
 
 IDS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
 BETAS = st.sampled_from([0.0, 0.5, 0.9, 0.999, 0.99999])
-RATES = st.sampled_from([0.001, 0.05, 1.0])
+RATES = st.sampled_from([0.001, 0.05])
+EPS = st.just(1e-3)  # without it a step is the sign of a gradient, which rounding turns where that is nearly zero
 DECAYS = st.sampled_from([0.0, 0.01])
 OPTIMIZERS = st.one_of(
     st.builds(SGD, lr=RATES, weight_decay=DECAYS),
-    st.builds(Adagrad, lr=RATES, row_wise=st.booleans(), weight_decay=DECAYS),
-    st.builds(LazyAdam, lr=RATES, beta1=BETAS, beta2=BETAS, weight_decay=DECAYS),
-    st.builds(RowWiseAdam, lr=RATES, beta1=BETAS, beta2=BETAS, weight_decay=DECAYS),
+    st.builds(Adagrad, lr=RATES, eps=EPS, row_wise=st.booleans(), weight_decay=DECAYS),
+    st.builds(LazyAdam, lr=RATES, eps=EPS, beta1=BETAS, beta2=BETAS, weight_decay=DECAYS),
+    st.builds(RowWiseAdam, lr=RATES, eps=EPS, beta1=BETAS, beta2=BETAS, weight_decay=DECAYS),
 )
 
 

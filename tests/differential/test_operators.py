@@ -49,6 +49,7 @@ DTYPES: dict[str, tuple[pl.DataType, list[Any]]] = {
     **{f"duration[{unit}]": (pl.Duration(unit), [datetime.timedelta(0), datetime.timedelta(-3, milliseconds=7)])
        for unit in ("ms", "us", "ns")},
     "decimal": (pl.Decimal(38, 3), [Decimal("0.000"), Decimal("-1.500"), Decimal("9007199254740993.000")]),
+    "decimal[0]": (pl.Decimal(38, 0), [Decimal(0), Decimal(-1), Decimal(2**53 + 1), Decimal(2**63 - 1)]),
     "categorical": (pl.Categorical(), ["", "a", "b"]),
     "enum": (pl.Enum(["", "a", "b"]), ["", "a", "b"]),
     "null": (pl.Null(), []),

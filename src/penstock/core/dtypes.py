@@ -113,8 +113,8 @@ def _from_polars(dtype: Any) -> str:
         return f"datetime[{dtype.time_unit}]"
     if isinstance(dtype, pl.Duration):
         return "int64"
-    if isinstance(dtype, pl.Decimal):
-        return "float64"
+    if isinstance(dtype, pl.Decimal):  # without places behind the point it holds ids, as NUMBER(38, 0) does
+        return "int64" if dtype.scale == 0 else "float64"
     if dtype in _NAMES:
         return _NAMES[dtype]
     raise SchemaError(f"columns of type {dtype} are not supported; cast them first or leave them out")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
+from penstock.core.conversion import described_frame
 from penstock.core.errors import ParameterError
-from penstock.core.params import Int, OneOf, check
+from penstock.core.params import NONE, Int, OneOf, check
 from penstock.core.progress import bar
 from penstock.core.schema import Schema
 from penstock.data import exchange, manifest, merging, splitting, tasks, writer
@@ -231,6 +232,7 @@ class Dataset:
         Returns:
             A frame with at most so many rows.
         """
+        check("num_rows", num_rows, Int(min=0))
         frames, missing = [], num_rows
         for frame in self.iter_frames():
             frames.append(frame.head(missing))
@@ -373,6 +375,7 @@ class Dataset:
         >>> train.num_rows, valid.num_rows
         (8, 2)
         """
+        check("seed", seed, Int())
         found = splitting.split_partitions(self, fractions, seed, by, time, stratify)
         return [Dataset.from_partitions(parts, self._schema) for parts in found]
 
@@ -393,6 +396,7 @@ class Dataset:
         Raises:
             ParameterError: not exactly one of fraction and num_rows is given, or there are fewer rows.
         """
+        check("seed", seed, Int())
         parts = splitting.sampled_partitions(self, fraction, num_rows, seed, stratify)
         return Dataset.from_partitions(parts, self._schema)
 
@@ -415,12 +419,15 @@ class Dataset:
             SchemaError: a key column holds lists.
         """
         splitting.check_keys(self._schema, keys)
+        check("num_partitions", num_partitions, Int(min=1) | NONE)
         assign = partial(exchange.by_key, keys=tuple(keys), num_buckets=num_partitions or self.num_partitions)
         return self._exchanged(assign, num_partitions or self.num_partitions, engine)
 
     def _exchanged(self, assign: exchange.Assign, num_buckets: int, engine: EngineLike) -> Dataset:
-        parts = exchange.exchange(self._parts, assign, num_buckets, resolve(engine), self._schema.names)
-        return Dataset.from_partitions(parts, self._schema)
+        names = self._schema.names
+        parts = [MappedPartition(p, described_frame, tuple(names)) for p in self._parts]
+        buckets = exchange.exchange(parts, assign, num_buckets, resolve(engine), names)
+        return Dataset.from_partitions(buckets, self._schema)
 
     def shuffle(self, seed: int = 0, num_partitions: int | None = None, engine: EngineLike = None) -> Dataset:
         """A uniform random permutation of all rows, out of core.
@@ -433,6 +440,8 @@ class Dataset:
         Returns:
             The data set after the exchange.
         """
+        check("seed", seed, Int(min=0))
+        check("num_partitions", num_partitions, Int(min=1) | NONE)
         buckets = num_partitions or self.num_partitions
         assign = partial(exchange.by_random, seed=seed, num_buckets=buckets)
         moved = self._exchanged(assign, buckets, engine)
@@ -460,8 +469,9 @@ class Dataset:
             The joined rows.
 
         Raises:
+            ParameterError: there is no key, or one twice.
             ColumnNotFoundError: the right side lacks a key.
-            SchemaError: a key has another dtype there.
+            SchemaError: a key has another dtype there, or a column would have the name of another.
         """
         check("how", how, OneOf(merging.JOINS))
         right = as_dataset(other)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.errors import ColumnNotFoundError, SchemaError
+from penstock.core.errors import ColumnNotFoundError, ParameterError, SchemaError
 from penstock.core.schema import Schema
 from penstock.data import tasks
 from penstock.data.described import merged
@@ -24,6 +24,7 @@ def merged_partitions(
 ) -> tuple[list[Partition], Schema]:
     """The partitions of `Dataset.merge`, and the schema of what they read."""
     _check_same_keys(left.schema, right.schema, keys)
+    _check_names(left.schema.names, right.schema.names, keys, how, suffix)
     join = partial(tasks.join, on=list(keys), how=how, suffix=suffix)
     empty = join(tasks.empty(left.schema), tasks.empty(right.schema))
     schema = merged(merged(Schema.from_polars(empty.schema), right.schema), left.schema)
@@ -41,7 +42,21 @@ def merged_partitions(
     return parts, schema
 
 
+def _check_names(left: Sequence[str], right: Sequence[str], keys: Sequence[str], how: str, suffix: str) -> None:
+    """Every column of the result must have a name of its own."""
+    others = [] if how in ("semi", "anti") else [name for name in right if name not in keys]
+    made = [name + suffix if name in left else name for name in others]
+    for name, other in zip(made, others, strict=True):
+        if name in left or made.count(name) > 1:
+            raise SchemaError(
+                f"merge would give the right side's column {other!r} the name {name!r}, which another column has; "
+                f"pass another suffix= than {suffix!r}"
+            )
+
+
 def _check_same_keys(left: Schema, right: Schema, keys: Sequence[str]) -> None:
+    if not keys or len(set(keys)) < len(keys):
+        raise ParameterError(f"merge needs key columns (on=), each of them once, got {list(keys)}")
     for name in keys:
         if name not in right:
             raise ColumnNotFoundError(name, right.names, "the right-hand data")

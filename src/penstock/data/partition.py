@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import polars.selectors as selectors
 
-from penstock.core.conversion import convert
+from penstock.core.conversion import convert, described_frame
 from penstock.core.dtypes import canonical, split_list
 from penstock.core.errors import ColumnNotFoundError, ConversionError
 from penstock.core.runtime.forks import require_polars
@@ -171,6 +171,8 @@ def end_to_end(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
     if not others:
         return first
     require_polars("putting partitions end to end")
+    if any(frame.schema != first.schema for frame in others):  # an empty one may have the dtypes of the schema
+        return pl.concat([described_frame(frame) for frame in (first, *others)])
     return pl.concat([first, *others])
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from penstock.core.conversion import described
 from penstock.core.errors import DataError
 
 _ROUNDS = 8
@@ -223,7 +224,8 @@ class TimeSplit:
 
 
 def known_times(times: pl.Series) -> pl.Series:
-    """A column of times with NaN as null."""
+    """A column of times with NaN as null; categories in the order of their text."""
+    times = described(times)
     return times.fill_nan(None) if times.dtype.is_float() else times
 
 

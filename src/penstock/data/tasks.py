@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
+from penstock.core.conversion import described_frame
 from penstock.core.overflow import filtered
 from penstock.core.schema import Schema
 from penstock.data import split
@@ -45,6 +46,7 @@ def strata(part: Partition, column: str | None) -> tuple[np.ndarray, np.ndarray]
 
 def join(left: pl.DataFrame, right: pl.DataFrame, on: list[str], how: str, suffix: str) -> pl.DataFrame:
     """Join by key columns. A missing key (null or NaN) equals nothing, however the rows are partitioned."""
+    left, right = described_frame(left), described_frame(right)
     floats = [name for name in on if right.schema[name].is_float()]
     missing = pl.any_horizontal(pl.col(name).is_nan().fill_null(False) for name in floats) if floats else pl.lit(False)
     unequal, right = right.filter(missing), right.filter(~missing)

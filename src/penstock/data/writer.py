@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core.artefact import SCHEMA_FILE, staged
-from penstock.core.errors import ColumnNotFoundError, OutputExistsError, PenstockError
+from penstock.core.conversion import described_frame
+from penstock.core.errors import ColumnNotFoundError, OutputExistsError, PenstockError, SchemaError
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines, collecting
@@ -67,6 +68,8 @@ def write_parquet(
     for name in options.partition_by:
         if name not in schema:
             raise ColumnNotFoundError(name, schema.names, "the output (named in partition_by)")
+        if schema[name].is_list:
+            raise SchemaError(f"column {name!r} holds lists, which the names of folders cannot; partition by another")
     runs = groups(len(parts), num_files or max(1, min(len(parts), 4 * engine.num_workers)))
     items = [(number, [parts[i] for i in run], run.start) for number, run in enumerate(runs)]
     body = schema.without(options.partition_by)
@@ -115,7 +118,7 @@ def _write_run(
     number, parts, first = item
     with collecting() as bad, _Files(Path(folder), number, schema, options) as files:
         for offset, part in enumerate(parts):
-            frame = part.read([*schema.names, *options.partition_by])
+            frame = described_frame(part.read([*schema.names, *options.partition_by]), part.path)
             if options.shuffle_seed is not None:
                 order = np.random.default_rng([options.shuffle_seed, 1, first + offset]).permutation(frame.height)
                 frame = frame[order]

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from penstock.core.batch import Ragged
+from penstock.core.conversion import described
 from penstock.core.dtypes import split_list
 from penstock.core.errors import DataError
 from penstock.core.runtime.forks import polars_is_lost
@@ -36,22 +37,19 @@ def read_frame(partition: Partition, columns: Sequence[str]) -> pl.DataFrame:
         with pq.ParquetFile(partition.path) as file:
             table = file.read_row_groups(list(partition.row_groups), columns=list(columns), use_threads=False)
         frame = pl.DataFrame([pl.Series(n, table.column(n).combine_chunks()) for n in columns])
-        return _plain(cast_frame(frame, partition.dtypes, partition.path, partition.first_row))
+        return _plain(cast_frame(frame, partition.dtypes, partition.path, partition.first_row), partition.path)
     if isinstance(partition, FramePartition) and all(c in partition.frame.columns for c in columns):
         return _plain(pl.DataFrame([partition.frame.get_column(c) for c in columns]))
-    return _plain(partition.read(columns))
+    return _plain(partition.read(columns), partition.path)
 
 
-def _plain(frame: pl.DataFrame) -> pl.DataFrame:
-    """Lists of a fixed size as lists, decimals as the float64 that their schema says."""
+def _plain(frame: pl.DataFrame, file: str | None = None) -> pl.DataFrame:
+    """Lists of a fixed size as lists, decimals as the numbers that their schema says."""
     columns = []
     for series in frame:
         if isinstance(series.dtype, pl.Array):
             series = series.arr.to_list()
-        inner, is_list = split_list(series.dtype)
-        if inner.is_decimal():
-            series = series.cast(pl.List(pl.Float64) if is_list else pl.Float64)
-        columns.append(series)
+        columns.append(described(series, where=file) if split_list(series.dtype)[0].is_decimal() else series)
     return pl.DataFrame(columns) if columns else frame
 
 
