@@ -302,7 +302,8 @@ def _nearest_float32(digits: str) -> np.float32:
         near = np.float32(double)
     if not np.isfinite(double) or float(near) == double:
         return near
-    other = np.nextafter(near, np.float32(np.inf if double > float(near) else -np.inf))
+    with np.errstate(over="ignore"):  # the neighbour of the largest is infinite
+        other = np.nextafter(near, np.float32(np.inf if double > float(near) else -np.inf))
     if _middle(near, other) != double:
         return near
     exact = Decimal(digits)  # what it says, in any number of digits
