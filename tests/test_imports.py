@@ -55,7 +55,7 @@ FRAMEWORKS = (
     "kernels/gpu_*",
 )
 HOMES = {
-    "numba": ("kernels/cpu_*",),
+    "numba": ("kernels/cpu_*", "kernels/kernel_cache.py"),
     "llvmlite": ("kernels/cpu_*",),
     "triton": ("kernels/gpu_*",),
     "ray": ("engine/ray.py", "embedding/ray*", "embedding/*_ray*", "train/*"),

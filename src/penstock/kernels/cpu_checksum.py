@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import int64, njit, uint8, uint32, uint64
+from numba import int64, uint8, uint32, uint64
 from numba.core import cgutils, types
 from numba.core.registry import cpu_target
 
 from penstock.kernels.cpu_intrinsics import intrinsic
+from penstock.kernels.kernel_cache import njit
 
 _POLYNOMIAL = 0x104C11DB7
 _SLICES = 16

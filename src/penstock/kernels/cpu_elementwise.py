@@ -6,11 +6,11 @@ import functools
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.core.errors import ParameterError
 from penstock.kernels.cpu_intrinsics import KERNEL, kernel_input
+from penstock.kernels.kernel_cache import njit
 
 __all__ = ["digitize", "log1p_float32"]
 
@@ -79,7 +79,7 @@ def _log1p(values: np.ndarray) -> np.ndarray:
         return np.log1p(values.astype(np.float64)).astype(np.float32)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _table_integer(values: np.ndarray, table: np.ndarray, out: np.ndarray, others: np.ndarray) -> Any:
     """Fill in what the table holds; list the other rows and return how many they are."""
     num_others = np.uint64(0)
@@ -92,7 +92,7 @@ def _table_integer(values: np.ndarray, table: np.ndarray, out: np.ndarray, other
     return np.int64(num_others)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _table_float(values: np.ndarray, table: np.ndarray, out: np.ndarray, others: np.ndarray) -> Any:
     """`_table_integer` for floats that hold whole numbers; -0.0 is left to NumPy, which keeps its sign."""
     num_others = np.uint64(0)
@@ -107,7 +107,7 @@ def _table_float(values: np.ndarray, table: np.ndarray, out: np.ndarray, others:
     return np.int64(num_others)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _digitize(values: np.ndarray, boundaries: np.ndarray, out: np.ndarray) -> None:
     """A binary search whose steps depend on the number of boundaries alone, so that no branch is mispredicted."""
     one = np.uint64(1)

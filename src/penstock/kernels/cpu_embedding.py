@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.cpu_embedding_batch import (
@@ -57,9 +56,10 @@ from penstock.kernels.cpu_embedding_optim import apply_row, catch_up
 from penstock.kernels.cpu_half import FLOAT32, mix, narrow_row, widen_row
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64, prefetch
 from penstock.kernels.cpu_vector import fetch_add, load_u32, row_is_finite, store_u32, zero_row
+from penstock.kernels.kernel_cache import njit
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _bring_forward(header: np.ndarray, sign: Any, row: Any, dim: Any, hyper: np.ndarray, scratch: Any) -> None:
     """Catch a row up with the steps it has missed (tables with a history only)."""
     address, scalar = row_address(header, row), side_address(header, row, header[SCALAR_OFFSET])
@@ -75,7 +75,7 @@ def _bring_forward(header: np.ndarray, sign: Any, row: Any, dim: Any, hyper: np.
     narrow_row(address, scratch, dim, storage, mix(sign ^ mix(header[STEP])))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def resolve_group(
     header: np.ndarray,
     settings: np.ndarray,
@@ -107,7 +107,7 @@ def resolve_group(
     group[PROGRESS], group[STATUS] = unique, DONE
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def place_rows(header: np.ndarray, unique: Any, rows: Any, places: np.ndarray, zero: Any, wide: Any) -> None:
     """The address of every distinct row as float32; absent ones share a row of zeros."""
     dim, storage = np.int64(header[DIM]), np.int64(header[STORAGE])
@@ -126,7 +126,7 @@ def place_rows(header: np.ndarray, unique: Any, rows: Any, places: np.ndarray, z
             widen_row(places[u], row_address(header, np.uint64(row)), dim, storage)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def lookup_groups(
     counter: np.ndarray,
     order: np.ndarray,
@@ -176,7 +176,7 @@ def lookup_groups(
             pool_slot(inputs[slot], slots[slot], places_at, inverse_at + (inputs[slot, FIRST] << LOG2_4))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _find_again(header: np.ndarray, unique: Any, signs: Any, rows: Any) -> Any:
     """Rows of signs after some were evicted or moved; how many are gone."""
     gone = 0
@@ -194,7 +194,7 @@ def _find_again(header: np.ndarray, unique: Any, signs: Any, rows: Any) -> Any:
     return gone
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def apply_group(
     kind: Any, header: np.ndarray, hyper: np.ndarray, unique: Any, signs: Any, rows: Any, sums: Any, scratch: Any
 ) -> None:
@@ -231,7 +231,7 @@ def apply_group(
             narrow_row(address, scratch, dim, storage, mix(sign + mix(step)))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _update_group(
     group: Any, mine: np.ndarray, header: np.ndarray, hyper: np.ndarray, kind: Any, info: np.ndarray,
     signs: np.ndarray, rows: np.ndarray, sums: Any, scratch: Any, counts: np.ndarray,
@@ -244,7 +244,7 @@ def _update_group(
     apply_group(kind, header, hyper, info[UNIQUE], signs_at, rows_at, sums, scratch)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def update_groups(
     counter: np.ndarray,
     starts: np.ndarray,
@@ -300,7 +300,7 @@ def update_groups(
             )  # fmt: skip
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def bring_forward(header: np.ndarray, hyper: np.ndarray, signs: np.ndarray, values: np.ndarray, scratch: Any) -> None:
     """Catch listed rows up with the steps they have missed, before they are written out."""
     for i in range(signs.shape[0]):

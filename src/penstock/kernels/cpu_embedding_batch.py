@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.cpu_half import mix
@@ -31,6 +30,7 @@ from penstock.kernels.cpu_vector import (
     stream_row,
     zero_row,
 )
+from penstock.kernels.kernel_cache import njit
 
 # Columns of `slots`, fixed by the configuration.
 POOLING, SLOT_DIM, LENGTH, ROUNDS, SIZE, PREFIX, MODULUS, HASHING, NUM_SLOT_FIELDS = range(9)
@@ -51,7 +51,7 @@ NO_ROW = np.uint32(0xFFFFFFFF)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def load_id(values: Any, log2_bytes: Any, i: Any) -> Any:
     """The i-th integer of an array of 1, 2, 4 or 8-byte integers, all of them non-negative."""
     if log2_bytes == 3:
@@ -63,7 +63,7 @@ def load_id(values: Any, log2_bytes: Any, i: Any) -> Any:
     return load8(values + i)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def count_absent(groups: np.ndarray, rows: np.ndarray, absent: np.ndarray) -> None:
     """How many of each group's distinct signs have no row; added to `absent`."""
     for group in range(groups.shape[0]):
@@ -72,7 +72,7 @@ def count_absent(groups: np.ndarray, rows: np.ndarray, absent: np.ndarray) -> No
             absent[group] += rows[u] == NO_ROW
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def scan_ids(counter: np.ndarray, inputs: np.ndarray, signed: np.ndarray, negative: np.ndarray) -> None:
     """Draw slots: fill in a bound on each one's ids, and whether one of them is negative.
 
@@ -101,7 +101,7 @@ def scan_ids(counter: np.ndarray, inputs: np.ndarray, signed: np.ndarray, negati
         inputs[slot, TOP] = bits
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def sign_of(identity: Any, slot: np.ndarray, turn: Any) -> Any:
     """The sign of an id: its group's prefix and the id (or its hash of this turn), which share no bits.
 
@@ -119,7 +119,7 @@ def sign_of(identity: Any, slot: np.ndarray, turn: Any) -> Any:
     return slot[PREFIX] + identity
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _number_direct(row: np.ndarray, slot: np.ndarray, local: Any, inverse: Any, signs: Any, unique: Any) -> Any:
     """Distinct ids of a slot whose ids are all small: they index the local table themselves."""
     values, log2_bytes = row[VALUES], np.int64(row[LOG2_BYTES])
@@ -137,7 +137,7 @@ def _number_direct(row: np.ndarray, slot: np.ndarray, local: Any, inverse: Any, 
     return unique
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _number_hashed(
     row: np.ndarray, slot: np.ndarray, local: Any, shift: Any, inverse: Any, signs: Any, unique: Any
 ) -> Any:
@@ -167,7 +167,7 @@ def _number_hashed(
     return unique
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def deduplicate(
     members: np.ndarray, slots: np.ndarray, inputs: np.ndarray, local: np.ndarray, inverse: Any, signs: Any
 ) -> Any:
@@ -193,7 +193,7 @@ def deduplicate(
     return unique
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _pool_single(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> None:
     """One id a sample, one row an id: output[b] = row."""
     dim, out, stride = np.int64(slot[SLOT_DIM]), row[OUTPUT], row[OUTPUT_STRIDE]
@@ -209,7 +209,7 @@ def _pool_single(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -
     fence()
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def sample_bounds(row: np.ndarray, sample: Any) -> Any:
     """Where a sample's ids begin and end."""
     if row[OFFSETS] == 0:
@@ -218,7 +218,7 @@ def sample_bounds(row: np.ndarray, sample: Any) -> Any:
     return np.int64(load64(place)), np.int64(load64(place + np.uint64(8)))
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def pooling_factor(pooling: Any, count: Any) -> Any:
     """What a sample's sum is multiplied by."""
     if count == 0 or pooling in (SUM, RAW):
@@ -226,7 +226,7 @@ def pooling_factor(pooling: Any, count: Any) -> Any:
     return np.float32(1) / np.float32(count) if pooling == MEAN else np.float32(1) / np.float32(math.sqrt(count))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _pool_lists(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> None:
     """output[b] = factor · Σ rows of the sample's ids; raw slots keep one row a position and a mask."""
     dim, length, raw = np.int64(slot[SLOT_DIM]), np.int64(slot[LENGTH]), np.int64(slot[POOLING]) == RAW
@@ -250,7 +250,7 @@ def _pool_lists(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) ->
                 store_u8(row[MASK_OUT] + np.uint64(np.int64(b) * length + i), np.uint8(i < end - begin))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def pool_slot(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> None:
     """Fill one slot's output from the addresses of its distinct rows."""
     if row[OFFSETS] == 0 and slot[ROUNDS] == 0 and slot[POOLING] != RAW:
@@ -259,7 +259,7 @@ def pool_slot(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> N
         _pool_lists(row, slot, places, inverse)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def gradient_is_finite(row: np.ndarray, slot: np.ndarray) -> Any:
     """Whether a slot's whole gradient is finite."""
     width = np.int64(slot[SLOT_DIM]) * (np.int64(slot[LENGTH]) if np.int64(slot[POOLING]) == RAW else 1)
@@ -269,7 +269,7 @@ def gradient_is_finite(row: np.ndarray, slot: np.ndarray) -> Any:
     return finite
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _sum_single(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> None:
     dim, gradient, stride = np.int64(slot[SLOT_DIM]), row[GRADIENT], row[GRADIENT_STRIDE]
     count = np.int64(row[COUNT])
@@ -280,7 +280,7 @@ def _sum_single(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> N
         add_row(sums + number * width, gradient + np.uint64(b) * stride, dim, np.float32(1))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> None:
     dim, raw = np.int64(slot[SLOT_DIM]), np.int64(slot[POOLING]) == RAW
     turns, width = max(np.int64(slot[ROUNDS]), np.int64(1)), np.uint64(dim) << LOG2_4
@@ -295,7 +295,7 @@ def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> No
                 add_row(sums + number * width, source, dim, factor)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def sum_bundle(slots: np.ndarray, inputs: np.ndarray, members: np.ndarray, sums: np.ndarray, inverse: Any) -> None:
     """Sum the gradients of several one-slot groups that lie side by side, a few samples of each in turn.
 
@@ -315,7 +315,7 @@ def sum_bundle(slots: np.ndarray, inputs: np.ndarray, members: np.ndarray, sums:
                 add_row(target + number * width, gradient, dim, np.float32(1))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def sum_group(
     members: np.ndarray, slots: np.ndarray, inputs: np.ndarray, unique: Any, sums: Any, inverse: Any, counts: np.ndarray
 ) -> Any:
@@ -345,7 +345,7 @@ def sum_group(
     return any_summed
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def number_groups(
     counter: np.ndarray,
     group_starts: np.ndarray,
@@ -367,7 +367,7 @@ def number_groups(
         groups[group, UNIQUE] = deduplicate(mine, slots, inputs, local, np.uint64(inverse.ctypes.data), begin)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def pool_groups(
     counter: np.ndarray,
     group_starts: np.ndarray,
@@ -389,7 +389,7 @@ def pool_groups(
             pool_slot(inputs[slot], slots[slot], first_place, first)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def sum_groups(
     counter: np.ndarray,
     group_starts: np.ndarray,

@@ -34,6 +34,7 @@ from penstock.kernels.cpu_half import FLOAT32
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, prefetch
 from penstock.kernels.cpu_native_threads import compiled_job, pointer_to
 from penstock.kernels.cpu_vector import copy_row, fetch_add, load_u16, load_u32, store_u16, store_u32
+from penstock.kernels.kernel_cache import njit
 
 TABLE, FIRST, LAST, STATUS = range(4)
 WEIGHTS, STATE, _SECOND_STATE, SCALAR = range(4)  # addresses of columns; 0 for one that is not there
@@ -45,7 +46,7 @@ MOVE = np.dtype(
 )
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def resolve_pieces(
     counter: np.ndarray, pieces: np.ndarray, headers: np.ndarray, settings: np.ndarray, signs: np.ndarray,
     rows: np.ndarray, fresh: np.ndarray, clock: Any, scratch: np.ndarray,
@@ -73,7 +74,7 @@ def resolve_pieces(
             piece[FIRST] += 1
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def initialise_pieces(
     counter: np.ndarray, pieces: np.ndarray, headers: np.ndarray, settings: np.ndarray, signs: np.ndarray,
     rows: np.ndarray, fresh: np.ndarray, scratch: np.ndarray,
@@ -91,7 +92,7 @@ def initialise_pieces(
                 )
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _move_weights(inside: Any, outside: Any, dim: Any, wide: bool, out: bool) -> None:
     if wide:
         copy_row(outside if out else inside, inside if out else outside, dim)
@@ -104,7 +105,7 @@ def _move_weights(inside: Any, outside: Any, dim: Any, wide: bool, out: bool) ->
             store_u16(inside + at, load_u16(outside + at))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _move_row(header: np.ndarray, row: Any, i: Any, columns: np.ndarray, out: bool) -> None:
     """Copy a row and its state out to place `i` of the columns, or back in."""
     dim, wide = np.int64(header[DIM]), header[STORAGE] == FLOAT32
@@ -126,7 +127,7 @@ def _move_row(header: np.ndarray, row: Any, i: Any, columns: np.ndarray, out: bo
             store_u32(inside, load_u32(outside))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _ask_for(header: np.ndarray, row: Any) -> None:
     address = row_address(header, row)
     prefetch(address)
@@ -136,7 +137,7 @@ def _ask_for(header: np.ndarray, row: Any) -> None:
         prefetch(side_address(header, row, header[SCALAR_OFFSET]))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def move_pieces(
     counter: np.ndarray, pieces: np.ndarray, headers: np.ndarray, rows: np.ndarray, columns: np.ndarray, out: bool
 ) -> None:
@@ -173,7 +174,7 @@ def move_job() -> Any:
     return compiled_job(_move_described)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def initial_rows(header: np.ndarray, settings: np.ndarray, signs: np.ndarray, scratch: np.ndarray) -> None:
     """Rows as they are before they are first seen, for a header whose rows 0, 1, … lie in memory of the caller's."""
     for i in range(signs.shape[0]):

@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels import cpu_xoshiro as xoshiro
 from penstock.kernels.cpu_half import FLOAT32, mix, narrow_row
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64
 from penstock.kernels.cpu_vector import INLINED, load_u32, store_float, store_u32, store_u64
+from penstock.kernels.kernel_cache import njit
 
 # Fields of a header.
 DIRECTORY, DEPTH, MASK, ROWS, PENDING, NEXT_ROW, CAPACITY, FREE, FREE_COUNT = range(9)
@@ -38,13 +38,13 @@ _LOW32 = np.uint64(0xFFFFFFFF)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def hash_of(header: np.ndarray, sign: Any) -> Any:
     """The hash by which the index places a sign: keyed for each table, so that nobody can choose signs that collide."""
     return mix(sign ^ header[KEY])
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def segment_of(header: np.ndarray, hashed: Any) -> Any:
     """Address of the segment that holds signs with this hash."""
     # Shifted in two steps: with depth 0 a single shift would be by 64 bits, which is undefined.
@@ -52,14 +52,14 @@ def segment_of(header: np.ndarray, hashed: Any) -> Any:
     return load64(header[DIRECTORY] + (index << LOG2_8))
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def first_place(header: np.ndarray, sign: Any) -> Any:
     """Address where the search for a sign begins: what to prefetch."""
     hashed = hash_of(header, sign)
     return segment_of(header, hashed) + np.uint64(SEGMENT_HEADER) + ((hashed & header[MASK]) << np.uint64(4))
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def find_entry(header: np.ndarray, sign: Any) -> Any:
     """Address of the sign's entry, or of the empty one where it would go."""
     hashed = hash_of(header, sign)
@@ -73,27 +73,27 @@ def find_entry(header: np.ndarray, sign: Any) -> Any:
         place = (place + np.uint64(1)) & mask
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def chunk_of(header: np.ndarray, row: Any) -> Any:
     """Address of the chunk that holds a row."""
     return load64(header[CHUNKS] + ((row >> header[SHIFT]) << LOG2_8))
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def row_address(header: np.ndarray, row: Any) -> Any:
     """Address of a row's weights; its optimizer state follows at `STATE_OFFSET`."""
     inside = row & ((np.uint64(1) << header[SHIFT]) - np.uint64(1))
     return chunk_of(header, row) + inside * header[STRIDE]
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def side_address(header: np.ndarray, row: Any, offset: Any) -> Any:
     """Address of a row's scalar (`header[SCALAR_OFFSET]`) or count (`header[COUNT_OFFSET]`)."""
     inside = row & ((np.uint64(1) << header[SHIFT]) - np.uint64(1))
     return chunk_of(header, row) + offset + (inside << LOG2_4)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def initial_value(draw: Any, kind: Any, a: Any, b: Any) -> Any:
     """Uniform in [a, b), or normal with mean a and deviation b, from 64 random bits."""
     first = np.float32((draw >> np.uint64(40)) & np.uint64(0xFFFFFF)) * np.float32(2.0**-24)
@@ -104,7 +104,7 @@ def initial_value(draw: Any, kind: Any, a: Any, b: Any) -> Any:
     return np.float32(a + b * radius * math.cos(np.float32(2 * math.pi) * second))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def initialise_row(header: np.ndarray, settings: np.ndarray, sign: Any, row: Any, scratch: Any) -> None:
     """Weights from the sign alone, whatever the order of arrival or the number of shards; state at its start."""
     dim, kind = np.int64(header[DIM]), np.int64(header[INIT])
@@ -147,7 +147,7 @@ def initialise_row(header: np.ndarray, settings: np.ndarray, sign: Any, row: Any
         store_u32(side_address(header, row, header[COUNT_OFFSET]), np.uint32(0))
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def allocate_row(header: np.ndarray) -> Any:
     """A free row, or NEED_ROWS."""
     if header[FREE_COUNT] > 0:
@@ -159,14 +159,14 @@ def allocate_row(header: np.ndarray) -> Any:
     return np.int64(header[NEXT_ROW] - np.uint64(1))
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def admitted(header: np.ndarray, sign: Any) -> Any:
     """Whether the draw that belongs to this sign lets it in."""
     limit = header[ADMIT_BELOW]  # the probability times 2⁶⁴; all ones = every sign
     return limit == np.uint64(0xFFFFFFFFFFFFFFFF) or mix(sign ^ header[SEED] ^ _GOLDEN) < limit
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def resolve(header: np.ndarray, settings: np.ndarray, sign: Any, clock: Any, train: bool, scratch: Any) -> Any:
     """The sign's row. Training touches it, and inserts it where admission allows; else ABSENT."""
     entry = find_entry(header, sign)
@@ -191,7 +191,7 @@ def resolve(header: np.ndarray, settings: np.ndarray, sign: Any, clock: Any, tra
     return _insert(header, settings, sign, entry, clock, scratch)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _insert(header: np.ndarray, settings: np.ndarray, sign: Any, entry: Any, clock: Any, scratch: Any) -> Any:
     segment = segment_of(header, hash_of(header, sign))
     count, size = load64(segment), header[MASK] + np.uint64(1)
@@ -214,7 +214,7 @@ def _insert(header: np.ndarray, settings: np.ndarray, sign: Any, entry: Any, clo
     return row
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _count_pending(header: np.ndarray, settings: np.ndarray, sign: Any, entry: Any, clock: Any, scratch: Any) -> Any:
     seen = (load64(entry + np.uint64(8)) >> np.uint64(32)) + np.uint64(1)
     if seen < header[MIN_COUNT]:
@@ -228,7 +228,7 @@ def _count_pending(header: np.ndarray, settings: np.ndarray, sign: Any, entry: A
     return row
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _settle(
     header: np.ndarray, settings: np.ndarray, sign: Any, row: Any, entry: Any, clock: Any, scratch: Any
 ) -> None:
@@ -239,7 +239,7 @@ def _settle(
         store_u32(side_address(header, row, header[COUNT_OFFSET]), np.uint32(1))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def place_entry(header: np.ndarray, segment: Any, mask: Any, key: Any, value: Any) -> None:
     """Put an entry that is known to be new into a segment."""
     place = hash_of(header, key) & mask
@@ -251,7 +251,7 @@ def place_entry(header: np.ndarray, segment: Any, mask: Any, key: Any, value: An
     store_u64(segment, load64(segment) + np.uint64(1))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def redistribute(header: np.ndarray, copied: np.ndarray, mask: Any, low: Any, high: Any, bit: Any) -> None:
     """Put the entries of a copied segment into two empty ones by one bit of their hash."""
     for i in range(copied.shape[0]):
@@ -261,7 +261,7 @@ def redistribute(header: np.ndarray, copied: np.ndarray, mask: Any, low: Any, hi
             place_entry(header, segment, mask, key, copied[i, 1])
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def segment_counts(segments: np.ndarray, out: np.ndarray) -> None:
     """How many entries each segment holds."""
     for i in range(segments.shape[0]):

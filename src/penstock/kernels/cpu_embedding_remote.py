@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.cpu_embedding import apply_group, place_rows, resolve_group
@@ -18,25 +17,26 @@ from penstock.kernels.cpu_embedding_index import DIM, PENDING_ROW, find_entry
 from penstock.kernels.cpu_half import mix
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64, multiply_high
 from penstock.kernels.cpu_vector import copy_row, fetch_add, store_u32, store_u64
+from penstock.kernels.kernel_cache import njit
 
 _SALT = np.uint64(0x5851F42D4C957F2D)  # shards are the same in every process, unlike the index's keyed hash
 _LOW32 = np.uint64(0xFFFFFFFF)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def shard_of(sign: Any, num_shards: Any) -> Any:
     """The shard that owns a sign."""
     return np.int64(multiply_high(mix(sign ^ _SALT), np.uint64(num_shards)))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def owned(signs: np.ndarray, shard: Any, num_shards: Any, out: np.ndarray) -> None:
     """Which signs a shard owns."""
     for i in range(signs.shape[0]):
         out[i] = shard_of(signs[i], num_shards) == shard
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def route(groups: np.ndarray, signs: np.ndarray, owner: np.ndarray, place: np.ndarray, counts: np.ndarray) -> None:
     """The shard of each distinct sign, and its place among that shard's signs of the group; counts of both."""
     for group in range(groups.shape[0]):
@@ -47,7 +47,7 @@ def route(groups: np.ndarray, signs: np.ndarray, owner: np.ndarray, place: np.nd
             counts[shard, group] += 1
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def gather_signs(
     groups: np.ndarray, signs: np.ndarray, owner: np.ndarray, place: np.ndarray, begin: np.ndarray, out: np.ndarray
 ) -> None:
@@ -58,7 +58,7 @@ def gather_signs(
             out[begin[owner[u], group] + place[u]] = signs[u]
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def locate_rows(
     groups: np.ndarray, dims: np.ndarray, owner: np.ndarray, place: np.ndarray, begin: np.ndarray, out: np.ndarray
 ) -> None:
@@ -69,7 +69,7 @@ def locate_rows(
             out[u] = begin[owner[u], group] + np.uint64(place[u]) * width
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def scatter_sums(
     groups: np.ndarray, dims: np.ndarray, owner: np.ndarray, place: np.ndarray, begin: np.ndarray, sums: np.ndarray
 ) -> None:
@@ -82,7 +82,7 @@ def scatter_sums(
             copy_row(target, sums[group] + np.uint64(i) * width, dims[group])
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def lookup_signs(
     counter: np.ndarray, order: np.ndarray, headers: np.ndarray, settings: np.ndarray, hyper: np.ndarray,
     groups: np.ndarray, signs: np.ndarray, rows: np.ndarray, begin: np.ndarray, out: np.ndarray,
@@ -108,7 +108,7 @@ def lookup_signs(
             copy_row(target + (np.uint64(u * dim) << LOG2_4), places[u], dim)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def update_signs(
     counter: np.ndarray, order: np.ndarray, headers: np.ndarray, hyper: np.ndarray, kind: Any, groups: np.ndarray,
     signs: np.ndarray, rows: np.ndarray, begin: np.ndarray, sums: np.ndarray, scratch: np.ndarray, clock: Any,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.cpu_hash import splitmix64, xxh64
@@ -24,16 +23,17 @@ from penstock.kernels.cpu_table import (
     tag32,
     tag_of_hash,
 )
+from penstock.kernels.kernel_cache import njit
 
 NOT_FOUND = np.int64(-1)
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def _bucket(hashed: Any, num_buckets: Any) -> Any:
     return np.int64(hashed % U64(num_buckets))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def build32(keys: np.ndarray, codes: np.ndarray, slots: np.ndarray, placing: int) -> int:
     """Fill zeroed `slots` with `tag << 32 | code + 1`; the row of a key that was there before, or -1."""
     mask = U64(slots.shape[0] - 1)
@@ -48,7 +48,7 @@ def build32(keys: np.ndarray, codes: np.ndarray, slots: np.ndarray, placing: int
     return -1
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def _find32(slots: Any, shift: Any, mask: Any, tag: Any) -> Any:
     position = tag >> U64(shift)
     while True:
@@ -61,7 +61,7 @@ def _find32(slots: Any, shift: Any, mask: Any, tag: Any) -> Any:
         position = (position + U64(1)) & U64(mask)
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def _find64(slots: Any, shift: Any, mask: Any, keys: Any, tag: Any, key: Any) -> Any:
     position = tag >> U64(shift)
     while True:
@@ -74,7 +74,7 @@ def _find64(slots: Any, shift: Any, mask: Any, keys: Any, tag: Any, key: Any) ->
         position = (position + U64(1)) & U64(mask)
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def _find_bytes(slots: Any, shift: Any, mask: Any, arena: Any, offsets: Any, tag: Any, text: Any, length: Any) -> Any:
     position = tag >> U64(shift)
     while True:
@@ -90,7 +90,7 @@ def _find_bytes(slots: Any, shift: Any, mask: Any, arena: Any, offsets: Any, tag
         position = (position + U64(1)) & U64(mask)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def build64(keys: np.ndarray, slots: np.ndarray, placing: int) -> int:
     """Number the keys by row in zeroed `slots`; the row of a key that was there before, or -1."""
     mask, base = U64(slots.shape[0] - 1), U64(slots.ctypes.data)
@@ -102,7 +102,7 @@ def build64(keys: np.ndarray, slots: np.ndarray, placing: int) -> int:
     return -1
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def build_bytes(data: np.ndarray, offsets: np.ndarray, slots: np.ndarray, placing: int) -> int:
     """`build64` for byte strings."""
     mask, base = U64(slots.shape[0] - 1), U64(slots.ctypes.data)
@@ -116,7 +116,7 @@ def build_bytes(data: np.ndarray, offsets: np.ndarray, slots: np.ndarray, placin
     return -1
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _insert(slots: np.ndarray, placing: int, mask: Any, tag: Any, number: int) -> None:
     position = tag >> shift_of(placing)
     while slots[position] != U64(0):
@@ -124,7 +124,7 @@ def _insert(slots: np.ndarray, placing: int, mask: Any, tag: Any, number: int) -
     slots[position] = (tag << U64(32)) | U64(number + 1)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def encode32(
     keys: np.ndarray, valid: np.ndarray, slots: np.ndarray, placing: int, null_code: int, oov_code: int,
     num_buckets: int, out: np.ndarray,
@@ -146,7 +146,7 @@ def encode32(
             out[first + index] = code if valid.shape[0] == 0 or valid[first + index] != 0 else null_code
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def encode32_columns(
     keys: np.ndarray, valid: np.ndarray, tables: np.ndarray, layouts: np.ndarray, out: np.ndarray
 ) -> None:
@@ -170,7 +170,7 @@ def encode32_columns(
             out[column, row] = code
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def encode64(
     keys: np.ndarray, valid: np.ndarray, slots: np.ndarray, placing: int, known: np.ndarray, codes: np.ndarray,
     null_code: int, oov_code: int, num_buckets: int, out: np.ndarray,
@@ -194,7 +194,7 @@ def encode64(
             out[row] = code if valid.shape[0] == 0 or valid[row] != 0 else null_code
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def encode_bytes(
     data: np.ndarray, offsets: np.ndarray, valid: np.ndarray, slots: np.ndarray, placing: int, arena: np.ndarray,
     bounds: np.ndarray, codes: np.ndarray, null_code: int, oov_code: int, num_buckets: int, out: np.ndarray,
@@ -220,13 +220,13 @@ def encode_bytes(
             out[row] = code if valid.shape[0] == 0 or valid[row] != 0 else null_code
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def get32(slots: int, placing: int, mask: int, key: int) -> Any:
     """The code of one 32-bit key, or -1. Plain integers come in: array arguments would cost more than the look-up."""
     return _find32(slots, shift_of(placing), mask, tag32(key, placing))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def get64(slots: int, placing: int, mask: int, keys: int, codes: int, key: int) -> Any:
     """The code of one 64-bit key, or -1."""
     unsigned = U64(key)
@@ -235,7 +235,7 @@ def get64(slots: int, placing: int, mask: int, keys: int, codes: int, key: int) 
     return np.int64(load64(U64(codes) + (U64(number) << U64(3)))) if number != NOT_FOUND else number
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def get_bytes(slots: int, placing: int, mask: int, arena: int, offsets: int, codes: int, text: bytes) -> Any:
     """The code of one byte string, or -1."""
     address, length = bytes_address(text), len(text)

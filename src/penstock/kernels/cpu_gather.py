@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types, uint32, uint64
+from numba import types, uint32, uint64
 from numba.extending import intrinsic
 
+from penstock.kernels.kernel_cache import njit
 from penstock.kernels.split_mix import split_mix
 
 AHEAD = 24  # rows between a prefetch and the use of what it fetched

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4
 from penstock.kernels.cpu_vector import INLINED, bits_float, float_bits, load_float, load_u16, store_float, store_u16
+from penstock.kernels.kernel_cache import njit
 
 FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2  # storage codes
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def mix(key: Any) -> Any:
     """A 64-bit hash that is a bijection: every input bit reaches every output bit."""
     key ^= key >> np.uint64(32)
@@ -28,7 +28,7 @@ def mix(key: Any) -> Any:
     return key ^ (key >> np.uint64(32))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def half_to_float(half: Any) -> Any:
     """IEEE binary16 bits → float32."""
     magnitude = np.uint32(half) & np.uint32(0x7FFF)
@@ -41,7 +41,7 @@ def half_to_float(half: Any) -> Any:
     return bits_float(np.uint32(sign | ((magnitude << np.uint32(13)) + np.uint32(112 << 23))))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def float_to_half(value: Any, random: Any) -> Any:
     """float32 → binary16 bits, rounded up with the probability of the remainder; 13 random bits."""
     bits = float_bits(value)
@@ -56,7 +56,7 @@ def float_to_half(value: Any, random: Any) -> Any:
     return np.uint16(sign | ((magnitude + noise - np.uint32(112 << 23)) >> np.uint32(13)))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def float_to_bfloat(value: Any, random: Any) -> Any:
     """float32 → bfloat16 bits, rounded up with the probability of the remainder; 16 random bits."""
     bits = float_bits(value)
@@ -68,7 +68,7 @@ def float_to_bfloat(value: Any, random: Any) -> Any:
     return np.uint16(rounded)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def widen_row(target: Any, source: Any, dim: Any, storage: Any) -> None:
     """target[:dim] (float32) = source[:dim] (binary16 or bfloat16)."""
     for i in range(dim):
@@ -77,7 +77,7 @@ def widen_row(target: Any, source: Any, dim: Any, storage: Any) -> None:
         store_float(target + (np.uint64(i) << LOG2_4), value)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def narrow_row(target: Any, source: Any, dim: Any, storage: Any, seed: Any) -> None:
     """target[:dim] (binary16 or bfloat16) = source[:dim] (float32), rounded stochastically."""
     random = np.uint64(seed)

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL, address_of, kernel_input, kernel_output, load8, load32, load64
+from penstock.kernels.kernel_cache import njit
 
 U64 = np.uint64
 GOLDEN = U64(0x9E3779B97F4A7C15)
@@ -32,7 +32,7 @@ P4, P5 = U64(0x85EBCA77C2B2AE63), U64(0x27D4EB2F165667C5)
 BytesColumn = tuple[np.ndarray, np.ndarray]  # (data uint8[], offsets int64[n + 1])
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def splitmix64(key: Any) -> Any:
     """SplitMix64's output function: a bijection of 64 bits."""
     mixed = U64(key) + GOLDEN
@@ -41,12 +41,12 @@ def splitmix64(key: Any) -> Any:
     return mixed ^ (mixed >> U64(31))
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def _rotate(value: Any, by: int) -> Any:
     return (value << U64(by)) | (value >> U64(64 - by))
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def farmhash64(key: Any) -> Any:
     """FarmHash64 of the eight bytes of a little-endian integer."""
     times, first = FARM + U64(16), U64(key) + FARM
@@ -57,12 +57,12 @@ def farmhash64(key: Any) -> Any:
     return (mixed ^ (mixed >> U64(47))) * times
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def _round(lane: Any, value: Any) -> Any:
     return _rotate(lane + value * P2, 31) * P1
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _stripes(address: Any, end: Any, seed: Any) -> Any:
     """XXH64's main loop over the 32-byte stripes of `[address, end)`."""
     zero = U64(0)
@@ -79,7 +79,7 @@ def _stripes(address: Any, end: Any, seed: Any) -> Any:
     return result
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def xxh64(address: Any, length: Any, seed: Any) -> Any:
     """XXH64 of `length` bytes at `address`; all are uint64, or it would be compiled for each kind of number."""
     end = address + length
@@ -102,13 +102,13 @@ def xxh64(address: Any, length: Any, seed: Any) -> Any:
     return result ^ (result >> U64(32))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _hash_integers(keys: np.ndarray, out: np.ndarray) -> None:
     for row in range(keys.shape[0]):
         out[row] = splitmix64(keys[row])
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _hash_bytes(base: Any, offsets: np.ndarray, out: np.ndarray) -> None:
     base = U64(base)
     for row in range(out.shape[0]):
@@ -116,7 +116,7 @@ def _hash_bytes(base: Any, offsets: np.ndarray, out: np.ndarray) -> None:
         out[row] = xxh64(base + U64(start), U64(offsets[row + 1] - start), U64(0))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _combine_into(left: np.ndarray, right: np.ndarray) -> None:
     for row in range(left.shape[0]):
         left[row] = splitmix64(left[row] * COMBINE + right[row])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.core.errors import ParameterError
 from penstock.core.params import Int, Real, check
 from penstock.kernels.cpu_intrinsics import KERNEL, kernel_input
 from penstock.kernels.cpu_vocab import Counter
+from penstock.kernels.kernel_cache import njit
 
 BUCKET_BITS = 22  # sign, exponent and 10 bits of mantissa of a float64: buckets are 0.1 % wide
 CHUNK = 1 << 15
@@ -176,7 +176,7 @@ def _values_of(patterns: np.ndarray) -> np.ndarray:
     return np.where(patterns & top, patterns ^ top, ~patterns).view(np.float64)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _sortable_patterns(values: np.ndarray, mask: np.ndarray, out: np.ndarray) -> Any:
     """The present values as uint64 in the same order: `bits ^ (all ones if negative, else the sign bit)`."""
     filled = U64(0)

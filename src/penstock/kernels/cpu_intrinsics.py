@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic as _intrinsic
+
+from penstock.kernels.kernel_cache import njit
 
 ALIGNMENT = 64  # bytes; one cache line, and the alignment that TensorFlow and Arrow recommend
 # Shifts that turn a number of 4-byte or 8-byte words into bytes: a shift of uint64 by uint64 stays one in numba.
@@ -225,7 +226,7 @@ def kernel_output(array: np.ndarray, dtype: Any, shape: tuple[int, ...]) -> np.n
     return array
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def bytes_equal(left: Any, right: Any, length: Any) -> bool:
     """Whether `length` bytes at two addresses are the same; reads nothing beyond them."""
     left, right = np.uint64(left), np.uint64(right)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL
+from penstock.kernels.kernel_cache import njit
 
 NEWLINE, RETURN = 10, 13
 
 
-@nb.njit(**KERNEL)
+@njit(**KERNEL)
 def record_cuts(buffer: np.ndarray, origin: int, quote: int, step: int, state: np.ndarray) -> np.ndarray:
     """Offsets after a record's end, at least `step` bytes apart; newlines inside quotes do not end a record.
 
@@ -34,7 +34,7 @@ def record_cuts(buffer: np.ndarray, origin: int, quote: int, step: int, state: n
     return out
 
 
-@nb.njit(**KERNEL)
+@njit(**KERNEL)
 def without_returns(buffer: np.ndarray, quote: int) -> np.ndarray:
     """A copy whose lines end in a newline alone; `quote` is -1 where the format has none, and quoted text stays."""
     out = np.empty(buffer.shape[0], np.uint8)
@@ -50,7 +50,7 @@ def without_returns(buffer: np.ndarray, quote: int) -> np.ndarray:
     return out[:size]
 
 
-@nb.njit(**KERNEL)
+@njit(**KERNEL)
 def ragged_records(
     buffer: np.ndarray, separator: int, quote: int, expected: int, most: int
 ) -> tuple[int, np.ndarray, int]:
@@ -86,7 +86,7 @@ def ragged_records(
     return record, bad[: min(num_bad, most)], num_bad
 
 
-@nb.njit(**KERNEL)
+@njit(**KERNEL)
 def count_byte(buffer: np.ndarray, wanted: int) -> int:
     """How often a byte occurs: a plain loop, which becomes vector instructions."""
     byte = np.uint8(wanted)
@@ -96,7 +96,7 @@ def count_byte(buffer: np.ndarray, wanted: int) -> int:
     return total
 
 
-@nb.njit(**KERNEL)
+@njit(**KERNEL)
 def is_ascii(buffer: np.ndarray) -> Any:
     """Whether no byte has its top bit set."""
     seen = np.uint8(0)

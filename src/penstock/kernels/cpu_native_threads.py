@@ -17,6 +17,7 @@ from llvmlite import ir
 from numba.core import types
 
 from penstock.kernels.cpu_intrinsics import KERNEL, aligned_empty, intrinsic
+from penstock.kernels.kernel_cache import njit
 
 AVAILABLE = os.name == "posix"  # elsewhere the C library has no such functions
 
@@ -71,12 +72,12 @@ def new_state() -> np.ndarray:
     return state
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _part(state: np.ndarray, which: Any) -> Any:
     return np.uint64(state.ctypes.data) + np.uint64(which * _ROOM * 8)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _initialise(state: np.ndarray) -> None:
     state[:] = 0
     _init_mutex(_part(state, _MUTEX), np.uint64(0))
@@ -84,7 +85,7 @@ def _initialise(state: np.ndarray) -> None:
     _init_condition(_part(state, _DONE), np.uint64(0))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def serve(state: np.ndarray) -> None:
     """What a helper does until the threads are stopped."""
     mutex = _part(state, _MUTEX)
@@ -106,7 +107,7 @@ def serve(state: np.ndarray) -> None:
     _unlock(mutex)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def run(state: np.ndarray, helpers: Any, job: Any, argument: Any) -> None:
     """Do a job here and on up to `helpers` helpers at once; one call at a time."""
     mutex = _part(state, _MUTEX)
@@ -123,7 +124,7 @@ def run(state: np.ndarray, helpers: Any, job: Any, argument: Any) -> None:
     _unlock(mutex)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def stop(state: np.ndarray) -> None:
     """Let all helpers return, each after the job it is in."""
     _lock(_part(state, _MUTEX))

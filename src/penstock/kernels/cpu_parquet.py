@@ -9,7 +9,7 @@ right returns `DAMAGED`, less the number of the page, and is refused.
 
 from __future__ import annotations
 
-from numba import int64, njit, uint64
+from numba import int64, uint64
 
 from penstock.kernels.cpu_parquet_pages import (
     DATA_V1,
@@ -39,6 +39,7 @@ from penstock.kernels.cpu_parquet_runs import (
     spread,
 )
 from penstock.kernels.cpu_thrift import DAMAGED
+from penstock.kernels.kernel_cache import njit
 
 
 @njit(nogil=True, cache=True)

@@ -7,7 +7,7 @@ checksum. Only the headers are read here, and the bodies of pages that carry a c
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, int64, njit, uint64
+from numba import int32, int64, uint64
 
 from penstock.kernels.cpu_checksum import crc32
 from penstock.kernels.cpu_parquet_column import pread
@@ -33,6 +33,7 @@ from penstock.kernels.cpu_parquet_pages import (
     page_header,
 )
 from penstock.kernels.cpu_thrift import DAMAGED, varint
+from penstock.kernels.kernel_cache import njit
 
 # Columns of the table of chunks, one row per column chunk. What the footer says, and how much a codec can gain.
 CHUNK_OFFSET, CHUNK_SIZE, CHUNK_VALUES, CHUNK_FULL_SIZE, CHUNK_GAIN, CHUNK_IS_COMMON, CHUNK_IS_SNAPPY = range(7)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int32, int64, njit, types, uint64
+from numba import int32, int64, types, uint64
 
 from penstock.kernels.cpu_parquet import decode_flat
 from penstock.kernels.cpu_parquet_pages import (
@@ -22,6 +22,7 @@ from penstock.kernels.cpu_parquet_pages import (
     UNSUPPORTED,
     scan_pages,
 )
+from penstock.kernels.kernel_cache import njit
 
 # Columns of the table of chunks, one row per column chunk.
 HANDLE, OFFSET, SIZE, ROWS, OPTIONAL, SNAPPY = range(6)

@@ -8,9 +8,10 @@ another and against the file, and notes where each column chunk lies.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, njit, uint64
+from numba import int64, uint64
 
 from penstock.kernels.cpu_thrift import BINARY, I32, I64, LIST, STRUCT, field_header, list_header, signed, skip, varint
+from penstock.kernels.kernel_cache import njit
 
 # Columns of the table of column chunks, one row per leaf of the schema in each row group.
 GROUP, LEAF, TYPE, ENCODINGS, CODEC, NUM_VALUES, FULL_SIZE, SIZE, DATA_PAGE, DICTIONARY_PAGE, ROWS = range(11)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import int32, int64, njit, types, uint64
+from numba import int32, int64, types, uint64
 from numba.extending import intrinsic
 
 from penstock.kernels.cpu_checksum import crc32
 from penstock.kernels.cpu_thrift import DAMAGED, FALSE, I32, STRUCT, TRUE, field_header, signed, skip, varint
+from penstock.kernels.kernel_cache import njit
 
 UNSUPPORTED = -1  # valid, as far as one can see, but not understood; DAMAGED - n says that page n cannot be right
 

@@ -6,10 +6,11 @@ Every number that comes from the file is checked before it is used. Arrays have 
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, njit, uint8, uint32, uint64
+from numba import int64, uint8, uint32, uint64
 
 from penstock.kernels.cpu_parquet_pages import copy_bytes, load64
 from penstock.kernels.cpu_thrift import DAMAGED, varint
+from penstock.kernels.kernel_cache import njit
 
 _LONGEST = 2**31 - 1  # values: pages count them in 32 bits
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL
+from penstock.kernels.kernel_cache import njit
 
 
-@nb.njit(**KERNEL)
+@njit(**KERNEL)
 def _scale(values: np.ndarray, offset: float, scale: float, out: np.ndarray) -> None:
     for i in range(values.shape[0]):
         out[i] = (np.float64(values[i]) - offset) / scale

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.core.errors import ParameterError
 from penstock.kernels.cpu_histogram import ValueHistogram
 from penstock.kernels.cpu_intrinsics import KERNEL, kernel_input
+from penstock.kernels.kernel_cache import njit
 
 __all__ = ["SCALE", "SQUARE_SCALE", "Moments", "ValueHistogram", "exact_moments", "scaled_to_float"]
 
@@ -173,7 +173,7 @@ def _integer_chunk(values: np.ndarray, mask: np.ndarray) -> Moments:
     return Moments(count, 0, int(total) << SCALE, squares << SQUARE_SCALE, int(minimum), int(maximum))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _bin_float32(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple[Any, ...]:
     """Columns: sum of ±m, low and high halves of m². Returns `(finite rows, least, greatest as sortable integers)`."""
     count, least, greatest = I64(0), np.int32(2**31 - 1), np.int32(-(2**31))
@@ -202,7 +202,7 @@ def _bin_float32(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple[
     return count, least, greatest
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _bin_float64(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple[Any, ...]:
     """`_bin_float32`; columns: two parts of the sum of ±m, then three 32-bit places of the sum of m²."""
     count, least, greatest = I64(0), I64(2**63 - 1), I64(-(2**63))
@@ -233,7 +233,7 @@ def _bin_float64(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple[
     return count, least, greatest
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _sum_narrow(values: np.ndarray, mask: np.ndarray) -> tuple[Any, ...]:
     """Integers of up to 32 bits: `(count, sum, low and high halves of the squares' sum, minimum, maximum)`."""
     count, total, low, high = I64(0), I64(0), U64(0), U64(0)
@@ -251,7 +251,7 @@ def _sum_narrow(values: np.ndarray, mask: np.ndarray) -> tuple[Any, ...]:
     return count, total, low, high, least, greatest
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _sum_wide(values: np.ndarray, mask: np.ndarray, sums: np.ndarray) -> tuple[Any, ...]:
     """64-bit integers: `sums` gets two parts of the sum and four 32-bit places of the sum of squares."""
     count, least, greatest = 0, values[0], values[0]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from penstock.kernels.kernel_cache import njit
 
 NULL_RANK = -1
 NULL_INTEGER = -(2**31)

@@ -17,11 +17,11 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.cpu_hash import splitmix64, xxh64
 from penstock.kernels.cpu_intrinsics import KERNEL, bytes_equal, prefetch
+from penstock.kernels.kernel_cache import njit
 
 U64, U32 = np.uint64, np.uint32
 BLOCK = 64  # keys hashed and prefetched before they are probed
@@ -35,19 +35,19 @@ def new_key() -> int:
     return secrets.randbits(57)
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def shift_of(placing: Any) -> Any:
     """How far a tag is shifted to give the home of its key."""
     return U64(placing) & U64(63)
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def key_of(placing: Any) -> Any:
     """The table's key, which stays when the table grows."""
     return U64(placing) >> U64(6)
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def tag32(key: Any, placing: Any) -> Any:
     """A bijection of 32 bits (Wellons' "lowbias32" with the table's key), as uint64."""
     mixed = U32(key) ^ U32(key_of(placing))
@@ -56,7 +56,7 @@ def tag32(key: Any, placing: Any) -> Any:
     return U64(mixed ^ U32(mixed >> U32(16)))
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def key32(tag: Any, placing: Any) -> Any:
     """The key whose `tag32` is `tag`."""
     mixed = U32(tag)
@@ -67,14 +67,14 @@ def key32(tag: Any, placing: Any) -> Any:
     return U32(mixed ^ U32(mixed >> U32(16)) ^ U32(key_of(placing)))
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def tag_of_hash(hashed: Any, placing: Any) -> Any:
     """The tag of a 64-bit hash. Multiplied again: keys partitioned by their hash must still spread over the table."""
     mixed = (hashed ^ key_of(placing)) * TAG_MULTIPLIER
     return ((mixed ^ (mixed >> U64(32))) * TAG_MULTIPLIER) >> U64(32)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def rehash(old: np.ndarray, new: np.ndarray, placing: int) -> None:
     """Copy every slot of `old` into the larger, zeroed `new`."""
     mask = U64(new.shape[0] - 1)
@@ -87,7 +87,7 @@ def rehash(old: np.ndarray, new: np.ndarray, placing: int) -> None:
             new[position] = slot
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def keys_in_order(slots: np.ndarray, keys: np.ndarray, placing: int) -> None:
     """Recover the 32-bit keys from their tags: `keys[number]` for every slot."""
     for index in range(slots.shape[0]):
@@ -96,7 +96,7 @@ def keys_in_order(slots: np.ndarray, keys: np.ndarray, placing: int) -> None:
             keys[(slot & LOW) - U64(1)] = key32(slot >> U64(32), placing)
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def prefetch_slots(slots: np.ndarray, tags: np.ndarray, filled: int, shift: Any) -> None:
     if slots.shape[0] > CACHED_SLOTS:
         base = U64(slots.ctypes.data)
@@ -104,7 +104,7 @@ def prefetch_slots(slots: np.ndarray, tags: np.ndarray, filled: int, shift: Any)
             prefetch(base + ((tags[index] >> shift) << U64(3)))
 
 
-@numba.njit(inline="always", **KERNEL)
+@njit(inline="always", **KERNEL)
 def prefetch_entries(slots: np.ndarray, tags: np.ndarray, filled: int, shift: Any, entries: Any, log2: int) -> None:
     """Prefetch the entries (of `1 << log2` bytes) that the home slots point to: most keys are found there."""
     if slots.shape[0] > CACHED_SLOTS:
@@ -114,7 +114,7 @@ def prefetch_entries(slots: np.ndarray, tags: np.ndarray, filled: int, shift: An
             prefetch(base + (number << U64(log2)))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def count32(
     keys: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray, placing: int,
     counts: np.ndarray, size: int,
@@ -158,7 +158,7 @@ def count32(
     return row, size
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _gather_weights(weights: np.ndarray, valid: np.ndarray, row: int, stop: int, amounts: np.ndarray) -> None:
     filled = U64(0)
     for source in range(row, stop):
@@ -166,7 +166,7 @@ def _gather_weights(weights: np.ndarray, valid: np.ndarray, row: int, stop: int,
         filled += U64(valid.shape[0] == 0 or valid[source] != 0)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def count64(
     keys: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray, placing: int,
     entries: np.ndarray, size: int,
@@ -205,7 +205,7 @@ def count64(
     return row, size
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def count_bytes(
     data: np.ndarray, offsets: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray,
     placing: int, arena: np.ndarray, entries: np.ndarray, size: int,

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL, load8, load64
+from penstock.kernels.kernel_cache import njit
 
 U64, U32, I64 = np.uint64, np.uint32, np.int64
 TILE = 64  # rows: as many as a validity word has bits
@@ -30,7 +30,7 @@ TOO_FEW_FIELDS, TOO_MANY_FIELDS, BAD_INTEGER, OUT_OF_RANGE, BAD_HEX, HEX_TOO_LON
 POWERS_OF_TEN = np.array([float(10**exponent) for exponent in range(23)])  # exact in float64
 
 
-@numba.njit(forceinline=True, **KERNEL)
+@njit(forceinline=True, **KERNEL)
 def field_bounds(base: Any, separators: np.ndarray, index: Any, is_last: bool) -> Any:
     """`(address, length)` of the field that ends at separator `index`; the last one's carriage return is cut.
 
@@ -43,7 +43,7 @@ def field_bounds(base: Any, separators: np.ndarray, index: Any, is_last: bool) -
     return start, (end - start if end > start else U64(0))
 
 
-@numba.njit(forceinline=True, **KERNEL)
+@njit(forceinline=True, **KERNEL)
 def gather_fields(
     base: Any, separators: np.ndarray, first: np.ndarray, num_rows: int, column: int, is_last: bool, words: np.ndarray,
     lengths: np.ndarray,
@@ -59,7 +59,7 @@ def gather_fields(
             words[row], lengths[row] = load64(start), length
 
 
-@numba.njit(forceinline=True, **KERNEL)
+@njit(forceinline=True, **KERNEL)
 def _right_aligned(word: Any, length: Any) -> Any:
     """The first `length` (0 to 8) characters of a word as the last of eight, preceded by '0'; else anything."""
     bits = (length << U64(2)) & U64(63)  # shifted twice by half, because a shift by 64 is undefined
@@ -67,7 +67,7 @@ def _right_aligned(word: Any, length: Any) -> Any:
     return (word << spare << spare) | (ZEROS >> bits >> bits)
 
 
-@numba.njit(forceinline=True, **KERNEL)
+@njit(forceinline=True, **KERNEL)
 def _not_hex(text: Any) -> Any:
     """Non-zero where one of eight characters is not a hexadecimal digit: range checks by carries into the top bits."""
     letters = text | U64(0x2020202020202020)
@@ -76,7 +76,7 @@ def _not_hex(text: Any) -> Any:
     return (~(digit | alpha) | text) & HIGH_BITS
 
 
-@numba.njit(forceinline=True, **KERNEL)
+@njit(forceinline=True, **KERNEL)
 def _hex_value(text: Any) -> Any:
     """The number that eight hexadecimal characters spell."""
     value = (text & U64(0x0F0F0F0F0F0F0F0F)) + U64(9) * ((text >> U64(6)) & U64(0x0101010101010101))
@@ -85,7 +85,7 @@ def _hex_value(text: Any) -> Any:
     return ((value << U64(16)) | (value >> U64(32))) & U64(0xFFFFFFFF)
 
 
-@numba.njit(forceinline=True, **KERNEL)
+@njit(forceinline=True, **KERNEL)
 def decode_hex(words: np.ndarray, lengths: np.ndarray, values: np.ndarray) -> Any:
     """Up to eight hexadecimal digits a field; bit masks `(null rows, rows for the slow path)` over the whole tile."""
     null, flagged = U64(0), U64(0)
@@ -97,7 +97,7 @@ def decode_hex(words: np.ndarray, lengths: np.ndarray, values: np.ndarray) -> An
     return null, flagged & ~null
 
 
-@numba.njit(forceinline=True, **KERNEL)
+@njit(forceinline=True, **KERNEL)
 def decode_integers(words: np.ndarray, lengths: np.ndarray, values: np.ndarray, is_signed: bool, most: Any) -> Any:
     """Up to eight characters of '-' and decimal digits, at most `most`; returns as `decode_hex`."""
     null, flagged, unsigned = U64(0), U64(0), U64(not is_signed)
@@ -118,7 +118,7 @@ def decode_integers(words: np.ndarray, lengths: np.ndarray, values: np.ndarray, 
     return null, flagged & ~null
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def without_blanks(start: Any, length: Any) -> Any:
     """`(start, length)` of a field without the spaces and tabs around it."""
     while length > U64(0) and (load8(start) == SPACE or load8(start) == TAB):
@@ -129,7 +129,7 @@ def without_blanks(start: Any, length: Any) -> Any:
     return start, length
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def slow_hex(start: Any, length: Any, most_digits: Any) -> Any:
     """A hexadecimal field of any length; `(value, status)`."""
     value = U64(0)
@@ -141,7 +141,7 @@ def slow_hex(start: Any, length: Any, most_digits: Any) -> Any:
     return value, (OK if length <= most_digits else HEX_TOO_LONG)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def slow_integer(start: Any, end: Any, is_signed: bool, most: Any) -> Any:
     """Any decimal integer with a sign; `(value modulo 2**64, status)`. `most` is the type's greatest value."""
     first = load8(start)
@@ -166,7 +166,7 @@ def slow_integer(start: Any, end: Any, is_signed: bool, most: Any) -> Any:
     return (U64(0) - value if negative else value), (OK if fits else OUT_OF_RANGE)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _named_number(start: Any, end: Any) -> Any:
     """`inf`, `infinity` and `nan` in any case, after the sign; `(value, status)`."""
     letters = load64(start) | U64(0x2020202020202020)
@@ -180,7 +180,7 @@ def _named_number(start: Any, end: Any) -> Any:
     return 0.0, BAD_FLOAT
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def parse_float(start: Any, end: Any) -> Any:
     """A decimal number, correctly rounded to float64 where one operation does it; `(value, status)`, else HARD.
 
@@ -221,7 +221,7 @@ def parse_float(start: Any, end: Any) -> Any:
     return (-value if negative else value), OK
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _exponent(start: Any, end: Any) -> Any:
     """`e`, an optional sign and digits; `(exponent, well-formed)`."""
     if load8(start) | U64(32) != U64(101):
@@ -240,7 +240,7 @@ def _exponent(start: Any, end: Any) -> Any:
     return (-value if negative else value), well_formed
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def decode_floats(
     base: Any, separators: np.ndarray, first: np.ndarray, num_rows: int, column: int, is_last: bool, values: np.ndarray,
     is_single: bool,
@@ -265,7 +265,7 @@ def decode_floats(
     return null, flagged
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def decode_hex64(
     base: Any, separators: np.ndarray, first: np.ndarray, num_rows: int, column: int, is_last: bool, values: np.ndarray
 ) -> Any:
@@ -283,7 +283,7 @@ def decode_hex64(
     return null, flagged & ~null
 
 
-@numba.njit(forceinline=True, **KERNEL)
+@njit(forceinline=True, **KERNEL)
 def _rounds_twice(bits: Any) -> Any:
     """Whether a float64 may round differently to float32 than the text it came from: midpoints and tiny numbers."""
     exponent = (bits >> U64(52)) & U64(2047)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels import cpu_text_fields as fields
@@ -25,6 +24,7 @@ from penstock.kernels.cpu_intrinsics import (
     store64,
     trailing_zeros,
 )
+from penstock.kernels.kernel_cache import njit
 
 U64, U32, I64 = np.uint64, np.uint32, np.int64
 TILE = fields.TILE
@@ -40,7 +40,7 @@ COLUMN, KIND, LOG2_SIZE, VALUES, BITMAP, MOST = range(6)
 POSITION, OUT_ROW, LINE, NUM_ERRORS, NUM_HARD, BAD_LINES, ORIGIN, NUM_STATE = range(8)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def count_newlines(address: int, length: int) -> Any:
     """How many of the `length` bytes are newlines."""
     base, whole, count = U64(address), length // 64 * 64, U64(0)
@@ -51,7 +51,7 @@ def count_newlines(address: int, length: int) -> Any:
     return I64(count)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _scan(base: Any, length: Any, delimiter: Any, separators: np.ndarray, line_ends: np.ndarray, room: int) -> Any:
     """Positions of delimiters and newlines from `base` on, until 64 lines, the end or no room.
 
@@ -88,7 +88,7 @@ def _scan(base: Any, length: Any, delimiter: Any, separators: np.ndarray, line_e
     return I64(num_lines), I64(filled)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _note_error(errors: np.ndarray, state: np.ndarray, line: int, offset: int, column: int, code: int) -> None:
     if state[NUM_ERRORS] < errors.shape[0]:
         entry = errors[state[NUM_ERRORS]]
@@ -96,13 +96,13 @@ def _note_error(errors: np.ndarray, state: np.ndarray, line: int, offset: int, c
         state[NUM_ERRORS] += 1
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _is_return(base: Any, newline: Any) -> Any:
     """Whether the newline at this place has a carriage return before it."""
     return load8(base + U64(newline) - U64(1)) == fields.CARRIAGE_RETURN
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def own_strings(views: np.ndarray, text: np.ndarray, out: np.ndarray) -> Any:
     """Copy what long string views point at end to end into `out`, and point them there; the number of bytes."""
     at, twelve, low = U64(0), U64(12), U64(0xFFFFFFFF)
@@ -117,7 +117,7 @@ def own_strings(views: np.ndarray, text: np.ndarray, out: np.ndarray) -> Any:
     return I64(at)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _select_lines(
     base: Any, separators: np.ndarray, line_ends: np.ndarray, num_lines: int, filled: int, num_fields: int, mode: int,
     errors: np.ndarray, state: np.ndarray, first: np.ndarray, lines: np.ndarray,
@@ -155,7 +155,7 @@ def _select_lines(
     return num_rows, ragged
 
 
-@numba.njit(forceinline=True, **KERNEL)
+@njit(forceinline=True, **KERNEL)
 def _decode(
     base: Any, separators: np.ndarray, first: np.ndarray, num_rows: int, num_fields: int, column: int, kind: int,
     most: Any, values: np.ndarray, words: np.ndarray, lengths: np.ndarray,
@@ -172,7 +172,7 @@ def _decode(
     return fields.decode_integers(words, lengths, values, kind == SIGNED, most)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _decode_slowly(start: Any, length: Any, kind: int, most: Any) -> Any:
     """One flagged field; `(value, status)`."""
     if kind in (SIGNED, UNSIGNED):
@@ -183,7 +183,7 @@ def _decode_slowly(start: Any, length: Any, kind: int, most: Any) -> Any:
     return U64(0), fields.BAD_FLOAT if status == fields.BAD_FLOAT else fields.HARD
 
 
-@numba.njit(forceinline=True, **KERNEL)
+@njit(forceinline=True, **KERNEL)
 def _write(values: np.ndarray, num_rows: int, address: Any, log2_size: int) -> None:
     """The low 1, 2, 4 or 8 bytes of each value, one after the other."""
     if log2_size == 2:
@@ -200,7 +200,7 @@ def _write(values: np.ndarray, num_rows: int, address: Any, log2_size: int) -> N
             store8(address + U64(row), values[row])
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _write_views(
     base: Any, separators: np.ndarray, first: np.ndarray, num_rows: int, column: int, is_last: bool, address: Any,
     offset: Any,
@@ -228,7 +228,7 @@ def _write_views(
     return null
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _decode_tile(
     base: Any, separators: np.ndarray, first: np.ndarray, lines: np.ndarray, num_rows: int, num_fields: int,
     plan: np.ndarray, values: np.ndarray, words: np.ndarray, lengths: np.ndarray, valid: np.ndarray,
@@ -283,7 +283,7 @@ def _decode_tile(
     return bad_rows
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _commit(plan: np.ndarray, valid: np.ndarray, null_counts: np.ndarray, num_rows: int, state: np.ndarray) -> None:
     """Add a tile's validity words to the bitmaps, at any bit offset."""
     shift = U64(state[OUT_ROW] & 63)
@@ -298,7 +298,7 @@ def _commit(plan: np.ndarray, valid: np.ndarray, null_counts: np.ndarray, num_ro
     state[OUT_ROW] += num_rows
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _drop_rows(first: np.ndarray, lines: np.ndarray, num_rows: int, dropped: Any) -> int:
     kept = 0
     for row in range(num_rows):
@@ -308,7 +308,7 @@ def _drop_rows(first: np.ndarray, lines: np.ndarray, num_rows: int, dropped: Any
     return kept
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _end_of_line(base: Any, length: Any) -> Any:
     """The position of the next newline, or `length`."""
     position = U64(0)
@@ -317,7 +317,7 @@ def _end_of_line(base: Any, length: Any) -> Any:
     return position
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def parse_tiles(
     address: int, limit: int, delimiter: int, num_fields: int, mode: int, plan: np.ndarray, state: np.ndarray,
     null_counts: np.ndarray, errors: np.ndarray, hard: np.ndarray,

@@ -9,7 +9,9 @@ Bytes come from a file and may say anything: a position behind a value is return
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, njit, uint64
+from numba import int64, uint64
+
+from penstock.kernels.kernel_cache import njit
 
 DAMAGED = -2
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)

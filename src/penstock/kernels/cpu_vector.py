@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4
+from penstock.kernels.kernel_cache import njit
 
 # For the small functions inside hot loops: a call would cost as much as what they do.
 INLINED: dict[str, Any] = {**KERNEL, "forceinline": True}
@@ -201,7 +201,7 @@ float_bits: Any = _float_bits
 bits_float: Any = _bits_float
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def copy_row(target: Any, source: Any, dim: Any) -> None:
     """target[:dim] = source[:dim], float32."""
     i, bytes_, wide = np.uint64(0), np.uint64(dim) << LOG2_4, np.uint64(64)
@@ -216,7 +216,7 @@ def copy_row(target: Any, source: Any, dim: Any) -> None:
         i += np.uint64(4)
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def stream_row(target: Any, source: Any, dim: Any) -> None:
     """`copy_row` past the cache: `target` is 64-byte aligned and `dim` a multiple of 16."""
     i, bytes_, wide = np.uint64(0), np.uint64(dim) << LOG2_4, np.uint64(64)
@@ -225,7 +225,7 @@ def stream_row(target: Any, source: Any, dim: Any) -> None:
         i += wide
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def add_row(target: Any, source: Any, dim: Any, factor: Any) -> None:
     """target[:dim] += factor · source[:dim], float32."""
     i, bytes_, wide = np.uint64(0), np.uint64(dim) << LOG2_4, np.uint64(64)
@@ -240,7 +240,7 @@ def add_row(target: Any, source: Any, dim: Any, factor: Any) -> None:
         i += np.uint64(4)
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def zero_row(target: Any, dim: Any) -> None:
     """target[:dim] = 0, float32."""
     i, bytes_ = np.uint64(0), np.uint64(dim) << LOG2_4
@@ -251,7 +251,7 @@ def zero_row(target: Any, dim: Any) -> None:
         store_u32(target + i, np.uint32(0))
 
 
-@numba.njit(**INLINED)
+@njit(**INLINED)
 def sum_squares(source: Any, dim: Any) -> Any:
     """Σ source[i]², float32."""
     i, bytes_, total = np.uint64(0), np.uint64(dim) << LOG2_4, np.float32(0)
@@ -265,7 +265,7 @@ def sum_squares(source: Any, dim: Any) -> Any:
     return total
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def row_is_finite(source: Any, dim: Any) -> Any:
     """Whether no value of the row is an infinity or not a number."""
     bad = np.uint32(0)

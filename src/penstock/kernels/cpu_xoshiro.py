@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.cpu_intrinsics import KERNEL
+from penstock.kernels.kernel_cache import njit
 
 _MULTIPLIER, _INCREMENT = np.uint64(6364136223846793005), np.uint64(11634580027462260723)
 _LOW32 = np.uint64(0xFFFFFFFF)
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _rotated_left(value: Any, bits: Any) -> Any:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _pcg32(state: Any) -> Any:
     """The output of a PCG32 state that has been stepped: xorshift, then a rotation by its upper five bits."""
     shifted = (((state >> np.uint64(18)) ^ state) >> np.uint64(27)) & _LOW32
@@ -33,7 +33,7 @@ def _pcg32(state: Any) -> Any:
     return ((shifted >> turn) | (shifted << ((np.uint64(32) - turn) & np.uint64(31)))) & _LOW32
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def _seed_word(state: Any) -> Any:
     """A word of the seed, and PCG32's state behind it."""
     first = state * _MULTIPLIER + _INCREMENT
@@ -41,7 +41,7 @@ def _seed_word(state: Any) -> Any:
     return _pcg32(first) | (_pcg32(second) << np.uint64(32)), second
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def seeded(seed: Any) -> Any:
     """The state `(s₀, s₁, s₂, s₃)` for a seed."""
     s0, state = _seed_word(np.uint64(seed))
@@ -51,7 +51,7 @@ def seeded(seed: Any) -> Any:
     return s0, s1, s2, s3
 
 
-@numba.njit(**KERNEL)
+@njit(**KERNEL)
 def drawn(state: Any) -> Any:
     """A uniform number in [0, 1) with 23 random bits, and the state behind it."""
     s0, s1, s2, s3 = state

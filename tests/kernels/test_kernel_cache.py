@@ -1,0 +1,62 @@
+"""Compiled code is used again, and never after a change of what it was compiled from."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+from penstock.kernels import kernel_cache
+
+CALLEE = "from numba import njit\n@njit(cache=True)\ndef more(x):\n    return x + {}\n"
+CALLER = "from numba import njit\nfrom callee import more\n@njit(cache=True)\ndef twice(x):\n    return more(x) * 2\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of kernels, cared for as Penstock's own are."""
+    (tmp_path / "caller.py").write_text(CALLER)
+    kernel_cache.stamp_of.cache_clear()
+    locator = type("Locator", (kernel_cache.KernelLocator,), {"folder": tmp_path})
+    monkeypatch.setattr(kernel_cache.caching.CacheImpl, "_locator_classes", list(_classes()))
+    kernel_cache.install(locator)
+    return tmp_path
+
+
+def _classes() -> list:
+    return kernel_cache.caching.CacheImpl._locator_classes
+
+
+def fresh(folder: Path) -> ModuleType:
+    """The caller as another process would import it."""
+    kernel_cache.stamp_of.cache_clear()
+    for name in ("callee", "caller"):
+        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules.pop("caller")
+
+
+def test_a_change_in_another_file_counts(folder: Path) -> None:
+    for added, again in ((1, False), (1, True), (2, False)):
+        (folder / "callee.py").write_text(CALLEE.format(added))
+        twice = fresh(folder).twice
+        assert twice(5) == (5 + added) * 2
+        assert bool(sum(twice.stats.cache_hits.values())) is again
+    sys.modules.pop("callee")
+
+
+def test_every_kernel_has_the_stamp_of_all() -> None:
+    folder, seen = Path(kernel_cache.__file__).parent, 0
+    for path in folder.glob("cpu_*.py"):
+        module = importlib.import_module(f"penstock.kernels.{path.stem}")
+        kernels = [kernel for kernel in vars(module).values() if isinstance(kernel, Dispatcher)]
+        for kernel in kernels:
+            assert kernel._cache._impl.locator.get_source_stamp() == kernel_cache.stamp_of(folder), kernel
+        seen += len(kernels)
+    assert seen > 200
