@@ -183,7 +183,8 @@ class DeclaresNatively(Declares):
         columns = as_columns(chosen.resolve(input_schema))
         if all(c.dtype.name != "unknown" for c in input_schema):
             return Schema.from_native(self.output_schema(input_schema.to_native(), columns))
-        answers, refusal = [], None
+        answers: list[Any] = []
+        refusal = None
         for lists in (False, True):  # an operator on lists takes columns of which nothing is known as such
             for dtype in _TRIED if not answers else ():
                 try:

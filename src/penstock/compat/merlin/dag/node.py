@@ -164,7 +164,7 @@ def joined(branches: Sequence[native.Node]) -> Node:
 
 
 def _branches_of(node: Node) -> tuple[native.Node, ...]:
-    return (node._branches or node.parents) if node.kind == "join" and node.name is None else (node,)
+    return (node._branches or tuple(node.parents)) if node.kind == "join" and node.name is None else (node,)
 
 
 def as_node(value: Any) -> Node:

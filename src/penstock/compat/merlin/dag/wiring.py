@@ -56,7 +56,7 @@ class Wired(native.Node):
         self.domain = self._row_domain()
 
     @property
-    def selector(self) -> Any:  # type: ignore[override]
+    def selector(self) -> Any:
         return self.__dict__.get("selector")
 
     @selector.setter

@@ -17,4 +17,4 @@ class Loader(MerlinLoader, native.Loader):
     [1, 2]
     """
 
-    _put = native.Loader._put  # type: ignore[assignment]
+    _put = native.Loader._put

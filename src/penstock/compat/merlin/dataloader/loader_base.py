@@ -170,7 +170,7 @@ class MerlinLoader(LoaderBase):
         return {"parts_per_chunk": made["parts_per_chunk"], "rank": rank, "world": world}
 
     @property
-    def schema(self) -> Schema:
+    def schema(self) -> Any:  # Merlin's, where Penstock's loader has its own
         """What the data set holds; `output_schema` is what comes in a batch."""
         return self.input_schema
 
