@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from penstock.core.errors import PenstockError
+from penstock.core.runtime.threads import start_thread
 from penstock.embedding.ray_coordinator import Grant
 from penstock.embedding.ray_shard import Command, Refused, Standing, packed
 
@@ -162,14 +163,12 @@ class ShardCalls:
             while not done.wait(self.lease_seconds / 3):
                 self.coordinator.renew.remote(purpose, grant.token)
 
-        thread = threading.Thread(target=renew, name="store-lease", daemon=True)
-        if grant.token:
-            thread.start()
+        thread = start_thread("store-lease", renew) if grant.token else None
         try:
             yield grant
         finally:
             done.set()
-            if grant.token:
+            if thread is not None:
                 thread.join()
 
     def restore(self, epoch: int, path: str | None, checksum: str | None, deadline: float) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from penstock.core.runtime.forks import Process
 
 NAMESPACE = "penstock"
 
@@ -65,7 +66,7 @@ class Coordinator:
 
     def ping(self) -> int:
         """The process that runs the coordinator."""
-        return os.getpid()
+        return Process().number
 
     def about(self) -> tuple[bytes, int]:
         """What a client needs to know of the store."""
