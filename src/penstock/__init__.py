@@ -7,6 +7,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
+    from penstock.core.errors import PenstockError
     from penstock.core.schema import ColumnSchema, Role, Schema
     from penstock.data import Dataset
     from penstock.embedding import Adagrad, Store, slots_from_schema
@@ -23,6 +24,7 @@ __all__ = [  # noqa: RUF022
     "ColumnSelector",
     "DLRM",
     "Dataset",
+    "PenstockError",
     "Predictor",
     "Role",
     "Schema",
@@ -45,6 +47,7 @@ _WHERE = {
     "ColumnSchema": "core.schema",
     "ColumnSelector": "etl",
     "Dataset": "data",
+    "PenstockError": "core.errors",
     "Role": "core.schema",
     "Schema": "core.schema",
     "Workflow": "etl",
