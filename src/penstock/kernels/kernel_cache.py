@@ -8,7 +8,7 @@ without a word. Here all kernels share one stamp, the checksum of all files of t
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -73,4 +73,6 @@ def install(locator: type[KernelLocator]) -> None:
 
 
 install(KernelLocator)
-njit = numba.njit  # taken from here, so that the locator is in its place before a kernel is decorated
+# Taken from here, so that the locator is in its place before a kernel is decorated. Nobody calls kernels from C, and
+# an entry for that would be compiled for each (a seventh of the time).
+njit: Any = partial(numba.njit, no_cfunc_wrapper=True)
