@@ -28,7 +28,7 @@ def key_kind(dtype: pl.DataType) -> str:
     >>> key_kind(pl.Int8()), key_kind(pl.Datetime()), key_kind(pl.String())
     ('uint32', 'uint64', 'bytes')
     """
-    if isinstance(dtype, (pl.String, pl.Binary, pl.Categorical, pl.Enum)):
+    if isinstance(dtype, (pl.String, pl.Binary, pl.Categorical, pl.Enum, pl.Decimal)):  # decimals have up to 128 bits
         return "bytes"
     narrow = (pl.Boolean, pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32, pl.Null, pl.Date)
     return "uint32" if isinstance(dtype, narrow) else "uint64"
