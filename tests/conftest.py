@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -26,6 +28,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # Both carry an LLVM of their own; TensorFlow tolerates the other's options, Triton aborts the process. So Triton first.
 with contextlib.suppress(ModuleNotFoundError):
     import triton  # noqa: F401
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """A Ray of this machine, for the tests of one file."""
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="penstock")
+    yield ray
+    ray.shutdown()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,9 @@ def test_folders_below_a_room_are_its_packages(path: Path) -> None:
 def test_every_room_has_tests() -> None:
     there = {path.relative_to(ROOT).parts[0] for path in TESTS}
     assert ROOMS - there == {"engine"}, "engines are tested by their contract; every other room has a folder"
+
+
+def test_files_that_start_first_are_there() -> None:
+    listed = re.search(r"^_LONG = \[(.*?)^\]", (ROOT / "conftest.py").read_text(), re.MULTILINE | re.DOTALL)
+    for name in re.findall(r'"(.+?)"', listed[1]):
+        assert (ROOT.parent / name).exists(), f"conftest.py lets {name} start first, which is gone"

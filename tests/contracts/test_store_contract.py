@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -45,15 +43,6 @@ OPTIMIZERS = [
     RowWiseAdam(lr=0.05),
     FTRL(lr=0.1, l1=0.01),
 ]
-
-
-@pytest.fixture(scope="module")
-def ray():
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="penstock")
-    yield ray
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -28,15 +28,6 @@ IDS = np.arange(200)
 
 
 @pytest.fixture(scope="module")
-def ray() -> Iterator[Any]:
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="penstock")
-    yield ray
-    ray.shutdown()
-
-
-@pytest.fixture(scope="module")
 def running(ray: Any) -> Iterator[RayStore]:
     with RayStore(SLOTS, Adam(lr=0.1), num_shards=2, name="faults", timeout=300) as store:
         yield store

@@ -9,21 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from penstock.embedding import Adagrad, Init, RayStore, slots_from_schema
 from penstock.train import Checkpointer
 
 from .conftest import SCHEMA
-
-
-@pytest.fixture(scope="module")
-def ray():
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="penstock")
-    yield ray
-    ray.shutdown()
 
 
 def test_two_workers_share_a_store(ray, tmp_path) -> None:
