@@ -18,6 +18,7 @@ import triton.language as tl  # noqa: E402
 
 from penstock.kernels.cache_contract import CLAIMED  # noqa: E402
 from penstock.kernels.fused_contract import FEATURE_FIELDS, ID_BITS  # noqa: E402
+from penstock.kernels.gpu_launch import Launch  # noqa: E402
 
 _FIELDS, _CLAIMED = tl.constexpr(FEATURE_FIELDS), tl.constexpr(CLAIMED)
 _ID_BITS, _ID_MASK = tl.constexpr(ID_BITS), tl.constexpr((1 << ID_BITS) - 1)
@@ -99,6 +100,9 @@ def _claim(keys, slot_of, used, missing, was, count, num, total, number, BLOCK: 
         tl.store(was + place, former, mask=first)
 
 
+_READ_SINGLES, _READ_BAGS, _CLAIM = Launch(_read_singles), Launch(_read_bags), Launch(_claim)
+
+
 def read(
     features: Tensor,
     ids: Tensor,
@@ -116,15 +120,15 @@ def read(
     slot_of, capacity, errors, absent = slots or (out, 0, out, out)
     sizes = {"BLOCK": _BLOCK, "SLOTS": slots is not None}
     if ids.numel():
-        _read_singles[(triton.cdiv(rows, _BLOCK), singles)](
-            ids, features, slot_of, out, errors, absent, rows, ids.stride(0), ids.stride(1), total, capacity, **sizes
-        )
+        arguments = (ids, features, slot_of, out, errors, absent, rows, *ids.stride(), total, capacity)
+        _READ_SINGLES((triton.cdiv(rows, _BLOCK), singles), arguments, sizes)
     if bags is not None and len(bags[0]):
         values, offsets = bags
-        _read_bags[(triton.cdiv(len(values), _BLOCK),)](
+        arguments = (
             values, offsets, features, slot_of, out[ids.numel() :], errors, absent, rows, len(values), singles,
-            len(features) - singles, total, capacity, **sizes,
+            len(features) - singles, total, capacity,
         )  # fmt: skip
+        _READ_BAGS((triton.cdiv(len(values), _BLOCK),), arguments, sizes)
 
 
 def claim(keys: Tensor, slot_of: Tensor, used: Tensor, number: int) -> tuple[Tensor, Tensor]:
@@ -132,9 +136,8 @@ def claim(keys: Tensor, slot_of: Tensor, used: Tensor, number: int) -> tuple[Ten
     missing, was = torch.empty_like(keys), torch.empty(len(keys), dtype=torch.int32, device=keys.device)
     count = torch.zeros(1, dtype=torch.int32, device=keys.device)
     if len(keys):
-        _claim[(triton.cdiv(len(keys), _BLOCK),)](
-            keys, slot_of, used, missing, was, count, len(keys), len(slot_of) - 1, number, BLOCK=_BLOCK
-        )
+        arguments = (keys, slot_of, used, missing, was, count, len(keys), len(slot_of) - 1, number)
+        _CLAIM((triton.cdiv(len(keys), _BLOCK),), arguments, {"BLOCK": _BLOCK})
     found = int(count)
     missing, order = torch.sort(missing[:found])  # the order of arrival is that of the programs: never the same
     return missing, was[order]

@@ -27,6 +27,7 @@ from penstock.kernels.gpu_embedding_update import (  # noqa: E402
     reduce_rows,
     reduce_tiles,
 )
+from penstock.kernels.gpu_launch import Launch  # noqa: E402
 from penstock.kernels.optimizer_formulas import FUSED, Rule  # noqa: E402
 
 _FIELDS = tl.constexpr(FEATURE_FIELDS)
@@ -151,6 +152,11 @@ def _look_up_bags(
     tl.store(target, (total * factor).to(out.dtype.element_ty), mask=real)
 
 
+_LOOK_UP_SINGLE, _LOOK_UP_BAGS, _LOCATE = Launch(_look_up_single), Launch(_look_up_bags), Launch(locate)
+_REDUCE_ROWS, _REDUCE_TILES = Launch(reduce_rows), Launch(reduce_tiles)
+_REDUCE_PARTIALS, _FINISH_ROWS = Launch(reduce_partials), Launch(finish_rows)
+
+
 def padded_dim(dim: int) -> int:
     """Tiles are powers of two; sixteen columns at least, so that loads are wide."""
     return max(16, int(triton.next_power_of_2(dim)))
@@ -176,18 +182,21 @@ def look_up(
     sizes: dict[str, Any] = {"WIDTH": dim, "DIM": padded_dim(dim), "KEYS": occurrences is not None}
     tiles = tiles_for(sizes["DIM"], 0)
     if rows and singles:
-        _look_up_single[(triton.cdiv(rows, tiles.look_up), singles)](
+        arguments = (
             ids, features, weight, out, keys, errors, rows, ids.stride(0), ids.stride(1), out.stride(0),
-            weight.shape[0], ROWS=tiles.look_up, **sizes,
+            weight.shape[0],
         )  # fmt: skip
+        grid = triton.cdiv(rows, tiles.look_up), singles
+        _LOOK_UP_SINGLE(grid, arguments, sizes | {"ROWS": tiles.look_up})
     if rows and bags is not None:
         values, offsets, sample_weights = bags
-        _look_up_bags[(rows, (len(offsets) - 1) // rows)](
+        arguments = (
             values, offsets, scales if sample_weights is None else sample_weights, features, weight, out, keys, sources,
             scales, errors, rows, singles, singles * rows, len(values), out.stride(0), weight.shape[0],
-            TILE=tiles.bag, WEIGHTED=sample_weights is not None, SCALES=len(scales) > 0,
-            POOLING=POOLINGS[pooling], num_warps=1, **sizes,
         )  # fmt: skip
+        kind = {"WEIGHTED": sample_weights is not None, "SCALES": len(scales) > 0, "POOLING": POOLINGS[pooling]}
+        grid = rows, (len(offsets) - 1) // rows
+        _LOOK_UP_BAGS(grid, arguments, sizes | {"TILE": tiles.bag} | kind, num_warps=1)
 
 
 def sort(keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,10 +237,9 @@ def update(
     scaled = bags is not None and len(scales) > 0
     samples = torch.empty((2, num), dtype=torch.int32, device=device)
     in_scale = torch.empty(num, dtype=torch.float32, device=device) if scaled else rates
-    locate[(triton.cdiv(num, _LOCATE_TILE),)](
-        keys, order, features, sources, scales, samples[0], samples[1], in_scale, num, singles * rows, rows,
-        weight.shape[0], BAGS=bags is not None, SCALED=scaled, TILE=_LOCATE_TILE,
-    )  # fmt: skip
+    place = keys, order, features, sources, scales, samples[0], samples[1], in_scale, num, singles * rows, rows
+    kind = {"BAGS": bags is not None, "SCALED": scaled, "TILE": _LOCATE_TILE}
+    _LOCATE((triton.cdiv(num, _LOCATE_TILE),), (*place, weight.shape[0]), kind)
     chunks = triton.cdiv(num, tiles.chunk)
     groups = triton.cdiv(chunks, tiles.group)
     partial = torch.empty((2 * (chunks + groups), width), dtype=torch.float32, device=device)
@@ -240,15 +248,11 @@ def update(
     table = (weight, first, second)
     rest = (rates, steps, unscale, skipped, num, weight.shape[0], rule.eps, *rule.taken, rule.decay, rule.bound)
     sizes = {"KIND": FUSED[rule.kind], "WIDTH": dim, "DIM": width}
-    (reduce_rows if tiles.by_row else reduce_tiles)[(chunks,)](
-        keys, samples[0], samples[1], in_scale, gradient, *table, of_chunks, gradient.stride(0), *rest,
-        SIZE=tiles.chunk, SCALED=scaled, num_warps=1, **sizes,
-    )  # fmt: skip
-    reduce_partials[(groups,)](
-        keys, of_chunks, *table, of_groups, *rest, SIZE=tiles.chunk, GROUP=tiles.group, num_warps=tiles.group_warps,
-        **sizes,
-    )  # fmt: skip
-    finish_rows[(triton.cdiv(groups, _FINISH_CHUNKS),)](
-        keys, of_groups, *table, *rest, SIZE=tiles.chunk * tiles.group, TILE=tiles.finish, CHUNKS=_FINISH_CHUNKS,
-        num_warps=_FINISH_WARPS, **sizes,
-    )  # fmt: skip
+    sums = (keys, samples[0], samples[1], in_scale, gradient, *table, of_chunks, gradient.stride(0), *rest)
+    kind = {"SIZE": tiles.chunk, "SCALED": scaled}
+    (_REDUCE_ROWS if tiles.by_row else _REDUCE_TILES)((chunks,), sums, sizes | kind, num_warps=1)
+    kind = {"SIZE": tiles.chunk, "GROUP": tiles.group}
+    _REDUCE_PARTIALS((groups,), (keys, of_chunks, *table, of_groups, *rest), sizes | kind, tiles.group_warps)
+    kind = {"SIZE": tiles.chunk * tiles.group, "TILE": tiles.finish, "CHUNKS": _FINISH_CHUNKS}
+    grid = (triton.cdiv(groups, _FINISH_CHUNKS),)
+    _FINISH_ROWS(grid, (keys, of_groups, *table, *rest), sizes | kind, _FINISH_WARPS)

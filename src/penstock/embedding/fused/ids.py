@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -90,9 +91,7 @@ def _stacked(columns: list[Tensor], device: torch.device) -> Tensor | None:
         return None
     if len({len(column) for column in columns}) > 1:
         raise DataError(f"columns of one batch must be as long, got lengths {sorted({len(c) for c in columns})}")
-    if len({column.dtype for column in columns}) > 1:
-        columns = [column.long() for column in columns]
-    return torch.stack(columns).t()  # column by column, as it came
+    return torch.stack(_alike(columns)).t()  # column by column, as it came
 
 
 def _joined(
@@ -103,15 +102,14 @@ def _joined(
     sample_weights: Mapping[str, Any],
 ) -> Ids:
     """Single columns and lists as one batch; all lists one behind the other."""
-    values, offsets, weights, base, rows = [], [], [], 0, None if singles is None else len(singles)
+    values, offsets, weights, rows = [], [], [], None if singles is None else len(singles)
     for name, given in lists.items():
         own, ends = _ragged(name, given, device)
         if rows is not None and len(ends) - 1 != rows:
             raise DataError(f"the lists of {name!r} are {len(ends) - 1}, but the batch has {rows} rows")
         rows = len(ends) - 1
-        values.append(own.long())
-        offsets.append(ends[:-1].long() + base)
-        base += len(own)
+        values.append(own)
+        offsets.append(ends)
         if sample_weights:
             weight = sample_weights.get(name)
             weight = torch.ones(len(own)) if weight is None else torch.as_tensor(weight)
@@ -122,9 +120,27 @@ def _joined(
         singles = torch.empty((rows or 0, 0), dtype=torch.int64, device=device)
     if not lists:
         return Ids(singles, None, ())
-    ends = torch.cat([*offsets, torch.full((1,), base, dtype=torch.int64, device=device)])
-    packed = torch.cat(values), ends, torch.cat(weights) if weights else None
+    ends = _behind_each_other(_alike(offsets), [len(own) for own in values])
+    packed = torch.cat(_alike(values)), ends, torch.cat(weights) if weights else None
     return Ids(singles, packed, tuple(names.index(name) for name in lists))
+
+
+def _alike(columns: list[Tensor]) -> list[Tensor]:
+    """Integers of one width, so that they can lie in one tensor."""
+    if len({column.dtype for column in columns}) == 1:
+        return columns
+    return [column.long() for column in columns]
+
+
+def _behind_each_other(offsets: list[Tensor], lengths: list[int]) -> Tensor:
+    """The offsets of several columns of lists whose values lie one behind the other; few kernels for many columns.
+
+    >>> _behind_each_other([torch.tensor([0, 2, 3]), torch.tensor([0, 0, 4])], [3, 4])
+    tensor([0, 2, 3, 3, 7])
+    """
+    ends = list(accumulate(lengths))
+    moved = torch._foreach_add([column[:-1] for column in offsets], [0, *ends[:-1]])
+    return torch.cat([*moved, torch.full((1,), ends[-1], dtype=offsets[0].dtype, device=offsets[0].device)])
 
 
 def _ragged(name: str, given: Any, device: torch.device) -> tuple[Tensor, Tensor]:
