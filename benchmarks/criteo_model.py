@@ -17,9 +17,9 @@ CATEGORICAL, CONTINUOUS = [f"C{i}" for i in range(1, 27)], [f"I{i}" for i in ran
 GIB = 2**30
 
 
-def layers(nn, width: int):
-    """The dense part."""
-    return nn.Sequential(
+def layers(nn, width: int, chain=None):
+    """The dense part, as `nn.Sequential` or another chain of layers."""
+    return (chain or nn.Sequential)(
         nn.Linear(width, 512), nn.ReLU(), nn.BatchNorm1d(512), nn.Linear(512, 256), nn.ReLU(), nn.BatchNorm1d(256),
         nn.Linear(256, 1),
     )  # fmt: skip
@@ -28,12 +28,14 @@ def layers(nn, width: int):
 def model_over(torch, tables):
     """The model on some tables with `output="concat"`."""
 
+    from penstock.nn import NormedLayers
+
     class Clicks(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.tables = tables
             self.numbers = torch.nn.BatchNorm1d(NUMBERS, device="cuda")
-            self.layers = layers(torch.nn, tables.width(NUMBERS)).to("cuda")
+            self.layers = layers(torch.nn, tables.width(NUMBERS), NormedLayers).to("cuda")
 
         def forward(self, ids, numbers):
             return self.layers(self.tables(ids, self.numbers(numbers))).squeeze(1)

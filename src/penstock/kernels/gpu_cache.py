@@ -18,7 +18,7 @@ import triton.language as tl  # noqa: E402
 
 from penstock.kernels.cache_contract import CLAIMED  # noqa: E402
 from penstock.kernels.fused_contract import FEATURE_FIELDS, ID_BITS  # noqa: E402
-from penstock.kernels.gpu_launch import Launch  # noqa: E402
+from penstock.kernels.gpu_launch import Launch, parts  # noqa: E402
 
 _FIELDS, _CLAIMED = tl.constexpr(FEATURE_FIELDS), tl.constexpr(CLAIMED)
 _ID_BITS, _ID_MASK = tl.constexpr(ID_BITS), tl.constexpr((1 << ID_BITS) - 1)
@@ -121,14 +121,14 @@ def read(
     sizes = {"BLOCK": _BLOCK, "SLOTS": slots is not None}
     if ids.numel():
         arguments = (ids, features, slot_of, out, errors, absent, rows, *ids.stride(), total, capacity)
-        _READ_SINGLES((triton.cdiv(rows, _BLOCK), singles), arguments, sizes)
+        _READ_SINGLES((parts(rows, _BLOCK), singles), arguments, sizes)
     if bags is not None and len(bags[0]):
         values, offsets = bags
         arguments = (
             values, offsets, features, slot_of, out[ids.numel() :], errors, absent, rows, len(values), singles,
             len(features) - singles, total, capacity,
         )  # fmt: skip
-        _READ_BAGS((triton.cdiv(len(values), _BLOCK),), arguments, sizes)
+        _READ_BAGS((parts(len(values), _BLOCK),), arguments, sizes)
 
 
 def claim(keys: Tensor, slot_of: Tensor, used: Tensor, number: int) -> tuple[Tensor, Tensor]:
@@ -137,7 +137,7 @@ def claim(keys: Tensor, slot_of: Tensor, used: Tensor, number: int) -> tuple[Ten
     count = torch.zeros(1, dtype=torch.int32, device=keys.device)
     if len(keys):
         arguments = (keys, slot_of, used, missing, was, count, len(keys), len(slot_of) - 1, number)
-        _CLAIM((triton.cdiv(len(keys), _BLOCK),), arguments, {"BLOCK": _BLOCK})
+        _CLAIM((parts(len(keys), _BLOCK),), arguments, {"BLOCK": _BLOCK})
     found = int(count)
     missing, order = torch.sort(missing[:found])  # the order of arrival is that of the programs: never the same
     return missing, was[order]

@@ -27,7 +27,7 @@ from penstock.kernels.gpu_embedding_update import (  # noqa: E402
     reduce_rows,
     reduce_tiles,
 )
-from penstock.kernels.gpu_launch import Launch  # noqa: E402
+from penstock.kernels.gpu_launch import Launch, parts  # noqa: E402
 from penstock.kernels.optimizer_formulas import FUSED, Rule  # noqa: E402
 
 _FIELDS = tl.constexpr(FEATURE_FIELDS)
@@ -159,7 +159,7 @@ _REDUCE_PARTIALS, _FINISH_ROWS = Launch(reduce_partials), Launch(finish_rows)
 
 def padded_dim(dim: int) -> int:
     """Tiles are powers of two; sixteen columns at least, so that loads are wide."""
-    return max(16, int(triton.next_power_of_2(dim)))
+    return max(16, 1 << (dim - 1).bit_length())
 
 
 def look_up(
@@ -181,12 +181,13 @@ def look_up(
     keys, sources, scales = occurrences if occurrences is not None else (errors, errors, errors)
     sizes: dict[str, Any] = {"WIDTH": dim, "DIM": padded_dim(dim), "KEYS": occurrences is not None}
     tiles = tiles_for(sizes["DIM"], 0)
+    arguments: tuple[Any, ...]
     if rows and singles:
         arguments = (
             ids, features, weight, out, keys, errors, rows, ids.stride(0), ids.stride(1), out.stride(0),
             weight.shape[0],
         )  # fmt: skip
-        grid = triton.cdiv(rows, tiles.look_up), singles
+        grid = parts(rows, tiles.look_up), singles
         _LOOK_UP_SINGLE(grid, arguments, sizes | {"ROWS": tiles.look_up})
     if rows and bags is not None:
         values, offsets, sample_weights = bags
@@ -202,7 +203,7 @@ def look_up(
 def sort(keys: Tensor) -> tuple[Tensor, Tensor]:
     """The keys in order, and where each came from; equal keys keep their order, so sums can be repeated."""
     in_order, origin = torch.sort(keys, stable=True)
-    return in_order, origin.int()  # half the memory to hold until the backward pass, and to read in it
+    return in_order, origin
 
 
 def update(
@@ -239,9 +240,9 @@ def update(
     in_scale = torch.empty(num, dtype=torch.float32, device=device) if scaled else rates
     place = keys, order, features, sources, scales, samples[0], samples[1], in_scale, num, singles * rows, rows
     kind = {"BAGS": bags is not None, "SCALED": scaled, "TILE": _LOCATE_TILE}
-    _LOCATE((triton.cdiv(num, _LOCATE_TILE),), (*place, weight.shape[0]), kind)
-    chunks = triton.cdiv(num, tiles.chunk)
-    groups = triton.cdiv(chunks, tiles.group)
+    _LOCATE((parts(num, _LOCATE_TILE),), (*place, weight.shape[0]), kind)
+    chunks = parts(num, tiles.chunk)
+    groups = parts(chunks, tiles.group)
     partial = torch.empty((2 * (chunks + groups), width), dtype=torch.float32, device=device)
     of_chunks, of_groups = partial[: 2 * chunks], partial[2 * chunks :]
     first, second = (rates if state is None else state for state in states)
@@ -254,5 +255,5 @@ def update(
     kind = {"SIZE": tiles.chunk, "GROUP": tiles.group}
     _REDUCE_PARTIALS((groups,), (keys, of_chunks, *table, of_groups, *rest), sizes | kind, tiles.group_warps)
     kind = {"SIZE": tiles.chunk * tiles.group, "TILE": tiles.finish, "CHUNKS": _FINISH_CHUNKS}
-    grid = (triton.cdiv(groups, _FINISH_CHUNKS),)
+    grid = (parts(groups, _FINISH_CHUNKS),)
     _FINISH_ROWS(grid, (keys, of_groups, *table, *rest), sizes | kind, _FINISH_WARPS)

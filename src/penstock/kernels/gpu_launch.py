@@ -10,18 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 _INT32 = 2**31 - 1
 
 
-def _form(argument: Any) -> Any:
-    """What of an argument Triton compiles for: equal here must mean equal there, while more may differ."""
-    if isinstance(argument, Tensor):
-        return argument.dtype if not argument.data_ptr() & 15 else (argument.dtype,)
-    if type(argument) is int:
-        return 1 if argument == 1 else (argument & 15 == 0) + 2 * (argument > _INT32) + 2
-    return type(argument)
+def parts(count: int, size: int) -> int:
+    """How many parts of a size hold a number; `triton.cdiv` takes ten times as long.
+
+    >>> parts(9, 4)
+    3
+    """
+    return -(-count // size)
 
 
 class Launch:
@@ -47,14 +46,35 @@ class Launch:
             num_warps: of a program.
         """
         device = arguments[0].device
-        form = (device, num_warps, *constants.values(), *map(_form, arguments))
-        found = self._forms.get(form)
+        form, plain = _form_and_plain(arguments)
+        key = (device, num_warps, *constants.values(), *form)
+        found = self._forms.get(key)
         if found is None:
             compiled = self.kernel[grid](*arguments, **constants, num_warps=num_warps)
             if compiled is not None:  # the interpreter has no compiled form
                 rest = tuple(constants[name] for name in self.kernel.arg_names[len(arguments) :])
-                self._forms[form] = compiled, rest
+                self._forms[key] = compiled, rest
             return
         compiled, rest = found
-        stream = torch.cuda.current_stream(device).cuda_stream
-        compiled[(*grid, 1, 1)[:3]](*arguments, *rest, stream=stream)
+        compiled[(*grid, 1, 1)[:3]](*plain, *rest, stream=torch._C._cuda_getCurrentRawStream(device.index))
+
+
+def _form_and_plain(arguments: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    """What of the arguments Triton compiles for, and the arguments with addresses in the place of tensors.
+
+    Forms that are equal must be equal for Triton; it may see fewer of them.
+    """
+    form: list[Any] = []
+    plain = list(arguments)
+    for i, argument in enumerate(arguments):
+        kind = type(argument)
+        if kind is int:
+            form.append(1 if argument == 1 else (argument & 15 == 0) + 2 * (argument > _INT32) + 2)
+        elif kind is float:
+            form.append(kind)
+        else:
+            plain[i] = address = argument.data_ptr()
+            form.append(argument.dtype)
+            if address & 15:
+                form.append(i)
+    return form, plain

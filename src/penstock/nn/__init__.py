@@ -3,7 +3,7 @@
 Nothing is imported before it is asked for, so that `penstock.nn.keras` works where torch is not installed.
 
 >>> __all__
-['DCNv2', 'DLRM', 'DeepFM', 'MLP', 'MODELS', 'Model', 'from_config']
+['DCNv2', 'DLRM', 'DeepFM', 'MLP', 'MODELS', 'Model', 'NormedLayers', 'from_config']
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.nn.deepfm import DeepFM
     from penstock.nn.dlrm import DLRM
     from penstock.nn.mlp import MLP
+    from penstock.nn.normed_layers import NormedLayers
 
 __all__ = [  # noqa: RUF022
     "DCNv2",
@@ -29,9 +30,15 @@ __all__ = [  # noqa: RUF022
     "MLP",
     "MODELS",
     "Model",
+    "NormedLayers",
     "from_config",
 ]
-_WHERE = {"Model": "penstock.nn.base", "from_config": "penstock.nn.config", **MODELS.modules}
+_WHERE = {
+    "Model": "penstock.nn.base",
+    "NormedLayers": "penstock.nn.normed_layers",
+    "from_config": "penstock.nn.config",
+    **MODELS.modules,
+}
 
 
 def __getattr__(name: str) -> Any:

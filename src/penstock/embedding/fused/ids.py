@@ -91,7 +91,9 @@ def _stacked(columns: list[Tensor], device: torch.device) -> Tensor | None:
         return None
     if len({len(column) for column in columns}) > 1:
         raise DataError(f"columns of one batch must be as long, got lengths {sorted({len(c) for c in columns})}")
-    return torch.stack(_alike(columns)).t()  # column by column, as it came
+    if len({column.dtype for column in columns}) > 1:
+        columns = [column.long() for column in columns]
+    return torch.stack(columns).t()  # column by column, as it came
 
 
 def _joined(
@@ -126,8 +128,8 @@ def _joined(
 
 
 def _alike(columns: list[Tensor]) -> list[Tensor]:
-    """Integers of one width, so that they can lie in one tensor."""
-    if len({column.dtype for column in columns}) == 1:
+    """Integers of one width, so that they can lie in one tensor; a GPU's kernels read any."""
+    if columns[0].is_cuda and len({column.dtype for column in columns}) == 1:
         return columns
     return [column.long() for column in columns]
 

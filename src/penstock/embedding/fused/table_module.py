@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,7 @@ class TableModule(nn.Module):
         if dense is not None and self.output == "stack":
             raise ParameterError('numbers can be written beside the embeddings with output="concat" only')
         if torch.is_grad_enabled():
-            anchor = torch.empty(0, device=self.weight.device, requires_grad=True)  # makes backward call us
+            anchor = _anchor(self.weight.device)
             out: Tensor = LookUpFunction.apply(anchor, dense, self, found, ids)  # type: ignore[no-untyped-call]
         else:
             out, _ = self.look_up(found, dense, training=False, given=ids)
@@ -251,11 +252,12 @@ class TableModule(nn.Module):
         if training:
             values = 0 if ids.lists is None else len(ids.lists[0])
             keys = self._sorter.empty(ids.num_occurrences, self._key_dtype, device)
-            sources = torch.empty(values, dtype=torch.int32, device=device)
-            # Kernels of a GPU leave scales out where all are one.
-            plain = device.type == "cuda" and self.pooling == "sum" and ids.lists is not None and ids.lists[2] is None
-            saved = keys, sources, torch.empty(0 if plain else values, dtype=torch.float32, device=device)
-            if values:
+            saved = keys, _empty(torch.int32, device), _empty(torch.float32, device)
+            if ids.lists is not None:
+                sources = torch.empty(values, dtype=torch.int32, device=device)
+                # Kernels of a GPU leave scales out where all are one.
+                plain = device.type == "cuda" and self.pooling == "sum" and ids.lists[2] is None
+                saved = keys, sources, torch.empty(0 if plain else values, dtype=torch.float32, device=device)
                 keys[ids.singles.numel() :] = len(self.weight)  # those that no bag claims
         self._kernels.look_up(
             self.weight, self._places(ids.bags), ids.singles, ids.lists, self.pooling, out, self.errors, saved
@@ -407,7 +409,7 @@ class TableModule(nn.Module):
 
     def _advance(self) -> None:
         """Count the step and work out its rates, on the device."""
-        self.steps += 1
+        self.steps.add_(1)
         if callable(self.optimizer.lr):
             taken = int(self.steps) - 1 if self._taken is None else self._taken
             self.rates[0].fill_(rate_at(self.optimizer.lr, taken))
@@ -436,6 +438,18 @@ def keep_from_compiler() -> None:
 
 
 _embedded: Callable[..., Tensor] = TableModule.embedded
+
+
+@cache
+def _anchor(device: torch.device) -> Tensor:
+    """What makes the backward pass call a look-up: it takes no gradient, so one does for all."""
+    return torch.empty(0, device=device, requires_grad=True)
+
+
+@cache
+def _empty(kind: torch.dtype, device: torch.device) -> Tensor:
+    """Nothing, for arguments that are not read."""
+    return torch.empty(0, dtype=kind, device=device)
 
 
 def interpreted() -> bool:
