@@ -5,7 +5,8 @@ Claims `gpu/step` (batches already on the GPU), `gpu/memory`, `gpu/train` (from 
 is that of the Criteo terabyte notebooks: 26 tables of up to 10 M rows (`CARDINALITIES["terabyte"]`), dim 16, 13
 numbers, hidden layers of 512 and 256 with batch norm; bfloat16 autocast.
 
-Peers run in the same process on the same batches, their rounds interleaved with ours: plain PyTorch with dense
+Peers run in the same process on the same batches, their rounds interleaved with ours: the same step over FBGEMM's CUDA
+tables where `fbgemm_gpu` is installed, its dense part compiled (`fbgemm_cuda`); plain PyTorch with dense
 gradients and fused Adam over 26 tables (`torch_dense`), over one joint table (`torch_dense_joint`) and that compiled
 (`torch_dense_compiled`); with sparse gradients and Adagrad (`torch_sparse`), and with sparse gradients and SGD
 (`torch_sgd`, which adapts nothing). Peers compute in bfloat16 autocast as well, which was faster in every case.
@@ -27,6 +28,7 @@ from criteo_model import (
     Batches,
     batches,
     dataset,
+    fbgemm_model,
     fused_model,
     plain_model,
     plain_optimizers,
@@ -35,7 +37,7 @@ from criteo_model import (
 )
 from harness import Claim, report
 
-PEERS = ("torch_dense", "torch_dense_joint", "torch_dense_compiled", "torch_sgd", "torch_sparse")
+PEERS = ("fbgemm_cuda", "torch_dense", "torch_dense_joint", "torch_dense_compiled", "torch_sgd", "torch_sparse")
 # What a kernel's name tells about its stage; the first that fits.
 STAGES = {
     "look-up": ("_look_up",), "sort": ("sort", "Sort", "onesweep"), "update": ("_reduce_chunks", "_finish_rows"),
@@ -61,6 +63,9 @@ def contestants(torch, rows: int, peers: tuple[str, ...]) -> dict:
     step = DeviceStep(fused_model(torch, SIZES), autocast=torch.bfloat16)
     made = {"penstock": (lambda batch: step(*batch), 40 if rows > 100_000 else 120)}
     for kind in peers:
+        if kind == "fbgemm_cuda":
+            made |= fbgemm_contestant(torch, made["penstock"][1])
+            continue
         model = plain_model(torch, SIZES, kind in ("torch_sparse", "torch_sgd"), joint=kind.count("_") > 1)
         optimizers = plain_optimizers(torch, model, kind)
         run = torch.compile(model, dynamic=False) if kind == "torch_dense_compiled" else model
@@ -69,6 +74,20 @@ def contestants(torch, rows: int, peers: tuple[str, ...]) -> dict:
             2 if kind == "torch_sparse" else 8,
         )
     return made
+
+
+def fbgemm_contestant(torch, steps: int) -> dict:
+    """The step over FBGEMM's tables, its dense part compiled and all of it captured as ours is."""
+    from penstock.train import DeviceStep
+
+    model = fbgemm_model(torch, SIZES)
+    if model is None:
+        print("fbgemm_gpu is not installed here, so its figures are missing: pip install fbgemm-gpu")
+        return {}
+    dense = [*model.numbers.parameters(), *model.layers.parameters()]
+    optimizer = torch.optim.Adam(dense, 1e-3, fused=True, capturable=True)
+    step = DeviceStep(model, optimizer, autocast=torch.bfloat16)
+    return {"fbgemm_cuda": (lambda batch: step(*batch), steps)}
 
 
 def measure_step(torch, rows: int, peers: tuple[str, ...], rounds: int = 3) -> Claim:

@@ -53,6 +53,57 @@ def fused_model(torch, sizes: list[int], optimizer: str = "rowwise_adagrad", ali
     return model_over(torch, FusedEmbeddings(sizes, DIM, **settings))
 
 
+def fbgemm_model(torch, sizes: list[int]):
+    """The same dense part over FBGEMM's CUDA tables; None where `fbgemm_gpu` is not installed."""
+    tables = fbgemm_tables(torch, sizes, DIM, output="BF16")
+    if tables is None:
+        return None
+
+    class OverFbgemm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables = tables
+            self.numbers = torch.nn.BatchNorm1d(NUMBERS, device="cuda")
+            self.layers = layers(torch.nn, -(-(len(sizes) * DIM + NUMBERS) // 16) * 16).to("cuda")
+
+        def forward(self, ids, numbers):
+            found = self.looked_up(ids)
+            beside = torch.nn.functional.pad(self.numbers(numbers), (0, self.layers[0].in_features - 429))
+            return self.layers(torch.cat([found, beside.to(found.dtype)], 1)).squeeze(1)
+
+        @torch.compiler.disable
+        def looked_up(self, ids):
+            offsets = torch.arange(ids.numel() + 1, device="cuda", dtype=torch.int32)
+            return self.tables(ids.t().reshape(-1), offsets)
+
+    return OverFbgemm()
+
+
+def fbgemm_tables(torch, sizes: list[int], dim: int, output: str = "FP32", lr: float = 0.01):
+    """FBGEMM's tables with row-wise Adagrad and float32 weights, or None where they are not installed."""
+    try:
+        from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
+        from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
+            BoundsCheckMode,
+            EmbeddingLocation,
+            PoolingMode,
+        )
+        from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+            ComputeDevice,
+            SplitTableBatchedEmbeddingBagsCodegen,
+        )
+    except (ImportError, OSError):
+        return None
+    tables = SplitTableBatchedEmbeddingBagsCodegen(
+        [(size, dim, EmbeddingLocation.DEVICE, ComputeDevice.CUDA) for size in sizes],
+        optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD, learning_rate=lr, eps=1e-8, weights_precision=SparseType.FP32,
+        output_dtype=SparseType[output], pooling_mode=PoolingMode.SUM, bounds_check_mode=BoundsCheckMode.NONE,
+        device=torch.device("cuda"),
+    )  # fmt: skip
+    tables.init_embedding_weights_uniform(-0.01, 0.01)
+    return tables
+
+
 def plain_model(torch, sizes: list[int], sparse: bool, joint: bool = False):
     """The same in plain PyTorch: 26 tables as people write it, or `joint`, all rows in one, which launches less."""
 

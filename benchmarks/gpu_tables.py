@@ -14,7 +14,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from criteo_model import SIZES
+from criteo_model import SIZES, fbgemm_tables
 from harness import Claim, report
 
 HOTS = [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1]  # MLPerf's, ids a row
@@ -70,27 +70,9 @@ def penstock_run(torch, shape: Shape) -> Callable[[], object]:
 def fbgemm_run(torch, shape: Shape) -> Callable[[], object] | None:
     if shape.kind == "narrow":  # it has no bfloat16 weights
         return None
-    try:
-        from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
-        from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
-            BoundsCheckMode,
-            EmbeddingLocation,
-            PoolingMode,
-        )
-        from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
-            ComputeDevice,
-            SplitTableBatchedEmbeddingBagsCodegen,
-        )
-    except (ImportError, OSError):
+    tables = fbgemm_tables(torch, shape.sizes, shape.dim)
+    if tables is None:
         return None
-    places = [(size, shape.dim, EmbeddingLocation.DEVICE, ComputeDevice.CUDA) for size in shape.sizes]
-    tables = SplitTableBatchedEmbeddingBagsCodegen(
-        places, optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD, learning_rate=0.01, eps=1e-8,
-        weights_precision=SparseType.FP32, output_dtype=SparseType.FP32, pooling_mode=PoolingMode.SUM,
-        bounds_check_mode=BoundsCheckMode.NONE, device=torch.device("cuda"),
-    )  # fmt: skip
-    for weight in tables.split_embedding_weights():
-        weight.uniform_(-0.01, 0.01)
     lengths = torch.tensor([hot for hot in shape.hots for _ in range(shape.rows)], dtype=torch.int32)
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).int().cuda()
     values = torch.cat(shape.columns)

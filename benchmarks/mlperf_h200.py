@@ -18,6 +18,7 @@ import itertools
 import sys
 import time
 
+from criteo_model import fbgemm_tables
 from gpu_tables import HOTS
 from harness import Claim, report
 
@@ -96,25 +97,6 @@ def penstock_ids(torch, columns: dict) -> tuple:
     return singles, {name: c for name, c in columns.items() if c.shape[1] > 1}
 
 
-def fbgemm_tables(torch, sizes: list[int]):
-    """FBGEMM's tables, or None where they are not installed."""
-    try:
-        from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
-        from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
-        from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
-            ComputeDevice,
-            SplitTableBatchedEmbeddingBagsCodegen,
-        )
-    except (ImportError, OSError):
-        return None
-    return SplitTableBatchedEmbeddingBagsCodegen(
-        [(size, DIM, EmbeddingLocation.DEVICE, ComputeDevice.CUDA) for size in sizes],
-        optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD, learning_rate=0.005, eps=1e-8,
-        weights_precision=SparseType.FP32, output_dtype=SparseType.BF16, pooling_mode=PoolingMode.SUM,
-        device=torch.device("cuda"),
-    )  # fmt: skip
-
-
 def fbgemm_ids(torch, columns: dict) -> tuple:
     lengths = torch.tensor([c.shape[1] for c in columns.values() for _ in range(len(c))], dtype=torch.int64)
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).cuda()
@@ -177,10 +159,9 @@ def main() -> None:
     rate = rows_a_second(torch, model_over(torch, penstock_tables(torch, sizes), True), batches, options)
     torch.cuda.empty_cache()
     peers = {"tensor_cores": TENSOR_CORES / operations_a_row(), "fbgemm_cuda": None}
-    if (tables := fbgemm_tables(torch, sizes)) is None:
+    if (tables := fbgemm_tables(torch, sizes, DIM, "BF16", lr=0.005)) is None:
         print("fbgemm_gpu is not installed here, so its figure is missing: pip install fbgemm-gpu")
     else:
-        tables.init_embedding_weights_uniform(-0.01, 0.01)
         model = model_over(torch, tables, False)
         model.joined = torch.compiler.disable(model.joined)
         batches = [(fbgemm_ids(torch, columns), *rest) for columns, *rest in drawn]

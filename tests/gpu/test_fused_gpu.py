@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import runpy
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.core.errors import DataError
+from penstock.core.errors import DataError, PenstockError
 from penstock.embedding import CachedEmbeddings, FusedEmbeddings
+from penstock.embedding.fused import replayed_update
 from penstock.train import DeviceStep
 
 pytestmark = [
@@ -56,6 +58,44 @@ def test_a_cache_changes_nothing() -> None:
     mine, theirs = cached.state_dict(), plain.state_dict()
     for key in mine:
         torch.testing.assert_close(mine[key].cpu(), theirs[key].cpu(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rowwise_adagrad", "adam"])
+def test_a_replayed_update_is_the_update(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(most: int) -> tuple[torch.Tensor, bool]:
+        monkeypatch.setattr(replayed_update, "_MOST", most)
+        torch.manual_seed(0)
+        tables = FusedEmbeddings([5, 10_000], 16, optimizer=name, lr=0.1, device="cuda")
+        replayed = False
+        for rows in [300] * 14 + [200] * 12 + [300] * 2:
+            ids = torch.stack([torch.randint(0, n, (rows,), device="cuda") for n in (5, 10_000)], 1)
+            first, second = tables(ids), tables(ids.flip(0))  # the second is looked up before the first is updated
+            factor = torch.randn(rows, 2, 16, device="cuda")
+            (first * factor).sum().backward()
+            (second.sum() / 8).backward()
+            tables.lr = 0.1 / (1 + int(tables.steps))
+            replayed |= tables._replayed._room is not None and tables._replayed._room._graph is not None
+        tables(ids)  # never updated
+        again = copy.deepcopy(tables)
+        for _ in range(12):
+            again(ids).sum().backward()
+        return torch.cat([tables.weight, again.weight]), replayed
+
+    (with_graph, replayed), (without, never) = run(1 << 22), run(0)
+    assert replayed and not never
+    assert torch.equal(with_graph, without)
+
+
+def test_a_second_backward_pass_of_a_replayed_update_is_refused_once_its_keys_are_gone() -> None:
+    tables = FusedEmbeddings([50], 16, device="cuda")
+    ids = torch.arange(40, device="cuda")[:, None]
+    for _ in range(12):
+        found = tables(ids)
+        found.sum().backward(retain_graph=True)
+    found.sum().backward(retain_graph=True)
+    tables(ids).sum().backward()
+    with pytest.raises(PenstockError, match="look the batch up again"):
+        found.sum().backward()
 
 
 def test_two_runs_give_the_same_bits() -> None:

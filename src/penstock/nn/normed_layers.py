@@ -77,11 +77,22 @@ def _layer(x: Tensor, norm: nn.BatchNorm1d | None, linear: Any, relu: bool) -> T
         out = NormedLinear.apply(x, None, None, None, None, linear.weight, linear.bias, relu)  # type: ignore[no-untyped-call]
         return out
     with torch.no_grad():
-        variance, mean = torch.var_mean(_wide(x), 0, correction=0)
+        mean, variance = _moments(x)
         _remember(norm, mean, variance, len(x))
         reciprocal = (variance + norm.eps).rsqrt()
     out = NormedLinear.apply(x, mean, reciprocal, norm.weight, norm.bias, linear.weight, linear.bias, relu)  # type: ignore[no-untyped-call]
     return out
+
+
+def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of each column, from two sums: on a GPU twice as fast as Welford's way, which is as exact here.
+
+    The sums are of differences from the first row, which is a few deviations from the mean, so little cancels.
+    """
+    first = _wide(x[0])
+    apart = _wide(x) - first
+    beyond = apart.mean(0)
+    return first + beyond, (apart.square().mean(0) - beyond.square()).clamp_min(0)
 
 
 def _remember(norm: nn.BatchNorm1d, mean: Tensor, variance: Tensor, rows: int) -> None:
@@ -139,7 +150,8 @@ class NormedLinear(torch.autograd.Function):
             gradient = torch.where(out > 0, gradient, 0)
         of_shift = _wide(gradient).sum(0)
         of_scaled = _wide_product(gradient.t(), x)
-        back = gradient @ scaled.to(x.dtype)
+        # One output makes no product: a multiplication, which the compiler joins to what follows.
+        back = gradient * scaled.to(x.dtype) if gradient.shape[1] == 1 else gradient @ scaled.to(x.dtype)
         of_bias = of_shift if ctx.biased else None
         if mean is None:
             return back, None, None, None, None, of_scaled, of_bias, None

@@ -22,6 +22,7 @@ from penstock.embedding.fused.feature_places import FeaturePlaces
 from penstock.embedding.fused.ids import Ids, read_ids
 from penstock.embedding.fused.key_sorter import KeySorter
 from penstock.embedding.fused.look_up_function import LookUpFunction
+from penstock.embedding.fused.replayed_update import Claim, ReplayedUpdates
 from penstock.embedding.fused.row_home import RowHome
 from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule, weight_dtype
 from penstock.embedding.fused.step_rates import correct_rates
@@ -79,7 +80,7 @@ class TableModule(nn.Module):
         self.output_dtype = None if output_dtype is None else weight_dtype("output_dtype", output_dtype)
         self.optimizer = table_optimizer(optimizer, lr)
         self.rule = update_rule(self.optimizer)
-        self.home, self._sorter = home, KeySorter()
+        self.home, self._sorter, self._replayed = home, KeySorter(), ReplayedUpdates()
         self._register(home.rows_on_device(self.num_rows), weight_dtype("dtype", dtype), scale, device)
         self._features = FeaturePlaces(list(self.sizes.values()))
         self._taken: int | None = 0  # steps, as far as the host knows
@@ -248,23 +249,40 @@ class TableModule(nn.Module):
             out[:, embedded : embedded + extra] = dense
         if embedded + extra < width:
             out[:, embedded + extra :] = 0
-        saved = None
+        saved = claim = None
         if training:
-            values = 0 if ids.lists is None else len(ids.lists[0])
-            keys = self._sorter.empty(ids.num_occurrences, self._key_dtype, device)
-            saved = keys, _empty(torch.int32, device), _empty(torch.float32, device)
-            if ids.lists is not None:
-                sources = torch.empty(values, dtype=torch.int32, device=device)
-                # Kernels of a GPU leave scales out where all are one.
-                plain = device.type == "cuda" and self.pooling == "sum" and ids.lists[2] is None
-                saved = keys, sources, torch.empty(0 if plain else values, dtype=torch.float32, device=device)
-                keys[ids.singles.numel() :] = len(self.weight)  # those that no bag claims
+            claim = self._claim(ids, out)
+            saved = self._room_for_update(ids, claim)
         self._kernels.look_up(
             self.weight, self._places(ids.bags), ids.singles, ids.lists, self.pooling, out, self.errors, saved
         )
         if device.type == "cpu" and not interpreted():
             self.check_ids()
-        return out, None if saved is None else (self._sorter.sorted(self._kernels, saved[0]), saved[1:])
+        if saved is None:
+            return out, None
+        return out, (claim or self._sorter.sorted(self._kernels, saved[0]), saved[1:])
+
+    def _claim(self, ids: Ids, out: Tensor) -> Claim | None:
+        """Room for an update that is replayed: for plain ids of rows that have their places."""
+        if ids.lists is not None or self.home.joint or not self.capturable:
+            return None
+        memory = (self.weight, self.first_state, self.second_state, self.rates)
+        return self._replayed.claim(ids.num_occurrences, self._key_dtype, out, memory)
+
+    def _room_for_update(self, ids: Ids, claim: Claim | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys, and of lists the sources and scales, for the look-up to fill."""
+        device = self.weight.device
+        if claim is not None:
+            return claim.room.keys, _empty(torch.int32, device), _empty(torch.float32, device)
+        keys = self._sorter.empty(ids.num_occurrences, self._key_dtype, device)
+        if ids.lists is None:
+            return keys, _empty(torch.int32, device), _empty(torch.float32, device)
+        keys[ids.singles.numel() :] = len(self.weight)  # those that no bag claims
+        values = len(ids.lists[0])
+        sources = torch.empty(values, dtype=torch.int32, device=device)
+        # Kernels of a GPU leave scales out where all are one.
+        plain = device.type == "cuda" and self.pooling == "sum" and ids.lists[2] is None
+        return keys, sources, torch.empty(0 if plain else values, dtype=torch.float32, device=device)
 
     def step(self, ids: Ids, saved: Any, gradient: Tensor) -> None:
         """Apply the optimizer for a gradient of `look_up`'s output.
@@ -276,12 +294,19 @@ class TableModule(nn.Module):
         """
         (in_order, bags), token = saved
         self.home.before_step(token)
-        self._advance()
+        if isinstance(in_order, Claim):
+            in_order.room.check(in_order)
+            in_order.done, keys = True, in_order.room.keys
+            in_order.room.update(gradient, lambda given: self._update(ids, self._kernels.sort(keys), None, given))
+            return
         self._sorter.wait(self.weight.device)
+        self._update(ids, in_order, bags if ids.bags else None, gradient)
+
+    def _update(self, ids: Ids, in_order: Any, bags: Any, gradient: Tensor) -> None:
+        self._advance()
         self._kernels.update(
-            self.rule, self.weight, (self.first_state, self.second_state), self._places(ids.bags), in_order,
-            bags if ids.bags else None, gradient, ids.singles.shape[1], self.rates, self.steps, self.unscale,
-            self.skipped,
+            self.rule, self.weight, (self.first_state, self.second_state), self._places(ids.bags), in_order, bags,
+            gradient, ids.singles.shape[1], self.rates, self.steps, self.unscale, self.skipped,
         )  # fmt: skip
 
     def for_serving(self, schema: Schema) -> tuple[dict[str, Any], dict[str, Tensor]]:
