@@ -1,8 +1,8 @@
-"""Tables behind a cache on one GPU: python benchmarks/gpu_cache.py [--tables-gib 8] [--cache-gib 2] [--zipf 1.0]
+"""Tables behind a cache on one GPU: python benchmarks/gpu_cache.py [--tables-gib 8] [--cache-gib 2] [--dim 16]
 
 Claim `gpu/cache`: rows/s of training with `CachedEmbeddings` against the same tables as `FusedEmbeddings`, all of them
 on the GPU, in the same run, in turns. The model is that of `criteo_h200.py` with its tables scaled to `--tables-gib`;
-ids follow a Zipf law with exponent `--zipf` (P(k) ~ k^-s in every table). The cache is in its steady state: batches
+ids follow a Zipf law with exponent `--zipf` (P(k) ~ k^-s in every table; 1.0). The cache is in its steady state: batches
 that fill it come first, and the store holds every row, as after loading a checkpoint. With `--cold` it holds none, so
 most of what is brought in is new. A breakdown by stage follows, measured without overlap.
 """
@@ -17,11 +17,14 @@ from criteo_model import DIM, NUMBERS, SIZES, model_over
 from harness import Claim, report
 
 GIB = 2**30
-ROW_BYTES = DIM * 4 + 4  # row-wise Adagrad
 
 
-def scaled_sizes(gib: float) -> list[int]:
-    factor = gib * GIB / ROW_BYTES / sum(SIZES)
+def row_bytes(dim: int) -> int:
+    return dim * 4 + 4  # row-wise Adagrad
+
+
+def scaled_sizes(gib: float, dim: int) -> list[int]:
+    factor = gib * GIB / row_bytes(dim) / sum(SIZES)
     return [max(4, int(size * factor)) for size in SIZES]
 
 
@@ -111,7 +114,7 @@ def measure(torch, rows: int, tables: dict, options, sizes: list[int], rounds: i
     print(f"  ms by stage alone: {alone}", flush=True)
     tables["cached"].check_ids()
     extra = {
-        "batch": rows, "zipf": options.zipf, "table_rows": sum(sizes), "cache_rows": len(tables["cached"].weight),
+        "batch": rows, "dim": options.dim, "zipf": options.zipf, "table_rows": sum(sizes), "cache_rows": len(tables["cached"].weight),
         "ids": round(per["ids"]), "distinct": distinct, "brought_in": round(per["brought_in"]),
         "first_seen": round(per["first_seen"]), "id_hit_rate": round(1 - per["brought_in"] / per["ids"], 4),
         "cold": options.cold, "together": tables["cached"].batches_to_prefetch(ids[0]), "stages_ms": alone,
@@ -125,6 +128,7 @@ def main() -> None:
     parser.add_argument("--batch", nargs="+", type=int, default=[400_000, 65_536])
     parser.add_argument("--tables-gib", type=float, default=8)
     parser.add_argument("--cache-gib", type=float, default=2)
+    parser.add_argument("--dim", type=int, default=DIM)
     parser.add_argument("--zipf", type=float, default=1.0)
     parser.add_argument("--cold", action="store_true")
     parser.add_argument(
@@ -144,8 +148,9 @@ def main() -> None:
         sys.exit(0)
     from penstock.embedding import CachedEmbeddings, FusedEmbeddings
 
-    sizes, cache_rows = scaled_sizes(options.tables_gib), int(options.cache_gib * GIB / ROW_BYTES)
-    settings = {"dim": DIM, "lr": 0.01, "output": "concat", "align": 16, "device": "cuda"}
+    sizes = scaled_sizes(options.tables_gib, options.dim)
+    cache_rows = int(options.cache_gib * GIB / row_bytes(options.dim))
+    settings = {"dim": options.dim, "lr": 0.01, "output": "concat", "align": 16, "device": "cuda"}
     tables = {
         "cached": CachedEmbeddings(sizes, cache_rows=cache_rows, **settings),
         "on_gpu": FusedEmbeddings(sizes, **settings),
