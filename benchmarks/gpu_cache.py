@@ -2,7 +2,7 @@
 
 Claim `gpu/cache`: rows/s of training with `CachedEmbeddings` against the same tables as `FusedEmbeddings`, all of them
 on the GPU, in the same run, in turns. The model is that of `criteo_h200.py` with its tables scaled to `--tables-gib`;
-ids follow a Zipf law with exponent `--zipf` (P(k) ~ k^-s in every table; 1.0). The cache is in its steady state: batches
+ids follow a Zipf law with exponent `--zipf` (P(k) ~ k^-s in every table). The cache is in its steady state: batches
 that fill it come first, and the store holds every row, as after loading a checkpoint. With `--cold` it holds none, so
 most of what is brought in is new. A breakdown by stage follows, measured without overlap.
 """
@@ -114,7 +114,8 @@ def measure(torch, rows: int, tables: dict, options, sizes: list[int], rounds: i
     print(f"  ms by stage alone: {alone}", flush=True)
     tables["cached"].check_ids()
     extra = {
-        "batch": rows, "dim": options.dim, "zipf": options.zipf, "table_rows": sum(sizes), "cache_rows": len(tables["cached"].weight),
+        "batch": rows, "dim": options.dim, "zipf": options.zipf, "table_rows": sum(sizes),
+        "cache_rows": len(tables["cached"].weight),
         "ids": round(per["ids"]), "distinct": distinct, "brought_in": round(per["brought_in"]),
         "first_seen": round(per["first_seen"]), "id_hit_rate": round(1 - per["brought_in"] / per["ids"], 4),
         "cold": options.cold, "together": tables["cached"].batches_to_prefetch(ids[0]), "stages_ms": alone,

@@ -23,6 +23,10 @@ class KeySorter:
         self._beside = False  # whether the last room was made on it
         self._sorting = False  # whether it may still be at it
 
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """A copy of tables makes a stream of its own."""
+        return KeySorter, ()
+
     def empty(self, count: int, kind: torch.dtype, device: torch.device) -> Tensor:
         """Room for a batch's keys."""
         if device.type == "cuda" and self._side is None:  # before any capture
