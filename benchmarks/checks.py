@@ -2,13 +2,14 @@
 
     python benchmarks/checks.py [--rows 400000] [--repeats 7]
 
-Each is measured with and without, in turns, best of several; the peer is Penstock without the check, on the same bytes.
+Each is measured with and without, in turns; the peer is Penstock without the check, on the same bytes, and where memory
+is used again since there are checks, also Penstock as it was `before`.
 `text` parses click logs copied into memory of their own, beside the file mapped into memory (which others can cut off,
 and end the process). `loader` and `frames` read features with their pages' checksums, and the same files with the
 checksums marked as something that readers pass over. `etl` takes click logs to features with all of it (text copied,
 checksums written, output synced to the disk) and with nothing of it, `etl_unsynced` without the sync on both sides;
 `etl_parquet` does the same from parquet. `opening` opens a data set with and without its manifest; `fsync` saves a
-workflow with and without. `cpu_ratio` compares the processor time of all threads, which other programs on the machine
+workflow with and without. `cpu_by_turn` compares the processor time of all threads, which other programs on the machine
 disturb less than the clock.
 """
 
@@ -44,19 +45,34 @@ def main() -> None:
     report("What checks cost", claims)
 
 
-def compare(name: str, rows: int, repeats: int, checked: Callable[[], object], bare: Callable[[], object]) -> Claim:
-    """The claim that compares `checked` with `bare`, run in turns, by the clock and by processor time."""
-    wall, cpu = [[], []], [[], []]  # type: ignore[var-annotated]
-    checked(), bare()  # compile what is not compiled yet
+def compare(
+    name: str, rows: int, repeats: int, checked: Callable[[], object], bare: Callable[[], object],
+    before: Callable[[], object] | None = None,
+) -> Claim:  # fmt: skip
+    """The claim that compares `checked` with `bare` (and with what was `before`), by the clock and by processor time.
+
+    All run in every turn, each turn in another order. The rates are the best turns'; `by_turn` and `cpu_by_turn`
+    are the medians of the ratios inside a turn, which a machine that others use disturbs least.
+    """
+    contestants = {"penstock": checked, "unchecked": bare} | ({"before": before} if before else {})
+    wall, cpu = ({side: np.empty(repeats) for side in contestants} for _ in range(2))
+    for run in contestants.values():
+        run()  # compile what is not compiled yet
+    order = list(contestants)
     for turn in range(repeats):
-        for side in (0, 1) if turn % 2 else (1, 0):
+        order = order[1:] + order[:1] if turn % 2 else order[::-1]
+        for side in order:
             start, used = time.perf_counter(), time.process_time()
-            (checked, bare)[side]()
-            wall[side].append(time.perf_counter() - start)
-            cpu[side].append(time.process_time() - used)
-    rates = [rows / min(took) for took in wall]
-    extra = {"cpu_ratio": round(min(cpu[1]) / min(cpu[0]), 3)}
-    return Claim(f"checks/{name}", "rows/s", rates[0], {"unchecked": rates[1]}, extra=extra)  # type: ignore[arg-type]
+            contestants[side]()
+            wall[side][turn] = time.perf_counter() - start
+            cpu[side][turn] = time.process_time() - used
+    rates = {side: rows / float(took.min()) for side, took in wall.items()}
+    peers = list(contestants)[1:]
+    extra: dict[str, object] = {
+        label: {peer: round(float(np.median(took[peer] / took["penstock"])), 3) for peer in peers}
+        for label, took in (("by_turn", wall), ("cpu_by_turn", cpu))
+    }
+    return Claim(f"checks/{name}", "rows/s", rates["penstock"], {peer: rates[peer] for peer in peers}, extra=extra)
 
 
 def parse_mapped(path: str, start: int, end: int, layout: Any, wanted: list[str], num_rows: int) -> Any:
@@ -76,7 +92,7 @@ def unsynced() -> Iterator[None]:
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Text mapped instead of copied, and parquet written without checksums."""
+    """Text mapped instead of copied, and parquet written without checksums; all else as it is."""
     from penstock.data import writer
     from penstock.data.formats import text_kernel
 
@@ -89,6 +105,20 @@ def unchecked() -> Iterator[None]:
         mock.patch.object(text_kernel, "parse_range", parse_mapped),
         mock.patch.object(writer.pq, "ParquetWriter", without),
     ):
+        yield
+
+
+class _FreshMemory:
+    def acquire(self, size: int) -> np.ndarray:
+        return np.empty(size, np.uint8)
+
+
+@contextmanager
+def as_before() -> Iterator[None]:
+    """Unchecked, and every frame of text in fresh memory, as all of them were when nothing was checked."""
+    from penstock.kernels import cpu_text
+
+    with unchecked(), mock.patch.object(cpu_text, "_columns", _FreshMemory()):
         yield
 
 
@@ -140,10 +170,17 @@ def parsing(made: Made, repeats: int) -> Claim:
 
     path, layout = made.place / "clicks.tsv", made.text.partitions[0].layout
     wanted, size = list(layout.names), path.stat().st_size
+
+    def mapped() -> object:
+        return parse_mapped(str(path), 0, size, layout, wanted, made.rows)
+
+    def before() -> None:
+        with as_before():
+            mapped()
+
     return compare(
         "text", made.rows, repeats,
-        lambda: parse_range(str(path), 0, size, layout, wanted, made.rows),
-        lambda: parse_mapped(str(path), 0, size, layout, wanted, made.rows),
+        lambda: parse_range(str(path), 0, size, layout, wanted, made.rows), mapped, before,
     )  # fmt: skip
 
 
@@ -164,7 +201,9 @@ def etl(name: str, made: Made, checked: object, bare: object, repeats: int, *set
     job(checked, out)
     return compare(
         name, made.rows, repeats,
-        lambda: job(checked, out, *settings), lambda: job(bare, other, unchecked, unsynced),
+        lambda: job(checked, out, *settings),
+        lambda: job(bare, other, unchecked, unsynced),
+        lambda: job(bare, other, as_before, unsynced),
     )  # fmt: skip
 
 

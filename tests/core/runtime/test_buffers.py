@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
+import polars as pl
 import pytest
 
-from penstock.core.runtime.buffers import ALIGNMENT, BufferPool
+from penstock.core.runtime.buffers import ALIGNMENT, BufferPool, SpareBuffers
 
 
 def test_what_is_in_use_is_never_handed_out() -> None:
@@ -63,3 +66,62 @@ def test_memory_is_made_by_whoever_is_asked() -> None:
     pool = BufferPool(allocate)
     assert not pool.acquire(5000).any()
     assert sizes == [8192 + ALIGNMENT] and pool.num_bytes == sizes[0]
+
+
+_MEGABYTE = 1 << 20
+
+
+@pytest.mark.parametrize("keeping", [lambda a: a[2:3], lambda a: a.view(np.int64), memoryview, lambda a: a[5:][::2]])
+def test_a_view_keeps_spare_memory_from_being_handed_out(keeping) -> None:
+    spare = SpareBuffers()
+    first = spare.acquire(_MEGABYTE)
+    place, view = first.ctypes.data, keeping(first)
+    del first
+    assert spare.acquire(_MEGABYTE).ctypes.data != place
+    del view
+    assert place in {array.ctypes.data for array in [spare.acquire(_MEGABYTE) for _ in range(2)]}
+
+
+def test_a_frame_keeps_spare_memory() -> None:
+    import pyarrow as pa
+
+    spare = SpareBuffers(keep=1)
+    block = spare.acquire(_MEGABYTE)
+    block[:] = 7
+    place = block.ctypes.data
+    column = pl.Series(pa.Array.from_buffers(pa.uint8(), len(block), [None, pa.py_buffer(block)]))
+    del block
+    other = spare.acquire(_MEGABYTE)
+    other[:] = 0
+    assert other.ctypes.data != place and (column == 7).all()
+    del column
+    assert spare.acquire(_MEGABYTE).ctypes.data == place
+
+
+def test_what_comes_back_beyond_a_few_goes_to_the_system() -> None:
+    spare = SpareBuffers(keep=2)
+    held = [spare.acquire(_MEGABYTE) for _ in range(9)]
+    gone = [weakref.ref(_owner(array)) for array in held]
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in held)
+    held.clear()
+    assert sum(one() is not None for one in gone) == 2
+    spare.acquire(100 * _MEGABYTE)
+    assert not any(one() is not None for one in gone)  # too small for what was asked for last
+
+
+def test_small_needs_take_nothing_from_the_spare() -> None:
+    spare = SpareBuffers()
+    large = spare.acquire(_MEGABYTE)
+    place = large.ctypes.data
+    del large
+    assert [spare.acquire(size).size for size in (0, 1, 4096)] == [0, 1, 4096]
+    assert spare.acquire(_MEGABYTE).ctypes.data == place
+
+
+def _owner(view: np.ndarray) -> np.ndarray:
+    """The array that the memory behind a view belongs to."""
+    found: object = view
+    while getattr(found, "base", None) is not None or isinstance(found, memoryview):
+        found = found.obj if isinstance(found, memoryview) else found.base  # type: ignore[attr-defined]
+    assert isinstance(found, np.ndarray)
+    return found

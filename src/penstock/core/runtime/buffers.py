@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 
 ALIGNMENT = 64  # bytes; one cache line, and what TensorFlow and Arrow ask for
 _PAGE, _SMALL = 4096, 1 << 16
+_LARGE = 1 << 20  # bytes from which on the system is asked for fresh pages each time
 _probe = [np.empty(1, np.uint8)]
 _FREE = sys.getrefcount(_probe[0])  # of an item of a list that nothing else refers to; Python versions may differ
 
@@ -90,3 +93,50 @@ class BufferPool:
         """What the pool holds, free or in use."""
         with self._lock:
             return sum(b.size for b in self._buffers)
+
+
+class SpareBuffers:
+    """Hands out memory that users may hold as long as they like, and keeps a little of what comes back.
+
+    A `BufferPool` remembers all it has made until it is asked again: right for a loop that needs the same buffers over
+    and over, wrong for frames, of which somebody may hold gigabytes and drop them all at once. Here what comes back
+    beyond `keep` buffers goes to the system at once. No lock is taken, so a fork may come at any moment.
+
+    Args:
+        keep: how many buffers wait for the next who asks.
+
+    >>> spare = SpareBuffers(keep=1)
+    >>> first = spare.acquire(1 << 21)
+    >>> place, column = first.ctypes.data, first[:8].view(np.int64)
+    >>> del first
+    >>> spare.acquire(1 << 21).ctypes.data == place  # `column` is a part of it
+    False
+    >>> del column
+    >>> spare.acquire(1 << 20).ctypes.data == place
+    True
+    """
+
+    def __init__(self, keep: int = 2) -> None:
+        self._free: deque[np.ndarray] = deque(maxlen=keep)
+
+    def acquire(self, size: int) -> np.ndarray:
+        """`size` bytes at a multiple of `ALIGNMENT`; they come back when the last view is gone."""
+        buffer = self._fitting(size) if size >= _LARGE else None
+        if buffer is None:
+            buffer = host_buffer(-(-size // _PAGE) * _PAGE + ALIGNMENT)
+        # Views refer to the first array over memory that is not an array's own: when it goes, all of them are gone.
+        handle = np.frombuffer(buffer.data, np.uint8)
+        if size >= _LARGE:
+            weakref.finalize(handle, self._free.append, buffer).atexit = False
+        skip = -buffer.__array_interface__["data"][0] % ALIGNMENT
+        return handle[skip : skip + size]
+
+    def _fitting(self, size: int) -> np.ndarray | None:
+        """A spare buffer for `size` bytes; those tried before it do not fit what is asked for now, and are dropped."""
+        while True:
+            try:
+                buffer = self._free.pop()
+            except IndexError:
+                return None
+            if size <= buffer.size - ALIGNMENT <= 2 * size + _SMALL:
+                return buffer

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import DataError
-from penstock.core.runtime.buffers import BufferPool
+from penstock.core.runtime.buffers import SpareBuffers
 from penstock.data.files import filesystem, is_remote
 
 _WINDOW = 1 << 24
 _PIECE, _ROOM, _NEWLINE = 1 << 20, 64, 10  # bytes read at once where the cache is to hold them; behind them
 _LONGEST_LINE = 1 << 28  # bytes; a file that has no lines must not be taken for a single one
-_buffers = BufferPool(keep=2)
+_texts, _pieces = SpareBuffers(), SpareBuffers()
 
 
 def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] | None = None) -> np.ndarray:
@@ -34,7 +34,7 @@ def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] 
     if is_remote(path):
         found = np.frombuffer(filesystem(path, storage_options).cat_file(path, start=start, end=end), np.uint8)
     else:
-        found, done = _buffers.array((end - start,), np.uint8), 0
+        found, done = _texts.acquire(end - start), 0
         try:
             with Path(path).open("rb", buffering=0) as file:
                 file.seek(start)
@@ -61,13 +61,13 @@ def line_pieces(path: str, start: int, end: int) -> Iterator[tuple[np.ndarray, i
     Raises:
         DataError: the file cannot be read, or has become shorter.
     """
-    buffer, filled = _buffers.array((_PIECE + 2 * _ROOM,), np.uint8), 0
+    buffer, filled = _pieces.acquire(_PIECE + 2 * _ROOM), 0
     try:
         with Path(path).open("rb", buffering=0) as file:
             file.seek(start)
             while start < end:
                 if len(buffer) - filled < _PIECE + 2 * _ROOM:  # a line longer than a piece
-                    larger = _buffers.array((2 * len(buffer) + _PIECE,), np.uint8)
+                    larger = np.empty(2 * len(buffer) + _PIECE, np.uint8)
                     larger[:filled] = buffer[:filled]
                     buffer = larger
                 got = file.readinto(memoryview(buffer)[filled : filled + min(_PIECE, end - start)])  # type: ignore[arg-type]
