@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -25,6 +28,9 @@ for _name, _value in {
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Collecting makes a million objects that live as long as the process does: looking through them for garbage is in vain.
+gc.disable()
+
 # Both carry an LLVM of their own; TensorFlow tolerates the other's options, Triton aborts the process. So Triton first.
 with contextlib.suppress(ModuleNotFoundError):
     import triton  # noqa: F401
@@ -39,11 +45,59 @@ def ray() -> Iterator[Any]:
     ray.shutdown()
 
 
+# Loaded by the process that runs what needs them and not by every process that collects tests: a fixture imports them.
+_HEAVY = ("fastai", "jax", "keras", "lightning", "tensorflow")
+
+
+class _Examples:
+    """Which modules are looked through for examples: those that have some and need none of the heavy frameworks.
+
+    The examples of the others are run by tests/test_framework_examples.py.
+    """
+
+    source = Path(__file__).parents[1] / "src"
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        if collection_path.suffix != ".py" or self.source not in collection_path.parents:
+            return None
+        place = collection_path.relative_to(self.source).as_posix()
+        return place in FRAMEWORK_MODULES or ">>> " not in collection_path.read_text() or None
+
+
+FRAMEWORK_MODULES = (
+    "penstock/compat/merlin/dataloader/jax.py",
+    "penstock/compat/merlin/dataloader/tensorflow.py",
+    "penstock/compat/merlin/dataloader/tf_utils.py",
+    "penstock/compat/nvtabular/_keras_layers.py",
+    "penstock/compat/nvtabular/loader/tensorflow.py",
+    "penstock/loader/jax.py",
+    "penstock/loader/keras.py",
+    "penstock/loader/lightning.py",
+    "penstock/nn/keras/layers.py",
+    "penstock/nn/keras/models.py",
+)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Drawn examples are the same in every run, so that a change is what breaks a test; slow tests draw others."""
     if "not slow" in (config.getoption("markexpr") or ""):
         hypothesis.settings.register_profile("same", derandomize=True)
         hypothesis.settings.load_profile("same")
+    config.pluginmanager.register(_Examples())  # hooks of this file alone would see this folder only
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """From here on garbage is looked for, and not among what was collected."""
+    if loaded := [name for name in _HEAVY if name in sys.modules]:
+        raise pytest.UsageError(f"collecting loaded {loaded}: import them in a fixture or in the test")
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Some libraries tell of what is left when the process ends."""
+    gc.unfreeze()
 
 
 # Files that take longest, longest first (`pytest --durations=0`): started last they would keep one process waiting.
@@ -62,7 +116,6 @@ _LONG = [
     "tests/differential/test_operators.py",
     "tests/kernels/test_fused_embedding.py",
     "tests/cli/test_data.py",
-    "tests/nn/test_keras_models.py",
     "tests/train/test_distributed.py",
     "tests/faults/",
     "tests/browser/",
@@ -74,8 +127,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first. A test has the same name in every process: no addresses of objects."""
 
     def place(item: pytest.Item) -> int:
+        if item.nodeid.startswith(_WITH_TENSORFLOW):
+            return 1  # together they are among the longest
         return next((rank for rank, start in enumerate(_LONG) if item.nodeid.startswith(start)), len(_LONG))
 
     items.sort(key=place)
     if changing := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"give these parametrized tests ids of their own: {changing[:3]}")
+
+
+# They load TensorFlow, which takes as long as most files: one process does it for all of them.
+_WITH_TENSORFLOW = (
+    "tests/compat/test_keras_saving.py",
+    "tests/compat/test_merlin_loader.py",
+    "tests/compat/test_nvtabular_keras.py",
+    "tests/contracts/test_keras_adapter_contract.py",
+    "tests/loader/test_keras.py",
+    "tests/nn/test_keras_layers.py",
+    "tests/nn/test_keras_models.py",
+    "tests/test_framework_examples.py",
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files as they are free, and those with TensorFlow as one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tensorflow" if nodeid.startswith(_WITH_TENSORFLOW) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -12,10 +12,14 @@ import pytest
 from penstock.compat import activate, deactivate
 from penstock.core.errors import OutputExistsError
 
-keras = pytest.importorskip("keras")
-tf = pytest.importorskip("tensorflow")
-
 ROWS = {"price": np.ones((8, 1), "float32"), "shop": np.arange(8, dtype="int32").reshape(8, 1)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tensorflow_loaded() -> None:
+    """TensorFlow is loaded by the process that runs this file, not by every process that collects it."""
+    global keras, tf
+    keras, tf = pytest.importorskip("keras"), pytest.importorskip("tensorflow")
 
 
 @pytest.fixture

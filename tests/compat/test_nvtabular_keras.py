@@ -6,25 +6,26 @@ import numpy as np
 import polars as pl
 import pytest
 
-from penstock.core.errors import MissingExtraError
+from penstock.compat import settings as ages
+from penstock.core.errors import ColumnNotFoundError, DataError, MissingExtraError, ParameterError, SchemaError
+from penstock.data import Dataset
+from penstock.loader import settings
 
-keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
-tf = pytest.importorskip("tensorflow")
-
-from penstock.compat import settings as ages  # noqa: E402
-from penstock.compat.nvtabular import _keras_layers as layers  # noqa: E402
-from penstock.compat.nvtabular.loader.tensorflow import (  # noqa: E402
-    KerasSequenceLoader,
-    KerasSequenceValidater,
-    _buffered_rows,
-)
-from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, SchemaError  # noqa: E402
-from penstock.data import Dataset  # noqa: E402
-from penstock.loader import settings  # noqa: E402
-from penstock.nn.keras.columns import FeatureColumn, feature_columns  # noqa: E402
-
-fc = tf.feature_column
 NAMES = {"label_names": ["click"], "cat_names": ["user", "item"], "cont_names": ["price"]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tensorflow_loaded():
+    """TensorFlow is loaded by the process that runs this file, not by every process that collects it."""
+    global keras, tf, fc, layers, KerasSequenceLoader, KerasSequenceValidater, _buffered_rows
+    global FeatureColumn, feature_columns
+    keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
+    tf = pytest.importorskip("tensorflow")
+    from penstock.compat.nvtabular import _keras_layers as layers
+    from penstock.compat.nvtabular.loader.tensorflow import KerasSequenceLoader, KerasSequenceValidater, _buffered_rows
+    from penstock.nn.keras.columns import FeatureColumn, feature_columns
+
+    fc = tf.feature_column
 
 
 @pytest.fixture(autouse=True)

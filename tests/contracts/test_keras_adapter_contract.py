@@ -5,14 +5,9 @@ import polars as pl
 import pytest
 
 from penstock.core.errors import MissingExtraError
-
-pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError)
-tf = pytest.importorskip("tensorflow")
-
-from penstock.data import Dataset  # noqa: E402
-from penstock.loader import Loader as NumpyLoader  # noqa: E402
-from penstock.loader import Pad  # noqa: E402
-from penstock.loader.keras import Loader  # noqa: E402
+from penstock.data import Dataset
+from penstock.loader import Loader as NumpyLoader
+from penstock.loader import Pad
 
 ROWS = 2_777
 OPTIONS = [
@@ -25,6 +20,14 @@ OPTIONS = [
     {"lists": Pad(side="left", value=-1)},
     {"dtypes": {"user": "int32", "price": "float64"}},
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tensorflow_loaded():
+    """TensorFlow is loaded by the process that runs this file, not by every process that collects it."""
+    global tf, Loader
+    Loader = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).Loader
+    tf = pytest.importorskip("tensorflow")
 
 
 @pytest.fixture(scope="module")

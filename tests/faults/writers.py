@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,16 @@ def store(version: int) -> Store:
 
 
 _IDS = {"user": np.arange(8), "ad": np.arange(8)}
-_INITIAL = {name: rows.copy() for name, rows in store(0).lookup(_IDS, train=False).items()}
+
+
+@cache  # and not on import: whoever collects tests should not compile kernels
+def _initial() -> dict[str, np.ndarray]:
+    return {name: rows.copy() for name, rows in store(0).lookup(_IDS, train=False).items()}
 
 
 def versions_of_store(found: Store) -> set[int]:
     rows = found.lookup(_IDS, train=False)
-    return {int(v) for name in _INITIAL for v in np.unique(np.round(_INITIAL[name] - rows[name]))}
+    return {int(v) for name, initial in _initial().items() for v in np.unique(np.round(initial - rows[name]))}
 
 
 def model(version: int) -> tuple[Workflow, MLP, Store]:
@@ -86,7 +91,7 @@ def versions_of_model(place: Path) -> set[int]:
     with Predictor(place) as predictor:
         weights = {int(v) for p in predictor.model.parameters() for v in p.detach().unique().tolist()}
         rows = predictor.store.lookup({"user": np.arange(8)}, train=False)["user"]
-        moved = {int(v) for v in np.unique(np.round(_INITIAL["user"] - rows))}
+        moved = {int(v) for v in np.unique(np.round(_initial()["user"] - rows))}
         return weights | moved | version_of(predictor.saved.fitted)
 
 

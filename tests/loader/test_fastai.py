@@ -1,16 +1,21 @@
 import pytest
+import torch
 
-pytest.importorskip("fastai")
-torch = pytest.importorskip("torch")
+from penstock.core.errors import ParameterError
+from penstock.loader.torch import Loader
 
-import fastai.callback.progress  # noqa: E402, F401
-from fastai.basics import Learner, load_learner  # noqa: E402
-from fastai.metrics import RocAucBinary  # noqa: E402
-from fastai.tabular.model import TabularModel  # noqa: E402
 
-from penstock.core.errors import ParameterError  # noqa: E402
-from penstock.loader.fastai import dataloaders  # noqa: E402
-from penstock.loader.torch import Loader  # noqa: E402
+@pytest.fixture(scope="module", autouse=True)
+def fastai_loaded():
+    """fastai is loaded by the process that runs this file, not by every process that collects it."""
+    global Learner, load_learner, RocAucBinary, TabularModel, dataloaders
+    pytest.importorskip("fastai")
+    import fastai.callback.progress  # noqa: F401
+    from fastai.basics import Learner, load_learner
+    from fastai.metrics import RocAucBinary
+    from fastai.tabular.model import TabularModel
+
+    from penstock.loader.fastai import dataloaders
 
 
 def loader(path, **options):

@@ -5,16 +5,19 @@ import threading
 import numpy as np
 import pytest
 
-from penstock.core.errors import MissingExtraError
-
-keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
-tf = pytest.importorskip("tensorflow")
-
-from penstock.core.errors import DataError, ParameterError, PenstockError, SchemaError  # noqa: E402
-from penstock.loader import Pad  # noqa: E402
-from penstock.loader.keras import Loader, LoaderPosition, _tensor  # noqa: E402
+from penstock.core.errors import DataError, MissingExtraError, ParameterError, PenstockError, SchemaError
+from penstock.loader import Pad
 
 NAMES = {"categorical": ["user"], "continuous": ["price"], "labels": ["click"]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tensorflow_loaded():
+    """TensorFlow is loaded by the process that runs this file, not by every process that collects it."""
+    global keras, tf, Loader, LoaderPosition, _tensor
+    keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
+    tf = pytest.importorskip("tensorflow")
+    from penstock.loader.keras import Loader, LoaderPosition, _tensor
 
 
 def make(path, **options):

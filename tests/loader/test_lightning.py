@@ -1,35 +1,39 @@
 import pytest
+import torch
 
-lightning = pytest.importorskip("lightning")
-torch = pytest.importorskip("torch")
-
-from penstock.loader.lightning import DataModule  # noqa: E402
-from penstock.loader.torch import Loader  # noqa: E402
+from penstock.loader.torch import Loader
 
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
-class Model(lightning.LightningModule):
-    def __init__(self, stop_after=None):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 1)
-        self.seen, self.validated, self.stop_after = [], 0, stop_after
+@pytest.fixture(scope="module", autouse=True)
+def lightning_loaded():
+    """Lightning is loaded by the process that runs this file, not by every process that collects it."""
+    global lightning, DataModule, Model
+    lightning = pytest.importorskip("lightning")
+    from penstock.loader.lightning import DataModule
 
-    def training_step(self, batch, index):
-        cats, conts, labels = batch
-        self.seen.append(cats[:, 0].tolist())
-        if len(self.seen) == self.stop_after:
-            self.trainer.save_checkpoint(self.checkpoint)
-            self.trainer.should_stop = True
-            self.trainer.fit_loop.epoch_loop.max_steps = self.trainer.global_step + 1
-        return torch.nn.functional.mse_loss(self.layer(conts)[:, 0], labels)
+    class Model(lightning.LightningModule):
+        def __init__(self, stop_after=None):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+            self.seen, self.validated, self.stop_after = [], 0, stop_after
 
-    def validation_step(self, batch, index):
-        self.validated += len(batch[2])
+        def training_step(self, batch, index):
+            cats, conts, labels = batch
+            self.seen.append(cats[:, 0].tolist())
+            if len(self.seen) == self.stop_after:
+                self.trainer.save_checkpoint(self.checkpoint)
+                self.trainer.should_stop = True
+                self.trainer.fit_loop.epoch_loop.max_steps = self.trainer.global_step + 1
+            return torch.nn.functional.mse_loss(self.layer(conts)[:, 0], labels)
 
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.01)
+        def validation_step(self, batch, index):
+            self.validated += len(batch[2])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.01)
 
 
 def loader(path, **options):

@@ -1,16 +1,9 @@
 import numpy as np
 import pytest
 
-from penstock.core.errors import MissingExtraError
+from penstock.core.errors import MissingExtraError, ParameterError, SchemaError
+from penstock.core.schema import ColumnSchema, Schema
 
-keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
-tf = pytest.importorskip("tensorflow")
-
-from penstock.core.errors import ParameterError, SchemaError  # noqa: E402
-from penstock.core.schema import ColumnSchema, Schema  # noqa: E402
-from penstock.nn.keras import DenseFeatures, DotProductInteraction, FeatureColumn, LinearFeatures  # noqa: E402
-
-fc = tf.feature_column
 USERS = np.array([[3], [1], [3]])
 PRICES = np.array([[0.5], [1.0], [-2.0]], np.float32)
 LISTS = [[1, 4, 4], [], [2]]
@@ -22,6 +15,17 @@ SCHEMA = Schema(
         ColumnSchema("click", "int8", role="label"),
     ]
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tensorflow_loaded():
+    """TensorFlow is loaded by the process that runs this file, not by every process that collects it."""
+    global keras, tf, fc, DenseFeatures, DotProductInteraction, FeatureColumn, LinearFeatures
+    keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
+    tf = pytest.importorskip("tensorflow")
+    from penstock.nn.keras import DenseFeatures, DotProductInteraction, FeatureColumn, LinearFeatures
+
+    fc = tf.feature_column
 
 
 def identity(name, size, **options):

