@@ -65,7 +65,7 @@ def on_actors_of(store, config, optimizer, **given):
     calls, again = store._calls, lambda self, *given: self.__init__(*given)
     ray.get([s.__ray_call__.remote(again, k, store.num_shards, settings) for k, s in enumerate(calls.shards)])
     other = RayStore.__new__(RayStore)
-    other._connect(ray, store.name, calls.coordinator, calls.shards, settings, 120.0)
+    other._connect(ray, store.name, calls.coordinator, [(shard,) for shard in calls.shards], settings, 120.0)
     other.clear()
     return other
 

@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from penstock.core.errors import PenstockError
 from penstock.core.runtime.threads import start_thread
@@ -74,6 +74,15 @@ class CommandNumbers:
         return min(self._open, default=self._last + 1) - 1
 
 
+class Sent(NamedTuple):
+    """A command as it was sent to all shards."""
+
+    method: str
+    command: Command
+    given: Arguments
+    keep: object
+
+
 class ShardCalls:
     """The shards and the coordinator of one store, for one client. One call at a time: the store holds a lock."""
 
@@ -108,11 +117,19 @@ class ShardCalls:
                 raise
             refused = [reply for reply in replies if isinstance(reply, Refused)]
             if refused:
-                self._catch_up(refused, command, deadline)
+                deadline = self._catch_up(refused, command, deadline)
             elif all(reply is not None for reply in replies):
-                return replies
+                return self._completed(Sent(method, command, given, keep), replies)
             else:  # once more: those that cannot reach this client's memory are sent what they need
                 self._shares = [old and reply is not None for old, reply in zip(self._shares, replies, strict=True)]
+
+    def settle(self, number: int) -> None:
+        """This command will not be sent again."""
+        self.numbers.settle(number)
+
+    def _completed(self, sent: Sent, replies: list[Any]) -> list[Any]:
+        """What the caller gets once all shards have answered."""
+        return replies
 
     def _round(self, method: str, command: Command, given: Arguments, pending: list[Any], deadline: float) -> list[Any]:
         arguments = [(command, *given(k, self._shares[k])) for k in range(len(self.shards))]
@@ -137,6 +154,10 @@ class ShardCalls:
     def count_updates(self, replies: list[Any]) -> None:
         """Remember how far the shards have come, to say what was lost when one dies."""
         self._applied = min(int(reply) for reply in replies)
+
+    def standbys(self) -> int:
+        """How many shards have a standby that could take over."""
+        return 0
 
     def shard_name(self, number: int) -> str:
         """How messages name a shard."""
@@ -189,6 +210,8 @@ class ShardCalls:
         """A shard's answer; the call is sent again for as long as answers are lost."""
         while True:
             reply = self._await(number, method, pending[number], deadline)
+            if reply is None:
+                reply = self._instead(number, method)
             if reply is not None:
                 return reply[0]
             time.sleep(_PAUSE)
@@ -213,19 +236,25 @@ class ShardCalls:
         except errors.RayTaskError as error:
             raise error.as_instanceof_cause() from None
 
+    def _instead(self, number: int, method: str) -> tuple[Any] | None:
+        """`(reply,)` in the place of a shard that died; None to wait until it is back."""
+        return None
+
     # After a loss
 
-    def _catch_up(self, refused: list[Refused], command: Command, deadline: float) -> None:
+    def _catch_up(self, refused: list[Refused], command: Command, deadline: float) -> float:
+        """Do what it takes for the next attempt to succeed; by when that must be done."""
         newest = max(reply.epoch for reply in refused)
         if not any(reply.lost for reply in refused) and newest > self._epoch:
             self._follow(newest)
         else:
             self._recover(command, deadline)
+        return deadline
 
     def _follow(self, epoch: int) -> None:
         """Another client has restored the store; tell why where shards had died."""
         restarts = self.ask_coordinator("restarts")
-        first_call, new = self._epoch == 0, restarts[self._told :]
+        first_call, new = self._epoch == 0, [entry for entry in restarts[self._told :] if not entry.get("took_over")]
         self._epoch, self._told = epoch, len(restarts)
         if new and not first_call:
             self._warn(new)
@@ -252,6 +281,10 @@ class ShardCalls:
             self.ask_coordinator("release", "restore", grant.token)
             self._follow(found[0].epoch)
             return
+        self._go_back(grant, found, deadline)
+
+    def _go_back(self, grant: Grant, found: list[Standing], deadline: float) -> None:
+        """Take all shards to the last checkpoint, or to the beginning."""
         known = max([self._applied, *(shard.updates for shard in found if not shard.lost)])
         path, checksum = grant.trail or (None, None)
         entries: list[dict[str, Any]] = []

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from penstock.core.runtime.forks import Process
+from penstock.embedding.ray_pairs import Arrangement, Pairs
 
 NAMESPACE = "penstock"
+
+
+def actor_name(store: str, shard: int | None = None, process: int = 0) -> str:
+    """Under which the processes of a store find each other; a shard with a standby has two, 0 and 1."""
+    if shard is None:
+        return f"penstock-store-{store}"
+    return f"penstock-shard-{shard}{'-second' if process else ''}-{store}"
 
 
 class Grant(NamedTuple):
@@ -40,6 +48,7 @@ class Coordinator:
         num_shards: how many shards the store has; clients find them by name.
         key: under which notes are kept; none are without it.
         clock: seconds that never go back.
+        replicas: processes that hold each shard.
 
     >>> coordinator = Coordinator(b"", 2)
     >>> coordinator.acquire("save", "one", "/a", 60.0).token
@@ -53,13 +62,20 @@ class Coordinator:
     """
 
     def __init__(
-        self, about: bytes, num_shards: int, key: str = "", clock: Callable[[], float] = time.monotonic
+        self,
+        about: bytes,
+        num_shards: int,
+        key: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        replicas: int = 1,
     ) -> None:
         self._about, self._num_shards, self._key, self._clock = about, num_shards, key, clock
+        self._replicas = replicas
         self._leases: dict[str, _Lease] = {}
         self._token, self._done = 0, 0
         self._trail: tuple[str, str] | None = None
         self._restarts: list[dict[str, Any]] = []
+        self._pairs = Pairs(num_shards)
         notes = _kv()._internal_kv_get(key, namespace=NAMESPACE) if key else None
         if notes:
             self._recall(json.loads(notes))
@@ -68,9 +84,9 @@ class Coordinator:
         """The process that runs the coordinator."""
         return Process().number
 
-    def about(self) -> tuple[bytes, int]:
-        """What a client needs to know of the store."""
-        return self._about, self._num_shards
+    def about(self) -> tuple[bytes, int, int]:
+        """What a client needs to know of the store: its settings, how many shards, how many processes each."""
+        return self._about, self._num_shards, self._replicas
 
     def acquire(self, purpose: str, holder: str, what: str, seconds: float) -> Grant:
         """The lease for a purpose, unless another holder has it; `what` tells the others what it is held for."""
@@ -115,6 +131,40 @@ class Coordinator:
         """What was lost, and when."""
         return self._restarts
 
+    # Standbys
+
+    def arrangement(self) -> Arrangement:
+        """Who is who among the processes of a store with standbys."""
+        return self._pairs.arrangement
+
+    def new_standby(self) -> int:
+        """A number for a standby that is about to be filled."""
+        self._token += 1
+        self._note()
+        return self._token
+
+    def pair(self, shard: int, standby: int) -> bool:
+        """A standby is filled; whether it may take over from now on."""
+        return self._noted(self._pairs.add(shard, standby))
+
+    def unpair(self, shard: int, standby: int) -> bool:
+        """A standby misses a command and may not take over; False where it has done so already."""
+        return self._noted(self._pairs.drop(shard, standby))
+
+    def unpair_all(self, epoch: int) -> None:
+        """The store is about to hold something else: no standby that was begun until now may take over."""
+        self._pairs.restore(epoch, self._token)
+        self._note()
+
+    def claim(self, token: int, standbys: Mapping[int, int]) -> bool:
+        """Let standbys take the place of their shards, on the strength of the lease to restore; all or none."""
+        held = self._leases.get("restore")
+        return held is not None and held.token == token and self._noted(self._pairs.claim(standbys))
+
+    def _noted(self, answer: bool) -> bool:
+        self._note()
+        return answer
+
     def forget(self) -> None:
         """Leave no notes: the store is closed."""
         if self._key:
@@ -125,12 +175,13 @@ class Coordinator:
             return
         leases = {purpose: lease._replace(ends=0.0) for purpose, lease in self._leases.items()}
         notes = {"token": self._token, "done": self._done, "trail": self._trail, "restarts": self._restarts}
-        text = json.dumps({**notes, "leases": leases})
+        text = json.dumps({**notes, "leases": leases, "pairs": self._pairs.to_plain()})
         _kv()._internal_kv_put(self._key, text.encode(), overwrite=True, namespace=NAMESPACE)
 
     def _recall(self, notes: dict[str, Any]) -> None:
         self._token, self._done, self._restarts = notes["token"], notes["done"], notes["restarts"]
         self._trail = tuple(notes["trail"]) if notes["trail"] else None
+        self._pairs.recall(notes["pairs"])
         for purpose, lease in notes["leases"].items():  # clocks of two processes have nothing in common: full length
             held = _Lease(*lease)
             self._leases[purpose] = held._replace(ends=self._clock() + held.seconds)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 Given: TypeAlias = np.ndarray | Place  # sent, or shared
-_SAVING = "checkpoint under way"
+SAVING = "checkpoint under way"
 _SMALL = 4096  # bytes of an array that is sent with everything else
 _CLIENTS = 1024  # whose last commands are remembered
 
@@ -90,7 +90,7 @@ class Shard:
         self.tables = TableSet(**settings, signs_given=True)
         self.updates = self.restored_updates = 0
         self.to_evicted = 0
-        self.epoch = 0
+        self.epoch = self.restored_epoch = 0
         self._exact = self.tables.admission.probability >= 1 and self.tables.admission.min_count <= 1
         self._lost = True  # until `restore`: by whoever creates the store, or finds this shard restarted
         self._answers: dict[str, dict[int, Any]] = {}  # by client and number: commands applied and not yet settled
@@ -151,15 +151,20 @@ class Shard:
             return Refused(self._lost, self.epoch)
         if command.number == 0:
             return run()
+        answers = self._open_answers(command)
+        if command.number not in answers:
+            answers[command.number] = run()
+        answer: Answer = answers[command.number]
+        return answer
+
+    def _open_answers(self, command: Command) -> dict[int, Any]:
+        """The answers that a client may still ask for again, by number."""
         answers = self._answers.pop(command.client, {})
         answers = {number: answer for number, answer in answers.items() if number > command.settled}
         self._answers[command.client] = answers  # at the end: the first are those not heard of for longest
         if len(self._answers) > _CLIENTS:
             del self._answers[next(iter(self._answers))]
-        if command.number not in answers:
-            answers[command.number] = run()
-        answer: Answer = answers[command.number]
-        return answer
+        return answers
 
     def save(self, command: Command, right: int, folder: str, incremental: bool) -> dict[str, Any] | Refused:
         """Write this shard's rows into a checkpoint under way; how far the shard has come."""
@@ -171,7 +176,7 @@ class Shard:
 
         self._check_right(right)
         since, removed = self.tables.changes(checkpoint.WATCHER) if incremental else (-1, [])
-        self.tables.watch(_SAVING)  # what changes while other shards still write belongs to the next checkpoint
+        self.tables.watch(SAVING)  # what changes while other shards still write belongs to the next checkpoint
         place = Path(folder) / "rows" / f"shard-{self.number:05d}"
         shutil.rmtree(place, ignore_errors=True)  # from before this shard died, or the store was restored
         write_shard(self.tables, place, since)
@@ -184,16 +189,16 @@ class Shard:
         Then it holds something else than was saved, and the next checkpoint cannot build on that one.
         """
 
-        def watch() -> bool:
-            from penstock.embedding.checkpoint import WATCHER
+        return self._once(command, lambda: self._saved(right))
 
-            self._check_right(right)
-            if _SAVING not in self.tables.watchers:
-                return False
-            self.tables.watch(WATCHER, instead_of=_SAVING)
-            return True
+    def _saved(self, right: int) -> bool:
+        from penstock.embedding.checkpoint import WATCHER
 
-        return self._once(command, watch)
+        self._check_right(right)
+        if SAVING not in self.tables.watchers:
+            return False
+        self.tables.watch(WATCHER, instead_of=SAVING)
+        return True
 
     def _check_right(self, right: int) -> None:
         if right < self._saver:
@@ -204,12 +209,15 @@ class Shard:
 
     def standing(self, command: Command) -> Standing:
         """How far this shard has come."""
-        applied = isinstance(self._answers.get(command.client, {}).get(command.number), int)
-        return Standing(self._lost, self.epoch, self.updates - applied)
+        answer = self._answers.get(command.client, {}).get(command.number)
+        return Standing(self._lost, self.epoch, self.updates - self._is_update(answer))
+
+    def _is_update(self, answer: Any) -> bool:
+        return type(answer) is int  # that of a look-up may be True
 
     def restore(self, epoch: int, path: str | None, checksum: str | None = None) -> int:
         """Load this shard's part of a checkpoint (or begin empty); the updates it had seen then."""
-        if epoch == self.epoch and not self._lost:  # done before, but the answer was lost
+        if epoch == self.restored_epoch and not self._lost:  # done before, but the answer was lost
             return self.restored_updates
         self._lost, self.updates, self.to_evicted = True, 0, 0
         self._answers.clear()  # what was applied is undone
@@ -219,7 +227,8 @@ class Shard:
             from penstock.embedding import checkpoint
 
             self.updates = checkpoint.read_chain(path, partial(self._fill, checksum))
-        self._lost, self.epoch, self.restored_updates = False, epoch, self.updates
+        self.epoch = self.restored_epoch = epoch
+        self._lost, self.restored_updates = False, self.updates
         return self.updates
 
     def _fill(self, checksum: str | None, chain: list[Description]) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.core.errors import OutputExistsError, ParameterError, PenstockError
 from penstock.core.extras import require
-from penstock.core.params import BOOL, Int, Real, check_all
+from penstock.core.params import BOOL, Int, OneOf, Real, check_all
 from penstock.core.runtime.buffers import BufferPool
 from penstock.core.runtime.kernel_threads import KernelThreads
 from penstock.embedding import checkpoint
@@ -30,8 +30,10 @@ from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.ray_calls import ShardCalls, ShardRestartedWarning, StoreTimeoutError
 from penstock.embedding.ray_client import RoutedBatch
-from penstock.embedding.ray_coordinator import NAMESPACE, Coordinator, Grant
+from penstock.embedding.ray_coordinator import NAMESPACE, Coordinator, Grant, actor_name
 from penstock.embedding.ray_memory import SharedBuffers
+from penstock.embedding.ray_replica import ReplicatedShard
+from penstock.embedding.ray_replicated_calls import ReplicatedCalls
 from penstock.embedding.ray_shard import Shard
 from penstock.embedding.slot_layout import SlotLayout
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
@@ -63,6 +65,8 @@ class RayStore(EmbeddingStore):
         seed: of the rows that are drawn.
         timeout: seconds to wait for a shard.
         detached: whether the store outlives the process that creates it, for `RayStore.attach(name, owns=True)` to end.
+        replicas: processes that hold each shard. With 2, a standby does what its shard does, on another machine where
+            there is one, and takes over without a loss when the shard dies.
     """
 
     def __init__(
@@ -79,11 +83,15 @@ class RayStore(EmbeddingStore):
         seed: int = 0,
         timeout: float = 120.0,
         detached: bool = False,
+        replicas: int = 1,
     ) -> None:
         config = store_parameters(config, optimizer, storage, admission, eviction, seed)
         numbers = {"num_shards": Int(1, 65535), "threads_per_shard": Int(min=1), "timeout": Real(min=0.001)}
         given = {"num_shards": num_shards, "threads_per_shard": threads_per_shard, "timeout": timeout}
-        check_all({**given, "detached": detached}, {**numbers, "detached": BOOL}, "RayStore")
+        others = {"detached": BOOL, "replicas": OneOf((1, 2))}
+        check_all({**given, "detached": detached, "replicas": replicas}, {**numbers, **others}, "RayStore")
+        if replicas > 1 and eviction is not None and eviction.max_bytes is not None:
+            raise ParameterError("eviction.max_bytes goes by the memory of one process; with replicas=2 give max_rows")
         if detached and name is None:
             raise ParameterError("detached=True needs a name=, under which others find the store later")
         ray = _start_ray()
@@ -97,7 +105,7 @@ class RayStore(EmbeddingStore):
             "num_threads": threads_per_shard,
             "seed": seed,
         }
-        coordinator, shards = _create_actors(ray, name, settings, num_shards, detached)
+        coordinator, shards = _create_actors(ray, name, settings, num_shards, detached, replicas)
         self._connect(ray, name, coordinator, shards, settings, timeout)
         self._owner = True
         self._restore_all(None, None, patience=10.0)  # starting processes takes longer than a call
@@ -119,9 +127,14 @@ class RayStore(EmbeddingStore):
         """
         ray = _start_ray()
         try:
-            coordinator = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
-            about, num_shards = ray.get(coordinator.about.remote(), timeout=10 * timeout)
-            shards = [ray.get_actor(_actor_name(name, number), namespace=NAMESPACE) for number in range(num_shards)]
+            coordinator = ray.get_actor(actor_name(name), namespace=NAMESPACE)
+            about, num_shards, replicas = ray.get(coordinator.about.remote(), timeout=10 * timeout)
+            shards = [
+                tuple(
+                    ray.get_actor(actor_name(name, number, process), namespace=NAMESPACE) for process in range(replicas)
+                )
+                for number in range(num_shards)
+            ]
         except ValueError:
             raise PenstockError(f"there is no store named {name!r} in this Ray cluster; create it first") from None
         store = cls.__new__(cls)
@@ -130,10 +143,20 @@ class RayStore(EmbeddingStore):
         return store
 
     def _connect(
-        self, ray: Any, name: str, coordinator: Any, shards: list[Any], settings: dict[str, Any], timeout: float
+        self,
+        ray: Any,
+        name: str,
+        coordinator: Any,
+        shards: list[tuple[Any, ...]],
+        settings: dict[str, Any],
+        timeout: float,
     ) -> None:
         self._ray, self.name, self._owner, self._settings = ray, name, False, settings
-        self._calls = ShardCalls(ray, name, coordinator, shards, timeout)
+        self.replicas, self._processes = len(shards[0]), [process for shard in shards for process in shard]
+        if self.replicas > 1:
+            self._calls: ShardCalls = ReplicatedCalls(ray, name, coordinator, shards, timeout)
+        else:
+            self._calls = ShardCalls(ray, name, coordinator, [process for (process,) in shards], timeout)
         self.config, self.optimizer = settings["config"], settings["optimizer"]
         self.storage, self.seed = settings["storage"], settings["seed"]
         self.admission, self.eviction = settings["admission"], _whole(settings["eviction"], len(shards))
@@ -170,7 +193,7 @@ class RayStore(EmbeddingStore):
             try:
                 routed.pool_rows(self._calls.call("lookup", partial(routed.request, train), number, keep=routed))
             finally:
-                self._calls.numbers.settle(number)
+                self._calls.settle(number)
             found._work = routed if train else None
             self._counters.lookups += train
         return found
@@ -186,7 +209,7 @@ class RayStore(EmbeddingStore):
             routed.number = routed.number or numbers.new(routed)  # the same when it is tried again after an error
             sent = partial(routed.gradients, stepped, float(scale))
             self._calls.count_updates(self._calls.call("update", sent, routed.number, keep=routed))
-            numbers.settle(routed.number)
+            self._calls.settle(routed.number)
             self._counters.dropped += dropped
             self._counters.updates += 1
         lookup._work = None
@@ -236,7 +259,7 @@ class RayStore(EmbeddingStore):
         try:
             return self._calls.call(method, lambda *_: arguments, number, patience)
         finally:
-            self._calls.numbers.settle(number)
+            self._calls.settle(number)
 
     def load(self, path: str | Path) -> None:
         place = Path(path).absolute()
@@ -279,6 +302,7 @@ class RayStore(EmbeddingStore):
             "steps": dict(zip(self.config.groups, shards[0]["steps"], strict=True)),
             "shards": shards,
             "restarts": self._calls.ask_coordinator("restarts"),
+            "standbys": self._calls.standbys(),
         }
 
     def clear(self) -> None:
@@ -290,7 +314,7 @@ class RayStore(EmbeddingStore):
         """Who created the store, or owns it, ends its actors; others only let go of them."""
         if self._owner and self._ray.is_initialized():
             self._calls.ask_coordinator("forget")
-            for actor in [*self._calls.shards, self._calls.coordinator]:
+            for actor in [*self._processes, self._calls.coordinator]:
                 self._ray.kill(actor, no_restart=True)
         self._owner = False
         self._threads.close()
@@ -301,10 +325,6 @@ def _start_ray() -> Any:
     if not ray.is_initialized():
         ray.init(namespace=NAMESPACE, include_dashboard=False, log_to_driver=False)
     return ray
-
-
-def _actor_name(name: str, shard: int | None = None) -> str:
-    return f"penstock-store-{name}" if shard is None else f"penstock-shard-{shard}-{name}"
 
 
 def _summed(parts: list[dict[str, int]]) -> dict[str, int]:
@@ -336,11 +356,13 @@ def _as_trail(noted: tuple[str, str] | None) -> checkpoint.Trail:
 
 
 def _create_actors(
-    ray: Any, name: str, settings: dict[str, Any], num_shards: int, detached: bool
-) -> tuple[Any, list[Any]]:
-    """Start the coordinator and the shards of a store; a name that is taken is refused."""
+    ray: Any, name: str, settings: dict[str, Any], num_shards: int, detached: bool, replicas: int
+) -> tuple[Any, list[tuple[Any, ...]]]:
+    """Start the coordinator and the processes of every shard; a name that is taken is refused."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
     try:
-        ray.get_actor(_actor_name(name), namespace=NAMESPACE)
+        ray.get_actor(actor_name(name), namespace=NAMESPACE)
     except ValueError:
         pass
     else:
@@ -349,10 +371,17 @@ def _create_actors(
     options = {"num_cpus": 0, "max_restarts": -1, "namespace": NAMESPACE}
     if detached:
         options["lifetime"] = "detached"
-    shard, coordinator = ray.remote(**options)(Shard), ray.remote(max_task_retries=-1, **options)(Coordinator)
-    shards = [
-        shard.options(name=_actor_name(name, number)).remote(number, num_shards, settings)
-        for number in range(num_shards)
-    ]
-    about, key = ray.cloudpickle.dumps(settings), f"{_actor_name(name)}-{uuid.uuid4().hex}"
-    return coordinator.options(name=_actor_name(name)).remote(about, num_shards, key), shards
+    made = ray.remote(**options)(Shard if replicas == 1 else ReplicatedShard)
+    nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
+
+    def start(number: int, process: int) -> Any:
+        """A process of a shard: shards go around the machines, a standby lies on the next one."""
+        node = nodes[(number + process) % len(nodes)]
+        place = NodeAffinitySchedulingStrategy(node, soft=True)
+        actor = made.options(name=actor_name(name, number, process), scheduling_strategy=place)
+        return actor.remote(number, num_shards, settings, *((name, process) if replicas > 1 else ()))
+
+    shards = [tuple(start(number, process) for process in range(replicas)) for number in range(num_shards)]
+    coordinator = ray.remote(max_task_retries=-1, **options)(Coordinator)
+    about, key = ray.cloudpickle.dumps(settings), f"{actor_name(name)}-{uuid.uuid4().hex}"
+    return coordinator.options(name=actor_name(name)).remote(about, num_shards, key, replicas=replicas), shards
