@@ -38,7 +38,10 @@ Features = Annotated[
         show_default="told from the data",
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.", show_default="cpu")]
+Device = Annotated[
+    str | None,
+    typer.Option(help="Where the model runs: cpu, cuda, cuda:1.", show_default="the GPU where there is one"),
+]
 Bad = Annotated[OnError, typer.Option("--on-error", help="What a malformed text line does.")]
 
 

@@ -21,7 +21,7 @@ from penstock.metrics.registry import METRICS
 from penstock.nn import Model
 from penstock.nn.base import constructor_names
 from penstock.nn.registry import MODELS
-from penstock.serve.devices import named_device
+from penstock.serve.devices import default_device, named_device
 from penstock.serve.model import serving_workflow
 from penstock.train.selection import LAST
 
@@ -137,9 +137,7 @@ def _on_gpu(name: str, given: Mapping[str, Any]) -> dict[str, bool]:
 
 def training_device(settings: TrainSettings) -> torch.device:
     """Where the model runs: the GPU where there is one, unless the settings say."""
-    if settings.device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return named_device(settings.device)
+    return default_device() if settings.device is None else named_device(settings.device)
 
 
 def check(settings: TrainSettings, schema: Schema, workflow: Workflow | None, is_fitted: bool = True) -> None:

@@ -19,7 +19,7 @@ from penstock.jobs.run_folder import RunFolder
 from penstock.jobs.sampling import sample_rows
 from penstock.jobs.scoring_input import RowsToScore, model_columns, open_rows
 from penstock.metrics import AUC, LogLoss, logit
-from penstock.serve.devices import named_device
+from penstock.serve.devices import default_device, named_device
 from penstock.serve.model import model_in
 from penstock.serve.predictor import Predictor
 
@@ -111,7 +111,7 @@ def explain_model(
         num_rows: at most so many rows, drawn from all of them.
         repeats: how often each column is shuffled.
         seed: of the draw and of the shuffling.
-        device: where the model runs; the CPU by default.
+        device: where the model runs; the GPU where there is one by default.
         progress: draw a bar; None draws it on a terminal.
 
     Returns:
@@ -123,7 +123,7 @@ def explain_model(
     """
     check_all({"num_rows": num_rows, "repeats": repeats}, {"num_rows": Int(2), "repeats": Int(1)}, "explain_model")
     began = time.perf_counter()
-    place = None if device is None else named_device(device)
+    place = default_device() if device is None else named_device(device)
     with Predictor(model_in(directory), device=place) as predictor:
         rows = open_rows(predictor, _held_out(directory) if source is None else source, input=input)
         frame, labels, is_sample = _sampled(predictor, rows, num_rows, seed)

@@ -21,9 +21,11 @@ from penstock.etl import Workflow
 from penstock.jobs.scoring_input import RowsToScore, model_columns, open_rows
 from penstock.jobs.scoring_output import writer_of
 from penstock.metrics import AUC, Calibration, LogLoss, logit
-from penstock.serve.devices import named_device
+from penstock.serve.devices import default_device, named_device
 from penstock.serve.model import model_in
-from penstock.serve.predictor import Predictor
+from penstock.serve.predictor import ModelInput, Predictor
+
+_ON_CPU, _BATCH_SIZES = 8192, {"cuda": 131_072}  # rows: what stays in a cache, and what keeps a GPU busy
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def evaluate_model(
     Args:
         directory: a saved model, or the folder of its training run.
         source, input, is_raw, on_error: see `open_rows`.
-        device: where the model runs; the CPU by default.
+        device: where the model runs; the GPU where there is one by default.
         progress: draw a bar; None draws it on a terminal.
 
     Returns:
@@ -180,7 +182,7 @@ def predict_files(
         keep: columns of the rows to write beside the prediction.
         column: what the prediction is called.
         source, input, is_raw, on_error: see `open_rows`.
-        device: where the model runs; the CPU by default.
+        device: where the model runs; the GPU where there is one by default.
         overwrite: replace a file that is there.
         progress: draw a bar; None draws it on a terminal.
 
@@ -209,7 +211,9 @@ def predict_files(
 
 
 def _predictor(directory: str | Path, device: str | None) -> Predictor:
-    return Predictor(model_in(directory), device=None if device is None else named_device(device))
+    """The model for whole files: on the GPU where there is one, which wants large batches."""
+    chosen = default_device() if device is None else named_device(device)
+    return Predictor(model_in(directory), device=chosen, batch_size=_BATCH_SIZES.get(chosen.type, _ON_CPU))
 
 
 def _scored(
@@ -228,20 +232,21 @@ def _scored(
     for name in (*inputs, *keep):
         if name not in known:
             raise ColumnNotFoundError(name, known, "the rows")
-    read = partial(_read, inputs=inputs, keep=keep, workflow=workflow)
+    read = partial(_read, inputs=inputs, keep=keep, workflow=workflow, predictor=predictor)
     parts = rows.data.partitions
     with bar(words, sum(p.estimated_rows for p in parts), show=progress) as drawn:
-        for kept, features in resolve().map(read, parts):
-            yield rows.spelled(kept), features, predictor.predict_features(features)
+        for kept, features, batches in resolve().map(read, parts):
+            yield rows.spelled(kept), features, predictor.score(batches)
             drawn.advance(features.height)
 
 
 def _read(
-    part: Partition, inputs: list[str], keep: list[str], workflow: Workflow | None
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+    part: Partition, inputs: list[str], keep: list[str], workflow: Workflow | None, predictor: Predictor
+) -> tuple[pl.DataFrame, pl.DataFrame, list[ModelInput]]:
     frame = part.read(list(dict.fromkeys([*inputs, *keep])))
     raw = frame.select(inputs)
-    return frame.select(keep), raw if workflow is None else workflow.transform(raw)
+    features = raw if workflow is None else workflow.transform(raw)
+    return frame.select(keep), features, predictor.model_inputs(features)
 
 
 def _odd(labels: np.ndarray) -> Any:

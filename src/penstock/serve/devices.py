@@ -7,6 +7,15 @@ import torch
 from penstock.core.errors import ParameterError
 
 
+def default_device() -> torch.device:
+    """The GPU where there is one, else the CPU.
+
+    >>> default_device().type in ("cpu", "cuda")
+    True
+    """
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def named_device(name: str) -> torch.device:
     """The torch device of that name, if it is there.
 

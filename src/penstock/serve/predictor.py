@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 import torch
+from torch import Tensor
 
 from penstock.core import artefact
 from penstock.core.batch import Ragged
@@ -34,6 +35,15 @@ from penstock.serve.unknown import UnknownCategories
 _SINGLE = 2  # rows up to which one by one is fastest
 _ROWS = "the rows to predict"
 _FEW = 2048  # rows up to which a frame takes longer than `transform_rows`
+
+
+class ModelInput(NamedTuple):
+    """One batch as a model takes it: ids by column, side by side where they are single ones for tables, and numbers."""
+
+    ids: dict[str, Any]
+    matrix: np.ndarray | None
+    dense: np.ndarray
+    outside: np.ndarray  # ids that training has not seen, by column
 
 
 class Predictor:
@@ -122,8 +132,7 @@ class Predictor:
         if are_paths(rows) and rows not in ([], ()):  # no rows are no paths either
             fitted = self.saved.fitted
             rows = open_input(rows, None if fitted is None else fitted.input, may_lack=True)
-        parts = [self._scores(columns) for columns in self._columns(rows)]
-        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+        return self.score(self._model_input(columns) for columns in self._columns(rows))
 
     def predict_row(self, row: Mapping[str, Any]) -> float:
         """The probability for one row.
@@ -145,8 +154,31 @@ class Predictor:
         Returns:
             Probabilities of float32.
         """
-        parts = [self._scores(columns) for columns in self._batches(features)]
-        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+        return self.score(self.model_inputs(features))
+
+    def model_inputs(self, features: pl.DataFrame) -> list[ModelInput]:
+        """Features as the model takes them, batch by batch: what can be done in other threads than `score`.
+
+        Args:
+            features: as the workflow gives them.
+
+        Returns:
+            The batches.
+        """
+        return [self._model_input(columns) for columns in self._batches(features)]
+
+    def score(self, batches: Iterable[ModelInput]) -> np.ndarray:
+        """The probabilities of what `model_inputs` gave.
+
+        Args:
+            batches: in their order.
+
+        Returns:
+            Probabilities of float32.
+        """
+        # A GPU works on a batch while the next one is handed to it: what it found is asked for at the end.
+        parts = [self._probabilities(batch) for batch in batches]
+        return torch.cat(parts).cpu().numpy() if parts else np.empty(0, np.float32)
 
     @property
     def follows_feed(self) -> bool:
@@ -241,21 +273,32 @@ class Predictor:
 
     # Columns to scores.
 
-    def _scores(self, columns: Mapping[str, Any]) -> np.ndarray:
-        with torch.inference_mode():
-            embeddings = self._embeddings({name: columns[name] for name in self.model.categorical})
-            dense = np.empty((len(_first(columns)), len(self.model.continuous)), np.float32)
-            for number, name in enumerate(self.model.continuous):
-                dense[:, number] = columns[name]
-            logits = self.model(torch.from_numpy(dense).to(self.device), embeddings)
-            return torch.sigmoid(logits).float().cpu().numpy()
+    def _model_input(self, columns: Mapping[str, Any]) -> ModelInput:
+        ids = {name: columns[name] for name in self.model.categorical}
+        dense = np.empty((len(_first(columns)), len(self.model.continuous)), np.float32)
+        for number, name in enumerate(self.model.continuous):
+            dense[:, number] = columns[name]
+        matrix = None
+        if self.tables is not None and ids and not any(isinstance(value, Ragged) for value in ids.values()):
+            matrix = np.stack([np.asarray(value, np.int64) for value in ids.values()])
+        return ModelInput(ids, matrix, dense, self.unknown.outside(ids))
 
-    def _embeddings(self, ids: Mapping[str, Any]) -> Any:
+    def _probabilities(self, batch: ModelInput) -> Tensor:
+        with torch.inference_mode():
+            embeddings = self._embeddings(batch)
+            logits = self.model(torch.from_numpy(batch.dense).to(self.device), embeddings)
+            return torch.sigmoid(logits).float()
+
+    def _embeddings(self, batch: ModelInput) -> Any:
         if self.store is None:
-            self.unknown.count(ids, None)
-            return {} if self.tables is None else self.tables({name: _tensors(value) for name, value in ids.items()})
-        found = self.store.lookup(ids, train=False)
-        self.unknown.count(ids, found)
+            self.unknown.add(batch.outside, batch.ids, None)
+            if self.tables is None:
+                return {}
+            if batch.matrix is not None:
+                return self.tables(torch.from_numpy(batch.matrix).to(self.device).t())
+            return self.tables({name: _tensors(value) for name, value in batch.ids.items()})
+        found = self.store.lookup(batch.ids, train=False)
+        self.unknown.add(batch.outside, batch.ids, found)
         if list(found) == self.model.categorical and not found.masks:  # as the model reads them: one tensor
             packed = torch.from_numpy(found.packed)
             return packed.view(len(packed), len(found), -1).to(self.device)

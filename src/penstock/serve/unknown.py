@@ -40,18 +40,22 @@ class UnknownCategories:
 
     def count(self, ids: Mapping[str, Any], found: Lookup | None) -> None:
         """Add a batch: the model's categorical columns, and what the store said (None: there is no store)."""
-        if not self.columns:
-            return
+        self.add(self.outside(ids), ids, found)
+
+    def outside(self, ids: Mapping[str, Any]) -> np.ndarray:
+        """How many ids of each column are out of its vocabulary or table; changes nothing."""
         arrays = [ids[name] for name in self.columns]
-        if not any(isinstance(array, Ragged) for array in arrays):
-            codes = np.array(arrays)
-            self.counts += self._are_unknown(codes, np.s_[:, None]).sum(1)
-        else:
-            for i, array in enumerate(arrays):
-                codes = array.values if isinstance(array, Ragged) else array
-                self.counts[i] += np.count_nonzero(self._are_unknown(codes, i))
+        if arrays and not any(isinstance(array, Ragged) for array in arrays):
+            counts: np.ndarray = self._are_unknown(np.array(arrays), np.s_[:, None]).sum(1)
+            return counts
+        codes = (array.values if isinstance(array, Ragged) else array for array in arrays)
+        return np.array([np.count_nonzero(self._are_unknown(each, i)) for i, each in enumerate(codes)], np.int64)
+
+    def add(self, outside: np.ndarray, ids: Mapping[str, Any], found: Lookup | None) -> None:
+        """Add what `outside` gave for a batch, and what the store had no row for."""
+        self.counts += outside
         if found is not None and not self._coded.all():
-            self._count_zeros(arrays, found)
+            self._count_zeros([ids[name] for name in self.columns], found)
 
     def _are_unknown(self, codes: np.ndarray, columns: Any) -> np.ndarray:
         unknown: np.ndarray = (codes >= self._low[columns]) & (codes < self._high[columns])
