@@ -233,10 +233,10 @@ def test_a_failure_on_the_way_is_raised_where_the_batch_is_looked_up(monkeypatch
         broken.setattr(NumberedRows, "read", lambda *_: 1 / 0)
         cached.prefetch(torch.tensor([[1], [2]]))
         with pytest.raises(ZeroDivisionError):
-            cached(cached.home.in_flight.coming[0].batches[0].given)
+            cached(cached.homes[0].in_flight.coming[0].batches[0].given)
     for low in (0, 3, 6, 0):
         train_on(torch.arange(low, low + 5)[:, None], cached, plain)
-    cached.home.rest()  # rows of the batches above may still be on their way to the store
+    cached.homes[0].rest()  # rows of the batches above may still be on their way to the store
     with monkeypatch.context() as broken:
         broken.setattr(NumberedRows, "write", lambda *_: 1 / 0)
         cached(torch.arange(20, 25)[:, None])
@@ -351,7 +351,7 @@ def test_a_batch_that_does_not_fit_spoils_nothing_else() -> None:
     cached.prefetch(torch.arange(6)[:, None])
     assert cached.state_dict()["weight"][1].tolist() == [-1] * 4
     with pytest.raises(ParameterError, match="does not hold the 6 distinct rows"):
-        cached(cached.home.in_flight.coming[0].batches[0].given)
+        cached(cached.homes[0].in_flight.coming[0].batches[0].given)
     cached(torch.tensor([[1]])).sum().backward()
     assert cached.state_dict()["weight"][1].tolist() == [-2] * 4
 
@@ -359,9 +359,9 @@ def test_a_batch_that_does_not_fit_spoils_nothing_else() -> None:
 def test_leaving_training_flushes() -> None:
     cached = CachedEmbeddings([20], 4, cache_rows=8, optimizer="sgd", lr=1.0, scale=0.0)
     cached(torch.tensor([[3]])).sum().backward()
-    assert not cached.home.store.lookup({"table_0": [3]}, train=False).packed.any()
+    assert not cached.homes[0].store.lookup({"table_0": [3]}, train=False).packed.any()
     cached.eval()
-    assert (cached.home.store.lookup({"table_0": [3]}, train=False).packed == -1).all()
+    assert (cached.homes[0].store.lookup({"table_0": [3]}, train=False).packed == -1).all()
 
 
 def test_plain_tables_for_serving() -> None:

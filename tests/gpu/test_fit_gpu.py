@@ -179,18 +179,24 @@ LISTS = Schema(
 )
 
 
-def test_lists_are_trained_and_not_captured() -> None:
+@pytest.mark.parametrize("longest", [None, 4], ids=["ragged", "of fixed length"])
+@pytest.mark.parametrize("tables_of", [FusedEmbeddings, CachedEmbeddings])
+def test_lists_are_captured(longest: int | None, tables_of) -> None:
     rng = np.random.default_rng(0)
-    tags = [list(rng.integers(0, 20, n)) for n in rng.integers(0, 5, 6000)]
+    lengths = rng.integers(0, 5, 6000) if longest is None else np.full(6000, longest)
+    tags = [list(rng.integers(0, 20, n)) for n in lengths]
     data = {"user": rng.integers(0, 9, 6000), "tags": tags, "click": [int(sum(t) > 20) for t in tags]}
     roles = {"categorical": ["user", "tags"], "labels": ["click"]}
     trained = []
     for device in ("cuda", "cpu"):
         torch.manual_seed(0)
-        model, tables = DLRM(LISTS, 16), FusedEmbeddings(LISTS, 16, lr=0.1)
+        own = {"cache_rows": 29} if tables_of is CachedEmbeddings else {}
+        model, tables = DLRM(LISTS, 16), tables_of(LISTS, 16, lr=0.1, **own)
         rows = Loader(data, 200, **roles, layout="packed", shuffle=True, device=device)
         history = fit(model.to(device), rows, tables, epochs=2, log_every=None)
-        assert not history.stats["captured"] and history.last("train").metrics["auc"] > 0.9
+        assert history.stats["captured"] == (device == "cuda") and history.last("train").metrics["auc"] > 0.9
+        if longest is not None and device == "cuda":
+            assert history.stats["lists"] == {"bounds": {"tags": 200 * longest}, "captures": 1}
         trained.append(history.values("train", "loss"))
     assert trained[0] == pytest.approx(trained[1], rel=2e-3)
 

@@ -68,6 +68,7 @@ def test_what_was_resolved_resolves_to_itself() -> None:
         ({"store": {"init": {"kind": "ones"}}, "slots": {"C1": {}}}, "store.init: Init.kind must be one of"),
         ({"slots": {"C1": {"poling": "sum"}}}, "unknown key 'poling' in slots.C1; did you mean 'pooling'"),
         ({"slots": {"C1": 3}}, "slots.C1 must be a mapping"),
+        ({"slots": {"C1": {"dim": 0}}}, "slots.C1.dim must be"),
         ({"loader": {"shuffle": False}}, "unknown key 'shuffle' in loader"),
     ],
 )

@@ -121,6 +121,18 @@ def test_a_stopped_run_goes_on_to_the_same_bits(run: Run, logs: Path, tmp_path: 
         TrainJob.resumed(tmp_path / "part", {"tables": "store"})
 
 
+@pytest.mark.parametrize("tables", ["fused", "store"])
+def test_a_column_with_a_dim_of_its_own(logs: Path, tmp_path: Path, tables: str) -> None:
+    settings = {"tables": tables, "slots": {"C3": {"dim": 4}}, "epochs": 1, "max_steps": 20, "staleness": 1}
+    heard: list[Event] = []
+    found = job(logs, tmp_path / "run", settings=settings, listener=heard.append).run()
+    live = next(event for event in heard if isinstance(event, TrainingBegan))
+    assert live.embeddings.dims["C3"] == live.model.dims["C3"] == 4
+    assert live.embeddings.dims["C4"] == live.model.dims["C4"] == live.model.embedding_dim == 8
+    figures = evaluate_model(found.model, tmp_path / "run" / "valid", progress=False)
+    assert figures.log_loss == pytest.approx(found.log_loss, rel=1e-5)
+
+
 def test_tables_behind_a_cache(logs: Path, tmp_path: Path) -> None:
     settings = {"tables": "cached", "store": {"cache_rows": 500}, "batch_size": 16, "epochs": 1, "max_steps": 200}
     heard: list[Event] = []
@@ -238,6 +250,7 @@ def test_what_tables_would_take() -> None:
     assert needed_bytes(settings(embedding_dim=16), SCHEMA) == 128_000_000  # Adagrad: as much again
     row_wise = {"name": "Adagrad", "row_wise": True}
     assert needed_bytes(settings(embedding_optimizer=row_wise, store={"storage": "bfloat16"}), SCHEMA) == 36_000_000
+    assert needed_bytes(settings(embedding_dim=16, slots={"user": {"dim": 4}}), SCHEMA) == 32_000_000
     assert fused_arguments(settings(store={"init": {"kind": "zeros"}}))["scale"] == 0
     assert fused_arguments(settings(store={"init": {"a": -0.5, "b": 0.5}}))["scale"] == 0.5
 

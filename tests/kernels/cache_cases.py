@@ -23,6 +23,7 @@ class Case:
     longest: int = 4
     wrong: bool = False
     cut: bool = False  # offsets that leave values at both ends to no bag
+    spare: int = 0  # values behind each feature's bags that belong to none
 
 
 CASES = [
@@ -32,6 +33,7 @@ CASES = [
     Case("only bags", 25, (60,), bags=1, longest=90),
     Case("wrong", 50, (6, 9, 4), bags=1, wrong=True),
     Case("cut", 30, (6, 90), bags=1, cut=True),
+    Case("room to spare", 20, (30, 8, 200, 9), bags=3, spare=11),
     Case("empty", 0, (6, 9), bags=1),
 ]
 
@@ -43,14 +45,18 @@ class Batch:
         rng = np.random.default_rng(seed)
         number, singles = len(case.sizes), len(case.sizes) - case.bags
         starts = np.cumsum([0, *case.sizes[:-1]])
-        self.features = np.stack([starts, case.sizes, rng.permutation(number)], 1).astype(np.int64)
+        place = rng.permutation(number)
+        self.features = np.stack([starts, case.sizes, place, 16 * place], 1).astype(np.int64)
         low, more = (-2, 3) if case.wrong else (0, 0)
         self.ids = np.empty((case.rows, singles), np.int32, order="F")
         for f in range(singles):
             self.ids[:, f] = rng.integers(low, case.sizes[f] + more, case.rows)
-        lengths = rng.integers(0, case.longest + 1, case.bags * case.rows)
-        self.offsets = np.cumsum([0, *lengths] if case.bags else [], dtype=np.int64)
-        feature = np.repeat(np.repeat(np.arange(singles, number), case.rows), lengths)
+        lengths = rng.integers(0, case.longest + 1, (case.bags, case.rows))
+        self.offsets = np.zeros((case.bags, case.rows + 1), np.int64)
+        np.cumsum(lengths, 1, out=self.offsets[:, 1:])
+        counts = self.offsets[:, -1] + case.spare
+        self.offsets = (self.offsets + (np.cumsum(counts) - counts)[:, None]).reshape(-1)
+        feature = np.repeat(np.arange(singles, number), counts)
         self.values = rng.integers(low, self.features[feature, 1] + more).astype(np.int64)
         if case.cut:
             self.offsets = np.clip(self.offsets, 5, len(self.values) - 7)

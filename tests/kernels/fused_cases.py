@@ -38,6 +38,8 @@ class Case:
     weight: str = "float32"
     broken: int = 0  # so many samples have a gradient that is not finite
     loss_scale: float = 1.0  # what the gradient arrives multiplied by
+    between: int = 0  # columns of other tables between those of the features
+    spare: int = 0  # values behind each feature's bags that belong to none
 
 
 CASES = [
@@ -66,6 +68,11 @@ CASES = [
     Case("by row, weighted", 12, (8, 20), 70, bags=1, pooling="mean", weighted=True, wrong=True),
     Case("by row, broken", 40, (40, 9), 64, broken=3, hot=True, gradient="bfloat16", weight="bfloat16"),
     Case("widest", 5, (7, 3), 512),
+    Case("among others", 30, (9, 40, 3), 7, bags=1, between=5),
+    Case("by row, among others", 20, (9, 40), 64, between=3, gradient="bfloat16"),
+    Case("room to spare", 18, (9, 12, 30), 16, bags=2, pooling="mean", spare=37),
+    Case("by row, room to spare", 12, (40, 9), 64, bags=2, weighted=True, spare=21),
+    Case("wrong, room to spare", 14, (6, 9), 16, bags=1, wrong=True, spare=9),
 ]
 
 
@@ -77,22 +84,29 @@ class Batch:
         self.case = case
         number, singles = len(case.sizes), len(case.sizes) - case.bags
         starts = np.cumsum([0, *case.sizes[:-1]])
-        self.features = np.stack([starts, case.sizes, rng.permutation(number)], 1).astype(np.int64)
+        place = rng.permutation(number)
+        self.features = np.stack([starts, case.sizes, place, place * (case.dim + case.between)], 1).astype(np.int64)
+        self.width = number * (case.dim + case.between)
         low, more = (-2, 3) if case.wrong else (0, 0)
         self.ids = np.empty((case.rows, singles), np.int32, order="F")  # as a packed batch lies
         for f in range(singles):
             self.ids[:, f] = rng.integers(low, case.sizes[f] + more, case.rows)
         if case.hot:
             self.ids[:, 0] = 2
-        lengths = rng.integers(0, case.longest + 1, case.bags * case.rows)
-        self.offsets = np.cumsum([0, *lengths] if case.bags else [], dtype=np.int64)
-        feature = np.repeat(np.repeat(np.arange(singles, number), case.rows), lengths)
+        lengths = rng.integers(0, case.longest + 1, (case.bags, case.rows))
+        self.offsets = np.zeros((case.bags, case.rows + 1), np.int64)
+        np.cumsum(lengths, 1, out=self.offsets[:, 1:])
+        counts = self.offsets[:, -1] + case.spare  # of the values that each feature has room for
+        self.offsets = (self.offsets + (np.cumsum(counts) - counts)[:, None]).reshape(-1)
+        feature = np.repeat(np.arange(singles, number), counts)
         self.values = rng.integers(low, self.features[feature, 1] + more).astype(np.int64)
+        for end, count in zip(np.cumsum(counts), counts, strict=True):
+            self.values[end - min(case.spare, count) : end] = 10**12  # whoever reads these says so
         self.weights = rng.standard_normal(len(self.values)).astype(np.float32) if case.weighted else None
-        self.gradient = torch.from_numpy(rng.standard_normal((case.rows, number * case.dim)).astype(np.float32))
+        self.gradient = torch.from_numpy(rng.standard_normal((case.rows, self.width)).astype(np.float32))
         for number, sample in enumerate(rng.choice(case.rows, case.broken, replace=False)):
-            place = sample, rng.integers(self.gradient.shape[1])
-            self.gradient[place] = [float("nan"), float("inf"), -float("inf")][number % 3]
+            at = sample, rng.integers(self.gradient.shape[1])
+            self.gradient[at] = [float("nan"), float("inf"), -float("inf")][number % 3]
         self.gradient = self.gradient.to(getattr(torch, case.gradient))
         self.weight = torch.from_numpy(rng.standard_normal((sum(case.sizes), case.dim)).astype(np.float32))
         self.weight = self.weight.to(getattr(torch, case.weight))
@@ -107,11 +121,10 @@ def check(backend, case: Case, rule: Rule, device: str, steps: int = 2) -> None:
     exact, skipped, lost = weight.cpu().double().numpy(), torch.zeros(1, dtype=torch.int64, device=device), 0
     exact_states = [None if s is None else s.cpu().double().numpy() for s in states]
     for step in range(1, steps + 1):
-        wanted = oracle.look_up(exact, *batch.arguments).reshape(case.rows, len(case.sizes) * case.dim)
+        wanted = oracle.look_up(exact, *batch.arguments, batch.width)
         found = run_step(backend, batch, rule, weight, states, step, skipped)
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-        gradient = batch.gradient.double().numpy().reshape(case.rows, len(case.sizes), case.dim)
-        by_row = oracle.row_gradients(gradient, *batch.arguments)
+        by_row = oracle.row_gradients(batch.gradient.double().numpy(), *batch.arguments, case.dim)
         for row, g in by_row.items():
             oracle.apply(rule, exact, *exact_states, row, g, 0.1, step)
         lost += sum(not np.isfinite(g).all() for g in by_row.values())
@@ -131,9 +144,9 @@ def run_step(backend, batch: Batch, rule: Rule, weight, states, step: int, skipp
     """One look-up and one update; what was looked up."""
     case, device = batch.case, skipped.device
     singles, num = batch.ids.shape[1], batch.ids.size + len(batch.values)
-    out = torch.zeros((case.rows, len(case.sizes) * case.dim + 3), device=device)
-    keys = torch.empty(num, dtype=torch.int32, device=device)
-    sources = torch.empty(len(batch.values), dtype=torch.int32, device=device)
+    out = torch.zeros((case.rows, batch.width + 3), device=device)
+    keys = torch.full((num,), len(weight), dtype=torch.int32, device=device)  # those of values that no bag claims
+    sources = torch.full((len(batch.values),), 2**31 - 1, dtype=torch.int32, device=device)  # as memory may hold
     scales = torch.empty(len(batch.values), device=device)
     errors = torch.zeros(1, dtype=torch.int64, device=device)
     features = torch.from_numpy(batch.features).to(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 import torch
@@ -138,7 +139,54 @@ def test_deepfm_pairs_are_its_formula() -> None:
     torch.testing.assert_close(model(dense, embeddings), expected, rtol=1e-4, atol=1e-5)
 
 
+# Embeddings of several dims.
+
+DIMS = {"a": 4, "b": 2, "tags": 4}
+SEVERAL = {
+    "DLRM": lambda: DLRM(SCHEMA, DIMS, bottom=(8,), top=(8, 4), linear=True),
+    "DCNv2": lambda: DCNv2(SCHEMA, DIMS, hidden=(8,), num_cross=2),
+    "DeepFM": lambda: DeepFM(SCHEMA, DIMS, hidden=(8,)),
+    "MLP": lambda: MLP(SCHEMA, DIMS, hidden=(8, 4), linear=True),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_columns_may_have_embeddings_of_several_dims(name: str) -> None:
+    torch.manual_seed(1)
+    model = SEVERAL[name]()
+    dense, embeddings = inputs()
+    embeddings = {n: e.detach()[:, : DIMS[n]].clone().requires_grad_() for n, e in embeddings.items()}
+    logits = model(dense, embeddings)
+    torch.testing.assert_close(model(dense, torch.cat([embeddings[n] for n in DIMS], 1)), logits)
+    again = from_config(json.loads(json.dumps(model.config())))
+    again.load_state_dict(model.state_dict())
+    torch.testing.assert_close(again(dense, embeddings), logits)
+    logits.sum().backward()
+    assert all(part.grad.abs().sum() > 0 for part in embeddings.values())
+    with pytest.raises(DataError, match=r"embeddings of 'b' must be \(B, 2\), got \(6, 4\)"):
+        model(dense, {**embeddings, "b": embeddings["a"]})
+    with pytest.raises(DataError, match=r"embeddings must be \(B, 10\), got \(6, 12\)"):
+        model(dense, torch.zeros(6, 12))
+
+
+def test_dlrm_of_several_dims_is_its_formula() -> None:
+    model = DLRM(SCHEMA, DIMS, bottom=(8,), top=(8, 4))
+    dense, embeddings = inputs()
+    embeddings["b"] = embeddings["b"][:, :2]
+    projected = embeddings["b"] @ model.projection.matrices["2"].weight.T
+    vectors = [model.bottom(dense), embeddings["a"], embeddings["tags"], projected]
+    dots = [(vectors[i] * vectors[j]).sum(1) for i, j in itertools.product(range(4), range(4)) if j < i]
+    expected = model.top(torch.cat([vectors[0], torch.stack(dots, 1)], 1)).squeeze(1)
+    torch.testing.assert_close(model(dense, embeddings), expected)
+    unknown = model.of_one_dim(torch.zeros(1, 10))
+    assert unknown.shape == (1, 3, 4) and not unknown.any()  # what is not known stays zeros
+
+
 def test_bad_arguments() -> None:
+    with pytest.raises(ParameterError, match=r"DLRM\.embedding_dim has nothing for 'tags'"):
+        DLRM(SCHEMA, {"a": 4, "b": 4})
+    with pytest.raises(ParameterError, match=r"MLP\.embedding_dim names 'c'"):
+        MLP(SCHEMA, {**DIMS, "c": 4})
     with pytest.raises(ParameterError, match=r"DLRM.top must be a list, each item an int ≥ 1, got \(0,\)"):
         DLRM(SCHEMA, top=(0,))
     with pytest.raises(ParameterError, match=r"DCNv2\.structure must be one of 'parallel', 'stacked'"):

@@ -19,10 +19,11 @@ from penstock.serve import Predictor, load_model, save_model
 from penstock.serve.http import HttpServer
 from penstock.train import fit
 
+SEVERAL = {"user": 4, "ad": 2, "tags": 4}  # dims
 KINDS = {
     "fused": lambda schema: FusedEmbeddings(schema, 4, lr=0.2, optimizer="adam", pooling="mean"),
     "bfloat16": lambda schema: FusedEmbeddings(schema, 4, lr=0.2, dtype="bfloat16"),
-    "cached": lambda schema: CachedEmbeddings(schema, 4, lr=0.2, cache_rows=70, pooling="sqrt_n"),
+    "cached": lambda schema: CachedEmbeddings(schema, SEVERAL, lr=0.2, cache_rows=70, pooling="sqrt_n"),
 }
 
 
@@ -32,7 +33,8 @@ def fused(request: pytest.FixtureRequest, train: Any) -> Any:
     found = train()
     torch.manual_seed(0)
     found.store.close()
-    found.model, found.store = DLRM(found.schema, 4, bottom=(8,), top=(8,)), KINDS[request.param](found.schema)
+    found.store = KINDS[request.param](found.schema)
+    found.model = DLRM(found.schema, found.store.dim, bottom=(8,), top=(8,))
     fit(found.model, found.loader, found.store, epochs=4, progress=False)
     return found
 
@@ -59,9 +61,10 @@ def test_nothing_but_plain_files_and_no_optimizer_state(fused: Any, saved: Path)
     kinds = {p.suffix for p in saved.rglob("*") if p.is_file()}
     assert kinds <= {".json", ".safetensors", ".parquet"}
     tables = load_model(saved).tables
-    rows = sum(tables.sizes.values()) + 1  # one of zeros
-    assert (rows, 4) == tuple(tables.weight.shape)
-    assert tables.first_state is None and tables.second_state is None
+    assert tables.dims == fused.store.dims
+    for group in tables.groups:
+        assert group.weight.shape == (group.num_rows + 1, group.dim)  # one of zeros
+        assert group.states == (None, None)
 
 
 def test_over_http(fused: Any, saved: Path) -> None:
@@ -88,13 +91,13 @@ def test_unknown_ids_are_zeros_and_counted(fused: Any, saved: Path) -> None:
 
 
 def test_plain_tables_refuse_such_ids(fused: Any, tmp_path: Path) -> None:
-    save_model(tmp_path / "m", None, fused.model, EmbeddingTables(fused.schema, 4))
+    save_model(tmp_path / "m", None, DLRM(fused.schema, 4), EmbeddingTables(fused.schema, 4))
     with Predictor(tmp_path / "m") as predictor, pytest.raises(DataError, match="column 'user': ids must lie in"):
         predictor.predict_features(fused.features.head(2).with_columns(user=pl.lit(99_999, pl.Int64)))
 
 
 def test_what_does_not_fit_is_not_saved(fused: Any, tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="the tables have dim=8, the model embedding_dim=4"):
+    with pytest.raises(ParameterError, match=r"the tables have dim=8, the model embedding_dim=(4|\{'user': 4)"):
         save_model(tmp_path / "m", None, fused.model, FusedEmbeddings(fused.schema, 8))
     with pytest.raises(ParameterError, match=r"the tables are \['a'\]; they must agree"):
         save_model(tmp_path / "m", None, fused.model, FusedEmbeddings({"a": 5}, 4))

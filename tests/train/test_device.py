@@ -16,7 +16,7 @@ from torch import nn
 from penstock import ColumnSchema, Schema
 from penstock.core import artefact
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
-from penstock.embedding import SGD, CachedEmbeddings, FusedEmbeddings, Store, slots_from_schema
+from penstock.embedding import SGD, Adagrad, CachedEmbeddings, FusedEmbeddings, SlotConfig, Store, slots_from_schema
 from penstock.loader.torch import Loader
 from penstock.nn import DLRM, MLP, DCNv2, DeepFM
 from penstock.train import DeviceStep, fit
@@ -87,6 +87,34 @@ def test_models_over_a_schema_take_fused_tables_for_a_store(kind, layout: str) -
     model, tables = kind(SCHEMA, 4), FusedEmbeddings(SCHEMA, 4, optimizer="adagrad", lr=0.2)
     history = quick(model, loader(6400, 64, layout=layout), tables, epochs=2, valid=loader(400, seed=1, layout=layout))
     assert history.last("valid").metrics["auc"] > 0.8
+
+
+@pytest.mark.parametrize("kind", [DLRM, MLP])
+def test_tables_and_stores_of_several_dims(kind) -> None:
+    dims = {"user": 4, "item": 2}
+    slots = [SlotConfig(name, dim) for name, dim in dims.items()]
+    homes = {
+        "fused": FusedEmbeddings(SCHEMA, dims, optimizer="adagrad", lr=0.2),
+        "cached": CachedEmbeddings(SCHEMA, dims, cache_rows=70, optimizer="adagrad", lr=0.2),
+        "store": Store(slots, Adagrad(lr=0.2)),
+    }
+    homes["cached"].load_state_dict(homes["fused"].state_dict())
+    trained = {}
+    for name, home in homes.items():
+        torch.manual_seed(0)
+        model = kind(SCHEMA, dims)
+        history = quick(model, loader(3200, 64), home, epochs=3)
+        assert history.last("train").metrics["auc"] > 0.8, name
+        trained[name] = state(model)
+    assert_same_bits(trained["fused"], trained["cached"])
+    with pytest.raises(
+        ParameterError, match=r"the tables have dim=\{'user': 4, 'item': 2\}, the model embedding_dim=4"
+    ):
+        quick(kind(SCHEMA, 4), loader(), homes["fused"])
+    with pytest.raises(ParameterError, match="slot 'item' has dim=2, the model embedding_dim=4"):
+        quick(kind(SCHEMA, 4), loader(), homes["store"])
+    with pytest.raises(ParameterError, match="need align=1"):
+        quick(kind(SCHEMA, dims), loader(), FusedEmbeddings(SCHEMA, dims, align=4))
 
 
 def test_columns_are_found_by_name_whatever_their_order() -> None:
@@ -164,14 +192,9 @@ def test_compiling_is_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.rows_per_second == pytest.approx(32 / (first.seconds["compile"] + first.seconds["total"]), 1e-3)
 
 
-def test_a_step_with_lists_is_never_captured() -> None:
+def test_graphs_need_a_gpu() -> None:
     with pytest.raises(ParameterError, match="CUDA graphs need a model on a GPU"):
         DeviceStep(Clicks(), graph=True)
-    step = DeviceStep(Clicks())
-    step._graph_wanted = True  # as on a GPU
-    lists = torch.zeros((2, 1), dtype=torch.int64), {"item": (torch.tensor([1, 2]), torch.tensor([0, 1, 2]))}
-    with pytest.raises(ParameterError, match="another number of values in every batch"):
-        step(lists, torch.zeros(2, 2), torch.zeros(2))
 
 
 def test_the_ninth_model_of_a_class_is_compiled_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
+from penstock.embedding.dims import Dims
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.row_home import RowHome
+from penstock.embedding.fused.table_group import TableGroup
 from penstock.embedding.fused.table_lookup import TableLookup
 from penstock.embedding.fused.table_module import TableModule
 
@@ -24,14 +26,15 @@ class RowsAndZeros(RowHome):
     def rows_on_device(self, total: int) -> int:
         return total + 1
 
-    def locate(self, tables: TableModule, ids: Ids, given: Any, training: bool) -> tuple[Ids, Any]:
+    def locate(self, tables: TableGroup, ids: Ids, given: Any, training: bool) -> tuple[Ids, Any]:
         places, singles, lists = tables.table_places(ids.bags), ids.singles, ids.lists
         rows, width = singles.shape
         nothing = len(tables.weight) - 1
         singles = _rows_of(singles, places[:width], nothing)
         if lists is not None and rows:
             values, offsets, weights = lists
-            counts = offsets[::rows].diff()  # of each list column
+            ends = offsets.new_full((1,), len(values))
+            counts = torch.cat([offsets[:: rows + 1], ends]).diff()  # of each list column
             own = places[width:].repeat_interleave(counts, 0, output_size=len(values))
             lists = _rows_of(values, own, nothing), offsets, weights
         return ids._replace(singles=singles, lists=lists), None
@@ -68,12 +71,20 @@ class FrozenEmbeddings(TableModule):
     updates_in_backward = False
 
     def __init__(
-        self, tables: Schema, dim: int = 16, *, pooling: str = "sum", dtype: str | torch.dtype = "float32"
+        self,
+        tables: Schema,
+        dim: Dims = 16,
+        *,
+        pooling: str = "sum",
+        dtype: str | torch.dtype = "float32",
     ) -> None:
-        super().__init__(tables, dim, RowsAndZeros(), pooling=pooling, dtype=dtype, optimizer="sgd", scale=0.0)
+        super().__init__(
+            tables, dim, lambda _: RowsAndZeros(), pooling=pooling, dtype=dtype, optimizer="sgd", scale=0.0
+        )
         for name in ("steps", "rates"):  # of training
             self.register_buffer(name, getattr(self, name), persistent=False)
-        self.weight.zero_()
+        for group in self.groups:
+            group.weight.zero_()
         self.eval()
 
     @property
@@ -103,11 +114,15 @@ class FrozenEmbeddings(TableModule):
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "weight"] = self.weight[:-1]
+        for group in self.groups:
+            destination[prefix + group.key("weight")] = group.weight[:-1]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        rest, given = dict(state_dict), state_dict.get(prefix + "weight")
-        if given is not None and given.shape == (len(self.weight) - 1, self.dim):
-            self.weight[:-1].copy_(given)
-            rest[prefix + "weight"] = self.weight
+        rest = dict(state_dict)
+        for group in self.groups:
+            name = prefix + group.key("weight")
+            given = state_dict.get(name)
+            if given is not None and given.shape == (len(group.weight) - 1, group.dim):
+                group.weight[:-1].copy_(given)
+                rest[name] = group.weight
         super()._load_from_state_dict(rest, prefix, *arguments)

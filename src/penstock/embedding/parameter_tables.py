@@ -115,7 +115,7 @@ class EmbeddingTables(nn.Module):
         """Embeddings by column; those of a training look-up are part of torch's graph."""
         with torch.set_grad_enabled(train):
             found = self(batch).flatten(1)
-        return TableLookup(self.names, found, None, found if train else None)
+        return TableLookup(self.dims, found, None, found if train else None)
 
     def update(self, lookup: TableLookup, gradients: Mapping[str, Any], scale: float = 1.0) -> None:
         """Add to the gradient of the weight, divided by `scale`: a torch optimizer steps it."""

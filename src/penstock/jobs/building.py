@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from penstock.core.errors import ParameterError, suggest
-from penstock.core.schema import Schema
+from penstock.core.schema import Role, Schema
 from penstock.etl import Workflow
 from penstock.etl.references import resolve_reference
 from penstock.jobs.dense_optimizers import DENSE_OPTIMIZERS
@@ -38,7 +38,7 @@ def build_model(settings: TrainSettings, schema: Schema) -> Model:
         if key not in known:
             raise ParameterError(f"{name} has no argument {key!r}{suggest(str(key), known, 'arguments')}")
     torch.manual_seed(settings.seed)
-    return model(schema, settings.embedding_dim, **arguments)
+    return model(schema, settings.dims(schema.select(roles=Role.CATEGORICAL).names), **arguments)
 
 
 def model_class(name: str) -> type[Model]:

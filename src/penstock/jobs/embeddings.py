@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from penstock.core.errors import ParameterError, PenstockError, suggest
 from penstock.core.schema import Role, Schema
 from penstock.embedding import CachedEmbeddings, FusedEmbeddings, Store
+from penstock.embedding.dims import dims_of
 from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule
 from penstock.embedding.protocol import Embeddings
 from penstock.embedding.slots import Init, SlotConfig, shared_groups
@@ -45,12 +47,13 @@ def build_embeddings(settings: TrainSettings, schema: Schema, device: torch.devi
         return build_store(settings, schema)
     own: dict[str, Any] = {"device": device, **fused_arguments(settings)}
     torch.manual_seed(settings.seed + 1)
+    dim = settings.dims(schema.select(roles=Role.CATEGORICAL).names)
     if kind == "cached":
         rows = cache_rows(settings, schema, device)
-        return CachedEmbeddings(schema, settings.embedding_dim, cache_rows=rows, **own)
+        return CachedEmbeddings(schema, dim, cache_rows=rows, **own)
     if device.type == "cuda":
         _check_memory(settings, schema, device)
-    return FusedEmbeddings(schema, settings.embedding_dim, **own)
+    return FusedEmbeddings(schema, dim, **own)
 
 
 def count_rows(store: Any) -> int:
@@ -81,7 +84,8 @@ def build_store(settings: TrainSettings, schema: Schema) -> Store | None:
     for column in columns:
         own = {"group": groups.get(column.name, ""), **settings.slot(column.name)}
         own.setdefault("pooling", settings.pooling if column.is_list else "sum")
-        slots.append(SlotConfig(column.name, settings.embedding_dim, **own))
+        own = {"dim": settings.embedding_dim, **own}
+        slots.append(SlotConfig(column.name, **own))
     if not slots:
         return None
     return Store(slots, settings.sparse_optimizer(), seed=settings.seed, **settings.store_arguments())
@@ -90,9 +94,9 @@ def build_store(settings: TrainSettings, schema: Schema) -> Store | None:
 def fused_arguments(settings: TrainSettings) -> dict[str, Any]:
     """What `FusedEmbeddings` take of the settings; what they cannot do is refused."""
     for slot, own in settings.slots.items():
-        if own:
+        if beside := [key for key in own if key != "dim"]:
             raise ParameterError(
-                f"slots.{slot} sets {', '.join(own)}, which tables on the device do not have{_INSTEAD}"
+                f"slots.{slot} sets {', '.join(beside)}, which tables on the device do not have{_INSTEAD}"
             )
     for key in ("admission", "eviction", "num_threads"):
         if settings.store.get(key) is not None:
@@ -128,22 +132,26 @@ def _scale(settings: TrainSettings) -> float:
 
 def needed_bytes(settings: TrainSettings, schema: Schema) -> int:
     """What weights and optimizer state of tables on the device take."""
-    return _row_bytes(settings) * sum(table_sizes(schema).values())
+    sizes, arguments = table_sizes(schema), fused_arguments(settings)
+    dims = dims_of(settings.dims(list(sizes)), list(sizes), "embedding_dim")
+    return sum(_row_bytes(arguments, dims[name]) * rows for name, rows in sizes.items())
 
 
-def _row_bytes(settings: TrainSettings) -> int:
-    arguments, dim = fused_arguments(settings), settings.embedding_dim
+def _row_bytes(arguments: Mapping[str, Any], dim: int) -> int:
     states = [shape for shape in update_rule(arguments["optimizer"]).states(dim) if shape is not None]
     return dim * (2 if arguments["dtype"] == "bfloat16" else 4) + sum(4 * math.prod(shape) for shape in states)
 
 
 def cache_rows(settings: TrainSettings, schema: Schema, device: torch.device) -> int:
     """Rows of `tables: cached` on the device: `store.cache_rows`, or as many as a GPU has room for."""
-    total, asked = sum(table_sizes(schema).values()), settings.store.get("cache_rows")
+    sizes, asked = table_sizes(schema), settings.store.get("cache_rows")
+    total = sum(sizes.values())
     if device.type != "cuda":
         return min(asked or total, total)
     free, _ = torch.cuda.mem_get_info(device)
-    room = (free - _BESIDE_TABLES - _INDEX_BYTES * total) // (_row_bytes(settings) + _SLOT_BYTES)
+    dims = dims_of(settings.dims(list(sizes)), list(sizes), "embedding_dim")
+    widest = _row_bytes(fused_arguments(settings), max(dims.values()))
+    room = (free - _BESIDE_TABLES - _INDEX_BYTES * total) // (widest + _SLOT_BYTES)
     if room < (asked or 1):
         raise ParameterError(
             f"{device} has {free / 2**30:.1f} GiB free, of which a step takes up to 2 and the index of {total:,} rows "

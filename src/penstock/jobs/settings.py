@@ -17,10 +17,11 @@ from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ParameterError, PenstockError, suggest
 from penstock.core.params import BOOL, NONE, STR, Constraint, Instance, Int, ListOf, OneOf, Real, Satisfies, check_all
 from penstock.core.yaml_files import read_yaml
+from penstock.embedding.dims import plain_dim
 from penstock.embedding.optimizers import OPTIMIZERS
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.schedules import SCHEDULES
-from penstock.embedding.slots import POOLINGS, HashStack, Init
+from penstock.embedding.slots import DIM, POOLINGS, HashStack, Init
 from penstock.jobs.dense_optimizers import DENSE_OPTIMIZERS
 from penstock.jobs.holding_out import is_way_to_hold_out
 from penstock.metrics.registry import METRICS
@@ -78,7 +79,7 @@ _PLAIN: dict[str, dict[str, Constraint]] = {
     },
 }
 _FORMER = {"loader": {"threads": "num_threads"}}  # keys of sections in files that were written before
-_SLOT_KEYS = ("pooling", "length", "hash_stack", "group", "init")
+_SLOT_KEYS = ("dim", "pooling", "length", "hash_stack", "group", "init")
 # Keys inside sections that have names of their own, the same as the options of the command line.
 SHORTHANDS = {
     "learning_rate": ("dense_optimizer", "lr"),
@@ -285,7 +286,7 @@ class TrainSettings:
         return out
 
     def slot(self, name: str) -> dict[str, Any]:
-        """The arguments of one column's slot, beside its name and width.
+        """The arguments of one column's slot, beside its name; `dim` where it has a width of its own.
 
         Args:
             name: of the column.
@@ -295,13 +296,28 @@ class TrainSettings:
         """
         own = self.slots.get(name, {})
         _keys(own, _SLOT_KEYS, f"slots.{name}")
+        check_all({"dim": own.get("dim")}, {"dim": NONE | DIM}, f"slots.{name}")
         common = {key: self.store[key] for key in ("init",) if self.store.get(key) is not None}
-        out = {**common, **own}
+        out = {**common, **{key: value for key, value in own.items() if key != "dim" or value is not None}}
         builders: dict[str, Callable[..., Any]] = {"init": Init, "hash_stack": HashStack}
         for key, build in builders.items():
             if out.get(key) is not None:
                 out[key] = _built(build, out[key], f"slots.{name}.{key}" if key in own else f"store.{key}")
         return out
+
+    def dims(self, names: Sequence[str]) -> int | dict[str, int]:
+        """The width of embeddings of these columns: one number where it is the same for all of them.
+
+        Args:
+            names: of the categorical columns.
+
+        Returns:
+            The width, or widths by column.
+        """
+        own = {name: self.slots.get(name, {}).get("dim") for name in names}
+        if not any(own.values()):
+            return self.embedding_dim
+        return plain_dim({name: dim or self.embedding_dim for name, dim in own.items()})
 
     @property
     def pooling(self) -> str:

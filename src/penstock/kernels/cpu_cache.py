@@ -20,11 +20,11 @@ def find_keys(
     identity = np.concatenate([ids.T.reshape(-1).astype(np.int64), values.astype(np.int64)])
     claimed = np.ones(len(identity), bool)
     if len(offsets):
-        position = np.arange(len(values))
-        bag = np.searchsorted(offsets, position, side="right") - 1
-        number = np.concatenate([number, np.clip(singles + bag // max(rows, 1), 0, len(features) - 1)])
-        claimed[singles * rows :] = (position >= offsets[0]) & (position < offsets[-1])
-    start, size, place = features[number].T
+        position, by_feature = np.arange(len(values)), offsets.reshape(-1, rows + 1)
+        bag = np.clip(np.searchsorted(by_feature[:, 0], position, side="right") - 1, 0, None)
+        number = np.concatenate([number, singles + bag])
+        claimed[singles * rows :] = (position >= by_feature[bag, 0]) & (position < by_feature[bag, -1])
+    start, size, place, _ = features[number].T
     known = claimed & (identity >= 0) & (identity < size)
     return np.where(known, start + identity, total), np.where(claimed, code(place, identity), 0)
 

@@ -81,9 +81,9 @@ def first_wrong(
             identity = np.int64(ids[b * by_row + f * by_column])
             if identity < 0 or identity >= features[f, 1]:
                 return np.int64(f), identity
-    for bag in range(len(offsets) - 1):
-        f = singles + bag // rows
-        for k in range(offsets[bag], offsets[bag + 1]):
+    for bag in range(len(offsets) // (rows + 1)):
+        f, first = singles + bag, bag * (rows + 1)
+        for k in range(offsets[first], offsets[first + rows]):
             if values[k] < 0 or values[k] >= features[f, 1]:
                 return np.int64(f), np.int64(values[k])
     return np.int64(-1), np.int64(0)
@@ -111,7 +111,7 @@ def _make_look_up(read_row: Any) -> Any:
         for b in range(low, high):
             for f in range(singles):
                 row = features[f, 0] + np.int64(ids[b * by_row + f * by_column])
-                at = b * out_by_row + features[f, 2] * dim
+                at = b * out_by_row + features[f, 3]
                 read_row(weight, row, out[at : at + dim])
                 if len(keys):
                     keys[f * rows + b] = row
@@ -120,9 +120,9 @@ def _make_look_up(read_row: Any) -> Any:
         found = np.empty(dim, np.float32)
         for f in range(singles, len(features)):
             for b in range(low, high):
-                bag = (f - singles) * rows + b
+                bag = (f - singles) * (rows + 1) + b
                 factor = _factor(offsets[bag + 1] - offsets[bag], pooling)
-                at = b * out_by_row + features[f, 2] * dim
+                at = b * out_by_row + features[f, 3]
                 total = out[at : at + dim]
                 total[:] = np.float32(0)
                 for k in range(offsets[bag], offsets[bag + 1]):
@@ -219,7 +219,7 @@ def _make_update(read_row: Any, write_row: Any) -> Any:
                 if sample >= singles * rows:
                     scale = scales[sample - singles * rows]
                     sample = np.int64(sources[sample - singles * rows])
-                column = features[sample // rows, 2] * dim
+                column = features[sample // rows, 3]
                 for d in range(dim):
                     g[d] += scale * gradient[sample % rows, column + d]
                 at += 1

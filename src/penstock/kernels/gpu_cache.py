@@ -72,10 +72,12 @@ def _read_bags(
     k = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = k < num_values
     identity = tl.load(values + k, mask=inside, other=0).to(tl.int64)
-    feature = tl.zeros_like(k) + singles
-    for bag in range(1, bags):
-        feature += (k >= tl.load(offsets + bag * num_rows)).to(tl.int64)
-    claimed = inside & (k >= tl.load(offsets)) & (k < tl.load(offsets + bags * num_rows))
+    feature, claimed = tl.zeros_like(k) + singles, inside & (k < 0)
+    for bag in range(bags):
+        first = offsets + bag * (num_rows + 1)
+        own = inside & (k >= tl.load(first)) & (k < tl.load(first + num_rows))
+        feature = tl.where(own, singles + bag, feature)
+        claimed = claimed | own
     found = _write(identity, feature, claimed, features, slot_of, out, errors, absent, total, capacity, SLOTS)
     tl.store(out + k, found, mask=inside)
 

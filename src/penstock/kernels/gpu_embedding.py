@@ -79,13 +79,14 @@ def _look_up_single(
     ids, features, weight, out, keys, errors, num_rows, row_stride, column_stride, out_stride, missing,
     WIDTH: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """out[b, place(f)] = weight[start(f) + ids[b, f]], and the keys where they are wanted."""
+    """out[b, column(f)] = weight[start(f) + ids[b, f]], and the keys where they are wanted."""
     feature = tl.program_id(1)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < num_rows
     start = tl.load(features + feature * _FIELDS)
     size = tl.load(features + feature * _FIELDS + 1)
     place = tl.load(features + feature * _FIELDS + 2)
+    first_column = tl.load(features + feature * _FIELDS + 3)
     at = row.to(tl.int64) * row_stride + feature.to(tl.int64) * column_stride
     identity = tl.load(ids + at, mask=inside, other=0).to(tl.int64)
     known = (identity >= 0) & (identity < size)
@@ -95,7 +96,7 @@ def _look_up_single(
     found = tl.load(
         weight + (start + identity)[:, None] * WIDTH + column[None, :], mask=(inside & known)[:, None] & real, other=0.0
     )
-    target = out + row.to(tl.int64)[:, None] * out_stride + place * WIDTH + column[None, :]
+    target = out + row.to(tl.int64)[:, None] * out_stride + first_column + column[None, :]
     tl.store(target, found.to(out.dtype.element_ty), mask=inside[:, None] & real)
     if KEYS:
         key = tl.where(known, start + identity, missing)
@@ -109,15 +110,16 @@ def _look_up_bags(
     WIDTH: tl.constexpr, DIM: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, WEIGHTED: tl.constexpr,
     SCALES: tl.constexpr, POOLING: tl.constexpr,
 ):  # fmt: skip
-    """out[b, place(f)] = factor(length) · Σ weight[start(f) + value] · sample_weight; one program a bag."""
+    """out[b, column(f)] = factor(length) · Σ weight[start(f) + value] · sample_weight; one program a bag."""
     row = tl.program_id(0)
     feature = tl.program_id(1) + singles
-    bag = tl.program_id(1).to(tl.int64) * num_rows + row
+    bag = tl.program_id(1).to(tl.int64) * (num_rows + 1) + row
     low = tl.maximum(tl.load(offsets + bag), 0)  # offsets come unchecked, and must not lead beyond the values
     high = tl.minimum(tl.load(offsets + bag + 1), num_values)
     start = tl.load(features + feature * _FIELDS)
     size = tl.load(features + feature * _FIELDS + 1)
     place = tl.load(features + feature * _FIELDS + 2)
+    first_column = tl.load(features + feature * _FIELDS + 3)
     column = tl.arange(0, DIM)
     real = column < WIDTH
     factor = tl.full((), 1.0, tl.float32)
@@ -148,7 +150,7 @@ def _look_up_bags(
             tl.store(sources + k, (feature * num_rows + row + tl.zeros_like(k)).to(tl.int32), mask=inside)
             if SCALES:
                 tl.store(scales + k, scale * factor, mask=inside)
-    target = out + row.to(tl.int64) * out_stride + place * WIDTH + column
+    target = out + row.to(tl.int64) * out_stride + first_column + column
     tl.store(target, (total * factor).to(out.dtype.element_ty), mask=real)
 
 
@@ -172,7 +174,7 @@ def look_up(
     errors: Tensor,
     occurrences: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> None:
-    """Fill `out` (B, at least places · dim); `occurrences` (keys, sources, scales) are filled for `update`.
+    """Fill the features' columns of `out`; `occurrences` (keys, sources, scales) are filled for `update`.
 
     `ids` is `(B, singles)` with any strides, `bags` `(values, offsets, sample weights)`, feature by feature.
     """
@@ -196,7 +198,7 @@ def look_up(
             scales, errors, rows, singles, singles * rows, len(values), out.stride(0), weight.shape[0],
         )  # fmt: skip
         kind = {"WEIGHTED": sample_weights is not None, "SCALES": len(scales) > 0, "POOLING": POOLINGS[pooling]}
-        grid = rows, (len(offsets) - 1) // rows
+        grid = rows, len(offsets) // (rows + 1)
         _LOOK_UP_BAGS(grid, arguments, sizes | {"TILE": tiles.bag} | kind, num_warps=1)
 
 

@@ -34,9 +34,10 @@ def locate(
     keys, order, features, sources, scales, samples, places, in_scale, num, single_occurrences, num_rows, missing,
     BAGS: tl.constexpr, SCALED: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """For each key in order: its sample, its place in the output, and whether it is the first or the last of its row.
+    """For each key in order: its sample, its column of the output, and whether it is the first or the last of its row.
 
-    `places` holds four times the place, plus 1 where a row begins, plus 2 where it ends.
+    `places` holds four times the column, plus 1 where a row begins, plus 2 where it ends. Values that no bag claims
+    have no source: their keys are missing, and nothing is read for them.
     """
     i = tl.program_id(0) * TILE + tl.arange(0, TILE)
     inside = i < num
@@ -46,15 +47,16 @@ def locate(
     following = tl.load(keys + i + 1, mask=i + 1 < num, other=-1)
     flags = _BEGINS * (key != before).to(tl.int32) + _ENDS * ((key != following) & (key < missing)).to(tl.int32)
     if BAGS:
-        of_bag = inside & (occurrence >= single_occurrences)
+        from_bag = inside & (occurrence >= single_occurrences)
+        of_bag = from_bag & (key < missing)
         value = occurrence - single_occurrences
-        occurrence = tl.where(of_bag, tl.load(sources + value, mask=of_bag, other=0), occurrence)
+        occurrence = tl.where(from_bag, tl.load(sources + value, mask=of_bag, other=0), occurrence)
         if SCALED:
             tl.store(in_scale + i, tl.load(scales + value, mask=of_bag, other=1.0), mask=inside)
     feature = occurrence // num_rows
-    place = tl.load(features + feature * _FIELDS + 2, mask=inside, other=0).to(tl.int32)
+    column = tl.load(features + feature * _FIELDS + 3, mask=inside, other=0).to(tl.int32)
     tl.store(samples + i, occurrence - feature * num_rows, mask=inside)
-    tl.store(places + i, place * _FLAGS + flags, mask=inside)
+    tl.store(places + i, column * _FLAGS + flags, mask=inside)
 
 
 @triton.jit
@@ -96,7 +98,7 @@ def reduce_tiles(
     from_before = (tl.load(places + begin) & _BEGINS) == 0
     column = tl.arange(0, DIM)
     g = tl.load(
-        gradient + (sample * gradient_stride + (packed // _FLAGS) * WIDTH)[:, None] + column[None, :],
+        gradient + (sample * gradient_stride + packed // _FLAGS)[:, None] + column[None, :],
         mask=(inside & (key < missing))[:, None] & (column < WIDTH)[None, :],
         other=0.0,
     ).to(tl.float32)
@@ -128,7 +130,7 @@ def _read_row(
     sample = tl.load(samples + i, mask=there, other=0).to(tl.int64)
     packed = tl.load(places + i, mask=there, other=0)
     column = tl.arange(0, DIM)
-    at = gradient + sample * gradient_stride + (packed // _FLAGS) * WIDTH + column
+    at = gradient + sample * gradient_stride + packed // _FLAGS + column
     g = tl.load(at, mask=(there & (column < WIDTH)) != 0, other=0.0)
     scale = tl.full((), 1.0, tl.float32)
     if SCALED:

@@ -18,15 +18,15 @@ def find_keys(
     rows, singles = ids.shape
     found = [_key(features[f], int(ids[b, f]), total) for f in range(singles) for b in range(rows)]
     bags = [(total, 0)] * len(values)
-    for bag in range(len(offsets) - 1):
-        for k in range(offsets[bag], offsets[bag + 1]):
-            bags[k] = _key(features[singles + bag // rows], int(values[k]), total)
+    for number, own in enumerate(offsets.reshape(-1, rows + 1)):
+        for k in range(own[0], own[-1]):
+            bags[k] = _key(features[singles + number], int(values[k]), total)
     keys, codes = np.array(found + bags, np.int64).reshape(-1, 2).T
     return keys, codes
 
 
 def _key(feature: np.ndarray, identity: int, total: int) -> tuple[int, int]:
-    start, size, place = (int(field) for field in feature)
+    start, size, place = (int(field) for field in feature[:3])
     return start + identity if 0 <= identity < size else total, code(place, identity)
 
 

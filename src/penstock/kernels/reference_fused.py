@@ -7,6 +7,7 @@ This is the oracle of `cpu_fused_embedding` and `gpu_embedding`, which have the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -30,26 +31,32 @@ def look_up(
     offsets: np.ndarray,
     sample_weights: np.ndarray | None,
     pooling: str,
+    width: int,
 ) -> np.ndarray:
-    """`(B, places, dim)`: single ids `(B, singles)`, then bags, feature by feature, in `values` and `offsets`.
+    """`(B, width)`: single ids `(B, singles)`, then bags, feature by feature, in `values` and `offsets`.
 
-    An id outside its table gives zeros.
+    An id outside its table gives zeros, and so do columns of no feature.
     """
     rows, dim = len(ids), weight.shape[1]
-    out = np.zeros((rows, len(features), dim))
-    for (start, size, place), column in zip(features, ids.T, strict=False):
+    out = np.zeros((rows, width))
+    for (start, size, _, at), column in zip(features, ids.T, strict=False):
         for b, one in enumerate(column):
             if 0 <= one < size:
-                out[b, place] = weight[start + one]
-    for bag in range(len(offsets) - 1):
-        start, size, place = features[ids.shape[1] + bag // rows]
-        low, high = offsets[bag], offsets[bag + 1]
+                out[b, at : at + dim] = weight[start + one]
+    for (start, size, _, at), b, low, high in bags_of(features[ids.shape[1] :], offsets, rows):
         for k in range(low, high):
             if 0 <= values[k] < size:
                 factor = 1.0 if sample_weights is None else float(sample_weights[k])
-                out[bag % rows, place] += factor * weight[start + values[k]]
-        out[bag % rows, place] *= pool_factor(int(high - low), pooling)
+                out[b, at : at + dim] += factor * weight[start + values[k]]
+        out[b, at : at + dim] *= pool_factor(int(high - low), pooling)
     return out
+
+
+def bags_of(features: np.ndarray, offsets: np.ndarray, rows: int) -> Iterator[tuple[np.ndarray, int, int, int]]:
+    """For each bag its feature, its sample, and where its values begin and end."""
+    for feature, own in zip(features, offsets.reshape(-1, rows + 1), strict=True):
+        for b in range(rows):
+            yield feature, b, int(own[b]), int(own[b + 1])
 
 
 def pool_factor(count: int, pooling: str) -> float:
@@ -65,23 +72,23 @@ def row_gradients(
     offsets: np.ndarray,
     sample_weights: np.ndarray | None,
     pooling: str,
+    dim: int,
 ) -> dict[int, np.ndarray]:
-    """`{row of the weight: its gradient}` for a gradient `(B, places, dim)` of `look_up`'s output."""
-    rows = len(ids)
+    """`{row of the weight: its gradient}` for a gradient `(B, width)` of `look_up`'s output."""
     found: dict[int, np.ndarray] = {}
-    for (start, size, place), column in zip(features, ids.T, strict=False):
+    gradient = gradient.astype(np.float64)
+    for (start, size, _, at), column in zip(features, ids.T, strict=False):
         for b, one in enumerate(column):
             if 0 <= one < size:
                 row = int(start + one)
-                found[row] = found.get(row, np.zeros(1)) + gradient[b, place].astype(np.float64)
-    for bag in range(len(offsets) - 1):
-        start, size, place = features[ids.shape[1] + bag // rows]
-        factor = pool_factor(int(offsets[bag + 1] - offsets[bag]), pooling)
-        for k in range(offsets[bag], offsets[bag + 1]):
+                found[row] = found.get(row, np.zeros(1)) + gradient[b, at : at + dim]
+    for (start, size, _, at), b, low, high in bags_of(features[ids.shape[1] :], offsets, len(ids)):
+        factor = pool_factor(high - low, pooling)
+        for k in range(low, high):
             if 0 <= values[k] < size:
                 scale = factor * (1.0 if sample_weights is None else float(sample_weights[k]))
                 row = int(start + values[k])
-                found[row] = found.get(row, np.zeros(1)) + scale * gradient[bag % rows, place].astype(np.float64)
+                found[row] = found.get(row, np.zeros(1)) + scale * gradient[b, at : at + dim]
     return found
 
 

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
-from penstock.core.params import Constraint, Int, ListOf, Real, check_all
+from penstock.core.params import Constraint, Int, ListOf, PerColumn, Real, check_all
 from penstock.core.schema import Role, Schema
+from penstock.embedding.dims import dims_of
 from penstock.embedding.slots import DIM
 from penstock.nn.linear import LinearPart
+from penstock.nn.projection import Projection
 
 Embeddings = Mapping[str, Tensor] | Tensor
 WIDTHS = ListOf(Int(min=1))
@@ -27,9 +29,12 @@ class Model(nn.Module):
     `(B, columns, dim)` tensor in the schema's order of categorical columns; it does not matter where they come from. A
     sequence `(B, length, dim)`, as raw slots of a store give it, is summed over its length (padding is zeros).
 
+    Columns can have embeddings of several dims (`dims`). They are then one tensor where they lie side by side, `(B, sum
+    of dims)`; `embedding_dim` is the largest, and `of_one_dim` brings all to that.
+
     Args:
         schema: whose categorical and continuous columns the model reads.
-        embedding_dim: the width of embeddings.
+        embedding_dim: the width of embeddings; or `{column: width}`.
         arguments: of the constructor, as `locals()` has them; what `config` gives back. With `linear` among them the
             model has a `LinearPart`.
 
@@ -40,14 +45,18 @@ class Model(nn.Module):
     constraints: Mapping[str, Constraint] = {}
     before: Mapping[str, Any] = {}  # arguments that descriptions of older models lack, with what those models do
 
-    def __init__(self, schema: Schema, embedding_dim: int, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Schema, embedding_dim: int | Mapping[str, int], arguments: Mapping[str, Any]) -> None:
         super().__init__()
         given = {k: v for k, v in arguments.items() if k not in ("self", "schema", "__class__")}
-        check_all(given, {"embedding_dim": DIM, **self.constraints}, type(self).__name__)
+        check_all(given, {"embedding_dim": PerColumn(DIM), **self.constraints}, type(self).__name__)
         self.schema = schema.select(roles=[Role.CATEGORICAL, Role.CONTINUOUS])
         self.categorical = self.schema.select(roles=Role.CATEGORICAL).names
         self.continuous = self.schema.select(roles=Role.CONTINUOUS).names
-        self.embedding_dim = embedding_dim
+        self.dims = dims_of(embedding_dim, self.categorical, f"{type(self).__name__}.embedding_dim", "columns")
+        several = self.dims.values() if isinstance(embedding_dim, Mapping) else [embedding_dim]
+        self.embedding_dim = max(several, default=1)
+        self.is_one_dim = len(set(self.dims.values())) <= 1
+        self.projection: Projection | None = None
         self._arguments = given
         self.linear = LinearPart(len(self.continuous)) if given.get("linear") is True else None
         if not self.categorical and not self.continuous:
@@ -63,13 +72,37 @@ class Model(nn.Module):
             The class, the schema and the arguments.
         """
         arguments = {k: list(v) if isinstance(v, tuple) else v for k, v in self._arguments.items()}
+        if isinstance(arguments.get("embedding_dim"), Mapping):
+            arguments["embedding_dim"] = dict(self.dims)
         return {"class": type(self).__name__, "schema": self.schema.to_dict(), "arguments": arguments}
 
-    def stacked(self, embeddings: Embeddings) -> Tensor:
-        """The embeddings as `(B, columns, dim)`, checked.
+    @property
+    def embedded_width(self) -> int:
+        """Columns that all embeddings take side by side."""
+        return sum(self.dims.values())
+
+    def project(self) -> None:
+        """Have what `of_one_dim` needs; for the constructors of models that multiply embeddings with one another."""
+        if not self.is_one_dim:
+            self.projection = Projection(list(self.dims.values()), self.embedding_dim)
+
+    def of_one_dim(self, found: Tensor) -> Tensor:
+        """Embeddings as `(B, columns, embedding_dim)`, those of other dims projected.
 
         Args:
-            embeddings: by name, or stacked.
+            found: what `stacked` gave.
+
+        Returns:
+            The tensor; where dims differ, columns of a dim come together.
+        """
+        projected: Tensor = found if self.projection is None else self.projection(found)
+        return projected
+
+    def stacked(self, embeddings: Embeddings) -> Tensor:
+        """The embeddings as `(B, columns, dim)`, or side by side where dims differ; checked.
+
+        Args:
+            embeddings: by name, or in one tensor.
 
         Returns:
             The tensor.
@@ -87,24 +120,23 @@ class Model(nn.Module):
             parts = [embeddings[name] for name in self.categorical]
             parts = [part.sum(1) if part.dim() == 3 else part for part in parts]
             for name, part in zip(self.categorical, parts, strict=True):
-                if part.dim() != 2 or part.shape[1] != self.embedding_dim:
+                if part.dim() != 2 or part.shape[1] != self.dims[name]:
                     raise DataError(
-                        f"the embeddings of {name!r} must be (B, {self.embedding_dim}), got {tuple(part.shape)}; "
+                        f"the embeddings of {name!r} must be (B, {self.dims[name]}), got {tuple(part.shape)}; "
                         f"the dim of the store's slot and embedding_dim of the model must agree"
                     )
-            found = torch.stack(parts, 1)
-        if found.dim() != 3 or found.shape[1:] != (len(self.categorical), self.embedding_dim):
-            raise DataError(
-                f"embeddings must be (B, {len(self.categorical)}, {self.embedding_dim}), got {tuple(found.shape)}"
-            )
+            found = torch.stack(parts, 1) if self.is_one_dim else torch.cat(parts, 1)
+        wanted = (len(self.categorical), self.embedding_dim) if self.is_one_dim else (self.embedded_width,)
+        if found.shape[1:] != wanted:
+            raise DataError(f"embeddings must be (B, {', '.join(map(str, wanted))}), got {tuple(found.shape)}")
         return found
 
     def joined(self, dense: Tensor, embeddings: Embeddings) -> tuple[Tensor, Tensor | None]:
-        """`dense` checked, and the embeddings stacked (None where the schema has no categorical column).
+        """`dense` checked, and the embeddings `stacked` (None where the schema has no categorical column).
 
         Args:
             dense: the continuous columns.
-            embeddings: by name, or stacked.
+            embeddings: by name, or in one tensor.
 
         Returns:
             Both.
@@ -122,16 +154,21 @@ class Model(nn.Module):
         Args:
             logits: of the network.
             dense: the continuous columns.
-            stacked: the embeddings, stacked.
+            stacked: the embeddings, as `joined` gave them.
 
         Returns:
             Logits, `(B,)`.
         """
-        return logits if self.linear is None else logits + self.linear(dense, stacked)
+        if self.linear is None:
+            return logits
+        if stacked is not None and not self.is_one_dim:  # the first number of each column's
+            stacked = torch.stack([part[:, :1] for part in stacked.split(list(self.dims.values()), 1)], 1)
+        beside: Tensor = self.linear(dense, stacked)
+        return logits + beside
 
 
 def flat(dense: Tensor, stacked: Tensor | None) -> Tensor:
-    """Everything side by side: `(B, n + columns · dim)`."""
+    """Everything side by side: `(B, n + sum of dims)`."""
     return dense if stacked is None else torch.cat([dense, stacked.flatten(1)], 1)
 
 

@@ -37,7 +37,7 @@ class DCNv2(Model):
 
     Args:
         schema: whose categorical and continuous columns the model reads.
-        embedding_dim: the width of embeddings.
+        embedding_dim: the width of embeddings; or `{column: width}`.
         hidden: widths of the hidden layers.
         num_cross: cross layers.
         rank: of their weights; None for full ones.
@@ -65,7 +65,7 @@ class DCNv2(Model):
     def __init__(
         self,
         schema: Schema,
-        embedding_dim: int = 16,
+        embedding_dim: int | Mapping[str, int] = 16,
         hidden: Sequence[int] = (256, 128),
         num_cross: int = 3,
         rank: int | None = None,
@@ -74,7 +74,7 @@ class DCNv2(Model):
         linear: bool = False,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
-        width = len(self.continuous) + len(self.categorical) * embedding_dim
+        width = len(self.continuous) + self.embedded_width
         self.crosses = nn.ModuleList([CrossLayer(width, rank) for _ in range(num_cross)])
         self.deep = perceptron(width, hidden, dropout)
         self.structure = structure
@@ -86,7 +86,7 @@ class DCNv2(Model):
 
         Args:
             dense: the continuous columns, `(B, n)`.
-            embeddings: by name, or stacked.
+            embeddings: by name, or in one tensor.
             masks: of columns that are sequences.
 
         Returns:

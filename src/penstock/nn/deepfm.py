@@ -17,11 +17,12 @@ class DeepFM(Model):
     """First-order terms, pairwise products of all factors, and hidden layers, summed to one logit.
 
     A number's factor is its value times a learned vector. The first-order weight of a category is a learned projection
-    of its embedding, so that one embedding a category is all a store has to hold.
+    of its embedding, so that one embedding a category is all a store has to hold. Embeddings of several dims become
+    factors of the largest one by a learned projection.
 
     Args:
         schema: whose categorical and continuous columns the model reads.
-        embedding_dim: the width of embeddings.
+        embedding_dim: the width of embeddings; or `{column: width}`.
         hidden: widths of the hidden layers.
         dropout: behind each of them.
         linear: whether a `penstock.nn.linear.LinearPart` is added.
@@ -38,23 +39,24 @@ class DeepFM(Model):
     def __init__(
         self,
         schema: Schema,
-        embedding_dim: int = 16,
+        embedding_dim: int | Mapping[str, int] = 16,
         hidden: Sequence[int] = (256, 128),
         dropout: float = 0.0,
         linear: bool = False,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
-        inputs = len(self.continuous) + len(self.categorical) * embedding_dim
+        inputs = len(self.continuous) + self.embedded_width
         self.first_order = nn.Linear(inputs, 1)
-        self.factors = nn.Parameter(torch.empty(len(self.continuous), embedding_dim).uniform_(-0.01, 0.01))
+        self.factors = nn.Parameter(torch.empty(len(self.continuous), self.embedding_dim).uniform_(-0.01, 0.01))
         self.deep = perceptron(inputs, hidden, dropout, outputs=1)
+        self.project()
 
     def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
         """The logits of a batch.
 
         Args:
             dense: the continuous columns, `(B, n)`.
-            embeddings: by name, or stacked.
+            embeddings: by name, or in one tensor.
             masks: of columns that are sequences.
 
         Returns:
@@ -66,8 +68,9 @@ class DeepFM(Model):
         total = dense @ self.factors
         squares = dense.square() @ self.factors.square()
         if stacked is not None:
-            total = total + stacked.sum(1)
-            squares = squares + stacked.square().sum(1)
+            factors = self.of_one_dim(stacked)
+            total = total + factors.sum(1)
+            squares = squares + factors.square().sum(1)
         pairs = 0.5 * (total.square() - squares).sum(1)
         logits: Tensor = self.first_order(everything).squeeze(1) + pairs + self.deep(everything).squeeze(1)
         return self.plus_linear(logits, dense, stacked)

@@ -18,11 +18,12 @@ class DLRM(Model):
     """`bottom` are hidden layers that bring the numbers to `embedding_dim`; `top` sees that and all dot products.
 
     Without numbers a learned vector takes their place. Its product with an embedding is what an id says by itself, and
-    embeddings that start near zero, whose products with one another have no gradient, learn from it at once.
+    embeddings that start near zero, whose products with one another have no gradient, learn from it at once. Embeddings
+    of several dims meet in the largest one, by a learned projection.
 
     Args:
         schema: whose categorical and continuous columns the model reads.
-        embedding_dim: the width of embeddings.
+        embedding_dim: the width of embeddings; or `{column: width}`.
         bottom: widths of the layers before the products.
         top: widths of those behind.
         dropout: behind each hidden layer.
@@ -43,7 +44,7 @@ class DLRM(Model):
     def __init__(
         self,
         schema: Schema,
-        embedding_dim: int = 16,
+        embedding_dim: int | Mapping[str, int] = 16,
         bottom: Sequence[int] = (64,),
         top: Sequence[int] = (128, 64),
         dropout: float = 0.0,
@@ -58,10 +59,11 @@ class DLRM(Model):
                 f"DLRM multiplies pairs of columns, and {self.categorical[0]!r} is the only one; use another model"
             )
         # As long as the bottom's output of standardized numbers is, so that ids learn as fast with as without numbers.
-        self.constant = nn.Parameter(torch.randn(embedding_dim)) if is_constant else None
-        self.bottom = perceptron(len(self.continuous), (*bottom, embedding_dim)) if self.continuous else None
-        width = embedding_dim if self.bottom is not None else 0
+        self.constant = nn.Parameter(torch.randn(self.embedding_dim)) if is_constant else None
+        self.bottom = perceptron(len(self.continuous), (*bottom, self.embedding_dim)) if self.continuous else None
+        width = self.embedding_dim if self.bottom is not None else 0
         self.top = perceptron(width + vectors * (vectors - 1) // 2, top, dropout, outputs=1)
+        self.project()
         # Row and column of each pair below the diagonal, as one index into the flattened products.
         row, column = torch.tril_indices(vectors, vectors, offset=-1)
         self.register_buffer("pairs", row * vectors + column, persistent=False)
@@ -71,7 +73,7 @@ class DLRM(Model):
 
         Args:
             dense: the continuous columns, `(B, n)`.
-            embeddings: by name, or stacked.
+            embeddings: by name, or in one tensor.
             masks: of columns that are sequences.
 
         Returns:
@@ -79,6 +81,7 @@ class DLRM(Model):
         """
         dense, stacked = self.joined(dense, embeddings)
         parts, ids = [], stacked
+        stacked = None if stacked is None else self.of_one_dim(stacked)
         if self.bottom is not None:
             projected = self.bottom(dense)
             parts.append(projected)

@@ -17,7 +17,7 @@ class MLP(Model):
 
     Args:
         schema: whose categorical and continuous columns the model reads.
-        embedding_dim: the width of embeddings.
+        embedding_dim: the width of embeddings; or `{column: width}`.
         hidden: widths of the hidden layers.
         dropout: behind each of them.
         linear: whether a `penstock.nn.linear.LinearPart` is added.
@@ -35,13 +35,13 @@ class MLP(Model):
     def __init__(
         self,
         schema: Schema,
-        embedding_dim: int = 16,
+        embedding_dim: int | Mapping[str, int] = 16,
         hidden: Sequence[int] = (256, 128),
         dropout: float = 0.0,
         linear: bool = False,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
-        inputs = len(self.continuous) + len(self.categorical) * embedding_dim
+        inputs = len(self.continuous) + self.embedded_width
         self.layers = perceptron(inputs, hidden, dropout, outputs=1)
 
     def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
@@ -49,7 +49,7 @@ class MLP(Model):
 
         Args:
             dense: the continuous columns, `(B, n)`.
-            embeddings: by name, or stacked.
+            embeddings: by name, or in one tensor.
             masks: of columns that are sequences.
 
         Returns:

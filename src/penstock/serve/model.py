@@ -21,6 +21,7 @@ from penstock.core.errors import ArtefactError, OutputExistsError, ParameterErro
 from penstock.core.keys import KeyLike, verifying, vouching
 from penstock.core.params import BOOL, NONE, STR, Instance
 from penstock.core.schema import Role
+from penstock.embedding.dims import plain_dim
 from penstock.embedding.locks import write_lock
 from penstock.embedding.protocol import Embeddings, is_on_host
 from penstock.embedding.store import Store
@@ -112,9 +113,9 @@ def _tables(model: Model, embeddings: Embeddings | None) -> tuple[dict[str, Any]
             "a saved model holds a store or tables of penstock.embedding (they have for_serving), "
             f"got {type(embeddings)}"
         )
-    if strange := [name for name, dim in embeddings.dims.items() if dim != model.embedding_dim]:
+    if list(embeddings.dims.values()) != list(model.dims.values()) and len(embeddings.dims) == len(model.dims):
         raise ParameterError(
-            f"the tables have dim={embeddings.dims[strange[0]]}, the model embedding_dim={model.embedding_dim}"
+            f"the tables have dim={plain_dim(embeddings.dims)}, the model embedding_dim={plain_dim(model.dims)}"
         )
     served: tuple[dict[str, Any], Weights] = embeddings.for_serving(model.schema.select(roles=Role.CATEGORICAL))
     return served

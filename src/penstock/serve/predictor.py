@@ -301,7 +301,7 @@ class Predictor:
         self.unknown.add(batch.outside, batch.ids, found)
         if list(found) == self.model.categorical and not found.masks:  # as the model reads them: one tensor
             packed = torch.from_numpy(found.packed)
-            return packed.view(len(packed), len(found), -1).to(self.device)
+            return (packed.view(len(packed), len(found), -1) if self.model.is_one_dim else packed).to(self.device)
         return {name: tensor.to(self.device) for name, tensor in found.tensors().items()}
 
     def close(self) -> None:

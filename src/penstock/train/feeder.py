@@ -104,9 +104,17 @@ def module_on_device(embeddings: Source) -> nn.Module | None:
     return embeddings
 
 
+def expected_dims(model: nn.Module) -> dict[str, int] | None:
+    """The width that a model expects of each column's embeddings; None where it does not say."""
+    wanted, dim = getattr(model, "categorical", None), getattr(model, "embedding_dim", None)
+    if wanted is None or dim is None:
+        return None
+    return dict(getattr(model, "dims", None) or dict.fromkeys(wanted, dim))
+
+
 def check_columns(model: nn.Module, embeddings: Source) -> None:
     """Every category the model reads must have embeddings, of the width it expects."""
-    wanted, dim = getattr(model, "categorical", None), getattr(model, "embedding_dim", None)
+    wanted = getattr(model, "categorical", None)
     if wanted is None:
         return
     if embeddings is None:
@@ -116,9 +124,12 @@ def check_columns(model: nn.Module, embeddings: Source) -> None:
     if not is_on_host(embeddings):
         return
     known: Mapping[str, int] = embeddings.dims
+    expected = expected_dims(model)
     for name in wanted:
         if name not in known:
             hint = suggest(name, known, "slots")
             raise ParameterError(f"the model reads embeddings of {name!r}, and the store has no such slot{hint}")
-        if known[name] != dim:
-            raise ParameterError(f"slot {name!r} has dim={known[name]}, the model embedding_dim={dim}; they must agree")
+        if expected is not None and known[name] != expected[name]:
+            raise ParameterError(
+                f"slot {name!r} has dim={known[name]}, the model embedding_dim={expected[name]}; they must agree"
+            )

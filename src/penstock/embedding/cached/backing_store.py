@@ -13,7 +13,7 @@ from penstock.embedding.store import Store
 def new_store(tables: TableModule, scale: float) -> Store:
     """An empty store whose rows are those of the tables; `torch.manual_seed` decides how they start."""
     init = Init("uniform", -scale, scale) if scale else Init("zeros")
-    slots = [SlotConfig(name, tables.dim, init=init) for name in tables.names]
+    slots = [SlotConfig(name, dim, init=init) for name, dim in tables.dims.items()]
     config = EmbeddingConfig(slots, max(8, (len(slots) + 1).bit_length()))
     return Store(config, tables.optimizer, storage=_storage(tables), seed=int(torch.randint(2**62, ())))
 
@@ -32,19 +32,19 @@ def check_store(store: Store, tables: TableModule) -> None:
     if store.tables.eviction is not None or admission.min_count > 1 or admission.below < 2**64 - 1:
         raise ParameterError("CachedEmbeddings.store must take in every id and keep it: no admission, no eviction")
     groups = set()
-    for name in tables.names:
+    for name, dim in tables.dims.items():
         if name not in store.config.names:
             raise ParameterError(
                 f"CachedEmbeddings.store has no slot {name!r}{suggest(name, store.config.names, 'slots')}"
             )
         slot = store.config[name]
-        if slot.dim != tables.dim or slot.hash_stack is not None or slot.group in groups:
+        if slot.dim != dim or slot.hash_stack is not None or slot.group in groups:
             raise ParameterError(
-                f"slot {name!r} of CachedEmbeddings.store must have dim={tables.dim}, rows of its own and no hash "
+                f"slot {name!r} of CachedEmbeddings.store must have dim={dim}, rows of its own and no hash "
                 f"stack, got {slot}"
             )
         groups.add(slot.group)
 
 
 def _storage(tables: TableModule) -> str:
-    return str(tables.weight.dtype).removeprefix("torch.")
+    return str(tables.groups[0].weight.dtype).removeprefix("torch.")

@@ -13,39 +13,43 @@ from penstock.embedding.cached.row_cache import RowCache
 from penstock.embedding.cached.transport import as_arrays
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.row_home import RowHome
-from penstock.embedding.fused.table_module import TableModule, interpreted
+from penstock.embedding.fused.table_group import STATES, TableGroup, interpreted
 from penstock.embedding.numbered_rows import NumberedRows
 from penstock.embedding.store import Store
 from penstock.kernels.fused_contract import table_and_id
 
 _FLUSHED_AT_ONCE = 1 << 20
-STATES = ("weight", "first_state", "second_state")
 
 
 class CachedRows(RowHome):
-    """`cache_rows` slots on the device for rows that are in a store; `open` gives it the tables and the store."""
+    """`cache_rows` slots on the device for rows that are in a store; `open` gives it the tables and the store.
+
+    Args:
+        cache_rows: how many.
+        described: the setting that they come from, for messages.
+    """
 
     joint = True
-    tables: TableModule
+    tables: TableGroup
     store: Store
     cache: RowCache
 
-    def __init__(self, cache_rows: int) -> None:
-        self.cache_rows = cache_rows
+    def __init__(self, cache_rows: int, described: str) -> None:
+        self.cache_rows, self._described = cache_rows, described
 
-    def open(self, tables: TableModule, store: Store) -> None:
+    def open(self, tables: TableGroup, store: Store) -> None:
         """Begin with nothing in the cache."""
         self.tables, self.store = tables, store
         self._rows = NumberedRows(store, tables.sizes)
         self._flushed = 0  # the last batch whose rows are in the store as they are here
-        self.cache = RowCache(tables.num_rows, self.cache_rows, tables.weight.device)
+        self.cache = RowCache(tables.num_rows, self.cache_rows, tables.weight.device, self._described)
         self.cache.clear(self._rows.known())
         self.in_flight = InFlight(self._bring_in, lambda: not interpreted())
 
     def rows_on_device(self, total: int) -> int:
         return self.cache_rows
 
-    def locate(self, tables: TableModule, ids: Ids, given: Any, training: bool) -> tuple[Ids, Any]:
+    def locate(self, tables: TableGroup, ids: Ids, given: Any, training: bool) -> tuple[Ids, Any]:
         batch, on_cpu = None, tables.weight.device.type == "cpu"
         with torch.no_grad():
             if on_cpu or not torch.cuda.is_current_stream_capturing():  # a captured step was announced, or says so
@@ -56,7 +60,7 @@ class CachedRows(RowHome):
                 tables.check_ids()
             return slots, (batch, tables.errors.clone())
 
-    def looked_up(self, tables: TableModule, token: Any, training: bool) -> None:
+    def looked_up(self, tables: TableGroup, token: Any, training: bool) -> None:
         batch, reported = token
         tables.errors.copy_(reported)  # a wrong id has no slot, and the kernels have reported that instead
         if batch is not None:
@@ -78,7 +82,7 @@ class CachedRows(RowHome):
         if code:
             self.cache.absent.zero_()
             place, identity = table_and_id(code)
-            table = self.tables.names[place]
+            table = self.tables.module.names[place]
             raise DataError(
                 f"id {identity} of table {table!r} was looked up and is not in the cache: announce every batch of a "
                 f"captured step with CachedEmbeddings.prefetch, one ahead, and None after the last"
@@ -89,18 +93,17 @@ class CachedRows(RowHome):
     def columns(self) -> dict[str, Tensor]:
         """Weights and state by the names that the store's rows have."""
         vectors, found = iter(("state", "second_state")), {"weight": self.tables.weight}
-        for state in (getattr(self.tables, name) for name in STATES[1:]):
+        for state in self.tables.states:
             if state is not None:
                 found["scalar" if state.dim() == 1 else next(vectors)] = state
         return found
 
     def names_of_columns(self) -> dict[str, str]:
-        """The tables' names of the store's columns."""
+        """What the module calls the store's columns."""
+        names = [self.tables.key(name) for name in STATES]
+        own = dict(zip(names, (self.tables.weight, *self.tables.states), strict=True))
         return {
-            column: name
-            for column, tensor in self.columns().items()
-            for name in STATES
-            if getattr(self.tables, name) is tensor
+            column: name for column, tensor in self.columns().items() for name, mine in own.items() if mine is tensor
         }
 
     def flush(self) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from penstock.core.errors import PenstockError
 from penstock.core.params import NONE, Instance, Int, Real, check_all
+from penstock.core.schema import Schema
 from penstock.embedding.cached.backing_store import check_store, new_store
 from penstock.embedding.cached.cached_rows import CachedRows
 from penstock.embedding.cached.in_flight import IncomingBatch
-from penstock.embedding.fused.ids import read_ids
+from penstock.embedding.cached.row_cache import COUNTS, STAGES
+from penstock.embedding.dims import Dims
+from penstock.embedding.fused.settings import table_sizes
 from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
 from penstock.embedding.parameter_tables import EmbeddingTables
 from penstock.embedding.store import Store
@@ -31,7 +36,8 @@ class CachedEmbeddings(TableModule):
 
     Args:
         tables, dim, settings: as `FusedEmbeddings` takes them.
-        cache_rows: rows on the device. The index takes 4 bytes more for every row of every table.
+        cache_rows: rows on the device. The index takes 4 bytes more for every row of every table. Where tables have
+            several dims, those of each dim have a cache of their own (`shared_rows` says how large).
         scale: new rows start uniform in ±scale.
         store: a store to put behind the cache instead of a new one, with a slot for every table: one that was trained
             or loaded before, say.
@@ -47,12 +53,10 @@ class CachedEmbeddings(TableModule):
     5
     """
 
-    home: CachedRows
-
     def __init__(
         self,
-        tables: Any,
-        dim: int = 16,
+        tables: Schema | Mapping[str, int] | Sequence[int],
+        dim: Dims = 16,
         *,
         cache_rows: int,
         scale: float = 0.01,
@@ -69,15 +73,30 @@ class CachedEmbeddings(TableModule):
         }
         check_all(given, constraints, "CachedEmbeddings")
         keep_from_compiler()
-        super().__init__(tables, dim, CachedRows(cache_rows), scale=0.0, **settings)
+        sizes = table_sizes(tables)
+        shares = shared_rows(cache_rows, sizes)
+
+        def home(own: Mapping[str, int]) -> CachedRows:
+            share, described = sum(shares[name] for name in own), f"CachedEmbeddings.cache_rows={cache_rows}"
+            if len(own) < len(sizes):
+                described += f", of which {share} are for the tables {', '.join(own)},"
+            return CachedRows(share if len(own) < len(sizes) else cache_rows, described)
+
+        super().__init__(tables, dim, home, scale=0.0, **settings)
         self.prefetch_batches = prefetch_batches
         if store is None:
             store = new_store(self, scale)
         else:
             check_store(store, self)
             self.steps.fill_(max(store.tables.steps))
-        self.home.open(self, store)
-        self.cache = self.home.cache  # its index moves with the weight
+        for group, own in zip(self.groups, self.homes, strict=True):
+            own.open(group, store)
+        self.caches = nn.ModuleList([own.cache for own in self.homes])  # an index moves with its weight
+
+    @property
+    def homes(self) -> list[CachedRows]:
+        """Where the rows are, of the tables of each dim."""
+        return [group.home for group in self.groups if isinstance(group.home, CachedRows)]
 
     @property
     def store(self) -> Store:
@@ -86,7 +105,7 @@ class CachedEmbeddings(TableModule):
         Rows changed in the store directly are not seen while they are cached; `load` and `clear` are.
         """
         self.flush()
-        return self.home.store
+        return self.homes[0].store
 
     def prefetch(self, *batches: Any) -> None:
         """Begin to bring in the rows of the batches (ids each) that follow those announced last, and return.
@@ -101,11 +120,12 @@ class CachedEmbeddings(TableModule):
         """
         given = [ids for ids in batches if ids is not None]
         with torch.no_grad():
-            self.home.follow_store()
-            self.home.in_flight.settle_last()
-            found = [IncomingBatch(read_ids(ids, self.names, self.weight.device), ids) for ids in given]
-            if found:
-                self.home.in_flight.announce(found)
+            for home in self.homes:
+                home.follow_store()
+                home.in_flight.settle_last()
+            read = [self.read(ids) for ids in given]
+            for home, parts in zip(self.homes, zip(*read, strict=True), strict=False):
+                home.in_flight.announce([IncomingBatch(*pair) for pair in zip(parts, given, strict=True)])
 
     def batches_to_prefetch(self, ids: Any) -> int:
         """How many batches like this one should be announced together.
@@ -118,34 +138,41 @@ class CachedEmbeddings(TableModule):
         """
         if self.prefetch_batches is not None:
             return self.prefetch_batches
-        count = max(read_ids(ids, self.names, self.weight.device).num_occurrences, 1)
-        return max(1, min(_IDS_TOGETHER // count, len(self.weight) // (2 * count), _MOST_TOGETHER))
+        counts = [max(part.num_occurrences, 1) for part in self.read(ids)]
+        room = [len(group.weight) // (2 * count) for group, count in zip(self.groups, counts, strict=True)]
+        return max(1, min(_IDS_TOGETHER // sum(counts), *room, _MOST_TOGETHER))
 
     def check_ids(self) -> None:
         """See `FusedEmbeddings.check_ids`. Also raises if a captured step was given ids that were never announced."""
         super().check_ids()
-        self.home.check_announced()
+        for home in self.homes:
+            home.check_announced()
 
     def flush(self) -> None:
         """Write the cached rows that were used since the last flush back into the store. Waits for the device."""
-        self.home.flush()
+        for home in self.homes:
+            home.flush()
 
     def stats(self) -> dict[str, Any]:
         """Plain figures: rows, batches and ids seen, rows brought in and written back, seconds by stage of bringing in.
 
         Those of the cache count from the last time that it was emptied.
         """
-        self.home.rest()
-        cache, resident = self.cache, int((self.cache.key_of >= 0).sum())
-        seconds = {stage: round(spent, 6) for stage, spent in cache.watch.seconds.items()}
-        written_back = cache.counts["brought_in"] - resident
-        own = {**cache.counts, "resident": resident, "written_back": written_back, "seconds": seconds}
+        for home in self.homes:
+            home.rest()
+        caches = [home.cache for home in self.homes]
+        resident = sum(int((cache.key_of >= 0).sum()) for cache in caches)
+        seconds = {stage: round(sum(cache.watch.seconds[stage] for cache in caches), 6) for stage in STAGES}
+        counts = {name: sum(cache.counts[name] for cache in caches) for name in COUNTS}
+        counts["batches"] = caches[0].counts["batches"]  # each cache sees all of them
+        written_back = counts["brought_in"] - resident
+        own = {**counts, "resident": resident, "written_back": written_back, "seconds": seconds}
         return {**super().stats(), **own}
 
     def close(self) -> None:
         """Write everything back and release the store's threads."""
         self.flush()
-        self.home.store.close()
+        self.homes[0].store.close()
 
     def train(self, mode: bool = True) -> CachedEmbeddings:
         """Leaving training flushes, so that the store can be evaluated, too.
@@ -163,39 +190,44 @@ class CachedEmbeddings(TableModule):
 
     def tables(self) -> EmbeddingTables:
         """Plain tables with all rows, on the host; needs a schema."""
-        if self.schema is None:
-            return super().tables()  # which says so
-        plain = EmbeddingTables(self.schema, self.dim, pooling=self.pooling)
+        plain = self._plain_tables()
         with torch.no_grad():
-            plain.weight.copy_(self.home.all_rows()["weight"])
+            plain.weight.copy_(self.homes[0].all_rows()["weight"])
         return plain
 
     def _apply(self, *arguments: Any, **named: Any) -> Any:
-        self.home.rest()  # what is being filled must not move
-        before = self.weight.device
+        for home in self.homes:
+            home.rest()  # what is being filled must not move
+        before = self.device
         super()._apply(*arguments, **named)  # type: ignore[no-untyped-call]
-        if self.weight.device != before:
-            self.home.moved()
+        if self.device != before:
+            for home in self.homes:
+                home.moved()
         return self
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """All rows, as `FusedEmbeddings` saves them: either kind loads the other's."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        names = self.home.names_of_columns()
-        for column, rows in self.home.all_rows().items():
-            destination[prefix + names[column]] = rows
+        for home in self.homes:
+            names = home.names_of_columns()
+            for column, rows in home.all_rows().items():
+                destination[prefix + names[column]] = rows
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        self.home.rest()
-        rest, given = dict(state_dict), {}
-        for column, name in self.home.names_of_columns().items():
-            mine, found = getattr(self, name), rest.get(prefix + name)
-            if found is not None and found.shape == (self.num_rows, *mine.shape[1:]):
-                given[column] = found.detach().to("cpu", mine.dtype).contiguous()
-                rest[prefix + name] = mine
+        rest, given = dict(state_dict), list[dict[str, Tensor]]()
+        for home in self.homes:
+            home.rest()
+            columns = dict[str, Tensor]()
+            for column, name in home.names_of_columns().items():
+                mine, found = getattr(self, name), rest.get(prefix + name)
+                if found is not None and found.shape == (home.tables.num_rows, *mine.shape[1:]):
+                    columns[column] = found.detach().to("cpu", mine.dtype).contiguous()
+                    rest[prefix + name] = mine
+            given.append(columns)
         super()._load_from_state_dict(rest, prefix, *arguments)
-        if len(given) == len(self.home.columns()):
-            self.home.write_all(given)
+        if all(len(columns) == len(home.columns()) for home, columns in zip(self.homes, given, strict=True)):
+            for home, columns in zip(self.homes, given, strict=True):
+                home.write_all(columns)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PenstockError(
@@ -204,6 +236,29 @@ class CachedEmbeddings(TableModule):
         )
 
     def extra_repr(self) -> str:
-        name = type(self.optimizer).__name__
-        sizes = f"{len(self.names)} tables, {self.num_rows} rows of which {len(self.weight)} cached"
-        return f"{sizes}, dim={self.dim}, {name}, {self.weight.dtype}"
+        cached = sum(len(group.weight) for group in self.groups)
+        return f"{len(self.names)} tables, {self.num_rows} rows of which {cached} cached, {self._described()}"
+
+
+def shared_rows(cache_rows: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """How many of `cache_rows` each table has, where tables of several dims cannot share one cache.
+
+    All have as many, but for small tables, which have all of their rows: a batch's ids are as many in each column, and
+    a table cannot use more rows than it has.
+
+    Args:
+        cache_rows: rows on the device.
+        sizes: rows by table.
+
+    Returns:
+        Rows by table, one at least.
+
+    >>> shared_rows(100, {"user": 1000, "item": 500, "day": 7})
+    {'user': 47, 'item': 46, 'day': 7}
+    """
+    left, shares = cache_rows, dict[str, int]()
+    smallest_first = sorted(sizes, key=lambda name: sizes[name])
+    for number, name in enumerate(smallest_first):
+        shares[name] = max(1, min(sizes[name], left // (len(sizes) - number)))
+        left -= shares[name]
+    return {name: shares[name] for name in sizes}

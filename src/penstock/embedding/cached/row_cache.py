@@ -31,7 +31,10 @@ class NoRoomError(ParameterError):
 
 
 class RowCache(nn.Module):
-    """The index of a cache of `capacity` rows over tables of `total`, and the traffic with the store behind it."""
+    """The index of a cache of `capacity` rows over tables of `total`, and the traffic with the store behind it.
+
+    `described` is the setting that the capacity comes from, for messages.
+    """
 
     slot_of: Tensor
     key_of: Tensor
@@ -39,9 +42,9 @@ class RowCache(nn.Module):
     used: Tensor
     absent: Tensor
 
-    def __init__(self, total: int, capacity: int, device: Any) -> None:
+    def __init__(self, total: int, capacity: int, device: Any, described: str) -> None:
         super().__init__()
-        self.total, self.capacity = total, capacity
+        self.total, self.capacity, self.described = total, capacity, described
         key = torch.int32 if total < 2**31 - 1 else torch.int64
         # One entry more than there are rows: ids outside their table have no slot.
         kinds = {"slot_of": (total + 1, torch.int32), "key_of": (capacity, key),
@@ -136,7 +139,7 @@ class RowCache(nn.Module):
     def _no_room(self, missing: int, number: int, batches: int) -> NoRoomError:
         need = missing + int((self.used == number).sum())
         which = "this batch" if batches == 1 else f"{batches} batches announced together"
-        said = f"CachedEmbeddings.cache_rows={self.capacity} does not hold the {need} distinct rows of {which}"
+        said = f"{self.described} does not hold the {need} distinct rows of {which}"
         if need > self.capacity:
             fewer = "use smaller batches" if batches == 1 else "announce fewer (prefetch_batches)"
             return NoRoomError(f"{said}; give at least that many (twice as many to prefetch), or {fewer}")

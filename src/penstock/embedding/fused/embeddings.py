@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from penstock.core.schema import Schema
+from penstock.embedding.dims import Dims
 from penstock.embedding.fused.row_home import RowHome
 from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
 from penstock.embedding.optimizers import Optimizer
 
 
 class FusedEmbeddings(TableModule):
-    """All tables in one weight, looked up at once; `loss.backward()` applies the optimizer to the rows of the batch.
+    """All tables looked up at once; `loss.backward()` applies the optimizer to the rows of the batch.
 
     No gradient of a table is ever stored, so a step costs what the batch touches, not what the tables hold. Weights and
     state are buffers: they are in `state_dict()` and not in `parameters()`. On a GPU the work is done by Triton, on the
@@ -23,11 +24,14 @@ class FusedEmbeddings(TableModule):
 
     Args:
         tables: a schema whose categorical columns have a cardinality, `{name: rows}`, or a list of rows.
+        dim: the width of embeddings: one for all tables, `{name: dim}`, or a list. Tables of one dim lie in one weight,
+            and each such weight has a look-up and an update of its own.
         optimizer: "sgd", "adagrad", "rowwise_adagrad", "adam", "rowwise_adam" (on the rows of the batch only), or an
             `SGD`, `Adagrad`, `LazyAdam` or `RowWiseAdam` of `penstock.embedding`.
         lr: the rate; None leaves the optimizer's own. Set `tables.lr` for a schedule.
         dtype: of the weights. bfloat16 is rounded stochastically, by a hash of row, column and step.
-        output: "stack" for `(B, tables, dim)`, "concat" for `(B, tables · dim)`, beside which `dense` can be written.
+        output: "stack" for `(B, tables, dim)`, which needs one dim, and is what None means there; "concat" for all
+            embeddings side by side, `(B, sum of dims)`, beside which `dense` can be written.
         output_dtype: of the output; None is autocast's where that is on, else float32.
         pooling: of list columns: "sum", "mean" or "sqrt_n".
         scale: weights start uniform in ±scale.
@@ -41,17 +45,19 @@ class FusedEmbeddings(TableModule):
     >>> found.sum().backward()
     >>> (tables.weight != before).any(1).nonzero().flatten().tolist()
     [3, 9, 11, 12]
+    >>> FusedEmbeddings({"user": 10, "item": 5}, dim={"user": 8, "item": 2})(torch.tensor([[3, 4]])).shape
+    torch.Size([1, 10])
     """
 
     def __init__(
         self,
         tables: Schema | Mapping[str, int] | Sequence[int],
-        dim: int = 16,
+        dim: Dims = 16,
         *,
         optimizer: str | Optimizer = "rowwise_adagrad",
         lr: float | None = None,
         dtype: str | torch.dtype = "float32",
-        output: str = "stack",
+        output: str | None = None,
         output_dtype: str | torch.dtype | None = None,
         pooling: str = "sum",
         scale: float = 0.01,
@@ -60,6 +66,6 @@ class FusedEmbeddings(TableModule):
     ) -> None:
         keep_from_compiler()
         super().__init__(
-            tables, dim, RowHome(), optimizer=optimizer, lr=lr, dtype=dtype, output=output, output_dtype=output_dtype,
-            pooling=pooling, scale=scale, align=align, device=device,
+            tables, dim, lambda _: RowHome(), optimizer=optimizer, lr=lr, dtype=dtype, output=output,
+            output_dtype=output_dtype, pooling=pooling, scale=scale, align=align, device=device,
         )  # fmt: skip

@@ -18,6 +18,7 @@ class Ids(NamedTuple):
     """A batch's ids: `(B, singles)`, and `(values, offsets, sample weights)` of its bags, feature by feature.
 
     `bags` says which features are bags; the single ones come first in the kernels' order, each group in the schema's.
+    Offsets are one more than there are samples for each feature (`fused_contract`).
     """
 
     singles: Tensor
@@ -27,6 +28,31 @@ class Ids(NamedTuple):
     @property
     def num_occurrences(self) -> int:
         return self.singles.numel() + (0 if self.lists is None else len(self.lists[0]))
+
+
+class BoundedLists:
+    """Lists in memory of fixed size, as a captured step has them: behind their values there is room for more.
+
+    What is in that room belongs to no list. Tables of `penstock.embedding` leave it alone. Whoever took the values for
+    what they are would train on it, so this is no tuple of values and offsets that could be taken apart by mistake.
+
+    Args:
+        values: the values of all lists, and room.
+        offsets: where lists begin and end; the last one says how many values there are.
+
+    >>> lists = BoundedLists(torch.tensor([7, 8, 0, 0]), torch.tensor([0, 1, 2]))
+    >>> read_ids({"tags": lists}, ["tags"], torch.device("cpu")).lists[1].tolist()
+    [0, 1, 2]
+    """
+
+    __slots__ = ("_offsets", "_values")
+
+    def __init__(self, values: Tensor, offsets: Tensor) -> None:
+        self._values, self._offsets = values, offsets
+
+    def parts(self) -> tuple[Tensor, Tensor]:
+        """Values with room behind them, and offsets."""
+        return self._values, self._offsets
 
 
 def read_ids(
@@ -53,15 +79,59 @@ def read_ids(
             f"ids must be a tensor (B, {len(names)}), a mapping from names to columns, or a packed batch with lists, "
             f"got {type(given).__name__}"
         )
-    if sample_weights and (strange := [n for n in sample_weights if names.index(n) not in found.bags]):
+    are_lists = [names[number] for number in found.bags]
+    if sample_weights and (strange := [name for name in sample_weights if name not in are_lists]):
         raise DataError(f"sample weights are for list columns, and {strange[0]!r} is none in this batch")
     if found.num_occurrences > _MOST:
         raise DataError(f"a batch may hold {_MOST} ids, this one has {found.num_occurrences}; use smaller batches")
     return found
 
 
+def read_groups(
+    given: Any,
+    names: Sequence[str],
+    groups: Sequence[Sequence[int]],
+    device: torch.device,
+    sample_weights: Mapping[str, Any] | None = None,
+) -> list[Ids]:
+    """`read_ids` for each group of columns, whose numbers are given."""
+    if len(groups) == 1:
+        return [read_ids(given, names, device, sample_weights)]
+    own = [[names[number] for number in group] for group in groups]
+    parts: list[Any] = [given] * len(groups)
+    if isinstance(given, Tensor):
+        parts = [*_parts(_matrix(given, len(names), device), names, own)]
+    elif isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
+        singles = [name for name in names if name not in given[1]]
+        matrices = _parts(_matrix(given[0], len(singles), device), singles, own)
+        parts = [(matrix, given[1]) for matrix in matrices]
+    weights = sample_weights or {}
+    if strange := [name for name in weights if name not in names]:
+        raise DataError(f"there are sample weights of {strange[0]!r}, and the tables are {list(names)}")
+    found = [
+        read_ids(part, columns, device, {n: weights[n] for n in columns if n in weights})
+        for part, columns in zip(parts, own, strict=True)
+    ]
+    if len(lengths := {len(ids.singles) for ids in found}) > 1:
+        raise DataError(f"columns of one batch must be as long, got lengths {sorted(lengths)}")
+    return found
+
+
+def _parts(matrix: Tensor, names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[Tensor]:
+    """Some columns of a matrix for each group; a view of it where they lie side by side."""
+    found = []
+    for group in groups:
+        numbers = [names.index(name) for name in group if name in names]
+        first = numbers[0] if numbers else 0
+        if numbers == list(range(first, first + len(numbers))):
+            found.append(matrix[:, first : first + len(numbers)])
+        else:
+            found.append(torch.stack([matrix[:, number] for number in numbers]).t())  # column by column, as it came
+    return found
+
+
 def _is_list(value: Any) -> bool:
-    return isinstance(value, tuple) or (isinstance(value, Tensor) and value.dim() == 2)
+    return isinstance(value, (tuple, BoundedLists)) or (isinstance(value, Tensor) and value.dim() == 2)
 
 
 def _integers(what: str, value: Any, device: torch.device) -> Tensor:
@@ -138,23 +208,26 @@ def _behind_each_other(offsets: list[Tensor], lengths: list[int]) -> Tensor:
     """The offsets of several columns of lists whose values lie one behind the other; few kernels for many columns.
 
     >>> _behind_each_other([torch.tensor([0, 2, 3]), torch.tensor([0, 0, 4])], [3, 4])
-    tensor([0, 2, 3, 3, 7])
+    tensor([0, 2, 3, 3, 3, 7])
     """
-    ends = list(accumulate(lengths))
-    moved = torch._foreach_add([column[:-1] for column in offsets], [0, *ends[:-1]])
-    return torch.cat([*moved, torch.full((1,), ends[-1], dtype=offsets[0].dtype, device=offsets[0].device)])
+    if offsets[0].dtype not in (torch.int32, torch.int64):  # which may have no room for the sums
+        offsets = [column.long() for column in offsets]
+    return torch.cat(torch._foreach_add(offsets, [0, *accumulate(lengths[:-1])]))
 
 
 def _ragged(name: str, given: Any, device: torch.device) -> tuple[Tensor, Tensor]:
     if isinstance(given, Tensor):  # (B, n)
         values = _integers(f"the ids of {name!r}", given, device)
         return values.reshape(-1), torch.arange(len(values) + 1, device=device) * values.shape[1]
-    values, offsets = (_integers(f"the ids of {name!r}", part, device) for part in given)
+    bounded = isinstance(given, BoundedLists)
+    parts = given.parts() if bounded else given
+    values, offsets = (_integers(f"the ids of {name!r}", part, device) for part in parts)
     if values.dim() != 1 or offsets.dim() != 1 or not len(offsets):
         raise DataError(f"the lists of {name!r} must be (values, offsets), with one offset more than there are lists")
     if device.type == "cpu":  # on a GPU looking would stall it; the kernels read nothing beyond the values there
         low, high, steps = int(offsets[0]), int(offsets[-1]), offsets[1:] - offsets[:-1]
-        if low != 0 or high != len(values) or (steps < 0).any():
+        whole = high <= len(values) if bounded else high == len(values)
+        if low != 0 or not whole or (steps < 0).any():
             raise DataError(
                 f"the offsets of {name!r} must rise from 0 to the number of values, {len(values)}; they go from {low} "
                 f"to {high}"

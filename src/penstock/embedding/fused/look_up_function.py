@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +18,9 @@ class LookUpFunction(torch.autograd.Function):
     """Gives the output of `TableModule.look_up`; its gradient goes to `TableModule.step`, that of `dense` on."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, dense: Tensor | None, tables: TableModule, ids: Ids, given: Any) -> Tensor:
+    def forward(
+        ctx: Any, anchor: Tensor, dense: Tensor | None, tables: TableModule, ids: Sequence[Ids], given: Any
+    ) -> Tensor:
         out, ctx.saved = tables.look_up(ids, dense, training=True, given=given)
         ctx.tables, ctx.ids = tables, ids
         ctx.dense = None if dense is None else (dense.shape[1], dense.dtype)
@@ -30,6 +33,6 @@ class LookUpFunction(torch.autograd.Function):
             tables.step(ctx.ids, ctx.saved, gradient)
             of_dense = None
             if ctx.dense is not None and ctx.needs_input_grad[1]:
-                begin = len(tables.names) * tables.dim
+                begin = tables.embedded_width
                 of_dense = gradient[:, begin : begin + ctx.dense[0]].to(ctx.dense[1])
         return None, of_dense, None, None, None

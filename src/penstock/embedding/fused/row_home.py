@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from penstock.embedding.fused.ids import Ids
 
 if TYPE_CHECKING:
-    from penstock.embedding.fused.table_module import TableModule
+    from penstock.embedding.fused.table_group import TableGroup
 
 
 class RowHome:
-    """Every row of every table on the device, table behind table: what `FusedEmbeddings` have.
+    """Every row of a group of tables on the device, table behind table: what `FusedEmbeddings` have.
 
-    Other homes (`CachedRows`, `RowsAndZeros`) say where rows are for each batch. The module asks in this order:
+    Other homes (`CachedRows`, `RowsAndZeros`) say where rows are for each batch. The group asks in this order:
     `locate` before its kernel looks a batch up, `looked_up` behind it, `before_step` before the update.
     """
 
@@ -23,11 +23,11 @@ class RowHome:
         """Rows of the weight, for tables with `total` rows."""
         return total
 
-    def locate(self, tables: TableModule, ids: Ids, given: Any, training: bool) -> tuple[Ids, Any]:
+    def locate(self, tables: TableGroup, ids: Ids, given: Any, training: bool) -> tuple[Ids, Any]:
         """The ids as the kernels read them, and what the calls that follow need. `given` is the caller's own object."""
         return ids, None
 
-    def looked_up(self, tables: TableModule, token: Any, training: bool) -> None:
+    def looked_up(self, tables: TableGroup, token: Any, training: bool) -> None:
         """The look-up of located ids is done."""
 
     def before_step(self, token: Any) -> None:

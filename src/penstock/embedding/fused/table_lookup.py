@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,9 +17,9 @@ class TableLookup(Mapping[str, Tensor]):
     `ids` and `saved` are what the tables need to apply gradients, once.
     """
 
-    def __init__(self, names: Sequence[str], packed: Tensor, ids: Any, saved: Any) -> None:
-        self.names, self.packed, self.ids, self._saved = list(names), packed, ids, saved
-        parts = packed.split(packed.shape[1] // len(self.names), 1)
+    def __init__(self, dims: Mapping[str, int], packed: Tensor, ids: Any, saved: Any) -> None:
+        self.names, self.packed, self.ids, self._saved = list(dims), packed, ids, saved
+        parts = packed.split(list(dims.values()), 1)
         self._parts: dict[str, Tensor] = dict(zip(self.names, parts, strict=True))
 
     def __getitem__(self, name: str) -> Tensor:

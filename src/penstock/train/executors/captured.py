@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from penstock.core.errors import ParameterError
 from penstock.core.params import NONE, Satisfies, check_all
 from penstock.embedding.cached.in_flight import prefetched
+from penstock.embedding.dims import plain_dim
 from penstock.embedding.protocol import updates_in_backward
 from penstock.nn.base import Model
 from penstock.train import distributed
@@ -21,6 +22,7 @@ from penstock.train.checkpoint import Checkpointer
 from penstock.train.evaluation import TRAIN_METRICS, Metrics, measured
 from penstock.train.executors.device_reader import DeviceReader
 from penstock.train.executors.device_step import DeviceStep
+from penstock.train.feeder import expected_dims
 
 _WAYS = ("fused", "capturable", "foreach")  # of an optimizer to step: this machine's, whatever a checkpoint says
 
@@ -62,7 +64,7 @@ class CapturedExecutor:
             model.to(device)
         if tables is not None:
             held = (t.device for t in (*model.parameters(), *model.buffers()))
-            tables.to(next(held, tables.weight.device) if device is None else device)
+            tables.to(next(held, tables.device) if device is None else device)
         self.module, self.tables, self.scheduler = model, tables, scheduler
         own = TRAIN_METRICS if metrics is None else metrics
         self.step, self._metrics = DeviceStep(model, optimizer, tables=tables, metrics=own, **settings), metrics
@@ -206,6 +208,7 @@ class CapturedExecutor:
     def stats(self) -> dict[str, Any]:
         """What the loop has done so far."""
         return {
+            **self._list_figures(),
             "steps": self.steps,
             "rows": self.rows,
             "skipped_steps": int(self.step.skipped),
@@ -214,6 +217,13 @@ class CapturedExecutor:
             "seconds_waited_for_batches": self._seconds["wait"],
             "seconds": dict(self._seconds),
         }
+
+    def _list_figures(self) -> dict[str, Any]:
+        """The room that list columns have in a captured step, and how often it was captured, or why it was not."""
+        if self.step.not_captured:
+            return {"lists": {"not_captured": self.step.not_captured}}
+        memory = self.step.list_memory
+        return {} if memory is None else {"lists": {"bounds": dict(memory.bounds), "captures": self.step.captures}}
 
     def _train(self, mode: bool) -> None:
         for module in (self.module, self.tables):
@@ -245,15 +255,19 @@ def _check(model: nn.Module, tables: Any, device: Any) -> None:
         )
     if tables is None:
         return
-    if tables.output != "stack":
+    side_by_side = not tables.is_one_dim and tables.width() == tables.embedded_width
+    if tables.output != "stack" and not side_by_side:
         raise ParameterError(
             f'tables given beside a model need output="stack", and these have output={tables.output!r}; put them into '
-            "the model, as model(ids, numbers), if it reads embeddings and numbers side by side"
+            "the model, as model(ids, numbers), if it reads embeddings and numbers side by side. Tables of several "
+            "dims need align=1"
         )
-    wanted, dim = getattr(model, "categorical", None), getattr(model, "embedding_dim", None)
+    wanted, expected = getattr(model, "categorical", None), expected_dims(model)
     if wanted is not None and tables.named and wanted != tables.names:
         raise ParameterError(
             f"the model reads embeddings of {wanted}, and the tables are {tables.names}; they must agree, in order"
         )
-    if dim is not None and dim != tables.dim:
-        raise ParameterError(f"the tables have dim={tables.dim}, the model embedding_dim={dim}; they must agree")
+    if expected is not None and list(expected.values()) != list(tables.dims.values()):
+        raise ParameterError(
+            f"the tables have dim={tables.dim}, the model embedding_dim={plain_dim(expected)}; they must agree"
+        )

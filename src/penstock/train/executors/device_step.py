@@ -18,6 +18,8 @@ from penstock.embedding.protocol import TrainsInBackward, updates_in_backward
 from penstock.metrics import Meter
 from penstock.train.batch import copied, floats, tensors_of
 from penstock.train.evaluation import TRAIN_METRICS, Metrics
+from penstock.train.executors.list_memory import ListMemory
+from penstock.train.executors.step_graph import GraphRecorder, Recorder
 from penstock.train.gradients import dense_finite
 
 _MOST_VERSIONS = 64  # of one function, that torch's compiler keeps
@@ -44,10 +46,13 @@ class DeviceStep:
         grad_scaler: a `torch.amp.GradScaler`; the tables divide by its scale as well.
         autocast: a dtype for the model's arithmetic, such as `torch.bfloat16`.
         compile: whether to use `torch.compile`; None: on a GPU.
-        graph: whether to capture a CUDA graph; None: on a GPU, if optimizer and tables allow it and there are no lists.
+        graph: whether to capture a CUDA graph; None: on a GPU, if optimizer and tables allow it.
 
-    Batches of another size than the first run without compiling or capturing. Ids with lists (a tuple of a matrix and
-    `{name: (values, offsets)}`) change their shape from batch to batch and are never captured. A dense step whose
+    Batches of another size than the first run without compiling or capturing. Of ids with lists (a tuple of a matrix
+    and `{name: (values, offsets)}`, or padded lists `(B, n)`) the number of values may change from batch to batch: a
+    captured step has room for a bound on it (`list_memory`), and is captured again with twice the room where a batch
+    has more. A model that looks into the lists by itself, instead of leaving that to its tables, would see that room;
+    it is not captured (`not_captured` says so). A dense step whose
     gradients are not finite is skipped and counted, if the optimizer can do that without asking the host: on the CPU,
     and on a GPU with `fused=True`.
 
@@ -99,19 +104,21 @@ class DeviceStep:
         self.steps = 0
         self.stepped = True  # whether the last dense step was taken, as far as the host knows: on a GPU it does not ask
         self.captured = self._capture = False
+        self.captures = 0  # how often; more than once where lists outgrew their room
+        self.not_captured = ""  # why a step that was to be captured is not
+        self.list_memory: ListMemory | None = None
+        self._recorder: Recorder = GraphRecorder(self.device)
         self._warm = 0
         self._fast: Any = None
         self._shape: Any = None
-        self._graph: Any = None
         self._inputs: Any = None
         self._told = any(hasattr(m, "prefetch") for module in modules for m in module.modules())
-        self._side: Any = None  # the stream of warm-up and capture
         self._rates: list[Any] = []  # of the optimizer's groups, as the graph knows them
 
     @property
     def preparing(self) -> bool:
         """Whether the next step is compiled or captured, which takes seconds, once."""
-        return (self._compile and self._fast is None) or (self._capture and self._graph is None)
+        return (self._compile and self._fast is None) or (self._capture and not self.captured)
 
     def __call__(self, ids: Any, numbers: Tensor, labels: Any) -> None:
         """Train on a batch. Nothing is returned: figures are in `metrics`. An empty batch is no step."""
@@ -124,21 +131,27 @@ class DeviceStep:
         if shape != self._shape:
             self._step(self.model, *batch)
         else:
-            self._regular(self._settled(batch))
+            self._regular(batch)
         self.steps += 1
 
     def _regular(self, batch: Any) -> None:
         """A step on a batch of the usual size."""
-        if self._graph is not None and not self._follows_rates():  # one that is frozen into the graph has changed
-            self._graph, self._capture, self.captured = None, False, False
-        if not self._capture:
-            self._step(self._fast, *batch)
-        elif self._graph is not None:
-            self._replay(batch)
-        elif self._warm < _WARM_UP:
-            self._on_side_stream(batch)
+        if self.captured and not self._follows_rates():  # one that is frozen into the graph has changed
+            self._capture = False
+            self._forget()
+        settled = self._settled(batch)
+        if not self._capture or settled is None:  # lists of another form than the first batch's are not captured
+            self._step(self._fast, *(settled or batch))
+        elif self.captured:
+            self._replay(settled)
+        elif self._warm < _WARM_UP or (self.list_memory is not None and self._warm == _WARM_UP + 1):
+            self._warm += 1
+            self._recorder.warm_up(lambda: self._step(self._fast, *settled))
+        elif self.list_memory is not None and self._warm == _WARM_UP:
+            self._warm += 1
+            self._recorder.warm_up(lambda: self._try(settled, batch))
         else:
-            self._record(batch)
+            self._record(settled)
 
     def logits(self, ids: Any, numbers: Tensor) -> Any:
         """The model's output without training.
@@ -156,19 +169,15 @@ class DeviceStep:
     def _prepare(self, ids: Any, shape: Any) -> None:
         """Settle, by the first batch, what is compiled and whether a step will be captured."""
         lists = isinstance(ids, tuple)
-        if lists and self._graph_wanted:
-            raise ParameterError(
-                "DeviceStep.graph: list columns have another number of values in every batch, and a CUDA graph has "
-                "fixed shapes; leave graph out"
-            )
         self._shape = shape
-        self._capture = self._can_capture(lists) if self._graph_wanted is None else self._graph_wanted
+        self._capture = self._can_capture() if self._graph_wanted is None else self._graph_wanted
+        self.list_memory = ListMemory() if lists and self._capture else None
         # With lists the compiler must learn that one size changes; else it may rely on all of them.
         self._fast = _compiled(self.model, dynamic=None if lists else False) if self._compile else self.model
 
-    def _can_capture(self, lists: bool) -> bool:
+    def _can_capture(self) -> bool:
         """Nothing of a step may depend on the host: no counter of the optimizer's, no rate that is a function."""
-        if self.device.type != "cuda" or lists or not all(tables.capturable for tables in self.fused):
+        if self.device.type != "cuda" or not all(tables.capturable for tables in self.fused):
             return False
         if not all(group.get("capturable", True) for group in self._groups):
             return False
@@ -186,10 +195,12 @@ class DeviceStep:
     # One step.
 
     def _step(self, model: Any, ids: Any, numbers: Tensor, labels: Any) -> None:
-        self.stepped = True
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
-        output = self._output(model, ids, numbers)
+        self._learn(self._output(model, ids, numbers), labels, len(numbers))
+
+    def _learn(self, output: Any, labels: Any, rows: int) -> None:
+        self.stepped = True
         labels = floats(labels)
         loss = self.loss_fn(output, labels)
         if self.grad_scaler is None:
@@ -197,7 +208,7 @@ class DeviceStep:
             self._dense_step()
         else:
             self._scaled_step(loss)
-        self.metrics.add(loss, output, labels, len(numbers))
+        self.metrics.add(loss, output, labels, rows)
 
     def _output(self, model: Any, ids: Any, numbers: Tensor) -> Any:
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
@@ -249,15 +260,27 @@ class DeviceStep:
 
     # Capturing it.
 
-    def _on_side_stream(self, batch: Any) -> None:
-        """A step as the capture will see it: on its stream, whose libraries allocate their workspaces."""
-        self._warm += 1
-        self._side = self._side or torch.cuda.Stream(self.device)
-        main = torch.cuda.current_stream(self.device)
-        self._side.wait_stream(main)
-        with torch.cuda.stream(self._side):
+    def _try(self, settled: Any, batch: Any) -> None:
+        """The first step on lists with room behind their values, uncompiled: a model that looks into them fails here.
+
+        Nothing has been trained by then, so the batch can be trained on as it came.
+        """
+        ids, numbers, labels = settled
+        if self.optimizer is not None:
+            self.optimizer.zero_grad(set_to_none=True)
+        try:
+            output = self._output(self.model, ids, numbers)
+        except Exception as error:
+            if self._graph_wanted:
+                raise ParameterError(
+                    "DeviceStep.graph: the model reads its list columns by itself, and in a captured step they have "
+                    "room behind their values; leave the lists to the model's tables, or leave graph out"
+                ) from error
+            self._capture, self.list_memory = False, None
+            self.not_captured = f"the model reads list columns by itself ({type(error).__name__}: {error})"
             self._step(self._fast, *batch)
-        main.wait_stream(self._side)
+        else:
+            self._learn(output, labels, len(numbers))
 
     def _record(self, batch: Any) -> None:
         for group in self._groups:
@@ -265,16 +288,18 @@ class DeviceStep:
             if group.get("capturable"):
                 group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=self.device)
         self._rates = [group["lr"] for group in self._groups]
-        self._graph = torch.cuda.CUDAGraph()
-        # Other threads (a cache that fetches rows, a loader) may allocate and wait meanwhile; this one must not.
-        with torch.cuda.graph(self._graph, stream=self._side, capture_error_mode="thread_local"):
-            self._step(self._fast, *batch)
+        self._recorder.record(lambda: self._step(self._fast, *batch))
         self.captured = True
+        self.captures += 1
         self._replay(batch)
 
     def _replay(self, batch: Any) -> None:
         self.metrics.reserve(len(batch[1]))  # the graph adds the batch by itself
-        self._graph.replay()
+        self._recorder.replay()
+
+    def _forget(self) -> None:
+        self._recorder.forget()
+        self.captured = False
 
     def _follows_rates(self) -> bool:
         """Whether the graph steps with the optimizer's rates; those on the device are brought up to date."""
@@ -289,13 +314,17 @@ class DeviceStep:
     def _settled(self, batch: Any) -> Any:
         """The batch in memory that stays the same: a graph reads from there, and the compiler relies on its strides.
 
-        A loader's batches are slices of chunks, as far apart in memory as those are long. Lists stay as they are, and
-        so do ids where a module was told of them (`prefetch`) and may look for the same tensor.
+        A loader's batches are slices of chunks, as far apart in memory as those are long. Lists stay as they are unless
+        they are captured, and so do ids where a module was told of them (`prefetch`) and may look for the same tensor.
+        None where lists have a form that cannot be captured.
         """
         if not self._compile and not self._capture:
             return batch
         ids, numbers, labels = batch
-        fixed = (ids[0] if isinstance(ids, tuple) else ids), numbers, labels
+        matrix, lists = ids if isinstance(ids, tuple) else (ids, None)
+        if lists is not None and (lists := self._settled_lists(lists)) is None:
+            return None
+        fixed = matrix, numbers, labels
         if self._inputs is None:
             self._inputs = copied(fixed)
         else:
@@ -304,7 +333,22 @@ class DeviceStep:
         matrix, numbers, labels = self._inputs
         if self._told and not self._capture:
             return ids, numbers, labels
-        return (matrix, ids[1]) if isinstance(ids, tuple) else matrix, numbers, labels
+        return matrix if lists is None else (matrix, lists), numbers, labels
+
+    def _settled_lists(self, lists: Any) -> Any:
+        """A batch's lists as its step reads them: as they are until enough were seen, then in their memory."""
+        memory = self.list_memory
+        if memory is None or not self._capture:
+            return lists
+        if self._warm < _WARM_UP:
+            memory.watch(lists)
+            return lists
+        before = memory.growths
+        lists = memory.filled(lists)
+        if memory.growths > before:  # a graph reads from memory that is too small now
+            self._forget()
+            self._warm = min(self._warm, _WARM_UP + 1)
+        return lists
 
 
 def _compiled(model: nn.Module, dynamic: bool | None) -> Any:
