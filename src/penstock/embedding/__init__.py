@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.embedding.feed import FeedReader, FeedWriter
     from penstock.embedding.frozen import FrozenEmbeddings
     from penstock.embedding.fused.embeddings import FusedEmbeddings
+    from penstock.embedding.hashed.embeddings import HashedEmbeddings
     from penstock.embedding.locks import SecondWriterError
     from penstock.embedding.lookup import Lookup
     from penstock.embedding.optimizers import FTRL, SGD, Adagrad, Adam, DecayedAdagrad, LazyAdam, Optimizer, RowWiseAdam
@@ -47,6 +48,7 @@ __all__ = [  # noqa: RUF022
     "FrozenEmbeddings",
     "FusedEmbeddings",
     "HashStack",
+    "HashedEmbeddings",
     "Init",
     "LazyAdam",
     "Lookup",
@@ -100,6 +102,7 @@ _TORCH_MODULES = {
     "EmbeddingTables": "parameter_tables",
     "FrozenEmbeddings": "frozen",
     "FusedEmbeddings": "fused.embeddings",
+    "HashedEmbeddings": "hashed.embeddings",
     "prefetched": "cached.in_flight",
 }
 

@@ -7,7 +7,6 @@ copied to grow except one segment of the index at a time.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 
 import numpy as np
@@ -16,6 +15,7 @@ from penstock.embedding.native_memory import HUGE_PAGES_FROM, huge_page_memory, 
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.row_layout import RowColumns, RowLayout
+from penstock.embedding.row_seeds import row_seed
 from penstock.embedding.slots import Init
 from penstock.kernels import cpu_embedding_index as index
 from penstock.kernels import cpu_embedding_upkeep as upkeep
@@ -79,7 +79,7 @@ class Table:
         if self._init.generator == "xoshiro256++":
             header[index.INIT], second_setting = index.XOSHIRO, xoshiro_width(self._init)
         header[index.KEY] = secrets.randbits(64)  # of this process alone: no result and no checkpoint depends on it
-        header[index.SEED] = (self._seed * 0x9E3779B97F4A7C15) % 2**64
+        header[index.SEED] = row_seed(self._seed)
         header[index.MIN_COUNT], header[index.ADMIT_BELOW] = self.admission.min_count, self.admission.below
         header[index.TIME_TO_LIVE] = (self.eviction.steps or 0) if self.eviction else 0
         first, second, scalar = optimizer.initial_state if optimizer else (0.0, 0.0, 0.0)
@@ -335,11 +335,6 @@ class Table:
             )
             if status:
                 self.grow(status, len(columns) - start)
-
-
-def stable_number(group: str) -> int:
-    """A number of a group's own: where signs do not name their group, rows of two must not begin alike."""
-    return int.from_bytes(hashlib.sha256(group.encode()).digest()[:8], "little")
 
 
 def _segment_bytes(entries: int) -> int:

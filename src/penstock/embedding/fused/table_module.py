@@ -22,7 +22,7 @@ from penstock.embedding.dims import Dims, dims_of, plain_dim
 from penstock.embedding.fused.ids import Ids, read_groups
 from penstock.embedding.fused.look_up_function import LookUpFunction
 from penstock.embedding.fused.row_home import RowHome
-from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule, weight_dtype
+from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, update_rule, weight_dtype
 from penstock.embedding.fused.step_rates import correct_rates
 from penstock.embedding.fused.table_group import TableGroup
 from penstock.embedding.fused.table_lookup import TableLookup
@@ -74,7 +74,7 @@ class TableModule(nn.Module):
                        "scale": Real(min=0), "align": Int(min=1), "lr": NONE | Real(min=0)}  # fmt: skip
         check_all(given, constraints, type(self).__name__)
         self.schema = tables.select(roles=Role.CATEGORICAL) if isinstance(tables, Schema) else None
-        self.sizes = table_sizes(tables)
+        self.sizes = home.table_sizes(tables)
         self.named = isinstance(tables, (Schema, Mapping))  # else tables go by their order alone
         self.names, self.pooling, self.align = list(self.sizes), pooling, align
         self._dims = dims_of(dim, self.names, f"{type(self).__name__}.dim")

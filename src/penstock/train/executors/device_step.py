@@ -91,6 +91,7 @@ class DeviceStep:
         self.device = next((t.device for t in held), torch.device("cpu"))
         on_gpu = self.device.type == "cuda"
         self.fused: list[TrainsInBackward] = [m for one in modules for m in one.modules() if updates_in_backward(m)]
+        self._growing: list[Any] = [tables for tables in self.fused if hasattr(tables, "make_room")]
         for tables_inside in self.fused:
             tables_inside.loss_scale = 1.0  # an earlier training may have had a scaler
         self.optimizer = optimizer or _adam(modules, on_gpu)
@@ -142,7 +143,7 @@ class DeviceStep:
         settled = self._settled(batch)
         if not self._capture or settled is None:  # lists of another form than the first batch's are not captured
             self._step(self._fast, *(settled or batch))
-        elif self.captured:
+        elif self.captured and not self._memory_moves():
             self._replay(settled)
         elif self._warm < _WARM_UP or (self.list_memory is not None and self._warm == _WARM_UP + 1):
             self._warm += 1
@@ -288,10 +289,17 @@ class DeviceStep:
             if group.get("capturable"):
                 group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=self.device)
         self._rates = [group["lr"] for group in self._groups]
-        self._recorder.record(lambda: self._step(self._fast, *batch))
+        moved = True
+        while moved:  # now that it is known what the step asks of its tables, they may have to make room for it
+            self._recorder.record(lambda: self._step(self._fast, *batch))
+            moved = self._memory_moves()
         self.captured = True
         self.captures += 1
         self._replay(batch)
+
+    def _memory_moves(self) -> bool:
+        """Let tables that grow make room for one more step; whether a graph would find them no more."""
+        return any([tables.make_room() for tables in self._growing])
 
     def _replay(self, batch: Any) -> None:
         self.metrics.reserve(len(batch[1]))  # the graph adds the batch by itself
