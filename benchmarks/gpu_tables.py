@@ -4,8 +4,9 @@ Claims `gpu/tables, SHAPE`: milliseconds of a look-up and its backward pass (row
 gradients), captured in a CUDA graph, beside FBGEMM's CUDA tables where `fbgemm_gpu` is installed, in turns, the best of
 several rounds. `limit` is the least that the memory allows: what must be read and written over 4.8 TB/s. A shape is
 `KIND/DIM/BATCH`: `one` id a row, `lists` as in MLPerf's DLRM-dcnv2 (214 ids a row), `eager` is `one` without a graph,
-`narrow` is `one` with bfloat16 weights. Ids are log-uniform; tables are those of the Criteo data, cut at 4 M rows where
-dims go beyond 128.
+`narrow` is `one` with bfloat16 weights. `hashed` is `one` with ids that have no vocabulary, all of them known, and
+`growing` the same with one id in 64 new in each step, both beside tables of fixed sizes (`fixed_sizes`). Ids are
+log-uniform; tables are those of the Criteo data, cut at 4 M rows where dims go beyond 128.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ BYTES_PER_SECOND = 4.8e12  # an H200's memory, by its data sheet
 SHAPES = [
     "one/16/400000", "one/16/65536", "one/16/8192", "eager/16/65536", "one/32/65536", "one/64/65536", "one/96/65536",
     "one/128/65536", "one/128/8192", "narrow/128/65536", "one/256/65536", "lists/128/65536", "lists/128/8192",
+    "hashed/16/400000", "hashed/16/65536", "hashed/16/8192", "hashed/128/65536", "growing/16/65536",
 ]  # fmt: skip
 
 
@@ -67,6 +69,38 @@ def penstock_run(torch, shape: Shape) -> Callable[[], object]:
     return lambda: tables(ids).backward(shape.gradient)
 
 
+def hashed_run(torch, shape: Shape) -> Callable[[], object]:
+    """Hashed tables that know every id of the fixed ones, and have room for those that come."""
+    from penstock.embedding import HashedEmbeddings
+
+    names, total = [f"c{i}" for i in range(len(shape.sizes))], sum(shape.sizes)
+    tables = HashedEmbeddings(
+        names, shape.dim, capacity=total + 16 * shape.rows * len(names), lr=0.01, output="concat", device="cuda"
+    )
+    counts = torch.tensor(shape.sizes)
+    known = {
+        "ids": torch.cat([torch.arange(size) for size in shape.sizes]),
+        "tables": torch.arange(len(names), dtype=torch.int32).repeat_interleave(counts),
+        "touched": torch.zeros(total, dtype=torch.int64),
+        "free": torch.empty(0, dtype=torch.int64),
+        "clock": torch.tensor(1),
+        "weight": torch.empty(total, shape.dim).uniform_(-0.01, 0.01),
+        "first_state": torch.zeros(total),
+    }
+    tables.load_state_dict({**tables.state_dict(), **known})
+    del known
+    ids, fresh = torch.stack(shape.columns).t().long(), shape.rows // 64
+    if shape.kind == "growing":
+        ids[:fresh] = torch.arange(fresh, device="cuda")[:, None] + 2**40
+
+    def run() -> None:
+        if shape.kind == "growing":
+            ids[:fresh] += fresh
+        tables(ids).backward(shape.gradient)
+
+    return run
+
+
 def fbgemm_run(torch, shape: Shape) -> Callable[[], object] | None:
     if shape.kind == "narrow":  # it has no bfloat16 weights
         return None
@@ -105,7 +139,11 @@ def milliseconds(torch, run: Callable[[], object], count: int) -> float:
 
 def measure(torch, name: str, rounds: int, count: int) -> Claim:
     shape = Shape(torch, name)
-    found = {"penstock": penstock_run(torch, shape), "fbgemm_cuda": fbgemm_run(torch, shape)}
+    found: dict[str, Callable[[], object] | None]
+    if shape.kind in ("hashed", "growing"):
+        found = {"penstock": hashed_run(torch, shape), "fixed_sizes": penstock_run(torch, shape)}
+    else:
+        found = {"penstock": penstock_run(torch, shape), "fbgemm_cuda": fbgemm_run(torch, shape)}
     runs = {peer: run for peer, run in found.items() if run is not None}
     if shape.kind != "eager":
         runs = {peer: captured(torch, run) for peer, run in runs.items()}
@@ -115,7 +153,7 @@ def measure(torch, name: str, rounds: int, count: int) -> Claim:
             took = milliseconds(torch, run, count)
             if number:  # the first round warms up
                 best[peer] = min(best.get(peer, took), took)
-    peers = {"fbgemm_cuda": best.get("fbgemm_cuda"), "limit": shape.limit(torch)}
+    peers = {peer: best.get(peer) for peer in found if peer != "penstock"} | {"limit": shape.limit(torch)}
     return Claim(f"gpu/tables, {name}", "ms", best["penstock"], peers, higher_is_better=False)
 
 
@@ -134,7 +172,7 @@ def main() -> None:
     for name in options.shapes:
         claims.append(measure(torch, name, options.rounds, options.count))
         torch.cuda.empty_cache()
-    if all(claim.peers["fbgemm_cuda"] is None for claim in claims):
+    if all(claim.peers.get("fbgemm_cuda") is None for claim in claims):
         print("fbgemm_gpu is not installed here, so its figures are missing: pip install fbgemm-gpu")
     report("Tables on the GPU, look-up and backward pass", claims)
 

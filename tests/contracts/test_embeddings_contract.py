@@ -20,6 +20,7 @@ from penstock.embedding import (
     EmbeddingTables,
     FrozenEmbeddings,
     FusedEmbeddings,
+    HashedEmbeddings,
     Init,
     RayStore,
     SlotConfig,
@@ -95,6 +96,7 @@ HOMES: dict[str, Callable[[], Any]] = {
     "ray": lambda: RayStore(slots(), SGD(lr=RATE), num_shards=2),
     "fused": lambda: FusedEmbeddings(SCHEMA, DIM, optimizer="sgd", lr=RATE),
     "cached": lambda: CachedEmbeddings(SCHEMA, DIM, cache_rows=24, optimizer="sgd", lr=RATE),
+    "hashed": lambda: HashedEmbeddings(SCHEMA, DIM, capacity=8, optimizer="sgd", lr=RATE, scale=0.1),
     "parameter": lambda: EmbeddingTables(SCHEMA, DIM),
     "frozen": frozen,
     "own": DictEmbeddings,
@@ -152,9 +154,9 @@ def test_it_says_what_it_is(name: str, make: Callable[[str], Any]) -> None:
     assert isinstance(home, Embeddings)
     assert (home.names, home.dims) == (list(SIZES), dict.fromkeys(SIZES, DIM))
     assert home.on_host == (name in ("store", "ray", "own"))
-    assert home.updates_in_backward == (name in ("fused", "cached"))
-    assert home.capturable == (name in ("fused", "cached"))
-    assert home.stats()["rows"] == (0 if home.on_host else sum(SIZES.values()))
+    assert home.updates_in_backward == (name in ("fused", "cached", "hashed"))
+    assert home.capturable == (name in ("fused", "cached", "hashed"))
+    assert home.stats()["rows"] == (0 if home.on_host or name == "hashed" else sum(SIZES.values()))
 
 
 @pytest.mark.parametrize("name", HOMES)

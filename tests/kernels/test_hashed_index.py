@@ -1,4 +1,4 @@
-"""The index of hashed tables: Triton in its interpreter (in a process of its own) and the CPU's calls, by the oracle."""
+"""The index of hashed tables: Triton in its interpreter (a process of its own) and the CPU's calls, by the oracle."""
 
 from __future__ import annotations
 

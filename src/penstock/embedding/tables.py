@@ -18,9 +18,9 @@ from penstock.embedding.evicting import make_room
 from penstock.embedding.native_threads import NativeThreads
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
+from penstock.embedding.row_seeds import stable_number
 from penstock.embedding.slot_layout import BatchWork, SlotLayout, bundles
 from penstock.embedding.slots import EmbeddingConfig
-from penstock.embedding.row_seeds import stable_number
 from penstock.embedding.table import SEGMENTS_AT_ONCE, Table
 from penstock.kernels import cpu_embedding as kernel
 from penstock.kernels import cpu_embedding_batch as layout

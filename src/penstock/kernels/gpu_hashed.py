@@ -87,9 +87,7 @@ def _find(
             tl.atomic_add(counters + _PENDING, count)
             row = tl.where(pending, -2 - at, row)
         refused = seeking & (found == 0)
-        tl.atomic_add(
-            counters + _BY_TABLE + num_tables + place + zero, tl.full(sign.shape, 1, tl.int64), mask=refused
-        )
+        tl.atomic_add(counters + _BY_TABLE + num_tables + place + zero, tl.full(sign.shape, 1, tl.int64), mask=refused)
     tl.store(out + occurrence, row.to(out.dtype.element_ty), mask=inside)
 
 

@@ -102,7 +102,7 @@ def _rounded(value, seed, column, BITS: tl.constexpr, WIDTH: tl.constexpr):
     """`cpu_half.narrow_row` to bfloat16, left in a float32: four columns from each draw of a chain."""
     noise = tl.zeros(value.shape, tl.uint64)
     draw = seed
-    for j in range(0, (WIDTH + 3) // 4):
+    for j in range((WIDTH + 3) // 4):
         draw = mix(draw + _GOLDEN)
         own = draw[:, None] >> ((column & 3) * 16).to(tl.uint64)[None, :]
         noise = tl.where(((column >> 2) == j)[None, :], own & 0xFFFF, noise)

@@ -8,8 +8,8 @@ hash chooses, entry by entry and round the region's end, `PROBES` times at most.
 entries that belong to none: where programs point lanes that seek nothing.
 
 A batch's new ids get rows in the order of their first occurrences, whatever the order of the programs: each occurrence
-puts `claim(occurrence)` into its entry's value, of which the least stays. First come rows on the list of free ones, from
-its end, then those that were never used. A new row starts as a store's: a hash of sign, seed and column.
+puts `claim(occurrence)` into its entry's value, of which the least stays. First come rows on the list of free ones,
+from its end, then those that were never used. A new row starts as a store's: a hash of sign, seed and column.
 
 `counters` are numbers on the device: rows ever used, rows on the free list, the step, what the current step has found
 (occurrences without a row, then new ids), and for each table its signs in the index and the ids refused for want of

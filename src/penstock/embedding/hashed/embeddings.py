@@ -84,8 +84,9 @@ class HashedEmbeddings(TableModule):
     @property
     def num_rows(self) -> int:
         """Rows of all tables, so far. Waits for the GPU."""
-        counters = self._modules["index"].counters if "index" in self._modules else None
-        return 0 if counters is None else int(counters[USED] - counters[FREE])
+        if "index" not in self._modules:  # being made
+            return 0
+        return int(self.index.counters[USED] - self.index.counters[FREE])
 
     def make_room(self) -> bool:
         """Make room for one more run of the step that was captured last in a CUDA graph.
@@ -106,8 +107,8 @@ class HashedEmbeddings(TableModule):
         if code := int(self.index.wrong):
             self.index.wrong.zero_()
             raise DataError(
-                f"table {self.names[table_and_id(code)[0]]!r} was asked for the id -1, which hashed tables do not take; "
-                f"give what it stands for another id"
+                f"table {self.names[table_and_id(code)[0]]!r} was asked for the id -1, which hashed tables do not "
+                f"take; give what it stands for another id"
             )
         refused = self.index.counters[BY_TABLE + len(self.names) :]
         counts = refused.tolist()
@@ -145,7 +146,7 @@ class HashedEmbeddings(TableModule):
             destination[prefix + name] = tensor
 
     def _listed(self) -> dict[str, Tensor]:
-        """Rows that were ever given out, their ids and tables (-1 for a row that is free), and what goes on counting."""
+        """Rows that were ever given out, their ids and tables (-1 for one that is free), and what goes on counting."""
         self.home.trim()
         counters, device = self.index.counters, self.weight.device
         used, free = int(counters[USED]), int(counters[FREE])
@@ -165,19 +166,28 @@ class HashedEmbeddings(TableModule):
         rest = dict(state_dict)
         given = {name: rest.pop(prefix + name) for name in _LISTS if prefix + name in rest}
         held = [name for name in ("weight", *STATES) if getattr(self, name) is not None]
-        wanted = {name: (len(rest.get(prefix + name, ())), *getattr(self, name).shape[1:]) for name in held}
-        ids, tables = given.get("ids"), given.get("tables")
-        whole = len(given) == len(_LISTS) and all(
-            prefix + name in rest and rest[prefix + name].shape == shape and len(ids) == shape[0]
-            for name, shape in wanted.items()
-        )
-        if not whole or len(ids) != len(tables) or (len(tables) and int(tables.max()) >= len(self.names)):
+        rows = {name: rest[prefix + name] for name in held if prefix + name in rest}
+        if not self._is_state(given, rows, held):
             errors.append(f"this is not the state of hashed tables {self.names} of dim {self.dim} and their optimizer")
         else:
-            self._fill(given, {name: rest[prefix + name] for name in held})
+            self._fill(given, rows)
             rest.update({prefix + name: getattr(self, name) for name in held})
         super()._load_from_state_dict(rest, prefix, metadata, strict, missing, unexpected, errors)
         unexpected[:] = [key for key in unexpected if key.removeprefix(prefix) not in _LISTS]
+
+    def _is_state(self, given: dict[str, Tensor], rows: dict[str, Tensor], held: list[str]) -> bool:
+        """Whether these lists and rows can be those of such tables."""
+        if len(given) < len(_LISTS) or len(rows) < len(held):
+            return False
+        used, tables, free = len(given["ids"]), given["tables"], given["free"]
+        if any(given[name].shape != (used,) for name in ("ids", "tables", "touched")):
+            return False
+        if any(rows[name].shape != (used, *getattr(self, name).shape[1:]) for name in held):
+            return False
+        if not used:
+            return not len(free)
+        in_tables = -1 <= int(tables.min()) and int(tables.max()) < len(self.names)
+        return in_tables and bool(((free >= 0) & (free < used)).all()) and len(free) == int((tables < 0).sum())
 
     def _fill(self, given: dict[str, Tensor], rows: dict[str, Tensor]) -> None:
         """Replace all rows."""
@@ -196,7 +206,8 @@ class HashedEmbeddings(TableModule):
         values = taken | (lists["touched"][taken] << 32)
         index.enter(home._kernels, lists["ids"][taken] + 1, tables[taken], values)
         index.free[: len(lists["free"])] = lists["free"]
-        index.counters[USED], index.counters[FREE], index.counters[CLOCK] = used, len(lists["free"]), int(lists["clock"])
+        index.counters[USED], index.counters[FREE] = used, len(lists["free"])
+        index.counters[CLOCK] = lists["clock"]
         home.begin_anew()
 
     def extra_repr(self) -> str:

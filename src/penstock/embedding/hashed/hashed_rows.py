@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.row_home import RowHome
 from penstock.embedding.fused.table_module import TableModule, interpreted
-from penstock.embedding.hashed.eviction import least_recent
+from penstock.embedding.hashed.eviction import LOW32, least_recent
 from penstock.embedding.hashed.hash_index import HashIndex
 from penstock.embedding.hashed.known_counts import KnownCounts
 from penstock.kernels.hashed_contract import CLOCK, NUMBER, NewRows, state_kind
@@ -22,10 +21,10 @@ STATES = ("first_state", "second_state")
 
 
 class OpenLookup:
-    """A training look-up whose backward pass is still to come: its rows, touched in this step, stay."""
+    """A training look-up whose backward pass is still to come: its rows stay."""
 
-    def __init__(self, clock: Tensor) -> None:
-        self.clock, self.closed = clock, False
+    def __init__(self, located: Ids) -> None:
+        self.rows = [located.singles] if located.lists is None else [located.singles, located.lists[0]]
 
 
 class HashedRows(RowHome):
@@ -71,14 +70,15 @@ class HashedRows(RowHome):
         else:
             self.trim()
         with torch.no_grad():
-            token = OpenLookup(self.index.counters[CLOCK].clone()) if training and self.max_rows else None
-            if token is not None and not captured:
-                self._open.add(token)
-            return self.index.find(self._kernels, ids, self.capacity, self._new_rows() if training else None), token
+            located = self.index.find(self._kernels, ids, self.capacity, self._new_rows() if training else None)
+        if not training or captured or self.max_rows is None:
+            return located, None
+        token = OpenLookup(located)
+        self._open.add(token)
+        return located, token
 
     def before_step(self, token: Any) -> None:
         if token is not None:
-            token.closed = True
             self._open.discard(token)
 
     def _new_rows(self) -> NewRows:
@@ -103,7 +103,7 @@ class HashedRows(RowHome):
         return moved
 
     def make_room(self, wanted: np.ndarray) -> bool:
-        """Room for so many new ids of each table, and of all, by growing; rows beyond `max_rows` go before. Whether memory has moved."""
+        """Room for so many new ids of each table, and of all; rows beyond `max_rows` go first. Whether memory moved."""
         counts, index, moved = self.counts, self.index, False
         self.trim()
         while not self._fits(wanted) and counts.advance():
@@ -138,10 +138,13 @@ class HashedRows(RowHome):
         if counts.rows <= most:
             return
         with torch.no_grad():
-            kept = [self.index.counters[CLOCK] - 1, *(token.clock for token in self._open if not token.closed)]
-            oldest = int(torch.stack(kept).min())
             signs, values = self.index.entries[: sum(self.index.sizes)].unbind(1)
-            doomed = least_recent(signs, values, counts.rows, most, oldest)
+            kept = torch.zeros(self.capacity + 2, dtype=torch.bool, device=values.device)
+            for rows in (rows for token in self._open for rows in token.rows):
+                kept[rows.reshape(-1).long()] = True
+            last_step = self.index.counters[CLOCK] - 1
+            may_go = (values >= 0) & (values >> 32 < last_step) & ~kept[values.clamp(min=0) & LOW32]
+            doomed = least_recent(signs, values, may_go.nonzero().flatten(), counts.rows, most)
             self.index.release(doomed)
         self.evicted += len(doomed)
         counts.wait(self.index.counters)

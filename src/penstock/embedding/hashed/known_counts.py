@@ -49,7 +49,7 @@ class KnownCounts:
         return found
 
     def ask(self, ids: np.ndarray, counters: Tensor) -> None:
-        """A step with so many ids of each table, and of all, comes next; a copy of the counters as they are before it is begun."""
+        """A step with so many ids of each table, and of all, comes next; the counters before it are on their way."""
         if counters.device.type == "cuda":
             held = torch.empty(counters.shape, dtype=torch.int64, pin_memory=True)
             held.copy_(counters, non_blocking=True)

@@ -299,7 +299,8 @@ class DeviceStep:
 
     def _memory_moves(self) -> bool:
         """Let tables that grow make room for one more step; whether a graph would find them no more."""
-        return any([tables.make_room() for tables in self._growing])
+        moved = [tables.make_room() for tables in self._growing]
+        return any(moved)
 
     def _replay(self, batch: Any) -> None:
         self.metrics.reserve(len(batch[1]))  # the graph adds the batch by itself
