@@ -186,7 +186,7 @@ class HashedEmbeddings(TableModule):
             return False
         if not used:
             return not len(free)
-        in_tables = -1 <= int(tables.min()) and int(tables.max()) < len(self.names)
+        in_tables = int(tables.min()) >= -1 and int(tables.max()) < len(self.names)
         return in_tables and bool(((free >= 0) & (free < used)).all()) and len(free) == int((tables < 0).sum())
 
     def _fill(self, given: dict[str, Tensor], rows: dict[str, Tensor]) -> None:
