@@ -43,7 +43,7 @@ CASES = [
     Case("bags", 40, (30, 8, 200), bags=2, states=(1, 0)),
     Case("only bags", 25, (60,), bags=1, longest=90, states=(2, 2)),
     Case("wrong", 50, (6, 9, 4), bags=1, wrong=True, states=(2, 1)),
-    Case("cut", 30, (6, 90), bags=1, cut=True),
+    Case("cut", 30, (6, 90, 20), bags=2, cut=True),
     Case("full", 60, (40, 50), capacity=30),
     Case("crowded", 100, (150, 40), crowded=True),
     Case("narrow", 40, (50, 8), weight=torch.bfloat16, dim=18, states=(1, 0)),
@@ -59,16 +59,20 @@ class Batch:
         drawn = [names[t][rng.integers(0, len(names[t]), case.rows)] for t in range(singles)]
         matrix = np.stack(drawn, 1) if drawn else np.empty((case.rows, 0), np.int64)
         lengths = rng.integers(0, case.longest + 1, case.bags * case.rows)
-        offsets = np.cumsum([0, *lengths] if case.bags else [], dtype=np.int64)
+        ends = np.cumsum([0, *lengths]) if case.bags else np.empty(0, np.int64)
+        each = [ends[bag * case.rows : (bag + 1) * case.rows + 1] for bag in range(case.bags)]
+        offsets = np.concatenate([np.empty(0, np.int64), *each])
         owner = np.repeat(np.repeat(np.arange(singles, len(case.ids)), case.rows), lengths)
         values = np.array([names[t][rng.integers(0, len(names[t]))] for t in owner], np.int64)
         if case.wrong:
             matrix[::7] = -1
             values[::5] = -1
-        if case.cut:
-            offsets = np.clip(offsets, 5, len(values) - 7)
+        position, inside = np.arange(len(values)), np.ones(len(values), bool)
+        if case.cut:  # some values at both ends of each feature belong to no bag
+            each = [np.clip(own, own[0] + 5, own[-1] - 7) for own in each]
+            offsets = np.concatenate(each)
+            inside = np.any([(position >= own[0]) & (position < own[-1]) for own in each], 0)
         self.occurrences = [(t, int(i)) for t in range(singles) for i in matrix[:, t]]
-        inside = (np.arange(len(values)) >= offsets[0]) & (np.arange(len(values)) < offsets[-1]) if case.bags else []
         self.occurrences += [(int(t), int(i)) if x else None for t, i, x in zip(owner, values, inside, strict=True)]
         lists = (torch.from_numpy(values).to(device), torch.from_numpy(offsets).to(device), None) if case.bags else None
         bags = tuple(range(singles, len(case.ids)))

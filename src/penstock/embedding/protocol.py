@@ -21,7 +21,8 @@ class Embeddings(Protocol):
     `lookup` ahead of the model's step and given the gradients by `update` behind it. One on the device
     (`FusedEmbeddings`, `HashedEmbeddings`, `CachedEmbeddings`, `EmbeddingTables`, `FrozenEmbeddings`) is a torch module
     besides: the step calls it with the ids, its state is in `state_dict()`, and its rows train in the model's backward
-    pass, by itself (`updates_in_backward`) or by the dense optimizer. `lookup` and `update` are the same two moves by hand.
+    pass, by itself (`updates_in_backward`) or by the dense optimizer. `lookup` and `update` are the same two moves by
+    hand.
 
     A class of your own that has these members trains through `penstock.train.fit`; it need not inherit anything.
 

@@ -64,13 +64,14 @@ def _make_find(start_weights: Any) -> Any:
             else:
                 v = k - singles * rows
                 out[k] = nothing + 1
-                if v < offsets[0] or v >= offsets[-1]:
-                    continue
                 f = singles
-                while f + 1 < len(features) and v >= offsets[(f + 1 - singles) * rows]:
+                while f + 1 < len(features) and v >= offsets[(f + 1 - singles) * (rows + 1)]:
                     f += 1
+                first = (f - singles) * (rows + 1)
+                if v < offsets[first] or v >= offsets[first + rows]:
+                    continue  # it belongs to no bag
                 identity = values[v]
-            start, size, table = features[f]
+            start, size, table = features[f, 0], features[f, 1], features[f, 2]
             sign = identity + 1
             out[k] = nothing + 1 if train else nothing
             if sign == 0:

@@ -118,8 +118,9 @@ def _find_bags(
     identity = tl.load(values + k, mask=inside, other=0).to(tl.int64)
     feature = tl.zeros_like(k) + singles
     for bag in range(1, bags):
-        feature += (k >= tl.load(offsets + bag * num_rows)).to(tl.int64)
-    claimed = inside & (k >= tl.load(offsets)) & (k < tl.load(offsets + bags * num_rows))
+        feature += (k >= tl.load(offsets + bag * (num_rows + 1))).to(tl.int64)
+    own = offsets + (feature - singles) * (num_rows + 1)
+    claimed = inside & (k >= tl.load(own, mask=inside, other=0)) & (k < tl.load(own + num_rows, mask=inside, other=0))
     first = singles * num_rows
     tl.store(out + first + k, (tl.zeros_like(k) + nothing + 1).to(out.dtype.element_ty), mask=inside & (claimed == 0))
     _find(

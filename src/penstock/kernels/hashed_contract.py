@@ -3,9 +3,9 @@
 The words of `fused_contract` (feature, bag, occurrence, key) apply. `index` is `(entries, 2)`: an id's *sign*, which is
 the id plus one (0: the entry is empty), and its *value*: the row below, and above it the step that last touched it
 (`row | step << 32`). A value below 0 stands for no row. Each table has a region of the index, a power of two long, and
-row `t` of `features` says where: `(first entry, entries, place in the output)`. An id is sought from the place that its
-hash chooses, entry by entry and round the region's end, `PROBES` times at most. Behind the regions lie `GUARDS`
-entries that belong to none: where programs point lanes that seek nothing.
+its row of `features` says where: `(first entry, entries, the table's number)`, and a column that is not read. An id is
+sought from the place that its hash chooses, entry by entry and round the region's end, `PROBES` times at most. Behind
+the regions lie `GUARDS` entries that belong to none: where programs point lanes that seek nothing.
 
 A batch's new ids get rows in the order of their first occurrences, whatever the order of the programs: each occurrence
 puts `claim(occurrence)` into its entry's value, of which the least stays. First come rows on the list of free ones,

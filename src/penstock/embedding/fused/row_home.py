@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.embedding.fused.ids import Ids
-from penstock.embedding.fused.settings import table_sizes
 
 if TYPE_CHECKING:
     from penstock.embedding.fused.table_group import TableGroup
@@ -19,10 +18,6 @@ class RowHome:
     """
 
     joint = False  # whether located ids are rows of the weight, which the kernels then read as one table
-
-    def table_sizes(self, tables: Any) -> dict[str, int]:
-        """Rows of each table, by its name."""
-        return table_sizes(tables)
 
     def rows_on_device(self, total: int) -> int:
         """Rows of the weight, for tables with `total` rows."""

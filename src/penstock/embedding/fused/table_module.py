@@ -22,7 +22,7 @@ from penstock.embedding.dims import Dims, dims_of, plain_dim
 from penstock.embedding.fused.ids import Ids, read_groups
 from penstock.embedding.fused.look_up_function import LookUpFunction
 from penstock.embedding.fused.row_home import RowHome
-from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, update_rule, weight_dtype
+from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule, weight_dtype
 from penstock.embedding.fused.step_rates import correct_rates
 from penstock.embedding.fused.table_group import TableGroup
 from penstock.embedding.fused.table_lookup import TableLookup
@@ -74,7 +74,7 @@ class TableModule(nn.Module):
                        "scale": Real(min=0), "align": Int(min=1), "lr": NONE | Real(min=0)}  # fmt: skip
         check_all(given, constraints, type(self).__name__)
         self.schema = tables.select(roles=Role.CATEGORICAL) if isinstance(tables, Schema) else None
-        self.sizes = home.table_sizes(tables)
+        self.sizes = self._sizes_of(tables)
         self.named = isinstance(tables, (Schema, Mapping))  # else tables go by their order alone
         self.names, self.pooling, self.align = list(self.sizes), pooling, align
         self._dims = dims_of(dim, self.names, f"{type(self).__name__}.dim")
@@ -90,6 +90,10 @@ class TableModule(nn.Module):
         self.groups = self._grouped(home)
         self._register(weight_dtype("dtype", dtype), scale, device)
         self._taken: int | None = 0  # steps, as far as the host knows
+
+    def _sizes_of(self, tables: Schema | Mapping[str, int] | Sequence[int]) -> dict[str, int]:
+        """Rows of each table, by its name."""
+        return table_sizes(tables)
 
     def _register(self, kind: torch.dtype, scale: float, device: torch.device | str | int | None) -> None:
         for group in self.groups:

@@ -11,10 +11,12 @@ from torch import Tensor
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import Role, Schema
+from penstock.embedding.fused.table_group import STATES
 from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
-from penstock.embedding.hashed.hashed_rows import STATES, HashedRows
+from penstock.embedding.hashed.hashed_rows import HashedRows
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.row_seeds import row_seed, stable_number
+from penstock.embedding.slots import DIM
 from penstock.kernels.fused_contract import table_and_id
 from penstock.kernels.hashed_contract import BY_TABLE, CLOCK, FREE, USED
 
@@ -69,17 +71,31 @@ class HashedEmbeddings(TableModule):
         seed: int = 0,
         device: torch.device | str | int | None = None,
     ) -> None:
-        given = {"capacity": capacity, "max_rows": max_rows, "seed": seed, "scale": scale}
+        given = {"dim": dim, "capacity": capacity, "max_rows": max_rows, "seed": seed, "scale": scale}
         positive = Int(min=1, max=2**32 - 2)
-        constraints = {"capacity": positive, "max_rows": NONE | positive, "seed": Int(0, 2**63), "scale": Real(min=0)}
+        constraints = {
+            "dim": DIM,
+            "capacity": positive,
+            "max_rows": NONE | positive,
+            "seed": Int(0, 2**63),
+            "scale": Real(min=0),
+        }
         check_all(given, constraints, "HashedEmbeddings")
         keep_from_compiler()
         super().__init__(
-            _columns(tables), dim, HashedRows(capacity, max_rows, scale), optimizer=optimizer, lr=lr, dtype=dtype,
-            output=output, output_dtype=output_dtype, pooling=pooling, scale=0.0, align=align, device=device,
+            _columns(tables), dim, lambda _: HashedRows(capacity, max_rows, scale), optimizer=optimizer, lr=lr,
+            dtype=dtype, output=output, output_dtype=output_dtype, pooling=pooling, scale=0.0, align=align,
+            device=device,
         )  # fmt: skip
-        self.home.open(self, [row_seed(seed + stable_number(name)) for name in self.names])
+        home = self.groups[0].home
+        assert isinstance(home, HashedRows)
+        self.home = home
+        home.open(self.groups[0], [row_seed(seed + stable_number(name)) for name in self.names])
         self.index = self.home.index  # moves with the weight
+
+    def _sizes_of(self, tables: Any) -> dict[str, int]:
+        """Tables have no sizes of their own."""
+        return dict.fromkeys(tables.names if isinstance(tables, Schema) else tables, 0)
 
     @property
     def num_rows(self) -> int:
@@ -104,6 +120,11 @@ class HashedEmbeddings(TableModule):
         Raises:
             DataError: there was one; its table is named.
         """
+        self.check_wrong_ids()
+
+    def check_wrong_ids(self) -> None:
+        """See `check_ids`."""
+        self.errors.zero_()  # kernels report what was given no row, which is said here
         if code := int(self.index.wrong):
             self.index.wrong.zero_()
             raise DataError(
@@ -155,7 +176,7 @@ class HashedEmbeddings(TableModule):
         ids, touched = torch.full((2, used), -1, dtype=torch.int64, device=device)
         tables = torch.full((used,), -1, dtype=torch.int32, device=device)
         ids[rows], touched[rows], tables[rows] = signs - 1, values >> 32, numbers.int()
-        held = {name: getattr(self, name)[:used] for name in ("weight", *STATES) if getattr(self, name) is not None}
+        held = {name: getattr(self, name)[:used] for name in STATES if getattr(self, name) is not None}
         rest = {"ids": ids, "tables": tables, "touched": touched, "free": self.index.free[:free]}
         return {**held, **rest, "clock": counters[CLOCK].clone()}
 
@@ -165,7 +186,7 @@ class HashedEmbeddings(TableModule):
     ) -> None:  # fmt: skip
         rest = dict(state_dict)
         given = {name: rest.pop(prefix + name) for name in _LISTS if prefix + name in rest}
-        held = [name for name in ("weight", *STATES) if getattr(self, name) is not None]
+        held = [name for name in STATES if getattr(self, name) is not None]
         rows = {name: rest[prefix + name] for name in held if prefix + name in rest}
         if not self._is_state(given, rows, held):
             errors.append(f"this is not the state of hashed tables {self.names} of dim {self.dim} and their optimizer")

@@ -58,12 +58,15 @@ class HashIndex(nn.Module):
 
     def _lay_out(self, sizes: list[int]) -> None:
         """Empty regions of these sizes."""
-        self.sizes, self._places, self._starts = sizes, FeaturePlaces(sizes), dict[torch.device, Tensor]()
+        self.sizes, self._places, self._starts = sizes, self._regions(sizes), dict[torch.device, Tensor]()
         device, total = self.counters.device, sum(sizes)
         self.entries = torch.zeros((total + GUARDS, 2), dtype=torch.int64, device=device)
         self.entries[:, 1] = NO_ROW
         self.entries[total:, 0] = GUARD_SIGN
         self.counters[BY_TABLE : BY_TABLE + self.num_tables] = 0
+
+    def _regions(self, sizes: list[int]) -> FeaturePlaces:
+        return FeaturePlaces(sizes, range(self.num_tables), [0] * self.num_tables)
 
     def has_place_for(self, signs: np.ndarray) -> bool:
         """Whether the regions could hold so many signs a table."""

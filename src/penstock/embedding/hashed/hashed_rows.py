@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,11 @@ import torch
 
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.row_home import RowHome
-from penstock.embedding.fused.table_module import TableModule, interpreted
+from penstock.embedding.fused.table_group import STATES, TableGroup, interpreted
 from penstock.embedding.hashed.eviction import LOW32, least_recent
 from penstock.embedding.hashed.hash_index import HashIndex
 from penstock.embedding.hashed.known_counts import KnownCounts
 from penstock.kernels.hashed_contract import CLOCK, NUMBER, NewRows, state_kind
-
-STATES = ("first_state", "second_state")
 
 
 class OpenLookup:
@@ -31,21 +28,17 @@ class HashedRows(RowHome):
     """`capacity` rows of the weight for whatever ids come, and one more of zeros; `open` gives it the tables."""
 
     joint = True
-    tables: TableModule
+    tables: TableGroup
     index: HashIndex
 
     def __init__(self, capacity: int, max_rows: int | None, scale: float) -> None:
         self.capacity, self.max_rows, self.scale = capacity, max_rows, scale
         self.evicted = 0
 
-    def table_sizes(self, tables: Any) -> dict[str, int]:
-        """Tables have no sizes of their own."""
-        return dict.fromkeys(tables if isinstance(tables, Mapping) else tables.names, 0)
-
     def rows_on_device(self, total: int) -> int:
         return self.capacity + 1
 
-    def open(self, tables: TableModule, seeds: list[int]) -> None:
+    def open(self, tables: TableGroup, seeds: list[int]) -> None:
         """Begin without a row."""
         self.tables = tables
         self.index = HashIndex(seeds, self.capacity, tables.weight.device)
@@ -60,7 +53,7 @@ class HashedRows(RowHome):
 
     # A look-up.
 
-    def locate(self, tables: TableModule, ids: Ids, given: Any, training: bool) -> tuple[Ids, Any]:
+    def locate(self, tables: TableGroup, ids: Ids, given: Any, training: bool) -> tuple[Ids, Any]:
         wanted = _ids_by_table(ids, self.index.num_tables)
         captured = tables.weight.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         if captured:
@@ -83,7 +76,7 @@ class HashedRows(RowHome):
 
     def _new_rows(self) -> NewRows:
         tables, index = self.tables, self.index
-        states = tables.first_state, tables.second_state
+        states = tables.states
         first, second, number = tables.optimizer.initial_state
         kinds = [state_kind(state) for state in states]
         starts = number if kinds[0] == NUMBER else first, number if kinds[1] == NUMBER else second
@@ -159,12 +152,12 @@ class HashedRows(RowHome):
     def resize(self, capacity: int) -> None:
         """Room for another number of rows; those that there are keep their numbers."""
         tables, before = self.tables, self.capacity
-        for name in ("weight", *STATES):
-            held = getattr(tables, name)
+        for name in map(tables.key, STATES):
+            held = getattr(tables.module, name)
             if held is not None:
                 larger = torch.zeros((capacity + 1, *held.shape[1:]), dtype=held.dtype, device=held.device)
                 larger[: min(before, capacity)] = held[: min(before, capacity)]
-                setattr(tables, name, larger)
+                setattr(tables.module, name, larger)
         free = torch.empty(capacity, dtype=torch.int64, device=tables.weight.device)
         free[: min(before, capacity)] = self.index.free[: min(before, capacity)]
         self.index.free, self.capacity = free, capacity
