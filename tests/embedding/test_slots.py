@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock import ColumnSchema, Schema
 from penstock.core.errors import ArtefactError, ColumnNotFoundError, ParameterError
-from penstock.embedding.slots import EmbeddingConfig, HashStack, Init, SlotConfig
+from penstock.embedding.slots import EmbeddingConfig, HashStack, Init, SlotConfig, slots_from_schema
 
 
 def test_signs_carry_the_group_in_their_top_bits():
@@ -56,3 +57,17 @@ def test_configuration_survives_as_plain_data():
         EmbeddingConfig.from_dict({"slots": [{"nam": 1}], "prefix_bits": 8})
     with pytest.raises(ColumnNotFoundError, match="did you mean 'a'"):
         config["aa"]
+
+
+def test_columns_of_a_schema_with_dims_of_their_own() -> None:
+    shared = {"role": "categorical", "cardinality": 9, "properties": {"vocabulary": "v"}}
+    schema = Schema([ColumnSchema(name, "int64", **shared) for name in ("a", "b", "c", "d", "e")])
+    slots = slots_from_schema(schema, {"a": 4, "b": 8, "c": 4, "d": 8, "e": 2})
+    assert [(slot.name, slot.dim, slot.group) for slot in slots] == [
+        ("a", 4, "v"), ("b", 8, "v_8"), ("c", 4, "v"), ("d", 8, "v_8"), ("e", 2, "e"),
+    ]  # fmt: skip
+    EmbeddingConfig(slots)
+    with pytest.raises(ParameterError, match=r"slots_from_schema\.dim has nothing for 'b'"):
+        slots_from_schema(schema, {"a": 4})
+    with pytest.raises(ParameterError, match=r"slots_from_schema\.dim must be an int"):
+        slots_from_schema(schema, 0)

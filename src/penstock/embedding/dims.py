@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.core.errors import ParameterError, suggest
-from penstock.core.params import check_all
-from penstock.embedding.slots import DIM
+from penstock.core.params import Int, check_all
 
+DIM = Int(min=1, max=65536)  # of an embedding
 Dims = int | Mapping[str, int] | Sequence[int]
 
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
 from penstock.core.params import BOOL, OneOf, Real, check_all
 from penstock.core.schema import Role, Schema
+from penstock.embedding.dims import DIM
 from penstock.embedding.fused.table_lookup import TableLookup
 from penstock.embedding.module_files import load_module, save_module
-from penstock.embedding.slots import DIM
 
 POOLINGS = ("sum", "mean", "sqrt_n")
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import ArtefactError, ColumnNotFoundError, ParameterError
 from penstock.core.params import NONE, STR, Int, OneOf, Real, Satisfies, check_all
+from penstock.embedding.dims import DIM, Dims, dims_of
 
 if TYPE_CHECKING:
     from penstock.core.schema import Schema
 
 POOLINGS = ("sum", "mean", "sqrt_n", "raw")
-DIM = Int(min=1, max=65536)  # of an embedding
 
 
 @dataclass(frozen=True)
@@ -305,12 +305,12 @@ class EmbeddingConfig:
         return f"EmbeddingConfig({len(self.slots)} slots in {len(self._groups)} groups, prefix_bits={self.prefix_bits})"
 
 
-def slots_from_schema(schema: Schema, dim: int, pooling: str = "mean", init: Init | None = None) -> list[SlotConfig]:
+def slots_from_schema(schema: Schema, dim: Dims, pooling: str = "mean", init: Init | None = None) -> list[SlotConfig]:
     """One slot for each categorical column of a schema, in its order; those of one vocabulary share their rows.
 
     Args:
         schema: of a loader or a workflow's output.
-        dim: width of an embedding.
+        dim: width of an embedding: one for all columns, `{column: width}`, or a list.
         pooling: of list columns.
         init: how rows begin; see `Init`.
 
@@ -323,18 +323,22 @@ def slots_from_schema(schema: Schema, dim: int, pooling: str = "mean", init: Ini
     [('user', 16, 'sum')]
     """
     columns = schema.select(roles="categorical")
-    start, groups = Init() if init is None else init, shared_groups(schema)
+    dims = dims_of(dim, columns.names, "slots_from_schema.dim", "columns")
+    start, groups = Init() if init is None else init, shared_groups(schema, dims)
     return [
-        SlotConfig(c.name, dim, pooling=pooling if c.is_list else "sum", init=start, group=groups.get(c.name, ""))
+        SlotConfig(
+            c.name, dims[c.name], pooling=pooling if c.is_list else "sum", init=start, group=groups.get(c.name, "")
+        )
         for c in columns
     ]
 
 
-def shared_groups(schema: Schema) -> dict[str, str]:
+def shared_groups(schema: Schema, dims: Mapping[str, int] | None = None) -> dict[str, str]:
     """The group of each categorical column that shares its vocabulary with another: equal codes mean equal values.
 
     Args:
         schema: of a loader or a workflow's output.
+        dims: of the columns' embeddings; those of several dims cannot share rows. None: all have the same.
 
     Returns:
         Groups by column; columns with a vocabulary of their own are left out.
@@ -344,9 +348,14 @@ def shared_groups(schema: Schema) -> dict[str, str]:
     >>> shared_groups(Schema([ColumnSchema(name, "int64", **shared) for name in ("item", "last")]))
     {'item': 'item_last', 'last': 'item_last'}
     """
-    found: dict[tuple[str, int | None], list[str]] = {}
+    found: dict[tuple[str, int | None, int | None], list[str]] = {}
     for column in schema.select(roles="categorical"):
         vocabulary = column.properties.get("vocabulary")
         if isinstance(vocabulary, str):
-            found.setdefault((vocabulary, column.cardinality), []).append(column.name)
-    return {name: key[0] for key, names in found.items() if len(names) > 1 for name in names}
+            dim = None if dims is None else dims[column.name]
+            found.setdefault((vocabulary, column.cardinality, dim), []).append(column.name)
+    groups: dict[str, str] = {}
+    for (vocabulary, _, dim), names in found.items():
+        if len(names) > 1:
+            groups |= dict.fromkeys(names, vocabulary if vocabulary not in groups.values() else f"{vocabulary}_{dim}")
+    return groups

@@ -80,11 +80,12 @@ def build_store(settings: TrainSettings, schema: Schema) -> Store | None:
     for name in settings.slots:
         if name not in columns:
             raise ParameterError(f"slots names {name!r}{suggest(name, columns.names, 'categorical columns')}")
-    slots, groups = [], shared_groups(schema)
+    dims = dims_of(settings.dims(columns.names), columns.names, "embedding_dim", "columns")
+    slots, groups = [], shared_groups(schema, dims)
     for column in columns:
         own = {"group": groups.get(column.name, ""), **settings.slot(column.name)}
         own.setdefault("pooling", settings.pooling if column.is_list else "sum")
-        own = {"dim": settings.embedding_dim, **own}
+        own["dim"] = dims[column.name]
         slots.append(SlotConfig(column.name, **own))
     if not slots:
         return None

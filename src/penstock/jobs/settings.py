@@ -17,11 +17,11 @@ from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ParameterError, PenstockError, suggest
 from penstock.core.params import BOOL, NONE, STR, Constraint, Instance, Int, ListOf, OneOf, Real, Satisfies, check_all
 from penstock.core.yaml_files import read_yaml
-from penstock.embedding.dims import plain_dim
+from penstock.embedding.dims import DIM, plain_dim
 from penstock.embedding.optimizers import OPTIMIZERS
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.schedules import SCHEDULES
-from penstock.embedding.slots import DIM, POOLINGS, HashStack, Init
+from penstock.embedding.slots import POOLINGS, HashStack, Init
 from penstock.jobs.dense_optimizers import DENSE_OPTIMIZERS
 from penstock.jobs.holding_out import is_way_to_hold_out
 from penstock.metrics.registry import METRICS

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
 from penstock.core.params import Constraint, Int, ListOf, PerColumn, Real, check_all
 from penstock.core.schema import Role, Schema
-from penstock.embedding.dims import dims_of
-from penstock.embedding.slots import DIM
+from penstock.embedding.dims import DIM, dims_of
 from penstock.nn.linear import LinearPart
 from penstock.nn.projection import Projection
 
