@@ -168,9 +168,14 @@ def test_a_checkpoint_between_batches_announced_together() -> None:
 
 def test_how_many_batches_are_announced_together() -> None:
     ids = torch.zeros((1000, 2), dtype=torch.int64)
-    assert CachedEmbeddings([50, 50], 4, cache_rows=3999).batches_to_prefetch(ids) == 1
-    assert CachedEmbeddings([50, 50], 4, cache_rows=12_000).batches_to_prefetch(ids) == 3  # two groups fit
-    assert CachedEmbeddings([50, 50], 4, cache_rows=1_000_000).batches_to_prefetch(ids) == 32
+    large = [100_000, 100_000]
+    assert CachedEmbeddings(large, 4, cache_rows=3999).batches_to_prefetch(ids) == 1
+    assert CachedEmbeddings(large, 4, cache_rows=12_000).batches_to_prefetch(ids) == 3  # two groups fit
+    assert CachedEmbeddings(large, 4, cache_rows=200_000).batches_to_prefetch(ids) == 32
+    small = [50, 100_000]  # one table has no more rows than that, however many ids there are
+    assert CachedEmbeddings(small, 4, cache_rows=12_050).batches_to_prefetch(ids) == 6
+    lists = {"table_0": ids[:, 0], "table_1": (torch.zeros(3000, dtype=torch.int64), torch.arange(1001) * 3)}
+    assert CachedEmbeddings(small, 4, cache_rows=12_050).batches_to_prefetch(lists) == 2
     assert CachedEmbeddings([50, 50], 4, cache_rows=9, prefetch_batches=5).batches_to_prefetch(ids) == 5
     with pytest.raises(ParameterError, match="prefetch_batches"):
         CachedEmbeddings([50], 4, cache_rows=9, prefetch_batches=0)

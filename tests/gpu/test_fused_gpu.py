@@ -70,7 +70,7 @@ def test_tables_of_several_dims_train_as_those_of_one(name: str) -> None:
     for _ in range(3):
         ids, factor = several(3000), torch.randn(3000, sum(DIMS), device="cuda")
         found = [tables(ids), cached(ids)]
-        assert torch.equal(found[0], found[1])
+        torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-5)  # sums go in the order of slots
         for out in found:
             (out * factor).sum().backward()
         parts = dict(zip(tables.names, factor.split(DIMS, 1), strict=True))

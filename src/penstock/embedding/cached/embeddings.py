@@ -16,6 +16,7 @@ from penstock.embedding.cached.cached_rows import CachedRows
 from penstock.embedding.cached.in_flight import IncomingBatch
 from penstock.embedding.cached.row_cache import COUNTS, STAGES
 from penstock.embedding.dims import Dims
+from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.settings import table_sizes
 from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
 from penstock.embedding.parameter_tables import EmbeddingTables
@@ -138,9 +139,14 @@ class CachedEmbeddings(TableModule):
         """
         if self.prefetch_batches is not None:
             return self.prefetch_batches
-        counts = [max(part.num_occurrences, 1) for part in self.read(ids)]
-        room = [len(group.weight) // (2 * count) for group, count in zip(self.groups, counts, strict=True)]
-        return max(1, min(_IDS_TOGETHER // sum(counts), *room, _MOST_TOGETHER))
+        parts = self.read(ids)
+        count = min(_IDS_TOGETHER // max(sum(part.num_occurrences for part in parts), 1), _MOST_TOGETHER)
+        while count > 1 and any(
+            _most_rows(part, list(group.sizes.values()), 2 * count) > len(group.weight)  # two groups are in flight
+            for part, group in zip(parts, self.groups, strict=True)
+        ):
+            count -= 1
+        return max(1, count)
 
     def check_ids(self) -> None:
         """See `FusedEmbeddings.check_ids`. Also raises if a captured step was given ids that were never announced."""
@@ -238,6 +244,17 @@ class CachedEmbeddings(TableModule):
     def extra_repr(self) -> str:
         cached = sum(len(group.weight) for group in self.groups)
         return f"{len(self.names)} tables, {self.num_rows} rows of which {cached} cached, {self._described()}"
+
+
+def _most_rows(ids: Ids, sizes: list[int], batches: int) -> int:
+    """Rows that several batches like this one can name at most: of each table its ids, but no more than it has rows.
+
+    >>> _most_rows(Ids(torch.zeros((10, 2)), None, ()), [4, 1000], batches=3)
+    34
+    """
+    singles = sum(min(size, batches * len(ids.singles)) for i, size in enumerate(sizes) if i not in ids.bags)
+    values = 0 if ids.lists is None else batches * len(ids.lists[0])
+    return singles + min(sum(sizes[i] for i in ids.bags), values)
 
 
 def shared_rows(cache_rows: int, sizes: Mapping[str, int]) -> dict[str, int]:
