@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -81,9 +82,10 @@ HOMES = {
 }
 
 
-def imported(path: Path) -> Iterator[tuple[str, int]]:
+@cache
+def imported(path: Path) -> tuple[tuple[str, int], ...]:
     """`(dotted module, line)` of every import that runs; those under TYPE_CHECKING do not."""
-    yield from _walk(ast.parse(path.read_text()))
+    return tuple(_walk(ast.parse(path.read_text())))
 
 
 def _walk(node: ast.AST) -> Iterator[tuple[str, int]]:
@@ -99,7 +101,8 @@ def _walk(node: ast.AST) -> Iterator[tuple[str, int]]:
             # `from penstock import x` names the package x; `from penstock.data import x` is data in any case.
             yield from ((f"{base}.{a.name}" if base == "penstock" else base, child.lineno) for a in child.names)
         else:
-            if isinstance(child, ast.Call) and ast.unparse(child.func).split(".")[-1] in ("require", "import_module"):
+            called = child.func if isinstance(child, ast.Call) else None
+            if getattr(called, "attr", getattr(called, "id", None)) in ("require", "import_module"):
                 module = child.args[0]
                 if isinstance(module, ast.Constant):  # an optional dependency, imported by its name
                     yield str(module.value), child.lineno

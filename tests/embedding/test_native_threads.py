@@ -216,22 +216,21 @@ def check():
     np.testing.assert_array_equal(held, weights)
     assert sum(thread.name == "penstock-native" for thread in threading.enumerate()) == 3
 
-for _ in range(20):
+for _ in range(5):
     check()
 """
 
 
-def outcome(script: str) -> tuple[str, float]:
-    """What a process prints, and when it was over."""
+def outcome(script: str) -> str:
+    """What a process prints that ends by itself."""
     done = subprocess.run([sys.executable, "-c", SCRIPT + script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not done.stderr, done.stderr
-    return done.stdout, time.time()
+    return done.stdout
 
 
 @posix
 def test_a_process_ends_with_a_live_team() -> None:
-    printed, end = outcome("print(time.time())")
-    assert end - float(printed) < 5
+    assert outcome("print('over')") == "over\n"
 
 
 @posix
@@ -244,10 +243,9 @@ def move():
 
 threading.Thread(target=move, daemon=True).start()
 time.sleep(0.2)
-print(time.time())
+print("over")
 """
-    printed, end = outcome(forever)
-    assert end - float(printed) < 5
+    assert outcome(forever) == "over\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -256,10 +254,10 @@ def test_a_forked_process_has_helpers_of_its_own() -> None:
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of every fork with threads
 
-for _ in range(10):
+for _ in range(3):
     child = os.fork()
     if not child:
-        for _ in range(5):
+        for _ in range(2):
             check()
         sys.exit(7)  # not os._exit: finalizers of the parent's threads run here, too
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
@@ -270,7 +268,7 @@ if not unused:
 assert os.waitstatus_to_exitcode(os.waitpid(unused, 0)[1]) == 7
 print("fine")
 """
-    assert outcome(fork)[0] == "fine\n"
+    assert outcome(fork) == "fine\n"
 
 
 FORKED = """

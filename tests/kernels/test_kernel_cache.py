@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
 
@@ -60,3 +62,40 @@ def test_every_kernel_has_the_stamp_of_all() -> None:
             assert kernel._cache._impl.locator.get_source_stamp() == kernel_cache.stamp_of(folder), kernel
         seen += len(kernels)
     assert seen > 200
+
+
+SHARED = """
+from penstock.kernels.kernel_cache import njit
+@njit(cache=True)
+def squares(rows):
+    total = 0
+    for i in range(rows.shape[0]):
+        total += rows[i] * rows[i]
+    return total
+"""
+BESIDE = """
+import sys
+import numpy as np
+from shared_kernel import squares
+print("asking", flush=True)
+print(squares(np.arange(4)), sum(squares.stats.cache_misses.values()), flush=True)
+"""
+
+
+def test_a_kernel_is_compiled_by_one_process_and_loaded_by_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shared_kernel.py").write_text(SHARED)
+    monkeypatch.syspath_prepend(tmp_path)
+    shared = importlib.import_module("shared_kernel")
+    command = [sys.executable, "-c", BESIDE]
+    with (
+        kernel_cache._turn(shared.squares._cache),  # the other process asks while this one has its turn
+        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as beside,
+    ):
+        assert beside.stdout.readline() == "asking\n"
+        assert shared.squares(np.arange(4)) == 14
+        # Its own turn within the turn has ended, and with it, as locks of processes go, the turn around it.
+        assert beside.stdout.readline() == "14 0\n"
+    assert sum(shared.squares.stats.cache_misses.values()) == 1
+    sys.modules.pop("shared_kernel")

@@ -8,8 +8,27 @@ import sys
 import pytest
 
 NEEDED = ("keras", "tensorflow", "torch", "triton")
+ORDER = """
+import sys
+
+class Asked:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("keras", "tensorflow"):
+            print("triton" in sys.modules)
+            sys.exit()
+
+sys.meta_path.insert(0, Asked())
+import penstock.loader.keras
+"""
 
 
+@pytest.mark.skipif(any(importlib.util.find_spec(name) is None for name in NEEDED), reason="needs all four")
+def test_triton_comes_before_tensorflow():
+    done = subprocess.run([sys.executable, "-c", ORDER], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr[-2000:]
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(any(importlib.util.find_spec(name) is None for name in NEEDED), reason="needs all four")
 def test_torch_compiles_beside_the_keras_loader():
     script = "import penstock.loader.keras, sys, torch._dynamo\nassert {'tensorflow', 'triton'} <= set(sys.modules)"

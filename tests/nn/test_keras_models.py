@@ -28,7 +28,7 @@ def tensorflow_loaded():
 def data():
     """Clicks that depend on the user, the price and the genres."""
     rng = np.random.default_rng(0)
-    rows = 3_000
+    rows = 2_000
     user, price = rng.integers(0, 30, rows), rng.random(rows).astype(np.float32)
     lengths = rng.integers(0, 4, rows)
     genres = [rng.integers(1, 8, n).tolist() for n in lengths]
@@ -47,7 +47,12 @@ def data():
 
 
 @pytest.mark.parametrize(
-    ("build", "lists"), [("wide_and_deep", "ragged"), ("dlrm", "row_lengths"), ("wide_and_deep", "padded")]
+    ("build", "lists"),
+    [
+        ("wide_and_deep", "ragged"),
+        ("dlrm", "row_lengths"),
+        pytest.param("wide_and_deep", "padded", marks=pytest.mark.slow),
+    ],
 )
 def test_learns_saves_and_serves(build, lists, data, tmp_path):
     keras.utils.set_random_seed(1)

@@ -30,7 +30,10 @@ def started(*arguments: str) -> tuple[subprocess.Popen, str]:
     return process, found[1]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGINT, id="Ctrl-C", marks=pytest.mark.slow)],
+)
 def test_it_serves_until_it_is_told_to_stop_and_finishes_what_is_under_way(place, trained, how) -> None:
     rows = trained.frame.drop("click").to_dicts()[:3]
     body = json.dumps({"rows": rows}).encode()

@@ -13,6 +13,7 @@ from rich.markup import escape
 from penstock.core.schema import Role, Schema
 from penstock.data import synthetic
 from penstock.etl import presets
+from penstock.jobs.compiling import compiled_beside
 from penstock.jobs.events import DataPrepared, EventListener, Listeners, StageBegan
 from penstock.jobs.first_run import FIRST_RUN, is_first_run
 from penstock.jobs.recorder import RunRecorder
@@ -43,12 +44,26 @@ def run_demo(
 
     Everything stays in `output`, the report too; a demo that was there is replaced. Without a console nothing is said.
     """
-    from penstock.jobs.training import TrainJob  # brings torch
-
     say = console.print if console is not None else lambda *_, **__: None
     folder, began = Path(output), time.perf_counter()
     if is_first_run():
         say(FIRST_RUN, highlight=False)
+    with compiled_beside():
+        found, recorder = _run_stages(say, num_rows, folder, progress, cardinality_cap)
+    found["seconds"]["total"] = round(time.perf_counter() - began, 3)
+    if console is not None:
+        show_training(found, console)
+        for line in NEXT:
+            console.print(f"[dim]try[/]  {line.format(folder=escape(str(folder)))}", highlight=False, soft_wrap=True)
+    return {**found, "report": str(recorder.path)}
+
+
+def _run_stages(
+    say: Callable[..., None], num_rows: int, folder: Path, progress: bool | None, cardinality_cap: int
+) -> tuple[dict[str, Any], RunRecorder]:
+    from penstock.jobs.training import TrainJob  # brings torch
+
+    began = time.perf_counter()
     say(f"[bold]1. {num_rows:,} rows of click logs, shaped like Criteo's", highlight=False)
     made = synthetic.criteo(
         folder / "clicks.tsv", num_rows, cardinalities=cardinality_cap, overwrite=True, progress=progress
@@ -66,12 +81,8 @@ def run_demo(
         progress=progress, settings=settings,
     )  # fmt: skip
     found = job.run().to_dict()
-    found["seconds"] = {**seconds, **found["seconds"], "total": round(time.perf_counter() - began, 3)}
-    if console is not None:
-        show_training(found, console)
-        for line in NEXT:
-            console.print(f"[dim]try[/]  {line.format(folder=escape(str(folder)))}", highlight=False, soft_wrap=True)
-    return {**found, "report": str(recorder.path)}
+    found["seconds"] = {**seconds, **found["seconds"]}
+    return found, recorder
 
 
 class _Narrator(EventListener):

@@ -259,9 +259,14 @@ def gather_lists(values, starts, out_offsets, out):
                 out[at + k] = values[start + k]
 
 
-@njit(nogil=True, cache=True)
-def pad_lists(values, offsets, out, fill, left):
+def pad_lists(values: np.ndarray, offsets: np.ndarray, out: np.ndarray, fill: Any, left: bool) -> None:
     """Lists as the rows of `out`: cut to its width, filled up on the left or the right."""
+    source, target = as_bits(values, out)
+    _pad_lists(source, offsets, target, np.asarray(fill, out.dtype).view(target.dtype)[()], left)
+
+
+@njit(nogil=True, cache=True)
+def _pad_lists(values, offsets, out, fill, left):
     rows, width = out.shape
     for i in range(rows):
         start = offsets[i]

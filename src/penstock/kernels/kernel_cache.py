@@ -3,19 +3,30 @@
 numba keeps machine code beside the file of a function and throws it away when that file changes. It does not look at
 the files of the functions that were compiled into it: after a change there, old and new arithmetic would be mixed
 without a word. Here all kernels share one stamp, the checksum of all files of this folder.
+
+Nor does numba know of other processes: those that start together on a fresh machine would each compile everything.
+Here a kernel is compiled by one of them, and the others wait for it and load what it made.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-from functools import cache, partial
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numba
 from numba.core import caching
+from numba.core.compiler_lock import global_compiler_lock
 
 _HERE = Path(__file__).parent
+_njit: Any = numba.njit  # some of its options are missing from its types
+_PATIENCE = 120.0  # seconds to wait for another process: it may have been stopped in the middle
+_PAUSE = 0.02
 
 
 @cache
@@ -73,6 +84,61 @@ def install(locator: type[KernelLocator]) -> None:
 
 
 install(KernelLocator)
-# Taken from here, so that the locator is in its place before a kernel is decorated. Nobody calls kernels from C, and
-# an entry for that would be compiled for each (a seventh of the time).
-njit: Any = partial(numba.njit, no_cfunc_wrapper=True)
+
+
+def njit(**options: Any) -> Callable[[Any], Any]:
+    """`numba.njit` for kernels: taken from here, so that the locator is in its place before one is decorated.
+
+    Nobody calls kernels from C, and an entry for that would be compiled for each (a seventh of the time).
+    """
+    decorate = _njit(no_cfunc_wrapper=True, **options)
+    return lambda function: _compiled_once(decorate(function))
+
+
+def _compiled_once(kernel: Any) -> Any:
+    """The kernel, which looks for compiled code again after another process has been at it."""
+    compile_here = kernel.compile
+
+    def compile_in_turn(signature: Any) -> Any:
+        # In this order: a thread that had its turn but not numba's lock could wait for one that has that lock, which
+        # waits for a process that waits for this turn.
+        with global_compiler_lock, _turn(kernel._cache):
+            return compile_here(signature)
+
+    kernel.compile = compile_in_turn
+    return kernel
+
+
+@contextmanager
+def _turn(kept: Any) -> Iterator[None]:
+    """A block that one process at a time is in, for each kernel.
+
+    The lock is the process's own: a fork does not inherit it, and it ends with the process.
+    """
+    held = _lock_of(kept)
+    try:
+        yield
+    finally:
+        if held is not None:
+            held.close()
+
+
+def _lock_of(kept: Any) -> IO[str] | None:
+    """The file that is locked for this process, or None: where code cannot be kept there is nothing to wait for."""
+    try:
+        kept._impl.locator.ensure_cache_path()
+        file = (Path(kept.cache_path) / f"{kept._impl.filename_base}.lock").open("a")
+        until = time.monotonic() + _PATIENCE
+        while not _locked(file) and time.monotonic() < until:
+            time.sleep(_PAUSE)
+    except (AttributeError, OSError):  # a kernel that is not kept; a folder or a file system that takes no locks
+        return None
+    return file
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

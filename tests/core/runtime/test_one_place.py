@@ -27,8 +27,8 @@ def uses(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.ImportFrom) and node.module in MODULES_OF:
             yield from ((node.lineno, alias.name) for alias in node.names if alias.name in OWNED)
         elif isinstance(node, ast.Call):
-            module, _, name = ast.unparse(node.func).rpartition(".")
-            if module in MODULES_OF and name in OWNED:
+            name = getattr(node.func, "attr", None)
+            if name in OWNED and ast.unparse(node.func).rpartition(".")[0] in MODULES_OF:
                 yield node.lineno, name
 
 
