@@ -21,7 +21,7 @@ def test_it_runs(example: Path, tmp_path: Path) -> None:
     else:
         argument = "20000"
     done = subprocess.run(
-        [sys.executable, str(example), argument], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, str(example), argument], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip(), "an example says what it found"

@@ -82,7 +82,7 @@ def test_a_migrated_script_runs_without_the_old_names(tmp_path: Path) -> None:
     assert "nvt" not in found.after.replace("NVTabular", "")
     found.write()
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=120, cwd=tmp_path
+        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=600, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     listed, loss = done.stdout.rsplit(" ", 1)

@@ -192,7 +192,7 @@ class TestByHand:
     def test_a_data_loader_without_a_trainer_is_told(self, scripts, tmp_path: Path) -> None:
         scripts(count=5)
         alone = [sys.executable, "-m", "penstock.compat", "--", str(tmp_path / "loader.py")]
-        done = subprocess.run(alone, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(alone, capture_output=True, text=True, timeout=600)
         assert "5 batches were sent and nothing in this process trained on them" in done.stderr
 
     def test_a_script_of_2021_gets_its_numbers_as_arguments(self, tmp_path: Path) -> None:

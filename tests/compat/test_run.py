@@ -24,7 +24,7 @@ pytest.importorskip("nbclient")
 
 def python(*arguments: object, cwd: Path) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120
+        [sys.executable, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=600
     )  # fmt: skip
 
 

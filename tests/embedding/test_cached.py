@@ -560,5 +560,5 @@ print("ended")
 
 
 def test_tables_that_are_forgotten_end_their_threads_and_wait_for_none() -> None:
-    done = subprocess.run([sys.executable, "-c", FORGOTTEN], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", FORGOTTEN], capture_output=True, text=True, timeout=600)
     assert done.stdout == "ended\n", done.stderr

@@ -223,7 +223,7 @@ for _ in range(5):
 
 def outcome(script: str) -> str:
     """What a process prints that ends by itself."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT + script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", SCRIPT + script], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout
 
@@ -304,5 +304,5 @@ print("fine")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_looks_rows_up() -> None:
-    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=600)
     assert done.stdout == "fine\n", done.stderr
