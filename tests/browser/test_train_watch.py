@@ -27,7 +27,7 @@ def test_the_page_of_a_command(watch, tmp_path) -> None:
             expect(seen.page.locator("#state")).to_have_text("finished", timeout=120_000)
             assert seen.page.locator("h1").inner_text() == "DLRM on day.tsv"
             expect(seen.page.locator("#live-note")).to_contain_text("run/report.html")
-            printed, errors = process.communicate(timeout=60)
+            printed, errors = process.communicate(timeout=600)
         finally:
             process.kill()
     assert process.returncode == 0, errors

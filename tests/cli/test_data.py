@@ -339,7 +339,7 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen:
 
 def test_a_real_process(logs: Path, tmp_path: Path) -> None:
     process = start("etl", logs, tmp_path / "out", "--preset", "criteo")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (0, "")
     assert f"{ROWS:,} rows in" in out
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out-workflow"]
@@ -356,7 +356,7 @@ def test_a_signal_in_the_middle_leaves_nothing(logs: Path, tmp_path: Path, numbe
             assert time.monotonic() < deadline, "writing never began"
             time.sleep(0.001)
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == code

@@ -234,7 +234,7 @@ def test_a_signal_in_training_keeps_a_checkpoint(logs: Path, tmp_path: Path, num
             assert time.monotonic() < deadline, "training never began"
             time.sleep(0.01)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == code, said

@@ -68,7 +68,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "penstock.compat.persia.launcher", *arguments]
 
 
-def launched(*arguments: str, timeout: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
+def launched(*arguments: str, timeout: float = 600, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments), capture_output=True, text=True, timeout=timeout, env={**os.environ, **variables}
     )
@@ -110,7 +110,7 @@ class TestTheExample:
             [sys.executable, "-m", "penstock.compat", "--", str(EXAMPLE / "together.py"), log],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             env={**os.environ, _service.EMBEDDING_CONFIG: str(EXAMPLE / "embedding_config.yml")},
         )
         assert done.returncode == 0, done.stderr
@@ -146,7 +146,7 @@ class TestTogether:
         assert re.search(r"error: the trainer at 127.0.0.1:\d+ \(pid \d+\) is gone", lines[0]), lines
 
     def test_a_trainer_that_has_enough_ends_an_endless_data_loader(self, scripts) -> None:
-        done = launched(*scripts(count=10**9, enough=5), timeout=60)
+        done = launched(*scripts(count=10**9, enough=5), timeout=600)
         assert done.returncode == 0, done.stdout
         assert "took 5 batches" in done.stdout and "the trainer wants no more" in done.stdout
 
@@ -185,7 +185,7 @@ class TestByHand:
             command("nn-worker", str(tmp_path / "trainer.py"), "--port", str(port)), stdout=subprocess.PIPE, text=True
         )
         done = launched("data-loader", str(tmp_path / "loader.py"), "--port", str(port), "--replica-size", "1")
-        output, _ = trainer.communicate(timeout=60)
+        output, _ = trainer.communicate(timeout=600)
         assert (done.returncode, trainer.returncode) == (0, 0)
         assert "loader 0 is done" in done.stdout and "took 5 batches" in output
 
@@ -234,7 +234,7 @@ class TestByHand:
         arguments = command("nn-worker", str(tmp_path / "trainer.py"), "--nproc-per-node", "2")
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=both) as trainers:
             done = launched("data-loader", str(tmp_path / "loader.py"), "--port", str(first))
-            output, _ = trainers.communicate(timeout=60)
+            output, _ = trainers.communicate(timeout=600)
         assert (done.returncode, trainers.returncode) == (0, 0), done.stderr + output
         assert all(f"nn-worker.{rank}    | took 5 batches" in output for rank in range(2)), output
         assert "the last 1 batches are left out: 2 trainers share evenly" in done.stderr + done.stdout
@@ -254,7 +254,7 @@ class TestByHand:
             for number in range(2)
         ]
         done = launched("data-loader", str(tmp_path / "loader.py"), "--port", str(ports[0]))
-        outputs = [machine.communicate(timeout=60)[0] for machine in machines]
+        outputs = [machine.communicate(timeout=600)[0] for machine in machines]
         assert [done.returncode, *(machine.returncode for machine in machines)] == [0, 0, 0]
         assert [f"nn-worker.{rank}    | took 5 batches" in outputs[rank] for rank in range(2)] == [True, True]
 
@@ -393,15 +393,15 @@ def test_two_trainers_share_embeddings_on_ray(scripts, tmp_path: Path, together:
     (tmp_path / "e.yml").write_text("slots_config: {user: {dim: 4}}")
     settings = ["--embedding-config", str(tmp_path / "e.yml"), "--nproc-per-node", "2", "--parameter-servers", "2"]
     if together:
-        done = launched(*arguments, *settings, timeout=300)
+        done = launched(*arguments, *settings, timeout=600)
         output = done.stdout
     else:
         ports = _launch.free_ports(2)
         both = os.environ | {_service.ADDRESS: ",".join(f"127.0.0.1:{port}" for port in ports)}
         starting = command("nn-worker", str(tmp_path / "trainer.py"), *settings)
         with subprocess.Popen(starting, stdout=subprocess.PIPE, text=True, env=both) as trainers:
-            done = launched("data-loader", str(tmp_path / "loader.py"), "--port", str(ports[0]), timeout=300)
-            output, _ = trainers.communicate(timeout=300)
+            done = launched("data-loader", str(tmp_path / "loader.py"), "--port", str(ports[0]), timeout=600)
+            output, _ = trainers.communicate(timeout=600)
             assert trainers.returncode == 0, output
         output += done.stdout + done.stderr
     assert done.returncode == 0, output

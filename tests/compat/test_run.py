@@ -268,7 +268,7 @@ def test_ctrl_c_keeps_what_ran_before(tmp_path: Path) -> None:
     try:
         wait_for(tmp_path / "started")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 130

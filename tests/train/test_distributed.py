@@ -31,7 +31,7 @@ def test_two_workers_share_a_store(ray, tmp_path) -> None:
     ]
     try:
         for worker in workers:
-            _, errors = worker.communicate(timeout=180)
+            _, errors = worker.communicate(timeout=600)
             assert worker.returncode == 0, errors[-3000:]
     finally:
         for worker in workers:
