@@ -76,6 +76,14 @@ def check_embeddings(settings: TrainSettings, schema: Schema, is_fitted: bool) -
 
 def build_store(settings: TrainSettings, schema: Schema) -> Store | None:
     """A store with a slot for each categorical column; None where there is none."""
+    slots = store_slots(settings, schema)
+    if not slots:
+        return None
+    return Store(slots, settings.sparse_optimizer(), seed=settings.seed, **settings.store_arguments())
+
+
+def store_slots(settings: TrainSettings, schema: Schema) -> list[SlotConfig]:
+    """A slot for each categorical column, as the settings say."""
     columns = schema.select(roles=Role.CATEGORICAL)
     for name in settings.slots:
         if name not in columns:
@@ -87,9 +95,7 @@ def build_store(settings: TrainSettings, schema: Schema) -> Store | None:
         own.setdefault("pooling", settings.pooling if column.is_list else "sum")
         own["dim"] = dims[column.name]
         slots.append(SlotConfig(column.name, **own))
-    if not slots:
-        return None
-    return Store(slots, settings.sparse_optimizer(), seed=settings.seed, **settings.store_arguments())
+    return slots
 
 
 def fused_arguments(settings: TrainSettings) -> dict[str, Any]:

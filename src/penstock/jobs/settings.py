@@ -77,6 +77,7 @@ _PLAIN: dict[str, dict[str, Constraint]] = {
         **dict.fromkeys(("storage", "num_threads", "init", "pooling", "admission", "eviction"), _ANY),
         "cache_rows": _EVERY,
     },
+    "cluster": dict.fromkeys(("address", "trainers", "shards", "replicas"), _ANY),
 }
 _FORMER = {"loader": {"threads": "num_threads"}}  # keys of sections in files that were written before
 _SLOT_KEYS = ("dim", "pooling", "length", "hash_stack", "group", "init")
@@ -86,6 +87,9 @@ SHORTHANDS = {
     "embedding_learning_rate": ("embedding_optimizer", "lr"),
     "engine": ("etl", "engine"),
     "on_error": ("etl", "on_error"),
+    "trainers": ("cluster", "trainers"),
+    "shards": ("cluster", "shards"),
+    "replicas": ("cluster", "replicas"),
 }
 _BY_BATCH = "by the batch size"
 _SHORTHAND_OPTIONS = {
@@ -95,6 +99,9 @@ _SHORTHAND_OPTIONS = {
     ),
     "engine": Setting(help="Where the ETL runs: local, tcp://… (Dask), ray.", kind=str, default="local"),
     "on_error": Setting(help="What a malformed text line does.", kind=str, default="raise", choices=ON_ERROR),
+    "trainers": Setting(help="Of a cluster: processes that train the model.", default="1"),
+    "shards": Setting(help="Of a cluster: processes that hold the embeddings.", default="2"),
+    "replicas": Setting(help="Of a cluster: 2 gives every shard a standby.", default="1"),
 }
 # What a file of settings may also say: where the rows are and how they become features.
 DATA_KEYS = ("data", "valid", "test", "recipe", "preset", "workflow")
@@ -186,6 +193,10 @@ class TrainSettings:
     slots: Mapping[str, Any] = _setting({})
     loader: Mapping[str, Any] = _setting({})
     etl: Mapping[str, Any] = _setting({})
+    cluster: Mapping[str, Any] = _setting(
+        {}, help="Where all of it runs: local (a Ray of this machine), auto or ray://….", kind=str,
+        default="this process", is_changeable=True,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_all(vars(self), {name: setting.constraint for name, setting in described().items()})
@@ -373,6 +384,8 @@ def rate(value: Any, where: str) -> Any:
 def _laid_over(key: str, below: Any, value: Any) -> Any:
     if key == "model" and isinstance(value, str):
         value = {"name": value}
+    if key == "cluster" and isinstance(value, str):
+        value = {"address": value}
     if key == "metrics" and isinstance(value, str):
         value = [value]
     if not isinstance(below, Mapping) or not isinstance(value, Mapping):

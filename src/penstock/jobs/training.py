@@ -16,10 +16,11 @@ from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.signing import KeyLike, check_signed, verifying
 from penstock.data.dataset import as_dataset
 from penstock.data.sources import DataLike, are_paths
-from penstock.embedding.protocol import is_on_host, updates_in_backward
+from penstock.embedding.protocol import is_on_host
 from penstock.etl import Workflow, trusting
 from penstock.etl.trust import check_references, modules_in
 from penstock.jobs import building
+from penstock.jobs.cluster import Cluster, TrainerWork, train_on
 from penstock.jobs.defaults import filled_in
 from penstock.jobs.embeddings import build_embeddings, choose_tables, count_rows
 from penstock.jobs.etl import check_outside
@@ -36,6 +37,7 @@ from penstock.jobs.events import (
     Trained,
     TrainingBegan,
 )
+from penstock.jobs.fitting import fit_model, num_steps
 from penstock.jobs.holding_out import way_of
 from penstock.jobs.label_figures import label_figures
 from penstock.jobs.model_card import model_card
@@ -47,13 +49,12 @@ from penstock.loader.torch import Loader
 from penstock.report.learning import learning_verdict
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.train import Checkpointer, History, Record, TrainRecord, fit
+from penstock.train import Checkpointer, History, Record, TrainRecord
 from penstock.train.records import record_to_dict
 from penstock.train.selection import DEFAULT, LAST, selected
 
 STAGES = ("etl", "train", "save", "predict")
 _VALID_BATCH = 8192
-_RECORDS = 60  # points that even a short run's curves should have
 
 
 class TrainingStopped(PenstockError):
@@ -156,6 +157,9 @@ class TrainJob:
             signed with it (`penstock sign`); what the run writes from then on is its own and need not be.
         stop: asked at every training record; once it says True, training ends with a checkpoint and
             `TrainingStopped` is raised. `TrainJob.resumed(output)` goes on from there.
+        cluster: where all of it runs, in the place of the settings' section of that name: "local" (a Ray of this
+            machine's processes), "auto", an address ray://…, or a mapping of `address`, `trainers`, `shards` and
+            `replicas`.
 
     >>> import tempfile
     >>> from penstock.data.synthetic import criteo
@@ -185,10 +189,13 @@ class TrainJob:
     test: DataLike | None = None
     drafted: str | None = None
     verify: KeyLike | None = None
+    cluster: str | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.settings, TrainSettings):
             self.settings = TrainSettings.resolve(self.settings)
+        if self.cluster is not None:
+            self.settings = TrainSettings.resolve(self.settings.to_dict(), {"cluster": self.cluster})
         self._take_valid_file(self.settings)
         for name in ("source", "valid", "test"):
             value = getattr(self, name)
@@ -258,6 +265,13 @@ class TrainJob:
             PenstockError: the data or the settings do not allow it.
         """
         settings = self._checked()
+        cluster = Cluster.of(settings)
+        if cluster is None:
+            return self._run_here(settings)
+        with cluster.running():
+            return self._run_here(settings)
+
+    def _run_here(self, settings: TrainSettings) -> TrainResult:
         device = building.training_device(settings)
         preparation = self._preparation(settings)
         if self.test is not None:
@@ -289,6 +303,8 @@ class TrainJob:
         return self.settings
 
     def _preparation(self, settings: TrainSettings) -> RawRows | ReadyFeatures:
+        cluster = Cluster.of(settings)
+        settings = settings if cluster is None else cluster.settings_of_etl(settings)
         if self.recipe is None:
             with verifying(self.verify):
                 return ReadyFeatures(self.source, self.valid, self.workflow, settings)
@@ -302,13 +318,15 @@ class TrainJob:
         loader, valid, settings = self._loaders(settings, ready, device)
         held_out = None if ready.valid is None else as_dataset(ready.valid)
         labels = label_figures(as_dataset(ready.features), held_out, ready.label)
-        network, store = (
-            building.build_model(settings, loader.schema),
-            build_embeddings(settings, loader.schema, device),
+        network, cluster = building.build_model(settings, loader.schema), Cluster.of(settings)
+        store: Any = (
+            build_embeddings(settings, loader.schema, device)
+            if cluster is None
+            else cluster.store(settings, loader.schema)
         )
         try:
             with self._stage("train"):
-                history, rows_per_second = self._train(settings, loader, valid, network, store, device, labels)
+                history, rows_per_second = self._train(settings, ready, loader, valid, network, store, device, labels)
             with self._stage("save"):
                 kept = {} if history.best is None else history.best.metrics
                 metrics = {name: _finite(value) for name, value in kept.items()}
@@ -361,7 +379,7 @@ class TrainJob:
             is_selected = ready.valid is not None and settings.select_by != LAST
             settings = filled_in(settings, features.num_rows, is_selected)
         assert settings.batch_size is not None
-        tables = choose_tables(settings, features.schema, device)
+        tables = "store" if Cluster.of(settings) else choose_tables(settings, features.schema, device)
         own: dict[str, Any] = {"layout": "packed", "device": device} if tables in ON_DEVICE else {}
         options = {**settings.loader, **own}
         loader = Loader(ready.features, settings.batch_size, shuffle=True, seed=settings.seed, **options)
@@ -377,6 +395,7 @@ class TrainJob:
     def _train(
         self,
         settings: TrainSettings,
+        ready: Prepared,
         loader: Loader,
         valid: Loader | None,
         network: Any,
@@ -384,17 +403,8 @@ class TrainJob:
         device: Any,
         labels: Mapping[str, Any],
     ) -> tuple[History, float | None]:
-        network.to(device)  # before its optimizer: some make their state at once
-        on_gpu = updates_in_backward(store) and device.type == "cuda"
-        optimizer, scheduler = building.build_dense_optimizer(settings, network, for_graph=on_gpu)
-        autocast = getattr(torch, settings.autocast) if settings.autocast else None
-        metrics = building.metric_classes(settings)
-        assert settings.epochs is not None
-        steps = settings.epochs * len(loader)
-        steps = steps if settings.max_steps is None else min(steps, settings.max_steps)
+        steps = num_steps(settings, len(loader))
         self._notify(TrainingBegan(network, loader, valid, store, steps, labels))
-        select_by = settings.select_by or DEFAULT
-        saver = Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints)
         records: list[Record] = []
 
         def keep(record: Record) -> bool:
@@ -402,21 +412,42 @@ class TrainJob:
             self._notify(Recorded(record))
             return self.stop is not None and self.stop()
 
-        history = fit(
-            network, loader, store, dense_optimizer=optimizer, scheduler=scheduler, epochs=settings.epochs,
-            staleness=settings.staleness, valid=valid, eval_every=settings.eval_every,
-            log_every=settings.log_every or max(1, min(50, steps // _RECORDS)),
-            checkpoint_dir=saver,
-            checkpoint_every=settings.checkpoint_every or max(1, len(loader)), max_steps=settings.max_steps,
-            autocast=autocast, device=device, progress=self.progress, callbacks=[keep, *self.callbacks],
-            metrics=metrics, select_by=None if valid is None else select_by,
-            patience=None if valid is None or select_by == LAST else settings.patience,
-            graph=False if on_gpu and settings.dense_optimizer.get("lr_decay") else None,  # it counts on the host
-        )  # fmt: skip
+        cluster = Cluster.of(settings)
+        if cluster is None:
+            saver = Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints, any_world=True)
+            callbacks = [keep, *self.callbacks]
+            history = fit_model(settings, loader, valid, network, store, device, saver, callbacks, self.progress)
+        else:
+            history = self._train_on(cluster, settings, ready, valid, network, store, keep)
         if self.stop is not None and self.stop() and history.stats["steps"] < steps:
             raise TrainingStopped(history.stats["steps"], steps, Path(self.output))
         self._notify(Trained(history))
         return history, _speed(records)
+
+    def _train_on(
+        self,
+        cluster: Cluster,
+        settings: TrainSettings,
+        ready: Prepared,
+        valid: Loader | None,
+        network: torch.nn.Module,
+        store: Any,
+        keep: Callable[[Record], bool],
+    ) -> History:
+        def tell(record: Record) -> None:
+            keep(record)
+            for callback in self.callbacks:
+                callback(record)
+
+        work = TrainerWork(
+            settings=settings,
+            features=ready.features,
+            valid=ready.valid,
+            valid_batch=_VALID_BATCH if valid is None else valid.batch_size,
+            store=None if store is None else store.name,
+            checkpoints=Path(self._folder.checkpoints).absolute(),
+        )
+        return train_on(cluster, work, store, network, tell, self.stop or (lambda: False))
 
     def _predictions(self, ready: Prepared) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         """Held-out rows through the saved model: a few as a service would send them, and how all of them lie."""

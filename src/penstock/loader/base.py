@@ -300,6 +300,22 @@ class BaseLoader:
         self.epoch, self._batch = int(state["epoch"]), int(state["batch"])
         self._resume = self._batch
 
+    def share_of(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The state of a loader of another number of ranks as one of this loader's, at the same share of the epoch.
+
+        Args:
+            state: what `state_dict` gave there, on the first rank.
+
+        Returns:
+            A state for `load_state_dict`; the same one where the number of ranks is the same.
+        """
+        if state.get("world") == self.world:
+            return dict(state)
+        batches = -(-int(state["num_rows"]) // int(state["batch_size"]))
+        batch = min(round(int(state["batch"]) * len(self) / max(batches, 1)), len(self) - 1)
+        divided = ("rank", "world", "batch_size", "num_rows")
+        return {**state, **{name: getattr(self, name) for name in divided}, "batch": batch}
+
     def _identity(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _SAME}
 

@@ -21,10 +21,11 @@ from penstock.core.artefact import SavedFolder
 from penstock.core.bounded import check_fields, read_json
 from penstock.core.errors import ArtefactError, ParameterError, PenstockError
 from penstock.core.keys import SIGNATURE
-from penstock.core.params import NONE, STR, Instance, Int, check_all
+from penstock.core.params import BOOL, NONE, STR, Instance, Int, check_all
 from penstock.embedding.checkpoint import read_chain
 from penstock.embedding.locks import write_lock
 from penstock.embedding.protocol import is_on_host
+from penstock.loader.base import BaseLoader
 from penstock.train import distributed
 from penstock.train.state import random_state, read_state, set_random_state, write_state
 
@@ -66,15 +67,18 @@ class Checkpointer:
         keep: how many to keep; older ones are deleted.
         full_every: every how many checkpoints the store is written whole; those between hold what changed since the
             one before.
+        any_world: whether training may go on with another number of workers than it was saved with. Within an epoch it
+            goes on at the same share of it, so some rows of that epoch may come twice and others not at all.
 
     >>> import tempfile
     >>> Checkpointer(tempfile.mkdtemp()).latest() is None
     True
     """
 
-    def __init__(self, directory: str | Path, keep: int = 2, full_every: int = 1) -> None:
-        check_all({"keep": keep, "full_every": full_every}, {"keep": Int(1), "full_every": Int(1)}, "Checkpointer")
-        self.directory, self.keep, self.full_every = Path(directory), keep, full_every
+    def __init__(self, directory: str | Path, keep: int = 2, full_every: int = 1, any_world: bool = False) -> None:
+        given = {"keep": keep, "full_every": full_every, "any_world": any_world}
+        check_all(given, {"keep": Int(1), "full_every": Int(1), "any_world": BOOL}, "Checkpointer")
+        self.directory, self.keep, self.full_every, self.any_world = Path(directory), keep, full_every, any_world
         self._base: Path | None = None
         self._since_full = 0
         self._spared: int | None = None
@@ -206,7 +210,10 @@ class Checkpointer:
         about, model, training = artefact.read(place, KIND, VERSION, _read)
         with artefact.explaining(place, KIND):
             self._restore(ctx, place, about, model, training)
-        _restore_position(loader, about["position"], place)
+        position = about["position"]
+        if self.any_world and position is not None and isinstance(loader, BaseLoader):
+            position = loader.share_of(position)
+        _restore_position(loader, position, place)
         extra: dict[str, Any] = about["extra"]
         return extra
 

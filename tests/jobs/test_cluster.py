@@ -1,0 +1,156 @@
+"""Training on a Ray cluster: trainers, shards and the ETL in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from penstock import Dataset
+from penstock.core.errors import DataError, ParameterError, PenstockError
+from penstock.data.synthetic import criteo
+from penstock.etl import presets
+from penstock.jobs import TrainingStopped, TrainJob
+from penstock.jobs.cluster import Cluster, TrainerRestartedWarning
+from penstock.jobs.settings import TrainSettings
+from penstock.train import CheckpointRecord, TrainRecord
+from penstock.train.ray_cluster import resources_of_trainers
+from penstock.train.ray_trainers import Report, Trainers
+
+SETTINGS: dict[str, Any] = {
+    "model": {"name": "MLP", "hidden": [8]}, "epochs": 1000, "batch_size": 256, "checkpoint_every": 4, "log_every": 2,
+    "embedding_dim": 4, "patience": None, "select_by": "last", "valid_share": 0.2,
+}  # fmt: skip
+
+
+class OnCheckpoint:
+    """Kills a trainer at the first checkpoint, and asks the run to stop at the second."""
+
+    def __init__(self, ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ray, self.trainers, self.checkpoints = ray, [], 0
+        real = Trainers.run
+
+        def run(trainers: Trainers) -> Any:
+            self.trainers.append(trainers)
+            return real(trainers)
+
+        monkeypatch.setattr(Trainers, "run", run)
+
+    def __call__(self, record: Any) -> None:
+        if isinstance(record, CheckpointRecord):
+            self.checkpoints += 1
+            if self.checkpoints == 1:
+                os.kill(self.ray.get(self.trainers[0].actors[1].ping.remote()), signal.SIGKILL)
+
+    def stop(self) -> bool:
+        return self.checkpoints >= 2
+
+
+@pytest.mark.slow
+def test_a_run_survives_a_trainer_stops_and_goes_on_with_other_numbers(
+    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    criteo(tmp_path / "day.tsv", 4000, cardinalities=50)
+    watching = OnCheckpoint(ray, monkeypatch)
+    job = TrainJob(
+        tmp_path / "day.tsv", tmp_path / "run", presets.load("criteo"), settings=SETTINGS, callbacks=[watching],
+        stop=watching.stop, cluster={"address": "local", "trainers": 2, "shards": 2},
+    )  # fmt: skip
+    with (
+        pytest.warns(TrainerRestartedWarning, match="a trainer died .* goes on from .*step-"),
+        pytest.raises(TrainingStopped) as stopped,
+    ):
+        job.run()
+    assert stopped.value.steps == 13_000  # an epoch of 3,200 rows, 256 a step over all trainers
+    seen: list[Any] = []
+    changes = {"trainers": 1, "shards": 1, "max_steps": stopped.value.step + 6}
+    found = TrainJob.resumed(tmp_path / "run", changes, callbacks=[seen.append]).run()
+    assert {record.step - stopped.value.step for record in seen if isinstance(record, TrainRecord)} <= set(range(1, 7))
+    assert found.steps == changes["max_steps"] and found.rows == {"train": 3200, "valid": 800}
+    assert found.auc is not None and 0.5 < found.auc < 1 and found.embedding_rows > 500
+    assert len(found.examples) == 3  # predicted by the saved model
+    assert ray.is_initialized()  # one that ran before is left running
+
+
+def test_what_a_cluster_began_goes_on_in_one_process(ray: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    columns = {"user": rng.integers(1, 40, 600), "price": rng.normal(size=600).astype(np.float32)}
+    labels = (columns["user"] % 2).astype(np.float32)
+    data = Dataset(pl.DataFrame({**columns, "click": labels})).with_roles(
+        categorical=["user"], continuous=["price"], label=["click"]
+    )
+    data.to_parquet(tmp_path / "features")
+    settings = {**SETTINGS, "epochs": 1, "batch_size": 60, "checkpoint_every": 2, "embedding_learning_rate": 0.3}
+    job = TrainJob(
+        tmp_path / "features", tmp_path / "run", settings={**settings, "max_steps": 4},
+        cluster={"address": "local", "trainers": 2, "shards": 1},
+    )  # fmt: skip
+    found = job.run()
+    assert found.steps == 4 and found.rows == {"train": 480, "valid": 120} and found.embedding_rows > 20
+    more = TrainJob.resumed(tmp_path / "run", {"cluster": None, "max_steps": 8}).run()
+    assert more.steps == 8 and more.embedding_rows >= found.embedding_rows
+
+
+class DiesOnce:
+    """Work whose process is killed the first time."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __call__(self, report: Report) -> str:
+        if not self.place.exists():
+            self.place.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        while not report("at work"):
+            time.sleep(0.01)
+        return "told to stop"
+
+
+class Refuses:
+    """Work that cannot be done."""
+
+    def __call__(self, report: Report) -> None:
+        raise DataError("row 3 is not there")
+
+
+def test_workers_begin_anew_when_one_died_and_stop_when_told(ray: Any, tmp_path: Path) -> None:
+    told: list[str] = []
+    deaths: list[str] = []
+    common: dict[str, Any] = {"on_record": told.append, "is_progress": lambda _: False, "stop": lambda: bool(told)}
+    trainers = Trainers(1, DiesOnce(tmp_path / "begun"), on_death=deaths.append, **common)
+    assert trainers.run() == "told to stop" and set(told) == {"at work"} and len(deaths) == 1
+
+
+@pytest.mark.slow
+def test_what_the_work_refuses_is_no_death(ray: Any) -> None:
+    deaths: list[str] = []
+    common: dict[str, Any] = {"on_record": print, "is_progress": lambda _: False, "stop": lambda: False}
+    with pytest.raises(DataError, match="row 3 is not there"):
+        Trainers(1, Refuses(), on_death=deaths.append, **common).run()
+    assert not deaths
+
+
+def test_settings_of_a_cluster_have_short_names_and_are_checked() -> None:
+    found = TrainSettings.resolve({"cluster": "ray://head:10001", "trainers": 4, "shards": 8, "replicas": 2})
+    assert Cluster.of(found) == Cluster("ray://head:10001", 4, 8, 2)
+    assert Cluster.of(TrainSettings()) is None
+    for given, said in (
+        ({"trainers": 2}, "trainers goes with a cluster; name it"),
+        ({"cluster": "local", "trainers": 0}, "trainers must be an int ≥ 1"),
+        ({"cluster": "local", "replicas": 3}, "replicas must be"),
+        ({"cluster": "local", "tables": "fused"}, "embeddings are in a store"),
+    ):
+        with pytest.raises(ParameterError, match=said):
+            Cluster.of(TrainSettings.resolve(given))
+
+
+def test_more_trainers_than_the_cluster_has_cpus_are_refused(ray: Any) -> None:
+    assert resources_of_trainers(2, "cpu") == {"num_cpus": 1}
+    with pytest.raises(PenstockError, match="200 trainers take 200 CPUs, and the cluster has 2; ask for fewer"):
+        resources_of_trainers(200, "cpu")
