@@ -4,54 +4,67 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.faults.writers import WRITERS, Writer
 
 LOADS, LARGE = 15, 1250
+# Writes what the last line that it was given names, one version after the other.
 SCRIPT = """
-import sys
+import select, sys
 from pathlib import Path
 from tests.faults.writers import WRITERS
-name, place = sys.argv[1:]
-[writer] = [w for w in WRITERS if w.name == name]
-version = 1
+writer, version = None, 1
 while True:
+    if select.select([sys.stdin], [], [], 0 if writer else None)[0]:
+        name, place = sys.stdin.readline().rstrip("\\n").split(" ", 1)
+        [writer], version = [w for w in WRITERS if w.name == name], 1
     writer.write(Path(place), version)
-    print(version, flush=True)
+    print(writer.name, version, flush=True)
     version = 1 - version
 """
 ROOT = Path(__file__).parents[2]
 
 
-def _load_beside(writer: Writer, place: Path, loads: int) -> int:
-    """How often the writer wrote while `loads` loads found one version each."""
+@pytest.fixture(scope="module")
+def beside() -> Iterator[subprocess.Popen[str]]:
+    """A process that writes: one for all of them, since it takes long to start."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", SCRIPT], cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+        process.kill()
+
+
+def _wait_for_write(beside: subprocess.Popen[str], writer: Writer) -> None:
+    for line in beside.stdout:
+        if line.split()[0] == writer.name:
+            return
+    raise AssertionError("the writer has ended")
+
+
+def _load_beside(beside: subprocess.Popen[str], writer: Writer, place: Path, loads: int) -> None:
+    """Loads that each find one version, while the other process writes."""
     writer.write(place, 0)
-    command = [sys.executable, "-c", SCRIPT, writer.name, str(place)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as beside:
-        try:
-            assert beside.stdout is not None
-            assert beside.stdout.readline().strip() == "1"
-            for _ in range(loads):
-                found = writer.read(place)
-                assert len(found) == 1, f"{writer.name}: a load mixed the versions {found}"
-                assert beside.poll() is None, "the writer has ended"
-        finally:
-            beside.kill()
-        return 1 + len(beside.stdout.read().split())
+    beside.stdin.write(f"{writer.name} {place}\n")
+    beside.stdin.flush()
+    _wait_for_write(beside, writer)
+    for _ in range(loads):
+        found = writer.read(place)
+        assert len(found) == 1, f"{writer.name}: a load mixed the versions {found}"
+    _wait_for_write(beside, writer)  # it has not ended meanwhile
 
 
 CHOSEN = [w for w in WRITERS if w.name in ("data", "workflow", "store", "model")]
 
 
 @pytest.mark.parametrize("writer", CHOSEN, ids=lambda writer: writer.name)
-def test_one_version(writer, tmp_path):
-    assert _load_beside(writer, tmp_path / "place", LOADS) > 1
+def test_one_version(beside, writer, tmp_path):
+    _load_beside(beside, writer, tmp_path / "place", LOADS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("writer", CHOSEN, ids=lambda writer: writer.name)
-def test_one_version_in_many_loads(writer, tmp_path):
-    written = _load_beside(writer, tmp_path / "place", LARGE)
-    print(f"{writer.name}: {LARGE} loads beside {written} writes")
+def test_one_version_in_many_loads(beside, writer, tmp_path):
+    _load_beside(beside, writer, tmp_path / "place", LARGE)
