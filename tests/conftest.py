@@ -74,6 +74,7 @@ FRAMEWORK_MODULES = (
     "penstock/loader/keras.py",
     "penstock/loader/keras_import.py",
     "penstock/loader/lightning.py",
+    "penstock/nn/keras/columns.py",
     "penstock/nn/keras/layers.py",
     "penstock/nn/keras/models.py",
 )

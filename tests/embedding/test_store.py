@@ -13,9 +13,9 @@ from penstock.core.batch import Batch, BlockSpec, Ragged
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, PenstockError
 from penstock.core.schema import Role
 from penstock.embedding.optimizers import FTRL, SGD, Adagrad, Adam, DecayedAdagrad, LazyAdam, RowWiseAdam
+from penstock.embedding.row_seeds import stable_number
 from penstock.embedding.slots import EmbeddingConfig, HashStack, Init, SlotConfig
 from penstock.embedding.store import Store
-from penstock.embedding.table import stable_number
 from penstock.kernels import reference_embedding as oracle
 
 OPTIMIZERS = [

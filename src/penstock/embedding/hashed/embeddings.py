@@ -11,12 +11,12 @@ from torch import Tensor
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import Role, Schema
+from penstock.embedding.dims import DIM
 from penstock.embedding.fused.table_group import STATES
 from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
 from penstock.embedding.hashed.hashed_rows import HashedRows
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.row_seeds import row_seed, stable_number
-from penstock.embedding.slots import DIM
 from penstock.kernels.fused_contract import table_and_id
 from penstock.kernels.hashed_contract import BY_TABLE, CLOCK, FREE, USED
 
