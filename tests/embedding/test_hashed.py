@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -189,6 +190,39 @@ def test_a_schema_needs_no_cardinality() -> None:
     assert tables.names == ["user"] and tables(torch.tensor([[2**50]])).shape == (1, 1, 4)
     with pytest.raises(ParameterError, match="concat"):
         tables(torch.tensor([[1]]), torch.ones(1, 1))
+
+
+@pytest.mark.parametrize("settings", [{"optimizer": "adam", "max_rows": 40}, {"dtype": "bfloat16"}])
+def test_a_store_goes_on_where_the_tables_are(settings: dict[str, Any]) -> None:
+    tables = trained(5, hashed(**settings))
+    with tables.as_store() as store:
+        figures = tables.stats()
+        assert store.stats()["rows_by_group"] == figures["rows_by_table"]
+        assert set(store.stats()["steps"].values()) == {5}
+        rng = np.random.default_rng(5)
+        for _ in range(1 if "dtype" in settings else 4):  # 16 bits are rounded by other draws
+            ids, gradient = some_ids(rng), rng.standard_normal((13, DIM)).astype(np.float32)
+            mine, theirs = tables.lookup(tensors(ids)), store.lookup(ids)
+            for name in NAMES:
+                close(mine[name].numpy(), theirs[name])
+            tables.update(mine, dict.fromkeys(NAMES, gradient))
+            store.update(theirs, dict.fromkeys(NAMES, gradient))
+        assert store.stats()["rows"] == tables.stats()["rows"]
+
+
+def test_a_saved_model_predicts_with_the_rows_that_there_are(tmp_path: Path) -> None:
+    from penstock.nn import MLP
+    from penstock.serve import Predictor, save_model
+
+    schema = Schema([ColumnSchema(name, "int64", role="categorical") for name in NAMES])
+    tables = trained(3, HashedEmbeddings(schema, DIM, lr=0.5))
+    model = MLP(schema, DIM, hidden=())
+    save_model(tmp_path / "saved", None, model, tables)
+    ids = {"user": np.array([2**61 + 1, 2**61 + 999]), "item": np.array([5, 6])}
+    with torch.no_grad():
+        wanted = torch.sigmoid(model(torch.empty(2, 0), tables(tensors(ids)))).flatten()
+    with Predictor(tmp_path / "saved") as predictor:
+        close(np.asarray(predictor.predict_features(pl.DataFrame(ids))).reshape(-1), wanted.numpy())
 
 
 def test_triton_trains_the_same() -> None:

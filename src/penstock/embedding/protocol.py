@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+    from penstock.embedding.store import Store
+
     Vectors = np.ndarray | Tensor
 
 
@@ -142,6 +144,15 @@ class TrainsInBackward(Protocol):
 
     def check_ids(self) -> None:
         """Raise what ids outside their tables have led to since the last call; waits for the device."""
+        ...
+
+
+@runtime_checkable
+class HasStore(Protocol):
+    """Embeddings on the device whose rows a saved model holds as a store."""
+
+    def as_store(self) -> Store:
+        """A new store with the rows that there are."""
         ...
 
 

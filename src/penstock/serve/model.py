@@ -23,7 +23,7 @@ from penstock.core.params import BOOL, NONE, STR, Instance
 from penstock.core.schema import Role
 from penstock.embedding.dims import plain_dim
 from penstock.embedding.locks import write_lock
-from penstock.embedding.protocol import Embeddings, is_on_host
+from penstock.embedding.protocol import Embeddings, HasStore, is_on_host
 from penstock.embedding.store import Store
 from penstock.embedding.tensor_files import read_tensors
 from penstock.etl import Workflow, trusting
@@ -65,7 +65,7 @@ def save_model(
     `model` names by its checksum and which is written first: an interrupted save leaves the model that was there.
     `workflow` may be None where rows come as features already. Of `FusedEmbeddings` and `CachedEmbeddings` the weights
     are saved, without optimizer state, to be read as `FrozenEmbeddings`; in host memory that takes all rows of a cached
-    one. Give `tables.store` instead to save only the ids that were seen.
+    one. Give `tables.store` instead to save only the ids that were seen. `HashedEmbeddings` are saved as a store.
 
     Args:
         directory: a folder.
@@ -79,6 +79,10 @@ def save_model(
         OutputExistsError: the folder is there and overwrite was not asked for.
         ParameterError: the parts do not go together.
     """
+    if isinstance(embeddings, HasStore):
+        with embeddings.as_store() as store:
+            save_model(directory, workflow, model, store, overwrite=overwrite, card=card)
+        return
     place = Path(directory)
     if not isinstance(model, Model):
         raise ParameterError(f"a saved model is one of penstock.nn (built from its description), got {type(model)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.row_seeds import row_seed, stable_number
 from penstock.kernels.fused_contract import table_and_id
 from penstock.kernels.hashed_contract import BY_TABLE, CLOCK, FREE, USED
+
+if TYPE_CHECKING:
+    from penstock.embedding.store import Store
 
 _LOW32 = 0xFFFFFFFF
 _LISTS = ("ids", "tables", "touched", "free", "clock")
@@ -87,7 +90,7 @@ class HashedEmbeddings(TableModule):
             dtype=dtype, output=output, output_dtype=output_dtype, pooling=pooling, scale=0.0, align=align,
             device=device,
         )  # fmt: skip
-        home = self.groups[0].home
+        self.seed, home = seed, self.groups[0].home
         assert isinstance(home, HashedRows)
         self.home = home
         home.open(self.groups[0], [row_seed(seed + stable_number(name)) for name in self.names])
@@ -141,6 +144,18 @@ class HashedEmbeddings(TableModule):
                 f"HashedEmbeddings.make_room() before each replay and capture anew where it says so, or give more "
                 f"capacity (rows: {self.home.capacity})"
             )
+
+    def as_store(self) -> Store:
+        """A store in this process's memory with these rows and their state: to serve, or to go on training there.
+
+        Stores refuse ids below 0 in signed columns; they are there under the same bits as unsigned ones.
+
+        Returns:
+            A new store, with the tables' optimizer, seed and `max_rows`.
+        """
+        from penstock.embedding.hashed.as_store import store_of
+
+        return store_of(self, self.seed)
 
     def stats(self) -> dict[str, Any]:
         """Plain figures: rows (and by table), room for rows, bytes with the index, evictions. Waits for the GPU."""
