@@ -8,7 +8,9 @@ as the dense step, where there is most to gain.
 `hybrid/ray`: look-up and update of the same batches by a store of two shards on Ray, beside the one in this process, at
 batch 65,536; the cost of a call is stated at batch 8,192, with the stages of a step there: numbering and routing ids,
 the look-up at the shards, pooling, summing gradients, the update at the shards, and `empty_call`, a call of all shards
-that does nothing, which both calls contain.
+that does nothing, which both calls contain. `standbys_at_8192` is the CPU time of a step with and without standbys
+(`replicas=2`), of the client and the shards that answer it, and apart from those of the standbys, which would have
+cores of their own: on a small machine the time by the clock would count them too.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -191,6 +194,35 @@ def ray_stages(store: Any, batches: Batches, steps: int) -> dict[str, float]:
     return {stage: float(f"{1e3 * spent / steps:.3g}") for stage, spent in seconds.items()}
 
 
+def cpu_seconds(process: int) -> float:
+    """What a process has used so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def standby_costs(batches: Batches, steps: int) -> dict[str, float]:
+    """CPU milliseconds of a step: without standbys, with them, and of the standbys themselves."""
+    import ray
+
+    found = {}
+    for replicas in (1, 2):
+        with new_store(RayStore, num_shards=2, replicas=replicas) as store:
+            while store.stats()["standbys"] < (2 if replicas > 1 else 0):
+                time.sleep(0.05)
+            run_store(store, batches, 8)
+            calls = store._calls
+            primaries = ray.get([shard.ping.remote() for shard in calls.shards])
+            others = set(ray.get([process.ping.remote() for process in store._processes])) - set(primaries)
+            groups = {"": [os.getpid(), *primaries], "_of_standbys": others}
+            before = {name: sum(map(cpu_seconds, group)) for name, group in groups.items()}
+            run_store(store, batches, steps)
+            store.stats()
+            for name, group in groups.items():
+                spent = sum(map(cpu_seconds, group)) - before[name]
+                found[f"replicas_{replicas}{name}"] = float(f"{1e3 * spent / steps:.4g}")
+    return found
+
+
 def ray_store(most_rows: int, rounds: int) -> Claim:
     import ray
 
@@ -212,6 +244,7 @@ def ray_store(most_rows: int, rounds: int) -> Claim:
                 rates[batch_size] = {home: batch_size * steps / t for home, t in times.items()}
                 calls[batch_size] = {home: 1e3 * t / steps for home, t in times.items()}
             stages = ray_stages(sharded, batches, 40)  # of the smaller batches
+        standbys = standby_costs(batches, 100)
     finally:
         ray.shutdown()
     large, small = rates[65_536], calls[8_192]
@@ -223,6 +256,7 @@ def ray_store(most_rows: int, rounds: int) -> Claim:
         extra={"batch_size": 65_536, "shards": 2,
                "milliseconds_a_step_at_8192": {home: float(f"{value:.4g}") for home, value in small.items()},
                "stages_at_8192": stages,
+               "standbys_at_8192": standbys,
                "rows_per_second_at_8192": {home: float(f"{value:.4g}") for home, value in rates[8_192].items()}},
     )  # fmt: skip
 
