@@ -35,7 +35,6 @@ class Found:
     read: int = 0
     refused: int = 0
     peer_deaths: int = 0
-    loose: int = 0  # read by Penstock with other values, refused by a peer, and nothing in the file could tell
     findings: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -99,8 +98,6 @@ def _count(found: Found, lines: str) -> None:
             found.read += 1
         elif what == "refused":
             found.refused += 1
-        elif what == "loose":
-            found.loose += 1
         else:
             found.findings.append((int(seed), what))
 
@@ -112,4 +109,4 @@ def main(script: str) -> None:
     for seed, what in found.findings:
         print(f"seed {seed}: {what}")
     print(f"{found.tries} tries: {found.read} read, {found.refused} refused, {len(found.findings)} findings, "
-          f"{found.loose} loose, {found.peer_deaths} deaths of peers")  # fmt: skip
+          f"{found.peer_deaths} deaths of peers")  # fmt: skip

@@ -24,6 +24,9 @@ FOUND = {
 FOUND_IN_TEXT = {
     "lists that do not add up": 300949,
     "a page of Snappy that unfolds to fewer bytes than it says": 302749,
+    "levels that end before the values do": 100071,
+    "a level above the highest": 100233,
+    "codes that end before the values do": 100940,
 }
 
 
@@ -36,7 +39,6 @@ def test_changed_files_of_text_are_read_right_or_refused():
     assert found.findings == []
     assert found.tries == 120 + len(FOUND_IN_TEXT)
     assert min(found.read, found.refused) > 15
-    assert found.loose <= 4
 
 
 def test_changed_files_are_read_right_or_refused():
@@ -60,5 +62,5 @@ def test_many_changed_files(first):
 def test_many_changed_files_of_text(first):
     print(f"seeds {first} to {first + 5_000}")
     found = sweep(TEXT_SCRIPT, range(first, first + 5_000))
-    print(f"{found.tries} tries: {found.read} read, {found.refused} refused, {found.loose} loose")
+    print(f"{found.tries} tries: {found.read} read, {found.refused} refused")
     assert found.findings == []

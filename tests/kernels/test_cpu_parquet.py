@@ -163,7 +163,7 @@ def test_snappy_refuses_nonsense():
     for bad in (b"", b"\xff\xff\xff\xff\xff\xff", b"\x05\x01\x01", b"\x04\xf0", b"\x08\x00a\x01\x09", b"\x02\x00a"):
         source = np.zeros(len(bad) + page_kernels.SLACK, np.uint8)
         source[: len(bad)] = np.frombuffer(bad, np.uint8)
-        assert page_kernels.snappy(source, 0, len(bad), out, 8) == page_kernels.DAMAGED
+        assert page_kernels.snappy(source, 0, len(bad), out, 8, 9) == page_kernels.DAMAGED
 
 
 def test_workspace_grows():

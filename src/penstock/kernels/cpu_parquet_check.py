@@ -1,7 +1,8 @@
 """The pages of columns that another reader will decode: their headers, and their checksums. Releases the GIL.
 
 Other readers take the memory that a page's header promises before they look at the page, and most pass over its
-checksum. Only the headers are read here, and the bodies of pages that carry a checksum.
+checksum. Read here are the headers, the bodies of pages that carry a checksum, and of the others what tells how many
+values there are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from penstock.kernels.cpu_parquet_column import pread
 from penstock.kernels.cpu_parquet_pages import (
     CHECKSUM,
     COMPRESSED,
+    DATA_V1,
     DATA_V2,
     DICTIONARY,
     ENCODING,
@@ -21,23 +23,35 @@ from penstock.kernels.cpu_parquet_pages import (
     INDEX,
     KIND,
     LEVEL_BYTES,
+    LEVEL_ENCODING,
     NUM_VALUES,
     PAGE_FIELDS,
     PLAIN,
     PLAIN_DICTIONARY,
     REPEAT_BYTES,
+    RLE,
     RLE_DICTIONARY,
     SIZE,
     SLACK,
     check_header,
     page_header,
 )
+from penstock.kernels.cpu_parquet_structure import STRANGE, check_page, check_sizes, has_codes
 from penstock.kernels.cpu_thrift import DAMAGED, varint
 from penstock.kernels.kernel_cache import njit
 
 # Columns of the table of chunks, one row per column chunk. What the footer says, and how much a codec can gain.
-CHUNK_OFFSET, CHUNK_SIZE, CHUNK_VALUES, CHUNK_FULL_SIZE, CHUNK_GAIN, CHUNK_IS_COMMON, CHUNK_IS_SNAPPY = range(7)
-CHECKED_FIELDS = 7
+# `CHUNK_LEVELS` is how deep a flat column's are, -1 for columns of which nobody looks inside the pages;
+# `CHUNK_WIDTH` the bytes of a plain value, 0 where they differ.
+CHUNK_OFFSET, CHUNK_SIZE, CHUNK_VALUES, CHUNK_FULL_SIZE, CHUNK_GAIN, CHUNK_IS_COMMON = range(6)
+CHUNK_CODEC, CHUNK_LEVELS, CHUNK_WIDTH = range(6, 9)
+CHECKED_FIELDS = 9
+# Columns of the table of pages that are left to others to uncompress, and to look inside.
+LEFT_CHUNK, LEFT_NUMBER, LEFT_OFFSET, LEFT_DICTIONARY, LEFT_PAGE = range(5)
+LEFT_FIELDS = LEFT_PAGE + PAGE_FIELDS
+_UNCOMPRESSED, _SNAPPY = 0, 1
+_LEFT = 2
+_HEAD = 1 << 14  # bytes of a page that are read first where its levels are wanted
 _LENGTH_BYTES = 5  # at most, of the length that Snappy begins with
 _SPARE = 1 << 16  # bytes that a page may have beyond what the footer says of all pages: some writers count otherwise
 HEADER_BYTES, PIECE_BYTES = 512, 1 << 18  # read at first for a header; at once for a checksum
@@ -111,36 +125,107 @@ def _check_snappy(handle, offset, page, piece):
 
 
 @njit(nogil=True, cache=True)
-def check_chunks(handle, chunks, piece, found, bare):
-    """0 where all pages of the chunks are possible and have their checksums; else `DAMAGED`.
+def _check_inside(handle, offset, page, chunk, dictionary_size, raw, work):
+    """0 where a data page adds up, a status where it does not, `_LEFT` where others have to uncompress it."""
+    is_optional, is_coded = chunk[CHUNK_LEVELS] == 1, has_codes(page)
+    if not is_optional and not is_coded:
+        levels = page[LEVEL_BYTES] + page[REPEAT_BYTES] if page[KIND] == DATA_V2 else 0
+        return check_sizes(page, page[NUM_VALUES], page[FULL_SIZE] - levels, chunk[CHUNK_WIDTH])
+    is_packed = chunk[CHUNK_CODEC] != _UNCOMPRESSED and page[COMPRESSED] != 0
+    if is_packed and chunk[CHUNK_CODEC] != _SNAPPY and (is_coded or page[KIND] != DATA_V2):
+        return _LEFT
+    size = page[SIZE] if is_coded else min(page[SIZE], max(_HEAD, page[LEVEL_BYTES]))
+    while True:
+        if not _read(handle, offset, size, raw):
+            return DAMAGED
+        status = check_page(raw, size, page, work, is_optional, is_packed, chunk[CHUNK_WIDTH], dictionary_size)
+        if status >= 0 or size == page[SIZE]:
+            return status
+        size = page[SIZE]
+
+
+@njit(nogil=True, cache=True)
+def _check_bare(handle, offset, page, chunk, dictionary_size, piece, raw, work):
+    """The same of any page that carries no checksum."""
+    if chunk[CHUNK_CODEC] == _SNAPPY and _check_snappy(handle, offset, page, piece) < 0:
+        return DAMAGED
+    if page[KIND] == INDEX or page[KIND] == DICTIONARY or chunk[CHUNK_LEVELS] < 0:
+        return 0
+    return _check_inside(handle, offset, page, chunk, dictionary_size, raw, work)
+
+
+@njit(nogil=True, cache=True)
+def _rooms(chunks):
+    """Room for a page of any of the chunks, and for what Snappy makes of it; memory comes only as it is used."""
+    size, full_size = int64(0), int64(0)
+    for c in range(chunks.shape[0]):
+        size = max(size, chunks[c, CHUNK_SIZE])
+        if chunks[c, CHUNK_CODEC] == _SNAPPY:
+            most = chunks[c, CHUNK_SIZE] * chunks[c, CHUNK_GAIN] + SLACK
+            full_size = max(full_size, min(most, chunks[c, CHUNK_FULL_SIZE] + _SPARE))
+    return np.empty(size + SLACK, np.uint8), np.empty(full_size + SLACK, np.uint8)
+
+
+@njit(nogil=True, cache=True)
+def _leave(left, count, chunk, number, offset, dictionary_size, page):
+    """The table of pages that are left to others, with one more."""
+    if count == len(left):
+        longer = np.empty((2 * count + 16, LEFT_FIELDS), np.int64)
+        longer[:count] = left
+        left = longer
+    left[count, LEFT_CHUNK], left[count, LEFT_NUMBER], left[count, LEFT_OFFSET] = chunk, number, offset
+    left[count, LEFT_DICTIONARY] = dictionary_size
+    left[count, LEFT_PAGE:] = page
+    return left
+
+
+@njit(nogil=True, cache=True)
+def check_chunks(handle, chunks, piece, found, bare, strange):
+    """`(status, pages left)`: 0 where all pages of the chunks are possible and have their checksums; else `DAMAGED`.
 
     `piece` is room for `PIECE_BYTES` and some slack; `found` becomes the chunk and the page at fault. `bare` becomes
-    True for chunks of which a page carries no checksum.
+    True for chunks of which a page carries no checksum, and `strange` for those of which one has levels as they were
+    written of old, or more bytes than it says. The pages left are to be uncompressed and looked into by the caller.
     """
     page = np.empty(PAGE_FIELDS, np.int64)
+    left, num_left = np.empty((0, LEFT_FIELDS), np.int64), 0
+    raw, work = _rooms(chunks)
     for c in range(chunks.shape[0]):
         chunk = chunks[c]
-        at, values, number = int64(0), int64(0), int64(0)
+        at, values, number, dictionary_size = int64(0), int64(0), int64(0), int64(-1)
         while at < chunk[CHUNK_SIZE]:
             found[0], found[1] = c, number
             place, room = chunk[CHUNK_OFFSET] + at, chunk[CHUNK_SIZE] - at
             length = _header(handle, place, room, piece, page)
             if length < 0 or check_header(page, room - length) < 0:
-                return DAMAGED
-            if page[CHECKSUM] < 0:
-                bare[c] = True
-                if chunk[CHUNK_IS_SNAPPY] and _check_snappy(handle, place + length, page, piece) < 0:
-                    return DAMAGED
-            elif _checksum(handle, place + length, page[SIZE], piece) != page[CHECKSUM]:
-                return DAMAGED
+                return DAMAGED, left[:0]
             at += length + page[SIZE]
+            if page[KIND] != INDEX and (
+                (page[KIND] == DICTIONARY and number > 0) or _check_against_footer(page, chunk) < 0
+            ):
+                return DAMAGED, left[:0]
+            if page[KIND] == DATA_V1 and chunk[CHUNK_LEVELS] == 1 and page[LEVEL_ENCODING] != RLE:
+                strange[c] = True
+            elif page[CHECKSUM] < 0:
+                bare[c] = True
+                status = _check_bare(handle, place + length, page, chunk, dictionary_size, piece, raw, work)
+                if status < 0:
+                    return DAMAGED, left[:0]
+                if status == STRANGE:
+                    strange[c] = True
+                if status == _LEFT:
+                    left = _leave(left, num_left, c, number, place + length, dictionary_size, page)
+                    num_left += 1
+            elif _checksum(handle, place + length, page[SIZE], piece) != page[CHECKSUM]:
+                return DAMAGED, left[:0]
             if page[KIND] == INDEX:
                 continue
-            if (page[KIND] == DICTIONARY and number > 0) or _check_against_footer(page, chunk) < 0:
-                return DAMAGED
-            values += page[NUM_VALUES] if page[KIND] != DICTIONARY else 0
+            if page[KIND] == DICTIONARY:
+                dictionary_size = page[NUM_VALUES]
+            else:
+                values += page[NUM_VALUES]
             number += 1
         if values != chunk[CHUNK_VALUES]:
             found[0], found[1] = c, number
-            return DAMAGED
-    return 0
+            return DAMAGED, left[:0]
+    return 0, left[:num_left]

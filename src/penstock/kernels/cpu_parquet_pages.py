@@ -185,14 +185,17 @@ def copy_bytes(source, start, out, at, size):
 
 
 @njit(nogil=True, cache=True)
-def snappy(source, start, size, out, full_size):
-    """Uncompress `size` bytes of Snappy; returns the number of bytes written, or a status."""
+def snappy(source, start, size, out, full_size, enough):
+    """Uncompress `size` bytes of Snappy, or as many as give `enough` bytes where it is not more than `full_size`.
+
+    Returns the number of bytes written, or a status.
+    """
     end = start + size
     length, position = varint(source, start, end)
     if position < 0 or length != uint64(full_size):
         return DAMAGED
     at = int64(0)
-    while position < end:
+    while position < end and at < enough:
         tag = source[position]
         position += 1
         kind = tag & 3
@@ -231,7 +234,7 @@ def snappy(source, start, size, out, full_size):
                 for k in range(run):
                     out[at + k] = out[at - back + k]
         at += run
-    return at if at == full_size else DAMAGED
+    return at if at == full_size or at >= enough else DAMAGED
 
 
 @njit(nogil=True, cache=True)
@@ -247,7 +250,8 @@ def page_body(data, page, work, compressed):
         return data, DAMAGED, 0
     if full_size - skipped > work.shape[0] - SLACK:
         return data, UNSUPPORTED, 0
-    written = snappy(data, start + skipped, size - skipped, work, full_size - skipped)
+    full_size -= skipped
+    written = snappy(data, start + skipped, size - skipped, work, full_size, full_size + 1)
     if written < 0:
         return data, DAMAGED, 0
-    return work, 0, full_size - skipped
+    return work, 0, full_size

@@ -16,7 +16,7 @@ _LONGEST = 2**31 - 1  # values: pages count them in 32 bits
 
 
 @njit(nogil=True, cache=True)
-def _packed_run(head, count, width, room):
+def packed_run(head, count, width, room):
     """`(values, bytes)` of a bit-packed run of which `count` values are wanted; no values where it does not fit.
 
     The last group of eight that is wanted need not be there further than it is; a longer run must be there whole.
@@ -29,7 +29,7 @@ def _packed_run(head, count, width, room):
 
 
 @njit(nogil=True, cache=True)
-def _repeated_run(head, count):
+def repeated_run(head, count):
     """How often a repeated value is wanted, at most `count` times; 0 where no run is that long."""
     length = head >> uint64(1)
     return int64(min(length, uint64(count))) if length <= uint64(_LONGEST) else 0
@@ -46,7 +46,7 @@ def decode_levels(data, at, end, width, top, out, count):
         if at < 0:
             return DAMAGED
         if head & uint64(1):
-            run, size = _packed_run(head, count - done, width, end - at)
+            run, size = packed_run(head, count - done, width, end - at)
             if run == 0:
                 return DAMAGED
             for k in range(run):
@@ -56,7 +56,7 @@ def decode_levels(data, at, end, width, top, out, count):
                 out[done + k] = level
             at += size
         else:
-            run = _repeated_run(head, count - done)
+            run = repeated_run(head, count - done)
             if run == 0 or at >= end:
                 return DAMAGED
             highest = max(highest, data[at])
@@ -164,7 +164,7 @@ def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
         if at < 0:
             return DAMAGED
         if head & uint64(1):
-            run, size = _packed_run(head, count - done, width, end - at)
+            run, size = packed_run(head, count - done, width, end - at)
             if run == 0:
                 return DAMAGED
             target = out[done : done + run]
@@ -178,7 +178,7 @@ def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
                 beyond |= _unpack_rest(data, at, step, mask, limit, dictionary, target, int64(0))
             at += size
         else:
-            run = _repeated_run(head, count - done)
+            run = repeated_run(head, count - done)
             size = (width + 7) // 8
             if run == 0 or size > end - at:
                 return DAMAGED

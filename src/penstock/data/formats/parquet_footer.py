@@ -40,6 +40,14 @@ class Footer:
         fields = [field for field in self.schema for _ in range(_num_leaves(field.type))]
         return fields if len(fields) == self.metadata.num_columns else []
 
+    @cached_property
+    def flat_levels(self) -> np.ndarray:
+        """How deep the levels of each leaf are: 0 where it has a value in every row, 1 where it may have none, -1
+        for a leaf of lists, or deeper."""
+        columns = (self.metadata.schema.column(leaf) for leaf in range(self.metadata.num_columns))
+        deep = [(column.max_definition_level, column.max_repetition_level) for column in columns]
+        return np.array([-1 if repeats or level > 1 else level for level, repeats in deep], np.int64)
+
     @classmethod
     def read(cls, path: str, storage_options: dict[str, Any] | None = None) -> Footer:
         """The checked footer of a file.
