@@ -210,7 +210,7 @@ def test_help_tells_the_defaults_that_hold(monkeypatch: pytest.MonkeyPatch) -> N
         "model": holds.model["name"], "embedding-dim": holds.embedding_dim, "staleness": holds.staleness,
         "valid-share": holds.valid_share, "seed": holds.seed, "epochs": "by the rows, until none is better",
         "batch-size": "by the rows", "learning-rate": "by the batch size",
-        "embedding-learning-rate": "by the rows",
+        "embedding-learning-rate": "0.05",
     }  # fmt: skip
     for option, value in expected.items():
         assert re.search(rf"--{option}[ ,].*\[default: \({value}\)\]", shown), option

@@ -10,10 +10,10 @@ import yaml
 from penstock import Dataset
 from penstock.jobs import TrainJob, TrainSettings
 from penstock.jobs.defaults import (
-    PATIENCE,
     default_adagrad,
     default_batch_size,
     default_epochs,
+    default_patience,
     default_rate,
     filled_in,
 )
@@ -34,9 +34,10 @@ def test_more_rows_take_larger_batches_and_fewer_epochs() -> None:
     rows = [1, 10, 10**3, 10**4, 10**5, 10**6, 10**7, 10**9]
     for values in ([default_batch_size(n) for n in rows], [-default_epochs(n) for n in rows]):
         assert values == sorted(values) and len(set(values)) > 1
-    rates = [default_rate(size) for size in (64, 256, 1024)]
-    assert rates == sorted(set(rates))
-    assert [default_adagrad(64, n)["lr"] for n in rows] == sorted(default_adagrad(64, n)["lr"] for n in rows)
+    rates = [default_rate(size, 10**5) for size in (64, 256, 1024)]
+    assert rates == sorted(set(rates)) and default_rate(64, 8_000) < default_rate(64, 10**5)
+    accumulators = [default_adagrad(size)["initial_accumulator"] for size in (64, 256, 1024)]
+    assert accumulators == sorted(set(accumulators), reverse=True)
     # A run of any size takes steps enough to learn from, were it not for data that has so few rows.
     assert all(n * default_epochs(n) / default_batch_size(n) > 150 for n in rows[2:])
 
@@ -53,15 +54,19 @@ def test_more_rows_take_larger_batches_and_fewer_epochs() -> None:
         ({"dense_optimizer": {"name": "SGD"}}, {"dense_optimizer": {"name": "SGD"}}),
         ({"dense_optimizer": {"name": "AdamW", "lr": 0.5}}, {"dense_optimizer": {"name": "AdamW", "lr": 0.5}}),
         ({"embedding_optimizer": {"name": "LazyAdam"}}, {"embedding_optimizer": {"name": "LazyAdam"}}),
-        ({"model": {"name": "MLP", "dropout": 0.0}}, {"model": {"name": "MLP", "dropout": 0.0, "linear": True}}),
+        ({"model": {"name": "MLP", "dropout": 0.0}}, {"model": {"name": "MLP", "dropout": 0.0, "linear": "first"}}),
         ({"model": {"name": "MLP", "linear": False}}, {"model": {"name": "MLP", "dropout": 0.3, "linear": False}}),
-        ({"model": "DeepFM"}, {"model": {"name": "DeepFM", "dropout": 0.3, "linear": True}}),
+        ({"model": "DeepFM"}, {"model": {"name": "DeepFM", "dropout": 0.3, "linear": "first"}}),
         ({"embedding_learning_rate": 0.5}, {"embedding_optimizer": {**filled().embedding_optimizer, "lr": 0.5}}),
     ],
 )
 def test_what_is_said_stays(given: dict[str, Any], expected: dict[str, Any]) -> None:
     found = filled(**given).to_dict()
     assert {name: found[name] for name in expected} == expected
+
+
+def test_a_network_begins_at_zero_where_rows_are_few() -> None:
+    assert [filled(rows).model["linear"] for rows in (100, 8_000, 60_000, 10**7)] == ["first", "first", True, True]
 
 
 def test_few_epochs_where_the_last_one_is_the_model() -> None:
@@ -76,6 +81,6 @@ def test_a_run_keeps_what_was_chosen(tmp_path: Any) -> None:
     data = data.with_roles(categorical=["user", "item"], label=["click"])
     found = TrainJob(data, tmp_path / "run", settings={"model": "MLP", "max_steps": 5}, progress=False).run()
     kept = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    assert (kept["batch_size"], kept["epochs"], kept["patience"]) == (64, default_epochs(540), PATIENCE)
-    assert kept["dense_optimizer"]["lr"] == default_rate(64) and found.steps == 5
+    assert (kept["batch_size"], kept["epochs"], kept["patience"]) == (64, default_epochs(540), default_patience(540))
+    assert kept["dense_optimizer"]["lr"] == default_rate(64, 540) and found.steps == 5
     assert found.learning["kind"] == "few steps" and 0.55 < found.labels["constant_log_loss"] < 0.65

@@ -126,7 +126,20 @@ def test_the_linear_part_is_added(name) -> None:
     dense, embeddings = inputs()
     by_number = dense[:, 0] * 1.0 - dense[:, 1] * 2.0 + 0.5  # parameters count ten times
     by_id = sum(embeddings[n][:, 0] for n in ("a", "b", "tags"))
-    torch.testing.assert_close(both(dense, embeddings), plain(dense, embeddings) + by_number + by_id)
+    rest = {n: torch.cat([torch.zeros(6, 1), e[:, 1:]], 1) for n, e in embeddings.items()}
+    torch.testing.assert_close(both(dense, embeddings), plain(dense, rest) + by_number + by_id)
+
+
+@pytest.mark.parametrize("kind", [DLRM, DCNv2, MLP])
+def test_a_network_can_begin_at_zero_beside_the_linear_part(kind) -> None:
+    model = kind(SCHEMA, 4, linear="first")
+    dense, embeddings = inputs()
+    by_id = sum(embeddings[n][:, 0] for n in ("a", "b", "tags"))
+    torch.testing.assert_close(model(dense, embeddings), by_id)
+    model(dense, embeddings).square().sum().backward()
+    moved = [n for n, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0]
+    assert any("linear" not in name for name in moved)  # the layer at zero learns, and those before it after that
+    assert type(from_config(model.config())) is type(model)
 
 
 def test_deepfm_pairs_are_its_formula() -> None:

@@ -11,16 +11,17 @@ from typing import Any
 
 from penstock.jobs.building import model_class
 from penstock.jobs.settings import DENSE_OPTIMIZER, EMBEDDING_OPTIMIZER, TrainSettings
-from penstock.nn.base import constructor_names
+from penstock.nn.base import FIRST, constructor_names
 
-PATIENCE = 3  # epochs without a better evaluation, where nobody says how many there are to be
+_PATIENCE = (5, 3)  # epochs without a better evaluation: of few rows, where one is a matter of luck, and of more
 _STEPS_OF_AN_EPOCH = 128  # fewer learn too little, more cost time
 _BATCH_SIZES = (64, 1024)
 _ROWS_IN_ALL = 2_000_000  # what epochs are counted by: few rows are gone through more often
 _EPOCHS = (2, 12)
 _BLIND_EPOCHS = 3  # where no evaluation tells which was the best
 _RATE, _RATE_BATCH = 5e-4, 256  # a rate that goes with the square root of the batch size, and is this at that one
-_EMBEDDING_RATES, _EMBEDDING_ROWS = (0.02, 0.05), 8_000  # the first at so many rows, growing with their fourth root
+_FEW_ROWS = 16_000  # of which a network learns little that its linear part does not know: it begins at zero, slowly
+_EMBEDDING_RATE = 0.05
 _ACCUMULATOR = 10.0  # of gradients before they are divided by the batch size: what hundreds of rows of an id add
 _DROPOUT = ((50_000, 0.3), (200_000, 0.1))  # up to so many rows
 
@@ -38,7 +39,7 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
 
     >>> found = filled_in(TrainSettings(), 8_000)
     >>> found.batch_size, found.epochs, found.patience, found.dense_optimizer
-    (64, 12, 3, {'name': 'Adam', 'lr': 0.00025})
+    (64, 12, 5, {'name': 'Adam', 'lr': 0.000125})
     >>> filled_in(TrainSettings.resolve({"epochs": 5, "learning_rate": 0.1}), 8_000).dense_optimizer
     {'name': 'Adam', 'lr': 0.1}
     """
@@ -47,16 +48,16 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
     if settings.epochs is None:
         chosen["epochs"] = default_epochs(num_rows) if is_selected else min(_BLIND_EPOCHS, default_epochs(num_rows))
         if settings.patience is None and settings.eval_every is None:
-            chosen["patience"] = PATIENCE
+            chosen["patience"] = default_patience(num_rows)
     for section, name, own in (
-        ("dense_optimizer", DENSE_OPTIMIZER, {"lr": default_rate(batch_size)}),
-        ("embedding_optimizer", EMBEDDING_OPTIMIZER, default_adagrad(batch_size, num_rows)),
+        ("dense_optimizer", DENSE_OPTIMIZER, {"lr": default_rate(batch_size, num_rows)}),
+        ("embedding_optimizer", EMBEDDING_OPTIMIZER, default_adagrad(batch_size)),
     ):
         given = getattr(settings, section)
         if given["name"] == name:  # another one has defaults of its own
             chosen[section] = {"name": name, **own, **given}
     takes = constructor_names(model_class(settings.model["name"]))
-    own = {"dropout": default_dropout(num_rows), "linear": True}
+    own = {"dropout": default_dropout(num_rows), "linear": FIRST if num_rows <= _FEW_ROWS else True}
     missing = {key: value for key, value in own.items() if key in takes and key not in settings.model}
     chosen["model"] = {**settings.model, **missing}
     return replace(settings, **chosen)
@@ -83,6 +84,15 @@ def default_epochs(num_rows: int) -> int:
     return min(high, max(low, math.ceil(_ROWS_IN_ALL / max(1, num_rows))))
 
 
+def default_patience(num_rows: int) -> int:
+    """Epochs without a better one after which training ends, where nobody says how many there are to be.
+
+    >>> [default_patience(rows) for rows in (8_000, 100_000)]
+    [5, 3]
+    """
+    return _PATIENCE[num_rows > _FEW_ROWS]
+
+
 def default_dropout(num_rows: int) -> float:
     """Behind the hidden layers, which learn few rows by heart.
 
@@ -92,26 +102,24 @@ def default_dropout(num_rows: int) -> float:
     return next((share for most, share in _DROPOUT if num_rows <= most), 0.0)
 
 
-def default_rate(batch_size: int) -> float:
+def default_rate(batch_size: int, num_rows: int) -> float:
     """Of the dense model, whose linear part learns faster by itself.
 
-    >>> default_rate(64), default_rate(1024)
-    (0.00025, 0.001)
+    >>> default_rate(64, 8_000), default_rate(1024, 1_000_000)
+    (0.000125, 0.001)
     """
-    return float(f"{_RATE * math.sqrt(batch_size / _RATE_BATCH):.3g}")
+    rate = _RATE / 2 if num_rows <= _FEW_ROWS else _RATE
+    return float(f"{rate * math.sqrt(batch_size / _RATE_BATCH):.3g}")
 
 
-def default_adagrad(batch_size: int, num_rows: int) -> dict[str, float]:
+def default_adagrad(batch_size: int) -> dict[str, float]:
     """Of the embeddings. An id moves by what its rows say together: a rare one little, a frequent one freely.
 
     The loss is a mean over the batch, and so gradients of ids shrink with the batch size. An accumulator that does not
     would keep embeddings where they are in large batches, and one of 0 would let a single row move an id as far as a
-    thousand rows move another. Where rows are few there are more epochs, and an id that comes once is seen in each:
-    the rate is lower, or it would be known by heart before others are known at all.
+    thousand rows move another.
 
-    >>> default_adagrad(64, 8_000), default_adagrad(1024, 1_000_000)
-    ({'lr': 0.02, 'initial_accumulator': 0.00244}, {'lr': 0.05, 'initial_accumulator': 9.54e-06})
+    >>> default_adagrad(64), default_adagrad(1024)
+    ({'lr': 0.05, 'initial_accumulator': 0.00244}, {'lr': 0.05, 'initial_accumulator': 9.54e-06})
     """
-    low, high = _EMBEDDING_RATES
-    rate = min(high, max(low, low * (num_rows / _EMBEDDING_ROWS) ** 0.25))
-    return {"lr": float(f"{rate:.3g}"), "initial_accumulator": float(f"{_ACCUMULATOR / batch_size**2:.3g}")}
+    return {"lr": _EMBEDDING_RATE, "initial_accumulator": float(f"{_ACCUMULATOR / batch_size**2:.3g}")}

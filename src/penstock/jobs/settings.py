@@ -95,7 +95,7 @@ _BY_BATCH = "by the batch size"
 _SHORTHAND_OPTIONS = {
     "learning_rate": Setting(help="Of the dense model.", kind=float, default=_BY_BATCH, flags=("--lr",)),
     "embedding_learning_rate": Setting(
-        help="Of the embeddings.", kind=float, default="by the rows", flags=("--embedding-lr",)
+        help="Of the embeddings.", kind=float, default="0.05", flags=("--embedding-lr",)
     ),
     "engine": Setting(help="Where the ETL runs: local, tcp://… (Dask), ray.", kind=str, default="local"),
     "on_error": Setting(help="What a malformed text line does.", kind=str, default="raise", choices=ON_ERROR),
@@ -165,7 +165,7 @@ class TrainSettings:
     )  # fmt: skip
     patience: int | None = _setting(
         None, _EVERY, help="Stop after so many evaluations without a better one.", is_changeable=True,
-        default="3, none with --epochs or --eval-every",
+        default="3, of few rows 5, none with --epochs or --eval-every",
     )  # fmt: skip
     metrics: Sequence[str] | None = _setting(
         None, NONE | ListOf(STR), kind=list[str], default="auc, log_loss", choices=tuple(METRICS), is_open=True,

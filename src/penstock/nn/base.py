@@ -10,15 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
-from penstock.core.params import Constraint, Int, ListOf, PerColumn, Real, check_all
+from penstock.core.params import Constraint, Int, ListOf, OneOf, PerColumn, Real, check_all
 from penstock.core.schema import Role, Schema
 from penstock.embedding.dims import DIM, dims_of
-from penstock.nn.linear import LinearPart
+from penstock.nn.linear import SHARE, LinearPart
 from penstock.nn.projection import Projection
 
 Embeddings = Mapping[str, Tensor] | Tensor
 WIDTHS = ListOf(Int(min=1))
 DROPOUT = Real(min=0, max=1)
+FIRST = "first"  # of what `linear` may be: the network says nothing yet when training begins
+LINEAR = OneOf((False, True, FIRST))
 
 
 class Model(nn.Module):
@@ -57,7 +59,10 @@ class Model(nn.Module):
         self.is_one_dim = len(set(self.dims.values())) <= 1
         self.projection: Projection | None = None
         self._arguments = given
-        self.linear = LinearPart(len(self.continuous)) if given.get("linear") is True else None
+        self.linear: LinearPart | None = None
+        if given.get("linear") in (True, FIRST):
+            share = SHARE if given["linear"] == FIRST else 1.0
+            self.linear = LinearPart(len(self.continuous), list(self.dims.values()), share)
         if not self.categorical and not self.continuous:
             raise SchemaError(
                 f"{type(self).__name__} needs columns with the role categorical or continuous, and the schema has "
@@ -146,6 +151,27 @@ class Model(nn.Module):
         if dense.dim() != 2 or dense.shape[1] != len(self.continuous):
             raise DataError(f"dense must be (B, {len(self.continuous)}), got {tuple(dense.shape)}")
         return dense, self.stacked(embeddings) if self.categorical else None
+
+    def begin_with_linear(self, last: nn.Module) -> None:
+        """With `linear="first"`, let the network begin at zero; for the end of a constructor.
+
+        Args:
+            last: the layer that gives the network's logit.
+        """
+        if self._arguments.get("linear") == FIRST:
+            for parameter in last.parameters():
+                nn.init.zeros_(parameter)
+
+    def seen(self, stacked: Tensor | None) -> Tensor | None:
+        """What the network sees of the embeddings: all but the weights of the linear part, where there is one.
+
+        Args:
+            stacked: the embeddings, as `joined` gave them; None where there are none.
+
+        Returns:
+            The same shape.
+        """
+        return stacked if self.linear is None or stacked is None else self.linear.rest(stacked)
 
     def plus_linear(self, logits: Tensor, dense: Tensor, stacked: Tensor | None) -> Tensor:
         """The network's logits and those of the linear part, where there is one.

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from penstock.core.params import BOOL, NONE, Int, OneOf
+from penstock.core.params import NONE, Int, OneOf
 from penstock.core.schema import Schema
-from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, flat, perceptron
+from penstock.nn.base import DROPOUT, LINEAR, WIDTHS, Embeddings, Model, flat, perceptron
 
 
 class CrossLayer(nn.Module):
@@ -43,7 +43,7 @@ class DCNv2(Model):
         rank: of their weights; None for full ones.
         structure: `"parallel"` or `"stacked"`.
         dropout: behind each hidden layer.
-        linear: whether a `penstock.nn.linear.LinearPart` is added.
+        linear: whether a `penstock.nn.linear.LinearPart` is added; with `"first"` the network begins at zero beside it.
 
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
@@ -59,7 +59,7 @@ class DCNv2(Model):
         "rank": NONE | Int(min=1),
         "structure": OneOf(("parallel", "stacked")),
         "dropout": DROPOUT,
-        "linear": BOOL,
+        "linear": LINEAR,
     }
 
     def __init__(
@@ -71,7 +71,7 @@ class DCNv2(Model):
         rank: int | None = None,
         structure: str = "parallel",
         dropout: float = 0.0,
-        linear: bool = False,
+        linear: bool | str = False,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
         width = len(self.continuous) + self.embedded_width
@@ -80,6 +80,7 @@ class DCNv2(Model):
         self.structure = structure
         deep_width = hidden[-1] if hidden else width
         self.head = nn.Linear(deep_width + (width if structure == "parallel" else 0), 1)
+        self.begin_with_linear(self.head)
 
     def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
         """The logits of a batch.
@@ -93,7 +94,7 @@ class DCNv2(Model):
             Logits, `(B,)`.
         """
         dense, stacked = self.joined(dense, embeddings)
-        x = first = flat(dense, stacked)
+        x = first = flat(dense, self.seen(stacked))
         for cross in self.crosses:
             x = cross(first, x)
         top = torch.cat([x, self.deep(first)], 1) if self.structure == "parallel" else self.deep(x)

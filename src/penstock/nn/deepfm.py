@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from penstock.core.params import BOOL
 from penstock.core.schema import Schema
-from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, flat, perceptron
+from penstock.nn.base import DROPOUT, LINEAR, WIDTHS, Embeddings, Model, flat, perceptron
 
 
 class DeepFM(Model):
@@ -25,7 +24,7 @@ class DeepFM(Model):
         embedding_dim: the width of embeddings; or `{column: width}`.
         hidden: widths of the hidden layers.
         dropout: behind each of them.
-        linear: whether a `penstock.nn.linear.LinearPart` is added.
+        linear: whether a `penstock.nn.linear.LinearPart` is added; with `"first"` the network begins at zero beside it.
 
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
@@ -34,7 +33,7 @@ class DeepFM(Model):
     torch.Size([2])
     """
 
-    constraints = {"hidden": WIDTHS, "dropout": DROPOUT, "linear": BOOL}
+    constraints = {"hidden": WIDTHS, "dropout": DROPOUT, "linear": LINEAR}
 
     def __init__(
         self,
@@ -42,7 +41,7 @@ class DeepFM(Model):
         embedding_dim: int | Mapping[str, int] = 16,
         hidden: Sequence[int] = (256, 128),
         dropout: float = 0.0,
-        linear: bool = False,
+        linear: bool | str = False,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
         inputs = len(self.continuous) + self.embedded_width
@@ -50,6 +49,7 @@ class DeepFM(Model):
         self.factors = nn.Parameter(torch.empty(len(self.continuous), self.embedding_dim).uniform_(-0.01, 0.01))
         self.deep = perceptron(inputs, hidden, dropout, outputs=1)
         self.project()
+        self.begin_with_linear(self.deep[-1])
 
     def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
         """The logits of a batch.
@@ -62,7 +62,8 @@ class DeepFM(Model):
         Returns:
             Logits, `(B,)`.
         """
-        dense, stacked = self.joined(dense, embeddings)
+        dense, ids = self.joined(dense, embeddings)
+        stacked = self.seen(ids)
         everything = flat(dense, stacked)
         # Σ over pairs of vᵢ·vⱼ = ½ (|Σ vᵢ|² - Σ |vᵢ|²)
         total = dense @ self.factors
@@ -73,4 +74,4 @@ class DeepFM(Model):
             squares = squares + factors.square().sum(1)
         pairs = 0.5 * (total.square() - squares).sum(1)
         logits: Tensor = self.first_order(everything).squeeze(1) + pairs + self.deep(everything).squeeze(1)
-        return self.plus_linear(logits, dense, stacked)
+        return self.plus_linear(logits, dense, ids)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from penstock.core.errors import SchemaError
 from penstock.core.params import BOOL
 from penstock.core.schema import Schema
-from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, perceptron
+from penstock.nn.base import DROPOUT, LINEAR, WIDTHS, Embeddings, Model, perceptron
 
 
 class DLRM(Model):
@@ -28,7 +28,7 @@ class DLRM(Model):
         top: widths of those behind.
         dropout: behind each hidden layer.
         constant: whether that vector is there; a schema with numbers has none in any case.
-        linear: whether a `penstock.nn.linear.LinearPart` is added.
+        linear: whether a `penstock.nn.linear.LinearPart` is added; with `"first"` the network begins at zero beside it.
 
     >>> from penstock import ColumnSchema, Schema
     >>> schema = Schema([ColumnSchema("user", "int64", role="categorical"), ColumnSchema("price", "float32",
@@ -38,7 +38,7 @@ class DLRM(Model):
     torch.Size([2])
     """
 
-    constraints = {"bottom": WIDTHS, "top": WIDTHS, "dropout": DROPOUT, "constant": BOOL, "linear": BOOL}
+    constraints = {"bottom": WIDTHS, "top": WIDTHS, "dropout": DROPOUT, "constant": BOOL, "linear": LINEAR}
     before = {"constant": False}
 
     def __init__(
@@ -49,7 +49,7 @@ class DLRM(Model):
         top: Sequence[int] = (128, 64),
         dropout: float = 0.0,
         constant: bool = True,
-        linear: bool = False,
+        linear: bool | str = False,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
         is_constant = constant and not self.continuous
@@ -64,6 +64,7 @@ class DLRM(Model):
         width = self.embedding_dim if self.bottom is not None else 0
         self.top = perceptron(width + vectors * (vectors - 1) // 2, top, dropout, outputs=1)
         self.project()
+        self.begin_with_linear(self.top[-1])
         # Row and column of each pair below the diagonal, as one index into the flattened products.
         row, column = torch.tril_indices(vectors, vectors, offset=-1)
         self.register_buffer("pairs", row * vectors + column, persistent=False)
@@ -79,8 +80,8 @@ class DLRM(Model):
         Returns:
             Logits, `(B,)`.
         """
-        dense, stacked = self.joined(dense, embeddings)
-        parts, ids = [], stacked
+        dense, ids = self.joined(dense, embeddings)
+        parts, stacked = [], self.seen(ids)
         stacked = None if stacked is None else self.of_one_dim(stacked)
         if self.bottom is not None:
             projected = self.bottom(dense)

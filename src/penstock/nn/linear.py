@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 SPEED = 10.0  # how much faster than a network's weights those of numbers learn: they are few
+SHARE = 0.63  # of embeddings that a network sees where it begins at zero: it learns them at the square of this rate
 
 
 class LinearPart(nn.Module):
     """A weight for each number and each id, summed to one logit.
 
-    The weight of an id is the first number of its embedding. Nothing is learned beside it: a factor would learn to
-    trust ids that come once, whose embeddings know the labels of their rows by heart. With Adam, whose steps do not
-    depend on the scale of gradients, the weights of numbers learn `SPEED` times as fast as other parameters.
+    The weight of an id is the first number of its embedding, which a network beside it does not see (`rest`): it would
+    learn to trust ids that come once, whose weights know the labels of their rows by heart. With Adam, whose steps do
+    not depend on the scale of gradients, the weights of numbers learn `SPEED` times as fast as other parameters.
 
-    >>> part = LinearPart(num_continuous=2)
+    Args:
+        num_continuous: how many numbers there are.
+        dims: of the embeddings, column by column.
+        share: what the rest of the embeddings is multiplied by for the network, which then learns them more slowly.
+
+    >>> part = LinearPart(num_continuous=2, dims=[4] * 5, share=0.5)
     >>> part(torch.ones(3, 2), torch.ones(3, 5, 4)).tolist()  # five ids with a weight of 1 each
     [5.0, 5.0, 5.0]
+    >>> part.rest(torch.ones(1, 5, 4))[0, 0]
+    tensor([0.0000, 0.5000, 0.5000, 0.5000])
     """
 
-    def __init__(self, num_continuous: int) -> None:
+    seen: Tensor
+
+    def __init__(self, num_continuous: int, dims: Sequence[int] = (), share: float = 1.0) -> None:
         super().__init__()
+        # A column with one number has no other to show.
+        columns = [torch.tensor([share if dim == 1 else 0.0, *[share] * (dim - 1)]) for dim in dims]
+        seen = columns[0] if len(set(dims)) == 1 else torch.cat([torch.empty(0), *columns])
+        self.register_buffer("seen", seen, persistent=False)
         self.weight = nn.Parameter(torch.zeros(num_continuous))
         self.bias = nn.Parameter(torch.zeros(()))
 
@@ -37,3 +53,14 @@ class LinearPart(nn.Module):
         """
         logits = SPEED * (dense @ self.weight + self.bias)
         return logits if stacked is None else logits + stacked[:, :, 0].sum(1)
+
+    def rest(self, stacked: Tensor) -> Tensor:
+        """What a network beside it sees of the embeddings.
+
+        Args:
+            stacked: the embeddings, `(B, columns, dim)`; or side by side where dims differ.
+
+        Returns:
+            The same without the weights of ids.
+        """
+        return stacked * self.seen.to(stacked.dtype)

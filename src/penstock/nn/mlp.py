@@ -7,9 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from penstock.core.params import BOOL
 from penstock.core.schema import Schema
-from penstock.nn.base import DROPOUT, WIDTHS, Embeddings, Model, flat, perceptron
+from penstock.nn.base import DROPOUT, LINEAR, WIDTHS, Embeddings, Model, flat, perceptron
 
 
 class MLP(Model):
@@ -20,7 +19,7 @@ class MLP(Model):
         embedding_dim: the width of embeddings; or `{column: width}`.
         hidden: widths of the hidden layers.
         dropout: behind each of them.
-        linear: whether a `penstock.nn.linear.LinearPart` is added.
+        linear: whether a `penstock.nn.linear.LinearPart` is added; with `"first"` the network begins at zero beside it.
 
     >>> import torch
     >>> from penstock import ColumnSchema, Schema
@@ -30,7 +29,7 @@ class MLP(Model):
     torch.Size([2])
     """
 
-    constraints = {"hidden": WIDTHS, "dropout": DROPOUT, "linear": BOOL}
+    constraints = {"hidden": WIDTHS, "dropout": DROPOUT, "linear": LINEAR}
 
     def __init__(
         self,
@@ -38,11 +37,12 @@ class MLP(Model):
         embedding_dim: int | Mapping[str, int] = 16,
         hidden: Sequence[int] = (256, 128),
         dropout: float = 0.0,
-        linear: bool = False,
+        linear: bool | str = False,
     ) -> None:
         super().__init__(schema, embedding_dim, locals())
         inputs = len(self.continuous) + self.embedded_width
         self.layers = perceptron(inputs, hidden, dropout, outputs=1)
+        self.begin_with_linear(self.layers[-1])
 
     def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
         """The logits of a batch.
@@ -56,4 +56,4 @@ class MLP(Model):
             Logits, `(B,)`.
         """
         dense, stacked = self.joined(dense, embeddings)
-        return self.plus_linear(self.layers(flat(dense, stacked)).squeeze(1), dense, stacked)
+        return self.plus_linear(self.layers(flat(dense, self.seen(stacked))).squeeze(1), dense, stacked)
