@@ -82,7 +82,7 @@ def test_train_takes_settings_from_a_file_and_options_win(logs: Path, tmp_path: 
     resolved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (resolved["batch_size"], resolved["dense_optimizer"]) == (300, {"name": "Adam", "lr": 0.5})
     assert resolved["embedding_optimizer"] == {"name": "LazyAdam", "lr": 0.01}
-    assert resolved["model"] == {"name": "MLP", "hidden": [8], "dropout": 0.3, "linear": True}
+    assert resolved["model"] == {"name": "MLP", "hidden": [8], "dropout": 0.3, "linear": "first"}
     again = json.loads(ok("train", "--config", tmp_path / "run" / "config.yaml", "-o", tmp_path / "again", "--json"))
     assert again["auc"] == found["auc"]
 

@@ -55,6 +55,7 @@ class FrozenEmbeddings(TableModule):
     Args:
         tables: a schema whose categorical columns have a cardinality.
         dim, pooling, dtype: as `FusedEmbeddings` has them.
+        share: likewise; models that were saved before there was a choice share nothing.
 
     >>> from penstock import ColumnSchema
     >>> from penstock.embedding import FusedEmbeddings
@@ -77,9 +78,10 @@ class FrozenEmbeddings(TableModule):
         *,
         pooling: str = "sum",
         dtype: str | torch.dtype = "float32",
+        share: bool = False,
     ) -> None:
         super().__init__(
-            tables, dim, lambda _: RowsAndZeros(), pooling=pooling, dtype=dtype, optimizer="sgd", scale=0.0
+            tables, dim, lambda _: RowsAndZeros(), pooling=pooling, dtype=dtype, optimizer="sgd", scale=0.0, share=share
         )
         for name in ("steps", "rates"):  # of training
             self.register_buffer(name, getattr(self, name), persistent=False)

@@ -12,7 +12,7 @@ from penstock.core.errors import ParameterError, PenstockError, suggest
 from penstock.core.schema import Role, Schema
 from penstock.embedding import CachedEmbeddings, FusedEmbeddings, Store
 from penstock.embedding.dims import dims_of
-from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule
+from penstock.embedding.fused.settings import WEIGHT_DTYPES, row_owners, table_optimizer, table_sizes, update_rule
 from penstock.embedding.protocol import Embeddings
 from penstock.embedding.slots import Init, SlotConfig, shared_groups
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
@@ -139,9 +139,16 @@ def _scale(settings: TrainSettings) -> float:
 
 def needed_bytes(settings: TrainSettings, schema: Schema) -> int:
     """What weights and optimizer state of tables on the device take."""
-    sizes, arguments = table_sizes(schema), fused_arguments(settings)
+    arguments = fused_arguments(settings)
+    return sum(_row_bytes(arguments, dim) * rows for dim, rows in _tables(settings, schema))
+
+
+def _tables(settings: TrainSettings, schema: Schema) -> list[tuple[int, int]]:
+    """Dim and rows of each table; one that columns share comes once."""
+    sizes = table_sizes(schema)
     dims = dims_of(settings.dims(list(sizes)), list(sizes), "embedding_dim")
-    return sum(_row_bytes(arguments, dims[name]) * rows for name, rows in sizes.items())
+    owners = set(row_owners(schema, dims).values())
+    return [(dims[name], rows) for name, rows in sizes.items() if name in owners]
 
 
 def _row_bytes(arguments: Mapping[str, Any], dim: int) -> int:
@@ -151,13 +158,12 @@ def _row_bytes(arguments: Mapping[str, Any], dim: int) -> int:
 
 def cache_rows(settings: TrainSettings, schema: Schema, device: torch.device) -> int:
     """Rows of `tables: cached` on the device: `store.cache_rows`, or as many as a GPU has room for."""
-    sizes, asked = table_sizes(schema), settings.store.get("cache_rows")
-    total = sum(sizes.values())
+    tables, asked = _tables(settings, schema), settings.store.get("cache_rows")
+    total = sum(rows for _, rows in tables)
     if device.type != "cuda":
         return min(asked or total, total)
     free, _ = torch.cuda.mem_get_info(device)
-    dims = dims_of(settings.dims(list(sizes)), list(sizes), "embedding_dim")
-    widest = _row_bytes(fused_arguments(settings), max(dims.values()))
+    widest = _row_bytes(fused_arguments(settings), max(dim for dim, _ in tables))
     room = (free - _BESIDE_TABLES - _INDEX_BYTES * total) // (widest + _SLOT_BYTES)
     if room < (asked or 1):
         raise ParameterError(

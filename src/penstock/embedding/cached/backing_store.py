@@ -13,7 +13,7 @@ from penstock.embedding.store import Store
 def new_store(tables: TableModule, scale: float) -> Store:
     """An empty store whose rows are those of the tables; `torch.manual_seed` decides how they start."""
     init = Init("uniform", -scale, scale) if scale else Init("zeros")
-    slots = [SlotConfig(name, dim, init=init) for name, dim in tables.dims.items()]
+    slots = [SlotConfig(name, dim, init=init, group=tables.owners[name]) for name, dim in tables.dims.items()]
     config = EmbeddingConfig(slots, max(8, (len(slots) + 1).bit_length()))
     return Store(config, tables.optimizer, storage=_storage(tables), seed=int(torch.randint(2**62, ())))
 
@@ -31,19 +31,24 @@ def check_store(store: Store, tables: TableModule) -> None:
     admission = store.tables.admission
     if store.tables.eviction is not None or admission.min_count > 1 or admission.below < 2**64 - 1:
         raise ParameterError("CachedEmbeddings.store must take in every id and keep it: no admission, no eviction")
-    groups = set()
+    groups: dict[str, str] = {}
     for name, dim in tables.dims.items():
         if name not in store.config.names:
             raise ParameterError(
                 f"CachedEmbeddings.store has no slot {name!r}{suggest(name, store.config.names, 'slots')}"
             )
         slot = store.config[name]
-        if slot.dim != dim or slot.hash_stack is not None or slot.group in groups:
+        owner = tables.owners[name]
+        if slot.dim != dim or slot.hash_stack is not None or groups.setdefault(slot.group, owner) != owner:
             raise ParameterError(
                 f"slot {name!r} of CachedEmbeddings.store must have dim={dim}, rows of its own and no hash "
                 f"stack, got {slot}"
             )
-        groups.add(slot.group)
+        if slot.group != store.config[owner].group:
+            raise ParameterError(
+                f"{name!r} and {owner!r} have one vocabulary and share their rows, and in CachedEmbeddings.store they "
+                f"do not; give their slots one group, or the tables share=False"
+            )
 
 
 def _storage(tables: TableModule) -> str:

@@ -198,7 +198,7 @@ class CachedEmbeddings(TableModule):
         """Plain tables with all rows, on the host; needs a schema."""
         plain = self._plain_tables()
         with torch.no_grad():
-            plain.weight.copy_(self.homes[0].all_rows()["weight"])
+            plain.weight.copy_(self.of_columns(self.homes[0].all_rows()["weight"]))
         return plain
 
     def _apply(self, *arguments: Any, **named: Any) -> Any:

@@ -36,6 +36,7 @@ class FusedEmbeddings(TableModule):
         pooling: of list columns: "sum", "mean" or "sqrt_n".
         scale: weights start uniform in ±scale.
         align: with "concat", the width is filled up with zeros to a multiple of this (tensor cores like 8 or 16).
+        share: whether columns of a schema that have one vocabulary share their rows, as they do in a store.
 
     >>> tables = FusedEmbeddings({"user": 10, "item": 5}, dim=4, lr=0.5)
     >>> before = tables.weight.clone()
@@ -63,9 +64,10 @@ class FusedEmbeddings(TableModule):
         scale: float = 0.01,
         align: int = 1,
         device: torch.device | str | int | None = None,
+        share: bool = True,
     ) -> None:
         keep_from_compiler()
         super().__init__(
             tables, dim, lambda _: RowHome(), optimizer=optimizer, lr=lr, dtype=dtype, output=output,
-            output_dtype=output_dtype, pooling=pooling, scale=scale, align=align, device=device,
+            output_dtype=output_dtype, pooling=pooling, scale=scale, align=align, device=device, share=share,
         )  # fmt: skip

@@ -13,27 +13,29 @@ class FeaturePlaces:
     """Tensors of `features` for tables of these sizes; made once for each device and each set of lists.
 
     Args:
-        sizes: rows of each table.
+        sizes: rows of each feature's table.
+        starts: where these begin.
         numbers: each table's number among all of a module.
         columns: where its embeddings begin in the module's output.
 
-    >>> places = FeaturePlaces([10, 5], numbers=[0, 2], columns=[0, 20])
+    >>> places = FeaturePlaces([10, 5], starts=[0, 10], numbers=[0, 2], columns=[0, 20])
     >>> places.tables((0,), torch.device("cpu"))  # the first column has lists, which come last
     tensor([[10,  5,  2, 20],
             [ 0, 10,  0,  0]])
     """
 
-    def __init__(self, sizes: Sequence[int], numbers: Sequence[int], columns: Sequence[int]) -> None:
-        self._sizes, self._numbers, self._columns = list(sizes), list(numbers), list(columns)
+    def __init__(
+        self, sizes: Sequence[int], starts: Sequence[int], numbers: Sequence[int], columns: Sequence[int]
+    ) -> None:
+        self._fields = [list(field) for field in (starts, sizes, numbers, columns)]
         self._made: dict[Any, Tensor] = {}
 
     def tables(self, bags: tuple[int, ...], device: torch.device) -> Tensor:
         """For ids of the tables, where the features `bags` are lists."""
         key = bags, device
         if key not in self._made:
-            sizes, numbers, columns = torch.tensor([self._sizes, self._numbers, self._columns], dtype=torch.int64)
-            every = torch.stack([sizes.cumsum(0) - sizes, sizes, numbers, columns], 1)
-            order = [i for i in range(len(sizes)) if i not in bags] + list(bags)
+            every = torch.tensor(self._fields, dtype=torch.int64).T
+            order = [i for i in range(len(every)) if i not in bags] + list(bags)
             self._made[key] = every[order].contiguous().to(device)
         return self._made[key]
 

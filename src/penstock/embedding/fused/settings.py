@@ -12,6 +12,7 @@ from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.params import Int, check_all
 from penstock.core.schema import Role, Schema
 from penstock.embedding.optimizers import Optimizer, fused_optimizers, optimizer_named
+from penstock.embedding.slots import shared_groups
 from penstock.kernels.optimizer_formulas import Rule
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -34,6 +35,20 @@ def table_sizes(tables: Any) -> dict[str, int]:
     if not sizes:
         raise SchemaError("FusedEmbeddings needs at least one table: a schema with categorical columns, or sizes")
     return {name: int(size) for name, size in sizes.items()}
+
+
+def row_owners(tables: Any, dims: Mapping[str, int]) -> dict[str, str]:
+    """The column whose rows each column has: its own, or those of the first column with its vocabulary and its dim.
+
+    >>> from penstock import ColumnSchema
+    >>> shared = {"role": "categorical", "cardinality": 9, "properties": {"vocabulary": "item_last"}}
+    >>> schema = Schema([ColumnSchema(name, "int64", **shared) for name in ("item", "last")])
+    >>> row_owners(schema, {"item": 4, "last": 4}), row_owners(schema, {"item": 4, "last": 8})
+    ({'item': 'item', 'last': 'item'}, {'item': 'item', 'last': 'last'})
+    """
+    groups = shared_groups(tables) if isinstance(tables, Schema) else {}
+    first: dict[tuple[str, int], str] = {}
+    return {name: first.setdefault((groups[name], dim), name) if name in groups else name for name, dim in dims.items()}
 
 
 def weight_dtype(name: str, given: Any) -> torch.dtype:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +29,8 @@ class TableGroup:
 
     Args:
         module: whose tables they are.
-        sizes: rows by table.
+        sizes: rows by column.
+        owners: the column whose rows each column has; columns of one vocabulary share theirs.
         dim: of all of them.
         numbers: each table's number among all of the module.
         columns: where each table's embeddings begin in the module's output.
@@ -40,15 +42,19 @@ class TableGroup:
         self,
         module: TableModule,
         sizes: Mapping[str, int],
+        owners: Mapping[str, str],
         dim: int,
         numbers: Sequence[int],
         columns: Sequence[int],
         suffix: str,
         home: RowHome,
     ) -> None:
-        self.module, self.sizes, self.dim, self.suffix, self.home = module, dict(sizes), dim, suffix, home
+        self.module, self.dim, self.suffix, self.home = module, dim, suffix, home
         self.names, self.numbers = list(sizes), list(numbers)
-        self._features = FeaturePlaces(list(sizes.values()), numbers, columns)
+        self.sizes = {name: rows for name, rows in sizes.items() if owners[name] == name}  # each table once
+        begins = dict(zip(self.sizes, accumulate(self.sizes.values(), initial=0), strict=False))
+        self.starts = {name: begins[owners[name]] for name in sizes}
+        self._features = FeaturePlaces(list(sizes.values()), list(self.starts.values()), numbers, columns)
         self._sorter, self._replayed = KeySorter(), ReplayedUpdates()
 
     def register(self, kind: torch.dtype, scale: float, device: torch.device | str | int | None) -> None:

@@ -16,13 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from penstock.core.errors import DataError, ParameterError, SchemaError
-from penstock.core.params import NONE, Int, OneOf, Real, Satisfies, check_all
+from penstock.core.params import BOOL, NONE, Int, OneOf, Real, Satisfies, check_all
 from penstock.core.schema import Role, Schema
 from penstock.embedding.dims import Dims, dims_of, plain_dim
 from penstock.embedding.fused.ids import Ids, read_groups
 from penstock.embedding.fused.look_up_function import LookUpFunction
 from penstock.embedding.fused.row_home import RowHome
-from penstock.embedding.fused.settings import WEIGHT_DTYPES, table_optimizer, table_sizes, update_rule, weight_dtype
+from penstock.embedding.fused.settings import (
+    WEIGHT_DTYPES,
+    row_owners,
+    table_optimizer,
+    table_sizes,
+    update_rule,
+    weight_dtype,
+)
 from penstock.embedding.fused.step_rates import correct_rates
 from penstock.embedding.fused.table_group import TableGroup
 from penstock.embedding.fused.table_lookup import TableLookup
@@ -67,17 +74,19 @@ class TableModule(nn.Module):
         scale: float = 0.01,
         align: int = 1,
         device: torch.device | str | int | None = None,
+        share: bool = True,
     ) -> None:
         super().__init__()
-        given = {"output": output, "pooling": pooling, "scale": scale, "align": align, "lr": lr}
+        given = {"output": output, "pooling": pooling, "scale": scale, "align": align, "lr": lr, "share": share}
         constraints = {"output": OneOf((None, "stack", "concat")), "pooling": OneOf(tuple(POOLINGS)),
-                       "scale": Real(min=0), "align": Int(min=1), "lr": NONE | Real(min=0)}  # fmt: skip
+                       "scale": Real(min=0), "align": Int(min=1), "lr": NONE | Real(min=0), "share": BOOL}  # fmt: skip
         check_all(given, constraints, type(self).__name__)
         self.schema = tables.select(roles=Role.CATEGORICAL) if isinstance(tables, Schema) else None
         self.sizes = self._sizes_of(tables)
         self.named = isinstance(tables, (Schema, Mapping))  # else tables go by their order alone
         self.names, self.pooling, self.align = list(self.sizes), pooling, align
         self._dims = dims_of(dim, self.names, f"{type(self).__name__}.dim")
+        self.owners = row_owners(tables if share else None, self._dims)
         self.output = output or ("stack" if self.is_one_dim else "concat")
         if self.output == "stack" and not self.is_one_dim:
             raise ParameterError(
@@ -114,13 +123,13 @@ class TableModule(nn.Module):
             sizes = {self.names[number]: self.sizes[self.names[number]] for number in numbers}
             suffix = "" if self.is_one_dim else f"_{dim}"
             begins = [columns[number] for number in numbers]
-            found.append(TableGroup(self, sizes, dim, numbers, begins, suffix, home(sizes)))
+            found.append(TableGroup(self, sizes, self.owners, dim, numbers, begins, suffix, home(sizes)))
         return found
 
     @property
     def num_rows(self) -> int:
         """Rows of all tables."""
-        return sum(self.sizes.values())
+        return sum(group.num_rows for group in self.groups)
 
     @property
     def dims(self) -> dict[str, int]:
@@ -339,7 +348,9 @@ class TableModule(nn.Module):
         sized = Schema([schema[name].with_(cardinality=size) for name, size in zip(names, sizes, strict=True)])
         dtype = str(self.groups[0].weight.dtype).removeprefix("torch.")
         dims = dict(zip(names, self._dims.values(), strict=True))
-        arguments = {"dim": plain_dim(dims), "pooling": self.pooling, "dtype": dtype}
+        arguments: dict[str, Any] = {"dim": plain_dim(dims), "pooling": self.pooling, "dtype": dtype}
+        if self.schema is not None and any(owner != name for name, owner in self.owners.items()):
+            arguments["share"], sized = True, self.schema  # which says what is shared
         description = {"class": "FrozenEmbeddings", "schema": sized.to_dict(), "arguments": arguments}
         state, kept = self.state_dict(), [group.key("weight") for group in self.groups]
         return description, {name: state[name].detach().cpu().contiguous() for name in kept}
@@ -392,8 +403,20 @@ class TableModule(nn.Module):
         """
         plain = self._plain_tables().to(self.device)
         with torch.no_grad():
-            plain.weight.copy_(self.weight)
+            plain.weight.copy_(self.of_columns(self.weight))
         return plain
+
+    def of_columns(self, rows: Tensor) -> Tensor:
+        """Rows of tables of one dim, column by column: those that columns share come for each of them.
+
+        Args:
+            rows: of the tables.
+
+        Returns:
+            Rows of the columns, one above the other.
+        """
+        starts = self.groups[0].starts
+        return torch.cat([rows[starts[name] : starts[name] + size] for name, size in self.sizes.items()])
 
     def _plain_tables(self) -> EmbeddingTables:
         """Tables as these, with weights of their own."""
