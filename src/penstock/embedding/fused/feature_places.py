@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -14,19 +15,24 @@ class FeaturePlaces:
 
     Args:
         sizes: rows of each feature's table.
-        starts: where these begin.
         numbers: each table's number among all of a module.
         columns: where its embeddings begin in the module's output.
+        starts: where its rows begin; by default tables lie one above the other.
 
-    >>> places = FeaturePlaces([10, 5], starts=[0, 10], numbers=[0, 2], columns=[0, 20])
+    >>> places = FeaturePlaces([10, 5], numbers=[0, 2], columns=[0, 20])
     >>> places.tables((0,), torch.device("cpu"))  # the first column has lists, which come last
     tensor([[10,  5,  2, 20],
             [ 0, 10,  0,  0]])
     """
 
     def __init__(
-        self, sizes: Sequence[int], starts: Sequence[int], numbers: Sequence[int], columns: Sequence[int]
+        self,
+        sizes: Sequence[int],
+        numbers: Sequence[int],
+        columns: Sequence[int],
+        starts: Sequence[int] | None = None,
     ) -> None:
+        starts = [0, *accumulate(sizes)][: len(sizes)] if starts is None else starts
         self._fields = [list(field) for field in (starts, sizes, numbers, columns)]
         self._made: dict[Any, Tensor] = {}
 

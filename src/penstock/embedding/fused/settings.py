@@ -46,9 +46,9 @@ def row_owners(tables: Any, dims: Mapping[str, int]) -> dict[str, str]:
     >>> row_owners(schema, {"item": 4, "last": 4}), row_owners(schema, {"item": 4, "last": 8})
     ({'item': 'item', 'last': 'item'}, {'item': 'item', 'last': 'last'})
     """
-    groups = shared_groups(tables) if isinstance(tables, Schema) else {}
-    first: dict[tuple[str, int], str] = {}
-    return {name: first.setdefault((groups[name], dim), name) if name in groups else name for name, dim in dims.items()}
+    groups = shared_groups(tables, dims) if isinstance(tables, Schema) else {}
+    first: dict[str, str] = {}
+    return {name: first.setdefault(groups[name], name) if name in groups else name for name in dims}
 
 
 def weight_dtype(name: str, given: Any) -> torch.dtype:

@@ -54,7 +54,7 @@ class TableGroup:
         self.sizes = {name: rows for name, rows in sizes.items() if owners[name] == name}  # each table once
         begins = dict(zip(self.sizes, accumulate(self.sizes.values(), initial=0), strict=False))
         self.starts = {name: begins[owners[name]] for name in sizes}
-        self._features = FeaturePlaces(list(sizes.values()), list(self.starts.values()), numbers, columns)
+        self._features = FeaturePlaces(list(sizes.values()), numbers, columns, list(self.starts.values()))
         self._sorter, self._replayed = KeySorter(), ReplayedUpdates()
 
     def register(self, kind: torch.dtype, scale: float, device: torch.device | str | int | None) -> None:

@@ -88,7 +88,7 @@ class HashedEmbeddings(TableModule):
         super().__init__(
             _columns(tables), dim, lambda _: HashedRows(capacity, max_rows, scale), optimizer=optimizer, lr=lr,
             dtype=dtype, output=output, output_dtype=output_dtype, pooling=pooling, scale=0.0, align=align,
-            device=device,
+            device=device, share=False,
         )  # fmt: skip
         self.seed, home = seed, self.groups[0].home
         assert isinstance(home, HashedRows)
