@@ -57,8 +57,8 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
         if given["name"] == name:  # another one has defaults of its own
             chosen[section] = {"name": name, **own, **given}
     takes = constructor_names(model_class(settings.model["name"]))
-    own = {"dropout": default_dropout(num_rows), "linear": FIRST if num_rows <= _FEW_ROWS else True}
-    missing = {key: value for key, value in own.items() if key in takes and key not in settings.model}
+    arguments = {"dropout": default_dropout(num_rows), "linear": FIRST if num_rows <= _FEW_ROWS else True}
+    missing = {key: value for key, value in arguments.items() if key in takes and key not in settings.model}
     chosen["model"] = {**settings.model, **missing}
     return replace(settings, **chosen)
 
