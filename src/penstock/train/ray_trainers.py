@@ -159,8 +159,7 @@ class Trainers:
         try:
             self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, PenstockError):
-                raise cause from None
             self._ray.get([actor.ping.remote() for actor in self.actors])
+            if isinstance(error.cause, PenstockError):
+                raise error.cause from None
             raise
