@@ -1,4 +1,5 @@
 import runpy
+import sys
 from collections import namedtuple
 
 import pytest
@@ -76,6 +77,8 @@ def test_visible_devices_are_the_driver_s(monkeypatch):
 def test_importing_the_loader_follows_the_variable(monkeypatch):
     """On real TensorFlow: a bad value stops the import, of which this is one more beside any there was."""
     pytest.importorskip("tensorflow")
+    name = "penstock.compat.nvtabular.loader.tensorflow"
+    monkeypatch.delitem(sys.modules, name, raising=False)  # runpy warns of a module that was imported before
     monkeypatch.setenv("TF_MEMORY_ALLOCATION", "most")
     with pytest.raises(PenstockError, match="TF_MEMORY_ALLOCATION must be a fraction of the free memory"):
-        runpy.run_module("penstock.compat.nvtabular.loader.tensorflow")
+        runpy.run_module(name)

@@ -60,7 +60,10 @@ class TableGroup:
     def register(self, kind: torch.dtype, scale: float, device: torch.device | str | int | None) -> None:
         """Make the buffers."""
         total, dim, module = self.home.rows_on_device(self.num_rows), self.dim, self.module
-        weight = torch.empty((total, dim), device=device).uniform_(-scale, scale).to(kind)
+        weight = torch.zeros((total, dim), device=device)
+        if scale:  # else zeros would come with either sign
+            weight.uniform_(-scale, scale)
+        weight = weight.to(kind)
         module.register_buffer(self.key("weight"), weight)
         start = getattr(self.optimizer, "initial_accumulator", 0.0)
         for name, shape in zip(STATES[1:], module.rule.states(dim), strict=True):
