@@ -34,14 +34,15 @@ def compiled_beside() -> Iterator[subprocess.Popen[bytes] | None]:
     if not is_first_run() or available_cores() < 2:
         yield None
         return
-    command = [sys.executable, "-m", "penstock.jobs.compiling"]
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
+    with tempfile.TemporaryDirectory() as place:  # this process's: the other one may be ended in the middle
+        command = [sys.executable, "-m", "penstock.jobs.compiling", place]
+        process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def compile_for_training(folder: Path) -> None:
@@ -75,5 +76,4 @@ def compile_for_training(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as place:
-        compile_for_training(Path(place))
+    compile_for_training(Path(sys.argv[1]))
