@@ -13,7 +13,6 @@ from rich.markup import escape
 from penstock.core.schema import Role, Schema
 from penstock.data import synthetic
 from penstock.etl import presets
-from penstock.jobs.compiling import compiled_beside
 from penstock.jobs.events import DataPrepared, EventListener, Listeners, StageBegan
 from penstock.jobs.first_run import FIRST_RUN, is_first_run
 from penstock.jobs.recorder import RunRecorder
@@ -48,8 +47,7 @@ def run_demo(
     folder, began = Path(output), time.perf_counter()
     if is_first_run():
         say(FIRST_RUN, highlight=False)
-    with compiled_beside():
-        found, recorder = _run_stages(say, num_rows, folder, progress, cardinality_cap)
+    found, recorder = _run_stages(say, num_rows, folder, progress, cardinality_cap)
     found["seconds"]["total"] = round(time.perf_counter() - began, 3)
     if console is not None:
         show_training(found, console)
