@@ -5,8 +5,9 @@ Claims `gpu/step` (batches already on the GPU), `gpu/memory`, `gpu/train` (from 
 is that of the Criteo terabyte notebooks: 26 tables of up to 10 M rows (`CARDINALITIES["terabyte"]`), dim 16, 13
 numbers, hidden layers of 512 and 256 with batch norm; bfloat16 autocast.
 
-Peers run in the same process on the same batches, their rounds interleaved with ours: the same step over FBGEMM's CUDA
-tables where `fbgemm_gpu` is installed, its dense part compiled (`fbgemm_cuda`); plain PyTorch with dense
+Peers run in the same process on the same batches, their rounds interleaved with ours: the layers as
+`nn.Sequential` over FBGEMM's CUDA tables where `fbgemm_gpu` is installed, compiled and captured, without our folded
+norms (`fbgemm_cuda`; `gpu_tables.py` compares tables alone); plain PyTorch with dense
 gradients and fused Adam over 26 tables (`torch_dense`), over one joint table (`torch_dense_joint`) and that compiled
 (`torch_dense_compiled`); with sparse gradients and Adagrad (`torch_sparse`), and with sparse gradients and SGD
 (`torch_sgd`, which adapts nothing). Peers compute in bfloat16 autocast as well, which was faster in every case.
@@ -40,7 +41,7 @@ from harness import Claim, report
 PEERS = ("fbgemm_cuda", "torch_dense", "torch_dense_joint", "torch_dense_compiled", "torch_sgd", "torch_sparse")
 # What a kernel's name tells about its stage; the first that fits.
 STAGES = {
-    "look-up": ("_look_up",), "sort": ("sort", "Sort", "onesweep"), "update": ("_reduce_chunks", "_finish_rows"),
+    "look-up": ("_look_up",), "sort": ("sort", "Sort", "onesweep"), "update": ("reduce_rows", "reduce_tiles", "reduce_partials", "finish_rows", "locate"),
     "matrix products": ("gemm", "nvjet", "cutlass", "splitK"), "dense optimizer": ("adam", "Adam", "multi_tensor"),
     "norms and activations": ("triton_",),
 }  # fmt: skip

@@ -54,21 +54,24 @@ def fused_model(torch, sizes: list[int], optimizer: str = "rowwise_adagrad", ali
 
 
 def fbgemm_model(torch, sizes: list[int]):
-    """The same dense part over FBGEMM's CUDA tables; None where `fbgemm_gpu` is not installed."""
+    """The layers as `nn.Sequential` over FBGEMM's CUDA tables; None where `fbgemm_gpu` is not installed."""
     tables = fbgemm_tables(torch, sizes, DIM, output="BF16")
     if tables is None:
         return None
+
+    used = len(sizes) * DIM + NUMBERS
+    width = -(-used // 16) * 16
 
     class OverFbgemm(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.tables = tables
             self.numbers = torch.nn.BatchNorm1d(NUMBERS, device="cuda")
-            self.layers = layers(torch.nn, -(-(len(sizes) * DIM + NUMBERS) // 16) * 16).to("cuda")
+            self.layers = layers(torch.nn, width).to("cuda")
 
         def forward(self, ids, numbers):
             found = self.looked_up(ids)
-            beside = torch.nn.functional.pad(self.numbers(numbers), (0, self.layers[0].in_features - 429))
+            beside = torch.nn.functional.pad(self.numbers(numbers), (0, width - used))
             return self.layers(torch.cat([found, beside.to(found.dtype)], 1)).squeeze(1)
 
         @torch.compiler.disable

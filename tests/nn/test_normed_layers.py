@@ -56,6 +56,45 @@ def test_training_gives_the_numbers_of_sequential(widths, settings):
     torch.testing.assert_close(normed(x), plain(x), rtol=1e-6, atol=1e-9)
 
 
+def _frozen(layers):
+    layers[2].eval()
+
+
+def _shared_by_workers(layers):
+    layers[2] = nn.SyncBatchNorm.convert_sync_batchnorm(layers[2]).eval()  # in training it needs a GPU
+
+
+def _with_other_weights(layers):
+    torch.nn.utils.parametrizations.weight_norm(layers[0])
+
+
+@pytest.mark.parametrize("change", [_frozen, _shared_by_workers, _with_other_weights])
+def test_layers_that_were_changed_do_what_they_do(change):
+    torch.manual_seed(3)
+    plain, normed = _pair(_layers((4, 6, 6, 1)))
+    x = torch.randn(30, 4, dtype=torch.float64)
+    plain(x), normed(x)
+    for layers in (plain, normed):
+        change(layers)
+    torch.testing.assert_close(normed(x), plain(x), rtol=1e-12, atol=1e-12)
+    for ours, theirs in zip(normed.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_the_compiler_sees_through_it_and_gradients_of_gradients_are_refused():
+    torch.manual_seed(4)
+    plain, normed = _pair(_layers((4, 6, 1)))
+    x = torch.randn(30, 4, dtype=torch.float64, requires_grad=True)
+    compiled = torch.compile(normed, backend="aot_eager", fullgraph=True)
+    for layers in (compiled, plain):
+        layers(x).sum().backward()
+    for ours, theirs in zip(normed.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-9)
+    (first,) = torch.autograd.grad(normed(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
 def test_bfloat16_autocast_trains_as_well_as_float32():
     torch.manual_seed(2)
     start = _layers((6, 32, 16, 1))

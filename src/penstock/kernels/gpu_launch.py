@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-_INT32 = 2**31 - 1
+_INT32 = range(-(2**31), 2**31)
 
 
 def parts(count: int, size: int) -> int:
@@ -69,7 +69,7 @@ def _form_and_plain(arguments: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
     for i, argument in enumerate(arguments):
         kind = type(argument)
         if kind is int:
-            form.append(1 if argument == 1 else (argument & 15 == 0) + 2 * (argument > _INT32) + 2)
+            form.append(1 if argument == 1 else (argument & 15 == 0) + 2 * (argument not in _INT32) + 2)
         elif kind is float:
             form.append(kind)
         else:

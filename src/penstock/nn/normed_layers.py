@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from penstock.core.errors import ParameterError
 
@@ -21,8 +22,9 @@ class NormedLayers(nn.Sequential):
     """`nn.Sequential` of `Linear, ReLU, BatchNorm1d` any number of times and a last `Linear`; faster in training.
 
     Parameters, buffers, their names and the numbers are those of `nn.Sequential`, to within rounding. What it saves is
-    memory traffic, so it pays on a GPU with large batches (`docs/gpu.md` has figures). In evaluation the layers run one
-    by one.
+    memory traffic, so it pays on a GPU with large batches (`docs/gpu.md` has figures). The layers run one by one in
+    evaluation, with norms that are frozen (`norm.eval()`), and where layers were replaced (`SyncBatchNorm`). Gradients
+    of gradients are refused.
 
     Args:
         layers: in that order.
@@ -57,10 +59,10 @@ class NormedLayers(nn.Sequential):
         Returns:
             `(B, outputs)`.
         """
-        if not self.training or len(x) < 2:  # a norm over one row is an error of torch's, in its words
+        layers: list[Any] = list(self)
+        if not self.training or x.dim() != 2 or len(x) < 2 or not _plain(layers):
             out: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
             return out
-        layers: list[Any] = list(self)
         kind = x.device.type
         out = x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
         norm = None
@@ -68,6 +70,14 @@ class NormedLayers(nn.Sequential):
             out = _layer(out, norm, linear, relu=follower is not None)
             norm = follower
         return out
+
+
+def _plain(layers: list[Any]) -> bool:
+    """Whether layers are what they were made as: not frozen norms, nor ones that workers share, nor other weights."""
+    norms = layers[2::3]
+    kinds = [nn.Linear] * (len(norms) + 1) + [nn.BatchNorm1d] * len(norms)
+    same = all(type(layer) is kind for layer, kind in zip([*layers[::3], *norms], kinds, strict=True))
+    return same and all(norm.training for norm in norms)
 
 
 def _layer(x: Tensor, norm: nn.BatchNorm1d | None, linear: Any, relu: bool) -> Tensor:
@@ -143,6 +153,7 @@ class NormedLinear(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         x, mean, reciprocal, gamma, beta, weight, scaled, out = ctx.saved_tensors
         gradient = gradient.to(x.dtype)

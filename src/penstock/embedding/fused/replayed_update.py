@@ -17,6 +17,7 @@ from torch import Tensor
 from penstock.core.errors import PenstockError
 
 _MOST = 1 << 22  # occurrences; more of them keep the device busy for longer than their launches take
+_MOST_BYTES = 1 << 28  # of the gradient, which is copied: beyond, that takes longer than the launches it saves
 _SEEN = 8  # batches of one shape in a row before room is made for it: steps that are captured as a whole have fewer
 _WARM_UP = 2  # updates before the capture
 
@@ -90,7 +91,8 @@ class ReplayedUpdates:
         Returns:
             The right to it.
         """
-        if count > _MOST or out.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        large = count > _MOST or out.numel() * out.element_size() > _MOST_BYTES
+        if large or out.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return None
         shape = (count, kind, out.shape, out.dtype, *(None if t is None else t.data_ptr() for t in memory))
         if shape != self._shape:
