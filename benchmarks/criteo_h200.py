@@ -41,7 +41,8 @@ from harness import Claim, report
 PEERS = ("fbgemm_cuda", "torch_dense", "torch_dense_joint", "torch_dense_compiled", "torch_sgd", "torch_sparse")
 # What a kernel's name tells about its stage; the first that fits.
 STAGES = {
-    "look-up": ("_look_up",), "sort": ("sort", "Sort", "onesweep"), "update": ("reduce_rows", "reduce_tiles", "reduce_partials", "finish_rows", "locate"),
+    "look-up": ("_look_up",), "sort": ("sort", "Sort", "onesweep"),
+    "update": ("reduce_rows", "reduce_tiles", "reduce_partials", "finish_rows", "locate"),
     "matrix products": ("gemm", "nvjet", "cutlass", "splitK"), "dense optimizer": ("adam", "Adam", "multi_tensor"),
     "norms and activations": ("triton_",),
 }  # fmt: skip
