@@ -53,7 +53,8 @@ class Stages:
         self.states = tuple(None if s is None else torch.zeros((len(self.weight), *s), **options) for s in shapes)
         sizes = torch.tensor(SIZES, **options)
         starts = sizes.cumsum(0) - sizes
-        self.features = torch.stack([starts, sizes, torch.arange(26, **options)], 1).contiguous()
+        numbers = torch.arange(26, **options)
+        self.features = torch.stack([starts, sizes, numbers, DIM * numbers], 1).contiguous()
         self.ids = log_uniform_ids(torch, rows).t()
         self.out = torch.empty(rows, 26 * DIM + 16, dtype=torch.bfloat16, **options)
         self.gradient = torch.randn(rows, 26 * DIM + 16, **options).bfloat16()
@@ -67,7 +68,8 @@ class Stages:
 
     def look_up(self) -> None:
         self.kernels.look_up(
-            self.weight, self.features, self.ids, None, "sum", self.out, self.errors, self.occurrences
+            self.weight, self.features, self.ids, None, "sum", self.out, self.errors, self.occurrences,
+            unit=DIM,
         )  # fmt: skip
 
     def sort(self) -> None:
@@ -76,7 +78,7 @@ class Stages:
     def update(self) -> None:
         self.kernels.update(
             self.rule, self.weight, self.states, self.features, self.in_order, None, self.gradient, 26, self.rates,
-            self.steps, self.unscale, self.skipped,
+            self.steps, self.unscale, self.skipped, unit=DIM,
         )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 import torch
@@ -87,6 +88,7 @@ class Batch:
         place = rng.permutation(number)
         self.features = np.stack([starts, case.sizes, place, place * (case.dim + case.between)], 1).astype(np.int64)
         self.width = number * (case.dim + case.between)
+        self.unit = gcd(16, *self.features[:, 3].tolist())
         low, more = (-2, 3) if case.wrong else (0, 0)
         self.ids = np.empty((case.rows, singles), np.int32, order="F")  # as a packed batch lies
         for f in range(singles):
@@ -155,13 +157,13 @@ def run_step(backend, batch: Batch, rule: Rule, weight, states, step: int, skipp
         weights = None if batch.weights is None else torch.from_numpy(batch.weights).to(device)
         bags = torch.from_numpy(batch.values).to(device), torch.from_numpy(batch.offsets).to(device), weights
     ids = torch.from_numpy(batch.ids).to(device)
-    backend.look_up(weight, features, ids, bags, case.pooling, out, errors, (keys, sources, scales))
+    backend.look_up(weight, features, ids, bags, case.pooling, out, errors, (keys, sources, scales), batch.unit)
     assert (int(errors) != 0) == case.wrong
     rates = torch.tensor([0.1, *oracle.rates_at(rule, 0.1, step)], device=device)
     backend.update(
         rule, weight, tuple(states), features, backend.sort(keys), (sources, scales) if case.bags else None,
         batch.gradient.to(device) * case.loss_scale, singles, rates, torch.tensor(step, device=device),
-        torch.tensor([1 / case.loss_scale], device=device), skipped,
+        torch.tensor([1 / case.loss_scale], device=device), skipped, batch.unit,
     )  # fmt: skip
     return out[:, :-3].cpu().numpy()
 

@@ -77,7 +77,7 @@ def _report(errors, place, identity, wrong):
 @triton.jit
 def _look_up_single(
     ids, features, weight, out, keys, errors, num_rows, row_stride, column_stride, out_stride, missing,
-    WIDTH: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    WIDTH: tl.constexpr, DIM: tl.constexpr, UNIT: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """out[b, column(f)] = weight[start(f) + ids[b, f]], and the keys where they are wanted."""
     feature = tl.program_id(1)
@@ -86,7 +86,7 @@ def _look_up_single(
     start = tl.load(features + feature * _FIELDS)
     size = tl.load(features + feature * _FIELDS + 1)
     place = tl.load(features + feature * _FIELDS + 2)
-    first_column = tl.load(features + feature * _FIELDS + 3)
+    first_column = tl.load(features + feature * _FIELDS + 3) // UNIT * UNIT
     at = row.to(tl.int64) * row_stride + feature.to(tl.int64) * column_stride
     identity = tl.load(ids + at, mask=inside, other=0).to(tl.int64)
     known = (identity >= 0) & (identity < size)
@@ -107,8 +107,8 @@ def _look_up_single(
 def _look_up_bags(
     values, offsets, sample_weights, features, weight, out, keys, sources, scales, errors, num_rows, singles,
     single_occurrences, num_values, out_stride, missing,
-    WIDTH: tl.constexpr, DIM: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, WEIGHTED: tl.constexpr,
-    SCALES: tl.constexpr, POOLING: tl.constexpr,
+    WIDTH: tl.constexpr, DIM: tl.constexpr, UNIT: tl.constexpr, KEYS: tl.constexpr, TILE: tl.constexpr,
+    WEIGHTED: tl.constexpr, SCALES: tl.constexpr, POOLING: tl.constexpr,
 ):  # fmt: skip
     """out[b, column(f)] = factor(length) · Σ weight[start(f) + value] · sample_weight; one program a bag."""
     row = tl.program_id(0)
@@ -119,7 +119,7 @@ def _look_up_bags(
     start = tl.load(features + feature * _FIELDS)
     size = tl.load(features + feature * _FIELDS + 1)
     place = tl.load(features + feature * _FIELDS + 2)
-    first_column = tl.load(features + feature * _FIELDS + 3)
+    first_column = tl.load(features + feature * _FIELDS + 3) // UNIT * UNIT
     column = tl.arange(0, DIM)
     real = column < WIDTH
     factor = tl.full((), 1.0, tl.float32)
@@ -173,15 +173,17 @@ def look_up(
     out: Tensor,
     errors: Tensor,
     occurrences: tuple[Tensor, Tensor, Tensor] | None = None,
+    unit: int = 1,
 ) -> None:
     """Fill the features' columns of `out`; `occurrences` (keys, sources, scales) are filled for `update`.
 
     `ids` is `(B, singles)` with any strides, `bags` `(values, offsets, sample weights)`, feature by feature.
+    All first columns of `features` are multiples of `unit`, so that the compiler knows how wide it may read and write.
     """
     rows, singles = ids.shape
     dim = weight.shape[1]
     keys, sources, scales = occurrences if occurrences is not None else (errors, errors, errors)
-    sizes: dict[str, Any] = {"WIDTH": dim, "DIM": padded_dim(dim), "KEYS": occurrences is not None}
+    sizes: dict[str, Any] = {"WIDTH": dim, "DIM": padded_dim(dim), "UNIT": unit, "KEYS": occurrences is not None}
     tiles = tiles_for(sizes["DIM"], 0)
     arguments: tuple[Any, ...]
     if rows and singles:
@@ -221,6 +223,7 @@ def update(
     steps: Tensor,
     unscale: Tensor,
     skipped: Tensor,
+    unit: int = 1,
 ) -> None:
     """Apply the optimizer to every row that the batch touched.
 
@@ -252,7 +255,7 @@ def update(
     rest = (rates, steps, unscale, skipped, num, weight.shape[0], rule.eps, *rule.taken, rule.decay, rule.bound)
     sizes = {"KIND": FUSED[rule.kind], "WIDTH": dim, "DIM": width}
     sums = (keys, samples[0], samples[1], in_scale, gradient, *table, of_chunks, gradient.stride(0), *rest)
-    kind = {"SIZE": tiles.chunk, "SCALED": scaled}
+    kind = {"SIZE": tiles.chunk, "SCALED": scaled, "UNIT": unit}
     (_REDUCE_ROWS if tiles.by_row else _REDUCE_TILES)((chunks,), sums, sizes | kind, num_warps=1)
     kind = {"SIZE": tiles.chunk, "GROUP": tiles.group}
     _REDUCE_PARTIALS((groups,), (keys, of_chunks, *table, of_groups, *rest), sizes | kind, tiles.group_warps)

@@ -60,6 +60,12 @@ def locate(
 
 
 @triton.jit
+def _first_column(packed, UNIT: tl.constexpr):
+    """Of a place; as a multiple of `UNIT`, which it is anyway, so that the compiler reads wide."""
+    return packed // (_FLAGS * UNIT) * UNIT
+
+
+@triton.jit
 def _kept_finite(gradient):
     """What is not finite becomes a number whose sums stay above the limit: an infinity less another would be NaN."""
     return tl.where(tl.abs(gradient) < _LIMIT, gradient, _HUGE)
@@ -81,9 +87,10 @@ def _sums_in_rows(values, begins):
 
 @triton.jit
 def reduce_tiles(
-    keys, samples, places, in_scale, gradient, weight, first, second, partial, gradient_stride, rates, steps, unscale,
+    keys, samples, places, in_scale, gradient, weight, first, second, partial, stride, rates, steps, unscale,
     skipped, num, missing, eps, take1, take2, decay, bound,
     KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, SCALED: tl.constexpr,
+    UNIT: tl.constexpr,
 ):  # fmt: skip
     """Rows inside the chunk: updated. Rows that reach over an end of it: their sum here goes to `partial`."""
     chunk = tl.program_id(0)
@@ -98,7 +105,7 @@ def reduce_tiles(
     from_before = (tl.load(places + begin) & _BEGINS) == 0
     column = tl.arange(0, DIM)
     g = tl.load(
-        gradient + (sample * gradient_stride + packed // _FLAGS)[:, None] + column[None, :],
+        gradient + (sample * stride + _first_column(packed, UNIT))[:, None] + column[None, :],
         mask=(inside & (key < missing))[:, None] & (column < WIDTH)[None, :],
         other=0.0,
     ).to(tl.float32)
@@ -122,15 +129,15 @@ def reduce_tiles(
 
 @triton.jit
 def _read_row(
-    samples, places, in_scale, gradient, i, end, gradient_stride,
-    WIDTH: tl.constexpr, DIM: tl.constexpr, SCALED: tl.constexpr,
+    samples, places, in_scale, gradient, i, end, stride,
+    WIDTH: tl.constexpr, DIM: tl.constexpr, SCALED: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
     """The gradient of one occurrence and its flags; zeros and no flag behind the end."""
     there = i < end
     sample = tl.load(samples + i, mask=there, other=0).to(tl.int64)
     packed = tl.load(places + i, mask=there, other=0)
     column = tl.arange(0, DIM)
-    at = gradient + sample * gradient_stride + packed // _FLAGS + column
+    at = gradient + sample * stride + _first_column(packed, UNIT) + column
     g = tl.load(at, mask=(there & (column < WIDTH)) != 0, other=0.0)
     scale = tl.full((), 1.0, tl.float32)
     if SCALED:
@@ -164,9 +171,10 @@ def _add_row(
 
 @triton.jit
 def reduce_rows(
-    keys, samples, places, in_scale, gradient, weight, first, second, partial, gradient_stride, rates, steps, unscale,
+    keys, samples, places, in_scale, gradient, weight, first, second, partial, stride, rates, steps, unscale,
     skipped, num, missing, eps, take1, take2, decay, bound,
     KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, SCALED: tl.constexpr,
+    UNIT: tl.constexpr,
 ):  # fmt: skip
     """`reduce_tiles`, one occurrence after the other: four gradients are under way while one is added."""
     chunk = tl.program_id(0)
@@ -176,10 +184,10 @@ def reduce_rows(
     from_before = (tl.load(places + begin) & _BEGINS) == 0
     later = begin * 0  # 1 once a row has begun behind the first one
     for i in range(begin, end, 4):
-        g0, s0, f0 = _read_row(samples, places, in_scale, gradient, i, end, gradient_stride, WIDTH, DIM, SCALED)
-        g1, s1, f1 = _read_row(samples, places, in_scale, gradient, i + 1, end, gradient_stride, WIDTH, DIM, SCALED)
-        g2, s2, f2 = _read_row(samples, places, in_scale, gradient, i + 2, end, gradient_stride, WIDTH, DIM, SCALED)
-        g3, s3, f3 = _read_row(samples, places, in_scale, gradient, i + 3, end, gradient_stride, WIDTH, DIM, SCALED)
+        g0, s0, f0 = _read_row(samples, places, in_scale, gradient, i, end, stride, WIDTH, DIM, SCALED, UNIT)
+        g1, s1, f1 = _read_row(samples, places, in_scale, gradient, i + 1, end, stride, WIDTH, DIM, SCALED, UNIT)
+        g2, s2, f2 = _read_row(samples, places, in_scale, gradient, i + 2, end, stride, WIDTH, DIM, SCALED, UNIT)
+        g3, s3, f3 = _read_row(samples, places, in_scale, gradient, i + 3, end, stride, WIDTH, DIM, SCALED, UNIT)
         total, from_before, later = _add_row(
             i, g0, s0, f0, total, from_before, later, keys, chunk, begin, weight, first, second, partial, rates, steps,
             unscale, skipped, eps, take1, take2, decay, bound, KIND, WIDTH, DIM,

@@ -56,6 +56,7 @@ def look_up(
     out: Tensor,
     errors: Tensor,
     occurrences: tuple[Tensor, Tensor, Tensor] | None = None,
+    unit: int = 1,
 ) -> None:
     """See `gpu_embedding.look_up`. Ids are checked first: a wrong one is left in `errors` and nothing is read."""
     from penstock.kernels import cpu_fused_embedding as kernels
@@ -97,6 +98,7 @@ def update(
     steps: Tensor,
     unscale: Tensor,
     skipped: Tensor,
+    unit: int = 1,
 ) -> None:
     """See `gpu_embedding.update`."""
     from penstock.kernels import cpu_fused_embedding as kernels

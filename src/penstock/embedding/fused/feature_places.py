@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from math import gcd
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ class FeaturePlaces:
     ) -> None:
         starts = [0, *accumulate(sizes)][: len(sizes)] if starts is None else starts
         self._fields = [list(field) for field in (starts, sizes, numbers, columns)]
+        # What all first columns are multiples of; 16 elements are more than one access takes.
+        self.unit = gcd(16, *columns)
         self._made: dict[Any, Tensor] = {}
 
     def tables(self, bags: tuple[int, ...], device: torch.device) -> Tensor:

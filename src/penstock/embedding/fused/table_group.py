@@ -124,7 +124,9 @@ class TableGroup:
             claim = self._claim(ids, out)
             saved = self._room_for_update(ids, claim)
         places = self._places(ids.bags)
-        kernels.look_up(weight, places, ids.singles, ids.lists, self.module.pooling, out, self.errors, saved)
+        kernels.look_up(
+            weight, places, ids.singles, ids.lists, self.module.pooling, out, self.errors, saved, self._features.unit
+        )
         if weight.device.type == "cpu" and not interpreted():
             self.check_ids()
         return None if saved is None else (claim or self._sorter.sorted(kernels, saved[0]), saved[1:])
@@ -178,6 +180,7 @@ class TableGroup:
         self._kernels.update(
             module.rule, self.weight, self.states, self._places(ids.bags), in_order, bags, gradient,
             ids.singles.shape[1], module.rates, module.steps, module.unscale, module.skipped,
+            self._features.unit,
         )  # fmt: skip
 
     def table_places(self, bags: tuple[int, ...]) -> Tensor:
