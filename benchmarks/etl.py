@@ -1,9 +1,9 @@
 """Claims `etl/total` and `etl/memory`: raw Criteo-shaped TSV to encoded parquet.
 
 The job: Categorify(freq_threshold=6) of 26 hexadecimal columns; fill, clip, log, normalise of 13 integer columns; to
-parquet with int32 and float32. The peer is the same job by a good hand in polars, wholly in memory, in the fastest of
-the output settings tried. Penstock streams in bounded memory; `etl/memory` compares peak memory at 1 and 10 times the
-rows with the same vocabulary.
+parquet with int32 and float32. The peer is the same job by a good hand in polars, wholly in memory (`by_hand.py`).
+Penstock streams in bounded memory; `etl/memory` compares peak memory at 1 and 10 times the rows with the same
+vocabulary.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from by_hand import CATEGORIES as CATS
+from by_hand import NUMBERS as CONTS
+from by_hand import THRESHOLD, polars_job
 from harness import Claim, best_of, report
-
-CATS = [f"C{i}" for i in range(1, 27)]
-CONTS = [f"I{i}" for i in range(1, 14)]
-THRESHOLD = 6
 
 
 def penstock_job(source: Path, target: Path) -> None:
@@ -43,40 +42,6 @@ def penstock_general_job(source: Path, target: Path) -> None:
     workflow = Workflow(cats + conts + ["label"])
     data = Dataset(source, names=CRITEO_NAMES, dtypes=dtypes)
     workflow.fit(data).transform(data).to_parquet(target, overwrite=True)
-
-
-def polars_job(source: Path, target: Path, hexadecimal: bool = True) -> None:
-    """Everything in memory: hex text to integers at once, one value_counts and one join a column, lazily fused."""
-    import polars as pl
-
-    names = ["label", *CONTS, *CATS]
-    schema = {n: pl.String if n in CATS else pl.Int32 for n in names}
-    frame = pl.read_csv(source, has_header=False, separator="\t", schema=schema, quote_char=None)
-    if hexadecimal:
-        frame = frame.with_columns(pl.col(CATS).str.to_integer(base=16, dtype=pl.UInt32))
-    lazy = frame.lazy()
-    encoded = []
-    counts = pl.collect_all(
-        [
-            lazy.select(pl.col(name).drop_nulls())
-            .group_by(name)
-            .len()
-            .filter(pl.col("len") >= THRESHOLD)
-            .sort("len", name, descending=[True, False])
-            .select(pl.col(name), pl.int_range(3, pl.len() + 3, dtype=pl.Int32).alias("code"))
-            for name in CATS
-        ]
-    )
-    for name, vocabulary in zip(CATS, counts, strict=True):
-        joined = lazy.select(name).join(vocabulary.lazy(), on=name, how="left", maintain_order="left")
-        unknown = pl.when(pl.col(name).is_null()).then(pl.lit(1, pl.Int32)).otherwise(pl.lit(2, pl.Int32))
-        encoded.append(joined.select(pl.col("code").fill_null(unknown).alias(name)))
-    columns = pl.collect_all(encoded)
-    logs = pl.col(CONTS).fill_null(0).clip(0).cast(pl.Float32).log1p()
-    numbers = frame.select("label", logs)
-    numbers = numbers.with_columns((pl.col(CONTS) - pl.col(CONTS).mean()) / pl.col(CONTS).std())
-    whole = pl.concat([numbers, *columns], how="horizontal")
-    whole.write_parquet(target, compression="uncompressed", statistics=False)
 
 
 def _child_peak(job, source: Path, target: Path, queue) -> None:
