@@ -20,6 +20,7 @@ import triton.language as tl  # noqa: E402
 from penstock.kernels import hashed_contract as contract  # noqa: E402
 from penstock.kernels.fused_contract import FEATURE_FIELDS, ID_BITS  # noqa: E402
 from penstock.kernels.gpu_hashed_rows import BLOCK, assign_rows, mix  # noqa: E402
+from penstock.kernels.gpu_launch import Launch, parts  # noqa: E402
 
 _FIELDS = tl.constexpr(FEATURE_FIELDS)
 _ID_BITS, _ID_MASK = tl.constexpr(ID_BITS), tl.constexpr((1 << ID_BITS) - 1)
@@ -141,6 +142,9 @@ def _enter(signs, tables, values, features, index, guards, counters, num, salt, 
     tl.store(index + 2 * at + 1, tl.load(values + i, mask=inside, other=-1), mask=found)
 
 
+_FIND_SINGLES, _FIND_BAGS, _ENTER = Launch(_find_singles), Launch(_find_bags), Launch(_enter)
+
+
 def find(
     index: Tensor,
     features: Tensor,
@@ -163,15 +167,15 @@ def find(
     common = index, len(index) - contract.GUARDS, counters, out, wrong
     sizes: dict[str, Any] = {"TRAIN": rows is not None, "STAMP": rows is not None and rows.stamped, "SIZE": _FIND_BLOCK}
     if ids.numel():
-        _find_singles[(triton.cdiv(num_rows, _FIND_BLOCK), singles)](
-            ids, features, *common, num_rows, ids.stride(0), ids.stride(1), num_tables, salt, nothing, **sizes
-        )
+        arguments = (ids, features, *common, num_rows, *ids.stride(), num_tables, salt, nothing)
+        _FIND_SINGLES((parts(num_rows, _FIND_BLOCK), singles), arguments, sizes)
     if bags is not None and len(bags[0]):
         values, offsets = bags
-        _find_bags[(triton.cdiv(len(values), _FIND_BLOCK),)](
+        arguments = (
             values, offsets, features, *common, num_rows, len(values), singles, len(features) - singles, num_tables,
-            salt, nothing, **sizes,
+            salt, nothing,
         )  # fmt: skip
+        _FIND_BAGS((parts(len(values), _FIND_BLOCK),), arguments, sizes)
     if rows is not None:
         assign_rows(index, counters, out, num_tables, nothing, rows)
 
@@ -182,6 +186,7 @@ def enter(
     """Put signs that are not there, of the tables given, into the index with their values; `features` in the order of
     the tables."""
     if len(signs):
-        _enter[(triton.cdiv(len(signs), BLOCK),)](
-            signs, tables, values, features, index, len(index) - contract.GUARDS, counters, len(signs), salt, SIZE=BLOCK
-        )
+        arguments = (
+            signs, tables, values, features, index, len(index) - contract.GUARDS, counters, len(signs), salt
+        )  # fmt: skip
+        _ENTER((parts(len(signs), BLOCK),), arguments, {"SIZE": BLOCK})

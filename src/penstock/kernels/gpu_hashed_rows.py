@@ -19,6 +19,7 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
 from penstock.kernels import hashed_contract as contract  # noqa: E402
+from penstock.kernels.gpu_launch import Launch, parts  # noqa: E402
 
 BLOCK = 1024
 _PROGRAMS = 1024  # at most; each goes through several blocks
@@ -177,26 +178,28 @@ def _finish(
         tl.store(counters + _CLOCK, tl.load(counters + _CLOCK) + 1)
 
 
+_COUNT, _SCAN, _ASSIGN = Launch(_count), Launch(_scan), Launch(_assign)
+_FINISH = Launch(_finish, enable_fp_fusion=False)  # products and sums apart, so that numbers are a store's to the bit
+
+
 def assign_rows(
     index: Tensor, counters: Tensor, out: Tensor, num_tables: int, nothing: int, rows: contract.NewRows
 ) -> None:
     """Rows for the ids that `gpu_hashed.find` has found to be new, in `out` as well; ends the step."""
     num, device, dim = len(out), out.device, rows.weight.shape[1]
-    blocks = triton.cdiv(num, BLOCK)
+    blocks = parts(num, BLOCK)
     counts = torch.empty(max(blocks, 1), dtype=torch.int32, device=device)
     fresh = torch.empty(max(num, 1), dtype=out.dtype, device=device)
-    programs = max(1, min(blocks, _PROGRAMS))
-    _count[(programs,)](out, index, counters, counts, num, SIZE=BLOCK)
-    _scan[(1,)](counters, counts, blocks, SIZE=BLOCK)
-    _assign[(programs,)](
-        out, index, counters, counts, rows.free, fresh, rows.starts, num, num_tables, rows.capacity, SIZE=BLOCK
-    )
+    programs, size = (max(1, min(blocks, _PROGRAMS)),), {"SIZE": BLOCK}
+    _COUNT(programs, (out, index, counters, counts, num), size)
+    _SCAN((1,), (counters, counts, blocks), size)
+    arguments = out, index, counters, counts, rows.free, fresh, rows.starts, num, num_tables, rows.capacity
+    _ASSIGN(programs, arguments, size)
     first, second = (rows.weight if state is None else state for state in rows.states)
     kinds: dict[str, Any] = dict(zip(("FIRST", "SECOND"), map(contract.state_kind, rows.states), strict=True))
-    width = max(16, int(triton.next_power_of_2(dim)))
-    # Without fused products and sums the numbers are those of a store, to the last bit.
-    _finish[(programs,)](
+    width = max(16, 1 << (dim - 1).bit_length())
+    arguments = (
         out, index, counters, fresh, rows.starts, rows.seeds, rows.weight, first, second, num, num_tables,
-        rows.capacity, nothing, rows.low, rows.width, *rows.state_starts, WIDTH=dim, DIM=width,
-        ROWS=max(4, _ELEMENTS // width), SIZE=BLOCK, enable_fp_fusion=False, **kinds,
+        rows.capacity, nothing, rows.low, rows.width, *rows.state_starts,
     )  # fmt: skip
+    _FINISH(programs, arguments, {**kinds, "WIDTH": dim, "DIM": width, "ROWS": max(4, _ELEMENTS // width), **size})

@@ -28,10 +28,11 @@ class Launch:
 
     Args:
         kernel: what `triton.jit` made.
+        options: Triton's, for its compiler.
     """
 
-    def __init__(self, kernel: Any) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Any, **options: Any) -> None:
+        self.kernel, self.options = kernel, options
         self._forms: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
 
     def __call__(
@@ -50,7 +51,7 @@ class Launch:
         key = (device, num_warps, *constants.values(), *form)
         found = self._forms.get(key)
         if found is None:
-            compiled = self.kernel[grid](*arguments, **constants, num_warps=num_warps)
+            compiled = self.kernel[grid](*arguments, **constants, num_warps=num_warps, **self.options)
             if compiled is not None:  # the interpreter has no compiled form
                 rest = tuple(constants[name] for name in self.kernel.arg_names[len(arguments) :])
                 self._forms[key] = compiled, rest

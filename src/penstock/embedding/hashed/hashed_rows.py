@@ -79,11 +79,11 @@ class HashedRows(RowHome):
         states = tables.states
         first, second, number = tables.optimizer.initial_state
         kinds = [state_kind(state) for state in states]
-        starts = number if kinds[0] == NUMBER else first, number if kinds[1] == NUMBER else second
+        starts = float(number if kinds[0] == NUMBER else first), float(number if kinds[1] == NUMBER else second)
         width = float(np.float32(self.scale) - np.float32(-self.scale))
         return NewRows(
             index.starts, index.seeds, index.free, self.capacity, self.max_rows is not None, tables.weight, states,
-            -self.scale, width, starts,
+            -float(self.scale), width, starts,
         )  # fmt: skip
 
     # Room.
