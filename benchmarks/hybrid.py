@@ -8,9 +8,10 @@ as the dense step, where there is most to gain.
 `hybrid/ray`: look-up and update of the same batches by a store of two shards on Ray, beside the one in this process, at
 batch 65,536; the cost of a call is stated at batch 8,192, with the stages of a step there: numbering and routing ids,
 the look-up at the shards, pooling, summing gradients, the update at the shards, and `empty_call`, a call of all shards
-that does nothing, which both calls contain. `standbys_at_8192` is the CPU time of a step with and without standbys
-(`replicas=2`), of the client and the shards that answer it, and apart from those of the standbys, which would have
-cores of their own: on a small machine the time by the clock would count them too.
+that does nothing, which both calls contain (`empty_call_of_ray`: one that does not go on a line). `standbys_at_8192` is
+the CPU time of a step with and without standbys (`replicas=2`), of the client and the shards that answer it, and apart
+from those of the standbys, which would have cores of their own: on a small machine the time by the clock would count
+them too.
 """
 
 from __future__ import annotations
@@ -187,10 +188,15 @@ def ray_stages(store: Any, batches: Batches, steps: int) -> dict[str, float]:
         ):
             stack.enter_context(watched(owner, name, stage))
         run_store(store, batches, steps)
+    nothing = (np.zeros(len(NAMES), np.int64), np.empty(0, np.uint64), False)
+    began = time.perf_counter()
+    for _ in range(steps):
+        store._calls.call("lookup", lambda *_: nothing)
+    seconds["empty_call"] = time.perf_counter() - began
     began = time.perf_counter()
     for _ in range(steps):
         ray.get([shard.ping.remote() for shard in store._calls.shards])
-    seconds["empty_call"] = time.perf_counter() - began
+    seconds["empty_call_of_ray"] = time.perf_counter() - began
     return {stage: float(f"{1e3 * spent / steps:.3g}") for stage, spent in seconds.items()}
 
 

@@ -78,6 +78,21 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, store: RayStore, lost: Callabl
     monkeypatch.setattr(store._calls, "_await_all", lambda *_: None)  # ask for each answer by itself
 
 
+def test_calls_of_a_client_on_the_same_machine_go_on_lines_and_by_ray_where_one_breaks(store: RayStore) -> None:
+    steps = 1
+    step(store, 0)
+    while not all(map(store._calls.lines.has, store._calls.shards)):  # asked for by the first call
+        step(store, steps)
+        steps += 1
+    line = store._calls.lines._lines[store._calls.shards[1]]
+    assert line is not None
+    line.close()
+    step(store, steps)
+    np.testing.assert_array_equal(rows(store), expected_rows(*range(steps + 1)))
+    with pytest.raises(TypeError, match="missing"):  # an error of a shard
+        store._calls.call("update", lambda *_: (), store._calls.numbers.new())
+
+
 @pytest.mark.parametrize("every", [2, 3])
 def test_an_update_counts_once_when_its_answer_is_lost(
     store: RayStore, monkeypatch: pytest.MonkeyPatch, every: int

@@ -10,6 +10,7 @@ from penstock.embedding.batches import IdBatch
 from penstock.embedding.slot_layout import SlotLayout
 from penstock.embedding.slots import EmbeddingConfig, HashStack, SlotConfig
 from penstock.kernels import cpu_embedding_batch as layout
+from penstock.kernels import cpu_embedding_client as client
 from penstock.kernels import cpu_embedding_remote as remote
 from penstock.kernels import cpu_half, cpu_vector
 from penstock.kernels import reference_embedding as oracle
@@ -91,9 +92,11 @@ def test_distinct_signs_are_numbered_in_order_of_appearance(top, rounds, hashing
     batch = {"a": rng.integers(0, top, 700, np.uint64), "b": rng.integers(0, top, 700, np.uint64)}
     ids, slots, counter = IdBatch(config, batch), SlotLayout(config), np.zeros(8, np.int64)
     work = slots.number(ids.inputs, BufferPool())
-    layout.number_groups(
+    owner, place = np.empty(len(work.signs), np.uint16), np.empty(len(work.signs), np.uint32)
+    counts = np.zeros((3, 1), np.int64)
+    client.number_and_route(
         counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups, work.inverse, work.signs,
-        np.empty(1 << 14, np.uint32),
+        np.empty(1 << 14, np.uint32), owner, place, counts,
     )  # fmt: skip
     expected = [
         sign
@@ -105,6 +108,11 @@ def test_distinct_signs_are_numbered_in_order_of_appearance(top, rounds, hashing
     assert work.groups[0, layout.UNIQUE] == len(unique)
     assert work.signs[: len(unique)].tolist() == unique
     assert work.signs[work.inverse].tolist() == expected
+    for shard in range(3):
+        mask = np.empty(len(unique), np.bool_)
+        remote.owned(np.array(unique, np.uint64), shard, 3, mask)
+        assert ((owner[: len(unique)] == shard) == mask).all() and counts[shard, 0] == mask.sum()
+        assert place[: len(unique)][mask].tolist() == list(range(mask.sum()))
 
 
 def test_shards_divide_all_signs_evenly():

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, TypeAlias
 from penstock.core.errors import PenstockError
 from penstock.core.runtime.threads import start_thread
 from penstock.embedding.ray_coordinator import Grant
-from penstock.embedding.ray_shard import Command, Refused, Standing, packed
+from penstock.embedding.ray_shard import Command, Refused, Standing
+from penstock.embedding.ray_submitting import CallFailed, Lines, Pending
 
 Arguments: TypeAlias = Callable[[int, bool], tuple[Any, ...]]  # for a shard, and whether it shares this memory
 LEASE_SECONDS = 15.0  # how long the others wait for a client that died while it saved or restored
@@ -90,11 +91,12 @@ class ShardCalls:
         self._ray, self._name, self.timeout = ray, name, timeout
         self.coordinator, self.shards = coordinator, shards
         self.numbers = CommandNumbers()
+        self.lines = Lines(ray)
         self.lease_seconds = LEASE_SECONDS
         self._epoch = 0
         self._applied = 0  # updates that all shards are known to have applied
         self._shares = [True] * len(shards)  # whether a shard can reach this client's memory
-        self._kept: list[tuple[list[Any], object]] = []
+        self._kept: list[tuple[list[Pending], object]] = []
         self._told = 0  # restarts that this client has warned of
 
     def call(
@@ -105,10 +107,10 @@ class ShardCalls:
         `keep` holds memory that shards read and write: after an error it stays until the last of them is done with it.
         """
         deadline = time.monotonic() + self.timeout * patience
-        self._kept = [(calls, kept) for calls, kept in self._kept if not self._are_done(calls)]
+        self._kept = [(calls, kept) for calls, kept in self._kept if not self.lines.are_done(calls)]
         while True:
             command = Command(self._epoch, self.numbers.client, number, self.numbers.settled)
-            pending: list[Any] = []
+            pending: list[Pending] = []
             try:
                 replies = self._round(method, command, given, pending, deadline)
             except BaseException:
@@ -131,25 +133,23 @@ class ShardCalls:
         """What the caller gets once all shards have answered."""
         return replies
 
-    def _round(self, method: str, command: Command, given: Arguments, pending: list[Any], deadline: float) -> list[Any]:
+    def _round(
+        self, method: str, command: Command, given: Arguments, pending: list[Pending], deadline: float
+    ) -> list[Any]:
         arguments = [(command, *given(k, self._shares[k])) for k in range(len(self.shards))]
-        pending += [self._submit(k, method, part) for k, part in enumerate(arguments)]
+        pending += [self._submit(k, method, part, deadline) for k, part in enumerate(arguments)]
         replies = self._await_all(pending, deadline)
         if replies is not None:
             return replies
         return [self._answer(k, method, pending, part, deadline) for k, part in enumerate(arguments)]
 
-    def _await_all(self, pending: list[Any], deadline: float) -> list[Any] | None:
+    def _await_all(self, pending: list[Pending], deadline: float) -> list[Any] | None:
         """All answers, as is usual; None where something is wrong with one of them."""
         errors = self._ray.exceptions
         try:
-            replies: list[Any] = self._ray.get(pending, timeout=max(0.001, deadline - time.monotonic()))
-        except (errors.GetTimeoutError, errors.RayActorError, errors.RayTaskError):
+            return self.lines.get(pending, max(0.001, deadline - time.monotonic()))
+        except (errors.GetTimeoutError, errors.RayActorError, errors.RayTaskError, CallFailed):
             return None
-        return replies
-
-    def _are_done(self, calls: list[Any]) -> bool:
-        return not calls or not self._ray.wait(calls, num_returns=len(calls), timeout=0)[1]
 
     def count_updates(self, replies: list[Any]) -> None:
         """Remember how far the shards have come, to say what was lost when one dies."""
@@ -195,7 +195,8 @@ class ShardCalls:
     def restore(self, epoch: int, path: str | None, checksum: str | None, deadline: float) -> int:
         """Give all shards what a checkpoint holds, or nothing; the updates that they had seen then."""
         given = (epoch, path, checksum)
-        pending = [self._submit(k, "restore", given) for k in range(len(self.shards))]
+        self.lines.forget()
+        pending = [self._submit(k, "restore", given, deadline) for k in range(len(self.shards))]
         replies = [self._answer(k, "restore", pending, given, deadline) for k in range(len(self.shards))]
         self._shares = [True] * len(self.shards)  # they may be on other machines now
         self._epoch, self._applied = epoch, max(replies)
@@ -203,10 +204,12 @@ class ShardCalls:
 
     # One shard
 
-    def _submit(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        return self.shards[number].run.remote(*packed(method, arguments))
+    def _submit(self, number: int, method: str, arguments: tuple[Any, ...], deadline: float) -> Pending:
+        return self.lines.submit(self.shards[number], method, arguments, deadline)
 
-    def _answer(self, number: int, method: str, pending: list[Any], arguments: tuple[Any, ...], deadline: float) -> Any:
+    def _answer(
+        self, number: int, method: str, pending: list[Pending], arguments: tuple[Any, ...], deadline: float
+    ) -> Any:
         """A shard's answer; the call is sent again for as long as answers are lost."""
         while True:
             reply = self._await(number, method, pending[number], deadline)
@@ -215,13 +218,13 @@ class ShardCalls:
             if reply is not None:
                 return reply[0]
             time.sleep(_PAUSE)
-            pending[number] = self._submit(number, method, arguments)
+            pending[number] = self._submit(number, method, arguments, deadline)
 
-    def _await(self, number: int, method: str, reference: Any, deadline: float) -> tuple[Any] | None:
+    def _await(self, number: int, method: str, call: Pending, deadline: float) -> tuple[Any] | None:
         """`(reply,)`, or None where the shard died or cannot be reached: nobody knows what it has done."""
         errors = self._ray.exceptions
         try:
-            return (self._ray.get(reference, timeout=max(0.001, deadline - time.monotonic())),)
+            return tuple(self.lines.get([call], max(0.001, deadline - time.monotonic())))
         except errors.GetTimeoutError:
             raise StoreTimeoutError(
                 f"{self.shard_name(number)} did not answer {method!r} within {self.timeout:g} s; "
@@ -235,6 +238,9 @@ class ShardCalls:
             return None
         except errors.RayTaskError as error:
             raise error.as_instanceof_cause() from None
+        except CallFailed as error:
+            assert error.__cause__ is not None
+            raise error.__cause__ from None
 
     def _instead(self, number: int, method: str) -> tuple[Any] | None:
         """`(reply,)` in the place of a shard that died; None to wait until it is back."""
@@ -273,7 +279,7 @@ class ShardCalls:
             time.sleep(_PAUSE)
 
     def _recover_alone(self, grant: Grant, command: Command, deadline: float) -> None:
-        pending = [self._submit(k, "standing", (command,)) for k in range(len(self.shards))]
+        pending = [self._submit(k, "standing", (command,), deadline) for k in range(len(self.shards))]
         found: list[Standing] = [
             self._answer(k, "standing", pending, (command,), deadline) for k in range(len(self.shards))
         ]

@@ -12,10 +12,12 @@ from penstock.core.runtime.buffers import BufferPool
 from penstock.core.runtime.kernel_threads import KernelThreads
 from penstock.embedding.batches import IdBatch
 from penstock.embedding.ray_memory import Place, SharedBuffers
-from penstock.embedding.slot_layout import SlotLayout
+from penstock.embedding.slot_layout import SlotLayout, bundles
 from penstock.kernels import cpu_embedding_batch as layout
-from penstock.kernels import cpu_embedding_remote as remote
+from penstock.kernels import cpu_embedding_client as kernel
 from penstock.kernels.cpu_intrinsics import address_of, kernel_input
+
+_LIGHT = 8  # signs that are copied in the time that one takes in other kernels
 
 
 class RoutedBatch:
@@ -38,17 +40,17 @@ class RoutedBatch:
         work, most = self.work, int(self.work.positions.max(initial=0))
         total = len(work.signs)
 
+        self._owner, self._place = pool.array((total,), np.uint16), pool.array((total,), np.uint32)
+        self.counts = np.zeros((num_shards, len(work.groups)), np.int64)
+
         def number() -> None:
             local = pool.array((max(16, 1 << (2 * most - 1).bit_length()),), np.uint32)
-            layout.number_groups(
+            kernel.number_and_route(
                 threads.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
-                work.inverse, work.signs, local,
+                work.inverse, work.signs, local, self._owner, self._place, self.counts,
             )  # fmt: skip
 
         threads.run(number, len(work.groups), total)
-        self._owner, self._place = pool.array((total,), np.uint16), pool.array((total,), np.uint32)
-        self.counts = np.zeros((num_shards, len(work.groups)), np.int64)
-        remote.route(work.groups, work.signs, self._owner, self._place, self.counts)
         self.dims = slots.slots[slots.members[slots.group_starts[:-1]], layout.SLOT_DIM].astype(np.int64)
         # Where each (shard, group) begins in a flat array of signs, and of floats.
         self._sign_begin = (np.cumsum(self.counts.ravel()) - self.counts.ravel()).reshape(self.counts.shape)
@@ -57,7 +59,13 @@ class RoutedBatch:
         floats = [0, *np.cumsum(sizes.sum(axis=1)).tolist()]
         self._float_parts = [slice(*ends) for ends in pairwise(floats)]
         signs = shared.array(int(self.counts.sum()), np.uint64)
-        remote.gather_signs(work.groups, work.signs, self._owner, self._place, self._sign_begin, signs)
+
+        def gather() -> None:
+            kernel.gather_signs(
+                threads.counter, work.groups, work.signs, self._owner, self._place, self._sign_begin, signs
+            )
+
+        threads.run(gather, len(work.groups), len(signs) // _LIGHT)
         self._signs = np.split(signs, np.cumsum(self.counts.sum(axis=1))[:-1])
         self._rows = shared.array(floats[-1], np.float32)
 
@@ -79,12 +87,11 @@ class RoutedBatch:
         ]
         places = self.pool.array((len(work.signs),), np.uint64)
         begin = self._addresses([address_of(array) for array in rows])
-        remote.locate_rows(work.groups, self.dims, self._owner, self._place, begin, places)
 
         def pool() -> None:
-            layout.pool_groups(
+            kernel.pool_groups(
                 self.threads.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
-                work.inverse, places,
+                work.inverse, self.dims, self._owner, self._place, begin, places,
             )  # fmt: skip
 
         self.threads.run(pool, len(work.groups), len(work.signs))
@@ -97,23 +104,22 @@ class RoutedBatch:
     def sum_gradients(self) -> tuple[np.ndarray, np.ndarray]:
         """Add gradients up by sign, for the shards; which groups take a step, and dropped gradients by slot."""
         work, slots = self.work, self.slots
-        unique = work.groups[:, layout.UNIQUE]
-        sizes = unique * self.dims
-        sums = self.pool.array((int(sizes.sum()),), np.float32)
-        at = np.uint64(address_of(sums)) + (np.cumsum(sizes) - sizes).astype(np.uint64) * np.uint64(4)
+        starts, order = bundles(slots, work, np.argsort(-work.positions, kind="stable"))
+        sizes = (work.groups[:, layout.UNIQUE] * self.dims)[order]
+        most = int(np.add.reduceat(sizes, starts[:-1]).max(initial=0)) if len(order) else 0
         counts = np.zeros((len(slots.slots), layout.NUM_COUNTS), np.int64)
-
-        def add_up() -> None:
-            layout.sum_groups(
-                self.threads.counter, slots.group_starts, slots.members, slots.slots, work.inputs, work.groups,
-                work.inverse, at, counts,
-            )  # fmt: skip
-
-        self.threads.run(add_up, len(work.groups), len(work.signs))
         # Rows have been pooled: their memory takes the gradients, unless a shard may still be reading those.
         self._sums = self._rows if self._sums is None else self.shared.array(len(self._rows), np.float32)
         begin = self._addresses([address_of(self._sums) + 4 * part.start for part in self._float_parts])
-        remote.scatter_sums(work.groups, self.dims, self._owner, self._place, begin, at)
+
+        def add_up() -> None:
+            kernel.sum_bundles(
+                self.threads.counter, starts, order, slots.group_starts, slots.members, slots.slots, work.inputs,
+                work.groups, work.inverse, self.dims, self._owner, self._place, begin,
+                self.pool.array((most,), np.float32), counts,
+            )  # fmt: skip
+
+        self.threads.run(add_up, len(starts) - 1, len(work.signs))
         return work.groups[:, layout.STATUS].astype(np.bool_), counts[:, layout.DROPPED]
 
     def gradients(self, stepped: np.ndarray, scale: float, shard: int, here: bool) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.embedding.ray_calls import Sent
 from penstock.embedding.ray_replica import Placed, Told
+from penstock.embedding.ray_submitting import Pending
 
 # How many arguments of a command change a shard; the others say what the client gets.
 _ARGUMENTS = {"lookup": 2, "update": 5, "save": 1, "saved": 1}
@@ -27,8 +28,9 @@ class Kept:
 class Message:
     """Commands that were passed on together."""
 
-    def __init__(self, standby: int, reference: Any, commands: list[tuple[int, Kept]]) -> None:
-        self.standby, self.reference, self.commands = standby, reference, commands
+    def __init__(self, standby: int, commands: list[tuple[int, Kept]]) -> None:
+        self.standby, self.commands = standby, commands
+        self.call: Pending = None
 
 
 class Forwarding:

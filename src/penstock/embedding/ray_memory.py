@@ -135,10 +135,17 @@ def _inode(process: int, file: int) -> int:
         return -1
 
 
-def _open(process: int, file: int, inode: int) -> mmap.mmap | None:
+def file_of(process: int, file: int, how: int) -> int | None:
+    """A file that another process has open, opened here; None where this process may not, or it is gone."""
     try:
-        opened = os.open(_path(process, file), os.O_RDWR | os.O_CLOEXEC)
+        return os.open(_path(process, file), how | os.O_CLOEXEC)
     except OSError:
+        return None
+
+
+def _open(process: int, file: int, inode: int) -> mmap.mmap | None:
+    opened = file_of(process, file, os.O_RDWR)
+    if opened is None:
         return None
     try:
         found = os.fstat(opened)

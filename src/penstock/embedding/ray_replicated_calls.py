@@ -16,6 +16,7 @@ from penstock.embedding.ray_forwarding import Forwarding, Message
 from penstock.embedding.ray_pairs import Arrangement
 from penstock.embedding.ray_replica import Placed
 from penstock.embedding.ray_shard import Command, Refused, Standing, packed
+from penstock.embedding.ray_submitting import CallFailed, Pending
 
 _SUSPICION = 0.3  # seconds: Ray keeps a call to a process that died until another is started
 PATIENCE = 10.0  # seconds for a standby to answer, before it is given up and another is filled
@@ -62,13 +63,14 @@ class ReplicatedCalls(ShardCalls):
     def _pass_on(self) -> None:
         forwarding = self._forwarding
         for shard, commands in enumerate(forwarding.outbox):
+            self._hear_of(shard)
             if commands and shard not in self._moved:
                 forwarding.outbox[shard] = []
-                self._tell(shard, Message(forwarding.standbys[shard], None, commands))
+                self._tell(shard, Message(forwarding.standbys[shard], commands))
         late = [shard for shard in range(len(self.shards)) if forwarding.late(shard)]
         try:
-            replies = self._ray.get([forwarding.unacknowledged[k][0].reference for k in late], timeout=PATIENCE)
-        except (self._ray.exceptions.RayError, TimeoutError):
+            replies = self.lines.get([forwarding.unacknowledged[k][0].call for k in late], PATIENCE)
+        except (self._ray.exceptions.RayError, TimeoutError, CallFailed):
             replies = [None] * len(late)
         for shard, reply in zip(late, replies, strict=True):
             if reply is True:
@@ -76,10 +78,16 @@ class ReplicatedCalls(ShardCalls):
             else:
                 self._acknowledge_each(shard)
 
+    def _hear_of(self, shard: int) -> None:
+        """Let go of what a standby has by now: the sooner, the less memory is in use, and the more of it in a cache."""
+        waiting = self._forwarding.unacknowledged[shard]
+        while waiting and self.lines.answered(waiting[0].call) is True:
+            self._forwarding.acknowledge(waiting.popleft())
+
     def _tell(self, shard: int, message: Message) -> None:
         given = self._forwarding.arguments(shard, message.commands, self._forwarding.shares[shard])
-        call = packed("follow", (message.standby, *given))
-        message.reference = self._standby(shard).run.remote(*call)
+        until = time.monotonic() + PATIENCE
+        message.call = self.lines.submit(self._standby(shard), "follow", (message.standby, *given), until)
         self._forwarding.unacknowledged[shard].append(message)
 
     def _acknowledge_each(self, shard: int) -> None:
@@ -102,10 +110,10 @@ class ReplicatedCalls(ShardCalls):
 
     def _heard(self, message: Message) -> tuple[bool, Any]:
         try:
-            return False, self._ray.get(message.reference, timeout=PATIENCE)
+            return False, self.lines.get([message.call], PATIENCE)[0]
         except self._ray.exceptions.GetTimeoutError:
             return True, None
-        except self._ray.exceptions.RayError:
+        except (self._ray.exceptions.RayError, CallFailed):
             return False, Refused(True, 0)
 
     def _give_up(self, shard: int, standby: int, hangs: bool) -> None:
@@ -129,9 +137,9 @@ class ReplicatedCalls(ShardCalls):
         self._suspects.add(number)
         return (Refused(True, self._epoch),)
 
-    def _await(self, number: int, method: str, reference: Any, deadline: float) -> tuple[Any] | None:
+    def _await(self, number: int, method: str, call: Pending, deadline: float) -> tuple[Any] | None:
         try:
-            return super()._await(number, method, reference, deadline)
+            return super()._await(number, method, call, deadline)
         except StoreTimeoutError:
             arrangement: Arrangement = self.ask_coordinator("arrangement")
             if method == "restore" or not arrangement.standbys[number]:
@@ -177,7 +185,7 @@ class ReplicatedCalls(ShardCalls):
         replies: list[Placed] | Refused | None = None
         for here in (self._shares[shard], False):
             given = (command, *self._forwarding.arguments(shard, self._forwarding.kept(shard), here))
-            pending = [self._submit(shard, "resend", given)] * len(self.shards)
+            pending = [self._submit(shard, "resend", given, deadline)] * len(self.shards)
             replies = replies or self._answer(shard, "resend", pending, given, deadline)
         return replies or []
 
@@ -206,7 +214,7 @@ class ReplicatedCalls(ShardCalls):
 
     def _standings(self, command: Command, deadline: float) -> list[Standing]:
         """How far all shards have come; one that did not answer before must do so at once, or counts as lost."""
-        pending = [self._submit(k, "standing", (command,)) for k in range(len(self.shards))]
+        pending = [self._submit(k, "standing", (command,), deadline) for k in range(len(self.shards))]
         suspects, self._suspects = self._suspects, set()
         found: list[Any] = []
         for shard, reference in enumerate(pending):
@@ -219,7 +227,7 @@ class ReplicatedCalls(ShardCalls):
     def _promote(self, epoch: int, standbys: dict[int, int], deadline: float) -> bool:
         """All shards go on under a new epoch, some of them by their standby; whether all do."""
         given = [(epoch, standbys.get(k, 0)) for k in range(len(self.shards))]
-        pending = [self._submit(k, "promote", part) for k, part in enumerate(given)]
+        pending = [self._submit(k, "promote", part, deadline) for k, part in enumerate(given)]
         replies = [self._answer(k, "promote", pending, part, deadline) for k, part in enumerate(given)]
         return all(reply is True for reply in replies)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,7 +18,9 @@ import numpy as np
 
 from penstock.core.errors import ArtefactError
 from penstock.core.runtime.forks import Process
+from penstock.core.runtime.threads import start_thread
 from penstock.embedding.locks import SecondWriterError
+from penstock.embedding.ray_lines import Ends, answer_calls, open_ends
 from penstock.embedding.ray_memory import MappedBuffers, Place
 from penstock.embedding.tables import TableSet
 from penstock.kernels.cpu_embedding_remote import owned
@@ -95,12 +98,21 @@ class Shard:
         self._lost = True  # until `restore`: by whoever creates the store, or finds this shard restarted
         self._answers: dict[str, dict[int, Any]] = {}  # by client and number: commands applied and not yet settled
         self._shared = MappedBuffers()
+        self._lock = threading.RLock()  # Ray calls one method at a time, and so does every client with a line
         self._saver = 0  # the youngest right to save that was used
 
     def run(self, call: bytes, *arrays: np.ndarray) -> Any:
         """Do what a client has packed."""
         method, arguments = pickle.loads(call)
-        return getattr(self, method)(*(arrays[a.number] if isinstance(a, _Sent) else a for a in arguments))
+        with self._lock:
+            return getattr(self, method)(*(arrays[a.number] if isinstance(a, _Sent) else a for a in arguments))
+
+    def connect(self, ends: Ends) -> bool:
+        """Answer a client on a line from now on; False where it cannot be reached, as on another machine."""
+        files = open_ends(ends)
+        if files is not None:
+            start_thread("store-line", answer_calls, *files, self.run)
+        return files is not None
 
     def ping(self) -> int:
         """The process that runs this shard."""

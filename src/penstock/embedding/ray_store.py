@@ -317,6 +317,7 @@ class RayStore(EmbeddingStore):
             for actor in [*self._processes, self._calls.coordinator]:
                 self._ray.kill(actor, no_restart=True)
         self._owner = False
+        self._calls.lines.close()
         self._threads.close()
 
 

@@ -317,6 +317,7 @@ class TableSet:
     ) -> int:
         """Apply gradients summed per sign; `stepped` says which groups take a step. How many rows were gone."""
         before = self._prepare_step(scale)
+        self._stamp_if_needed()
         groups, begin = self._parts(counts)
         gone = np.zeros(len(counts), np.int64)
         order, rows = np.flatnonzero(stepped), self.pool.array((len(signs),), np.uint32)

@@ -1,8 +1,7 @@
-"""Look-up and update by distinct signs: what a shard does for its clients, and how a client divides its signs.
+"""Look-up and update by distinct signs: what a shard does for its clients (`cpu_embedding_client`).
 
-A client numbers its batch (`cpu_embedding_batch.number_groups`), routes each distinct sign to the shard that owns it,
-and sends every shard one flat array of signs, group after group. Rows come back, new ones
-as `initialise_row` makes them, and gradients go out, in that order.
+A shard is sent one flat array of signs, group after group. Rows go back, new ones as `initialise_row` makes them, and
+gradients come in that order.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels.cpu_embedding import apply_group, place_rows, resolve_group
-from penstock.kernels.cpu_embedding_batch import DONE, NO_ROW, START, STATUS, UNIQUE
-from penstock.kernels.cpu_embedding_index import DIM, PENDING_ROW, find_entry
+from penstock.kernels.cpu_embedding_batch import AHEAD, DONE, NO_ROW, START, STATUS, UNIQUE
+from penstock.kernels.cpu_embedding_index import DIM, PENDING_ROW, STAMPED, find_entry, first_place
 from penstock.kernels.cpu_half import mix
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64, multiply_high
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64, multiply_high, prefetch
 from penstock.kernels.cpu_vector import copy_row, fetch_add, store_u32, store_u64
 from penstock.kernels.kernel_cache import njit
 
@@ -34,52 +33,6 @@ def owned(signs: np.ndarray, shard: Any, num_shards: Any, out: np.ndarray) -> No
     """Which signs a shard owns."""
     for i in range(signs.shape[0]):
         out[i] = shard_of(signs[i], num_shards) == shard
-
-
-@njit(**KERNEL)
-def route(groups: np.ndarray, signs: np.ndarray, owner: np.ndarray, place: np.ndarray, counts: np.ndarray) -> None:
-    """The shard of each distinct sign, and its place among that shard's signs of the group; counts of both."""
-    for group in range(groups.shape[0]):
-        start = groups[group, START]
-        for u in range(start, start + groups[group, UNIQUE]):
-            shard = shard_of(signs[u], counts.shape[0])
-            owner[u], place[u] = shard, counts[shard, group]
-            counts[shard, group] += 1
-
-
-@njit(**KERNEL)
-def gather_signs(
-    groups: np.ndarray, signs: np.ndarray, owner: np.ndarray, place: np.ndarray, begin: np.ndarray, out: np.ndarray
-) -> None:
-    """Signs in the order they are sent: shard by shard, group by group (`begin` says where each part begins)."""
-    for group in range(groups.shape[0]):
-        start = groups[group, START]
-        for u in range(start, start + groups[group, UNIQUE]):
-            out[begin[owner[u], group] + place[u]] = signs[u]
-
-
-@njit(**KERNEL)
-def locate_rows(
-    groups: np.ndarray, dims: np.ndarray, owner: np.ndarray, place: np.ndarray, begin: np.ndarray, out: np.ndarray
-) -> None:
-    """The address of each distinct row in what the shards sent (`begin`: the address of each part)."""
-    for group in range(groups.shape[0]):
-        start, width = groups[group, START], np.uint64(dims[group]) << LOG2_4
-        for u in range(start, start + groups[group, UNIQUE]):
-            out[u] = begin[owner[u], group] + np.uint64(place[u]) * width
-
-
-@njit(**KERNEL)
-def scatter_sums(
-    groups: np.ndarray, dims: np.ndarray, owner: np.ndarray, place: np.ndarray, begin: np.ndarray, sums: np.ndarray
-) -> None:
-    """Copy summed gradients (at `sums[group]`) to where they are sent from (`begin`: the address of each part)."""
-    for group in range(groups.shape[0]):
-        start, width = groups[group, START], np.uint64(dims[group]) << LOG2_4
-        for i in range(groups[group, UNIQUE]):
-            u = start + i
-            target = begin[owner[u], group] + np.uint64(place[u]) * width
-            copy_row(target, sums[group] + np.uint64(i) * width, dims[group])
 
 
 @njit(**KERNEL)
@@ -105,6 +58,7 @@ def lookup_signs(
         dim = np.int64(header[DIM])
         target = np.uint64(out.ctypes.data) + (np.uint64(begin[group]) << LOG2_4)
         for u in range(info[UNIQUE]):
+            prefetch(places[min(np.int64(u + AHEAD), info[UNIQUE] - 1)])
             copy_row(target + (np.uint64(u * dim) << LOG2_4), places[u], dim)
 
 
@@ -114,21 +68,23 @@ def update_signs(
     signs: np.ndarray, rows: np.ndarray, begin: np.ndarray, sums: np.ndarray, scratch: np.ndarray, clock: Any,
     gone: np.ndarray,
 ) -> None:  # fmt: skip
-    """Draw groups: find their signs' rows, stamp them, and apply the summed gradients (which are overwritten)."""
+    """Draw groups: find their signs' rows, stamp them if asked, and apply the summed gradients (overwritten)."""
     while True:
         task = fetch_add(np.uint64(counter.ctypes.data), 1)
         if task >= order.shape[0]:
             return
         group = order[task]
         info, header = groups[group], headers[group]
-        for u in range(info[START], info[START] + info[UNIQUE]):
+        end = info[START] + info[UNIQUE]
+        for u in range(info[START], end):
+            prefetch(first_place(header, signs[min(np.int64(u + AHEAD), end - 1)]))
             entry = find_entry(header, signs[u])
             value = load64(entry + np.uint64(8))
             row = value & _LOW32
             if load64(entry) != signs[u] or row == PENDING_ROW:
                 row = np.uint64(NO_ROW)
                 gone[group] += 1
-            else:
+            elif header[STAMPED] > 0:
                 store_u64(entry + np.uint64(8), row | (clock << np.uint64(32)))
             store_u32(np.uint64(rows.ctypes.data) + (np.uint64(u) << LOG2_4), np.uint32(row))
         apply_group(
