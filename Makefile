@@ -6,8 +6,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
-# Processes that run tests. A file's tests stay together, since they share fixtures; tests/conftest.py has the order.
-JOBS   ?= 2
+# Processes that run tests, for two cores: while one waits for what it started, the others have something to do.
+# A file's tests stay together, since they share fixtures; tests/conftest.py has the order.
+JOBS   ?= 3
 SPREAD := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # The same settings as tests/conftest.py: idle OpenMP threads must not spin, and nobody prints banners.

@@ -12,6 +12,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from _pytest.doctest import DoctestModule
 
 for _name, _value in {
     "OMP_WAIT_POLICY": "PASSIVE",  # spinning OpenMP threads starve the others on a small machine
@@ -46,7 +47,7 @@ def ray() -> Iterator[Any]:
 
 
 # Loaded by the process that runs what needs them and not by every process that collects tests: a fixture imports them.
-_HEAVY = ("fastai", "jax", "keras", "lightning", "tensorflow")
+_HEAVY = ("fastai", "jax", "keras", "lightning", "sklearn", "tensorflow")
 
 
 class _Examples:
@@ -56,6 +57,14 @@ class _Examples:
     """
 
     source = Path(__file__).parents[1] / "src"
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path: Path) -> Iterator[None]:
+        """Tests without examples are not looked through for some."""
+        found = yield
+        if file_path.suffix == ".py" and ">>> " not in file_path.read_text():
+            found = [one for one in found if not isinstance(one, DoctestModule)]
+        return found
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         if collection_path.suffix != ".py" or self.source not in collection_path.parents:

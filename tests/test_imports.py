@@ -11,8 +11,6 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import penstock
 
 ROOT = Path(penstock.__file__).parent
@@ -122,31 +120,38 @@ def own_package(path: Path) -> str:
     return name_of(path).split("/")[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_imports_go_one_way(path: Path) -> None:
-    own = own_package(path)
-    if own == "__init__":
-        return
-    assert own in LEVELS, f"{name_of(path)} lies in a package that LEVELS does not place"
-    for module, line in imported(path):
-        if module.split(".")[0] != "penstock":
-            continue
-        other = package_of(module)
-        where = f"{name_of(path)}:{line} imports {module}"
-        assert other in LEVELS, f"{where}: import from the package that defines it, not from penstock itself"
-        assert LEVELS[other] <= LEVELS[own], f"{where}: {other} stands above {own}"
-        known = own == other or not any({own, other} <= group for group in STRANGERS)
-        assert known, f"{where}: {own} and {other} must not know each other"
-        assert other in ONLY.get(own, LEVELS), f"{where}: {own} may only know {', '.join(sorted(ONLY[own]))}"
+def wrong_way(own: str, module: str) -> str:
+    """Why a package may not import a module of Penstock; nothing where it may."""
+    other = package_of(module)
+    if other not in LEVELS:
+        return "import from the package that defines it, not from penstock itself"
+    if LEVELS[other] > LEVELS[own]:
+        return f"{other} stands above {own}"
+    if own != other and any({own, other} <= group for group in STRANGERS):
+        return f"{own} and {other} must not know each other"
+    return "" if other in ONLY.get(own, LEVELS) else f"{own} may only know {', '.join(sorted(ONLY[own]))}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_heavy_packages_stay_in_their_files(path: Path) -> None:
-    for module, line in imported(path):
-        homes = HOMES.get(module.split(".")[0])
-        assert homes is None or any(fnmatch(name_of(path), home) for home in homes), (
-            f"{name_of(path)}:{line} imports {module}, which belongs in {', '.join(homes or ())}"
-        )
+def test_imports_go_one_way() -> None:
+    paths = [path for path in MODULES if own_package(path) != "__init__"]
+    assert {own_package(path) for path in paths} <= LEVELS.keys(), "a package that LEVELS does not place"
+    found = [
+        f"{name_of(path)}:{line} imports {module}: {why}"
+        for path in paths
+        for module, line in imported(path)
+        if module.split(".")[0] == "penstock" and (why := wrong_way(own_package(path), module))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_heavy_packages_stay_in_their_files() -> None:
+    found = [
+        f"{name_of(path)}:{line} imports {module}, which belongs in {', '.join(homes)}"
+        for path in MODULES
+        for module, line in imported(path)
+        if (homes := HOMES.get(module.split(".")[0])) and not any(fnmatch(name_of(path), home) for home in homes)
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_oracles_are_for_tests() -> None:
@@ -164,6 +169,11 @@ def test_the_checks_see_what_they_should(tmp_path: Path) -> None:
         "def late():\n    from penstock import ops\n    import ray.util\n    require('dask.array', 'dask')\n"
     )
     assert [module for module, _ in imported(source)] == ["typing", "jax", "penstock.ops", "ray.util", "dask.array"]
+    assert wrong_way("etl", "penstock.Workflow") == "import from the package that defines it, not from penstock itself"
+    assert wrong_way("etl", "penstock.jobs.etl") == "jobs stands above etl"
+    assert wrong_way("etl", "penstock.loader") == "etl and loader must not know each other"
+    assert wrong_way("report", "penstock.engine") == "report may only know core, data, report"
+    assert not wrong_way("etl", "penstock.data.dataset")
 
 
 HEAVY = [

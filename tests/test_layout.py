@@ -6,8 +6,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 import penstock
 
 ROOT = Path(__file__).parent
@@ -46,17 +44,24 @@ def test_folders_are_rooms_or_suites() -> None:
     assert SUITES.keys() <= folders, "SUITES names a folder that is gone"
 
 
-@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_test_uses_the_room_it_lies_in(path: Path) -> None:
+def misplaced(path: Path) -> set[str]:
+    """The rooms that a test uses, where the one it lies in is not among them."""
     room = path.relative_to(ROOT).parts[0]
-    named = any(word in path.read_text() for word in BY_NAME.get(room, ()))
-    assert named or room in rooms_used(path), f"it uses {sorted(rooms_used(path))}: it belongs there, or in a suite"
+    if any(word in path.read_text() for word in BY_NAME.get(room, ())) or room in (used := rooms_used(path)):
+        return set()
+    return used
 
 
-@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_folders_below_a_room_are_its_packages(path: Path) -> None:
-    below = Path(*path.relative_to(ROOT).parts[:-1])
-    assert (SOURCE / below).is_dir(), f"src/penstock has no {below}"
+def test_a_test_uses_the_room_it_lies_in() -> None:
+    found = {str(path.relative_to(ROOT)): sorted(used) for path in TESTS if (used := misplaced(path))}
+    assert not found, f"they belong in the rooms that they use, or in a suite: {found}"
+
+
+def test_folders_below_a_room_are_its_packages() -> None:
+    below = {path.parent.relative_to(ROOT) for path in TESTS}
+    assert not (gone := [str(folder) for folder in below if not (SOURCE / folder).is_dir()]), (
+        f"src/penstock lacks {gone}"
+    )
 
 
 def test_every_room_has_tests() -> None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -60,15 +59,9 @@ def test_a_real_bash_completes(tmp_path: Path) -> None:
 
 
 def test_help_answers_at_once() -> None:
-    """Compared with starting Python at all, on the same machine at the same time."""
-
-    def fastest(command: list[str]) -> float:
-        times = []
-        for _ in range(3):
-            began = time.perf_counter()
-            subprocess.run(command, capture_output=True, check=True)
-            times.append(time.perf_counter() - began)
-        return min(times)
-
-    bare = fastest([sys.executable, "-c", "import typer, rich.console"])
-    assert fastest([str(PROGRAM), "--help"]) < 5 * bare + 0.1
+    """It loads nothing that takes long: no frame, no kernel, no framework."""
+    script = "import sys, penstock.cli\ntry:\n    penstock.cli.main()\nexcept SystemExit:\n    pass\n"
+    heavy = ["numpy", "polars", "pyarrow", "numba", "torch", "tensorflow", "keras", "jax", "ray", "dask", "pandas"]
+    script += f"print('loaded', [name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=True)
+    assert "predict" in done.stdout and done.stdout.splitlines()[-1] == "loaded []"

@@ -15,7 +15,6 @@ import polars as pl
 import pytest
 import torch
 from penstock.compat.persia.ctx import TrainCtx, eval_ctx
-from sklearn.metrics import roc_auc_score
 
 from penstock.compat.persia import _service
 from penstock.compat.persia.data import DataLoader, IterableDataset
@@ -61,6 +60,8 @@ class Tower(torch.nn.Module):
 
 def trained_auc() -> tuple[float, list[int]]:
     """AUC on the test split after as many batches as the example trains on, and the rows of each server."""
+    from sklearn.metrics import roc_auc_score
+
     _service.service().configure(_service.EMBEDDING_CONFIG, SLOTS)
     setup_seed(3)
     model = Tower()

@@ -7,8 +7,6 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
 
 from penstock.core.errors import ArtefactError, ColumnNotFoundError, DataError, OutputExistsError, ParameterError
 from penstock.core.schema import Role, Schema
@@ -105,6 +103,8 @@ def test_integers_have_heavy_tails_and_only_i2_is_negative(log):
 
 
 def test_teacher_reaches_the_stated_auc(log):
+    from sklearn.metrics import roc_auc_score
+
     summary, frame = log
     probability = summary.teacher.probability(frame)
     assert 0.80 <= summary.best_auc <= 0.85
@@ -146,6 +146,9 @@ def test_best_auc_holds_for_other_settings(tmp_path, cardinalities, teacher_seed
 
 
 def test_a_simple_model_learns_and_carries_over_to_another_seed(log, tmp_path):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+
     train, valid = log[1], read_tsv(criteo(tmp_path / "valid.tsv", 10_000, seed=4).path)
     frequent = {name: train[name].value_counts(sort=True)[name].head(10).to_list() for name in CATEGORIES}
 
@@ -279,6 +282,8 @@ def test_cardinalities_can_be_given_in_every_form(tmp_path):
 
 
 def test_multihot(tmp_path):
+    from sklearn.metrics import roc_auc_score
+
     how = {"cardinality": 500, "num_lists": 3, "num_categorical": 2, "num_continuous": 1, "missing": 0.1}
     summary = multihot(tmp_path / "a.parquet", 20_000, mean_length=5, max_length=20, **how)
     frame = pl.read_parquet(summary.path)
@@ -301,6 +306,8 @@ def test_multihot(tmp_path):
 
 
 def test_movielens(tmp_path):
+    from sklearn.metrics import roc_auc_score
+
     summary = movielens(tmp_path / "a.parquet", 20_000, num_users=300, num_items=100)
     frame = pl.read_parquet(summary.path)
     assert dict(frame.schema) == summary.schema.polars_schema

@@ -182,10 +182,11 @@ def main(device: str) -> None:
 
     own = gpu_embedding.tiles_for
     for number, case in enumerate(CASES):
-        # An interpreter takes its time for each row.
-        shown = replace(case, rows=min(case.rows, 9), longest=min(case.longest, 40)) if device == "cpu" else case
-        # Every formula on the cases with everything in them; elsewhere they take turns.
-        every = case.name in (("bags",) if device == "cpu" else ("bags", "hot", "by row, hot"))
+        # An interpreter takes its time for each row; a hot one needs some to be cut into pieces.
+        rows = min(case.rows, 9 if case.hot else 5)
+        shown = replace(case, rows=rows, longest=min(case.longest, 40)) if device == "cpu" else case
+        # Every formula on the cases with everything in them; elsewhere, and in an interpreter, they take turns.
+        every = device != "cpu" and case.name in ("bags", "hot", "by row, hot")
         names = list(RULES) if every else [list(RULES)[number % len(RULES)]]
         # Small chunks cut the hot row into more pieces than one pass adds up.
         small = {"chunk": 8, "group": 2, "finish": 4} if case.hot else {}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import ndcg_score, roc_auc_score
 
 from penstock.core.errors import DataError
 from penstock.metrics import NDCG, GroupAUC
@@ -23,6 +22,8 @@ def by_group(groups):
 @settings(max_examples=150, deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=30))
 def test_group_auc_is_the_mean_of_the_groups_aucs(rows) -> None:
+    from sklearn.metrics import roc_auc_score
+
     groups, scores, labels, weights = map(np.array, zip(*rows, strict=True))
     aucs, sizes = [], []
     for mine in by_group(groups):
@@ -41,6 +42,8 @@ def test_group_auc_is_the_mean_of_the_groups_aucs(rows) -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3), st.integers(0, 4)), min_size=1, max_size=30),
        st.sampled_from([None, 1, 3]))  # fmt: skip
 def test_ndcg_is_scikit_learn_s(rows, k) -> None:
+    from sklearn.metrics import ndcg_score
+
     groups, scores, labels = map(np.array, zip(*rows, strict=True))
     found = [
         ndcg_score([np.append(labels[mine], 0)], [np.append(scores[mine], -1e9)], k=k)  # which wants two rows at least

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import log_loss
 
 from penstock.metrics import LogLoss, logit
 
@@ -29,6 +28,8 @@ def test_log_loss_is_torch_s() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=30))
 def test_log_loss_is_scikit_learn_s(rows) -> None:
+    from sklearn.metrics import log_loss
+
     logits, labels, weights = map(np.array, zip(*rows, strict=True))
     loss = LogLoss()
     loss.update(logits, labels, weights)
