@@ -3,7 +3,7 @@
 The peer does the same by hand in polars and plain PyTorch, in memory (`by_hand.py`). `evaluate` and `predict` begin at
 raw text again. Stages of Penstock are those that `penstock train` reports; its first run compiles, the best of the
 later ones counts. With `--threads 1,2,4`, features alone are measured on so many cores, both sides in processes of
-their own that may use no others (claims `pipeline/features_1`, …).
+their own that may use no others (claims `pipeline/features_1`, …), and so are features with rows held out.
 """
 
 from __future__ import annotations
@@ -124,8 +124,19 @@ def thread_claims(source: Path, place: Path, rows: int, threads: list[int], roun
         rates = {name: rows / taken for name, taken in seconds.items()}
         print(f"{cores} cores: " + ", ".join(f"{n} {r / 1e6:.2f} M rows/s" for n, r in rates.items()), flush=True)
         peers = {"polars_by_hand": rates["polars_by_hand"]}
-        claims.append(Claim(f"pipeline/features_{cores}", "rows/s", rates["penstock"], peers))
+        extra: dict[str, object] = {"with_rows_held_out": float(f"{rates['penstock_held_out']:.4g}")}
+        claims.append(Claim(f"pipeline/features_{cores}", "rows/s", rates["penstock"], peers, extra=extra))
     return claims
+
+
+def held_out_job(source: Path, target: Path) -> None:
+    """Features as `penstock train` makes them: a tenth of the rows teaches nothing and goes to another folder."""
+    from penstock.etl import presets
+    from penstock.jobs import RunFolder, TrainSettings
+    from penstock.jobs.preparation import RawRows
+
+    rows = RawRows(source, None, presets.load("criteo"), TrainSettings.resolve({}))
+    rows.run(RunFolder(target), lambda event: None, False)
 
 
 def child(cores: int, source: Path, place: Path, rounds: int) -> None:
@@ -134,8 +145,10 @@ def child(cores: int, source: Path, place: Path, rounds: int) -> None:
     from etl import penstock_job, polars_job
 
     penstock_job(source, place / "warm")
+    held_out_job(source, place / "warm-run")
     contestants = {
         "penstock": lambda: penstock_job(source, place / "penstock"),
+        "penstock_held_out": lambda: held_out_job(source, place / "run"),
         "polars_by_hand": lambda: polars_job(source, place / "polars.parquet"),
     }
     print(json.dumps(best_of(contestants, rounds)))

@@ -59,7 +59,8 @@ def test_every_choice_of_a_few_rows_is_equally_likely(rows):
     for seed in range(-(-seeds // each)):
         counted = np.arange(each, dtype=np.uint64), np.full(each, rows)
         keys = split.allot([counted], (half, rows - half), seed)[0].keys
-        places = split.permuted(np.tile(np.arange(rows), each), np.full(rows * each, rows), np.repeat(keys, rows))
+        numbers, stratum = np.tile(np.arange(rows), each), np.repeat(np.arange(each), rows)
+        places = split.permuted(numbers, stratum, np.full(each, rows), keys)
         for row in (places.reshape(each, rows) < half)[: max(seeds - seed * each, 0)]:
             chosen[tuple(np.flatnonzero(row).tolist())] += 1
     expected = seeds / comb(rows, half)
@@ -70,7 +71,8 @@ def test_every_choice_of_a_few_rows_is_equally_likely(rows):
 
 @pytest.mark.parametrize("rows", [4096, 4097, 100_000])
 def test_large_ranges_are_permuted_whole_and_evenly(rows):
-    places = split.permuted(np.arange(rows), np.full(rows, rows), np.full(rows, 7))
+    stratum = np.zeros(rows, np.int64)
+    places = split.permuted(np.arange(rows), stratum, np.array([rows]), np.array([7], np.uint64))
     assert np.array_equal(np.sort(places), np.arange(rows))
     fixed, ascents = int((places == np.arange(rows)).sum()), int((np.diff(places) > 0).sum())
     assert fixed < 12 and abs(ascents - (rows - 1) / 2) < 6 * (rows / 12) ** 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -9,8 +10,13 @@ import pytest
 
 from penstock import Dataset, Workflow
 from penstock.core.errors import DataError, OutputExistsError, ParameterError
+from penstock.data.formats.text_partition import TextPartition
 from penstock.data.partition import FramePartition
-from penstock.jobs import EtlJob
+from penstock.data.synthetic import criteo
+from penstock.etl import presets
+from penstock.etl.input_section import open_input
+from penstock.jobs import EtlJob, RunFolder, TrainSettings
+from penstock.jobs.preparation import RawRows
 
 RECIPE = {
     "recipe": 1,
@@ -75,3 +81,45 @@ def test_the_result_is_plain_data_too(tmp_path: Path) -> None:
     found = job(tmp_path).run().to_dict()
     assert (found["rows"], found["bad_lines"], found["first_bad_line"]) == (4, 0, None)
     assert [column["name"] for column in found["columns"]] == ["user", "click"]
+
+
+@pytest.fixture
+def parses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Where the parts of text begin that were parsed, in order."""
+    found: list[int] = []
+    read = TextPartition.read
+
+    def noted(part: TextPartition, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        found.append(part.start)
+        return read(part, columns)
+
+    monkeypatch.setattr(TextPartition, "read", noted)
+    return found
+
+
+def test_text_is_parsed_once_and_features_are_those_of_separate_passes(tmp_path: Path, parses: list[int]) -> None:
+    text, recipe = tmp_path / "day.tsv", presets.load("criteo")
+    criteo(text, 600, cardinalities=30)
+    settings = TrainSettings.resolve({"etl": {"part_size": 20_000}, "seed": 5, "model": {"name": "MLP"}})
+    rows = RawRows(text, None, recipe, settings)
+    num_parts, folder = rows.data.num_partitions, RunFolder(tmp_path / "run")
+    assert num_parts > 3
+    parses.clear()
+    rows.run(folder, lambda event: None, False)
+    assert len(parses) == len(set(parses)) == num_parts
+
+    train, valid = open_input(text, recipe["input"], part_size=20_000).split([0.9, 0.1], seed=5)
+    workflow = Workflow.from_recipe(recipe).fit(train)
+    for place, raw in ((folder.features, train), (folder.valid, valid)):
+        assert Dataset(place).to_polars().equals(workflow.transform(raw).to_polars())
+
+
+def test_a_job_on_text_reads_it_once_and_leaves_no_scratch(
+    tmp_path: Path, parses: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_SCRATCH", str(tmp_path / "scratch"))
+    criteo(tmp_path / "day.tsv", 300, cardinalities=30)
+    options = {"recipe": presets.load("criteo"), "part_size": 20_000}
+    EtlJob(str(tmp_path / "day.tsv"), str(tmp_path / "out"), **options).run()
+    assert len(parses) == len(set(parses)) > 2
+    assert not list((tmp_path / "scratch").iterdir())

@@ -12,18 +12,14 @@ import polars as pl
 from penstock.core.conversion import described_frame
 from penstock.core.errors import ParameterError
 from penstock.core.params import NONE, Int, OneOf, check
-from penstock.core.progress import bar
 from penstock.core.schema import Schema
-from penstock.data import exchange, manifest, merging, splitting, tasks, writer
-from penstock.data.bad_lines import collecting
-from penstock.data.codecs import codec_named
+from penstock.data import exchange, manifest, merging, splitting, tasks
 from penstock.data.described import merged, schema_beside
 from penstock.data.files import is_remote, parse_bytes
 from penstock.data.finding import find, infer_format
 from penstock.data.formats import OpenOptions, format_named
 from penstock.data.formats.hive import hive_dtypes
 from penstock.data.formats.parquet import ParquetPartition
-from penstock.data.formats.text import SpooledPartition
 from penstock.data.formats.text_layout import TextLayout
 from penstock.data.formats.text_partition import TextPartition
 from penstock.data.frames import open_frame
@@ -32,10 +28,13 @@ from penstock.data.partition import (
     MappedPartition,
     Partition,
     SelectedPartition,
+    WrappedPartition,
     end_to_end,
 )
 from penstock.data.remote_manifest import check_remote_files
+from penstock.data.side_by_side import ParquetSettings, write_side_by_side
 from penstock.data.sources import DataLike, Frame, Source, are_paths, paths_of
+from penstock.data.writer import WriteReport
 from penstock.engine import Engine, resolve
 from penstock.engine.base import EngineLike
 
@@ -173,7 +172,8 @@ class Dataset:
     def layout(self) -> TextLayout | None:
         """How the text files were read, and what of that was assumed; None for other formats and changed rows."""
         first = self._parts[0]
-        first = first.source if isinstance(first, SpooledPartition) else first
+        while isinstance(first, WrappedPartition) and first.is_as_read:
+            first = first.source
         return first.layout if isinstance(first, TextPartition) else None
 
     def iter_frames(self, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
@@ -494,7 +494,7 @@ class Dataset:
         engine: EngineLike = None,
         progress: bool | None = None,
         storage_options: dict[str, Any] | None = None,
-    ) -> writer.WriteReport:
+    ) -> WriteReport:
         """Write parquet files and the schema to a folder, which appears whole or not at all.
 
         `shuffle`: None keeps the order; `"partition"` (or True) permutes rows inside each partition; `"full"` writes
@@ -519,28 +519,10 @@ class Dataset:
         Raises:
             OutputExistsError: the folder is there and overwrite was not asked for.
         """
-        check("shuffle", shuffle, OneOf((None, False, True, "partition", "full")))
-        check("row_group_size", row_group_size, Int(min=1))
-        codec = codec_named(compression)
-        if num_files is not None:
-            check("num_files", num_files, Int(min=1))
-        engine = resolve(engine)
-        with collecting() as spilled:  # a full shuffle reads the source now
-            source = self.shuffle(seed, engine=engine) if shuffle == "full" else self
-        if num_files is not None and num_files > source.num_partitions:
-            source = source.repartition(num_files)
-        hive = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
-        inside = seed if shuffle in (True, "partition") else None
-        options = writer.ParquetOptions(row_group_size, codec.name, hive, inside)
-        parts = source.partitions
-        with bar("write", _work(parts), show=progress) as drawn:
-            report = writer.write_parquet(
-                parts, source.schema, str(path), options, num_files, engine, overwrite,
-                lambda i: drawn.advance(parts[i].estimated_rows), storage_options,
-            )  # fmt: skip
-        report.bad_lines.add(spilled)
-        report.bad_lines.warn()
-        return report
+        options = ParquetSettings(
+            shuffle, seed, row_group_size, num_files, partition_by, compression, overwrite, storage_options
+        )
+        return write_side_by_side([(self, path)], options, engine, progress)[0]
 
 
 def as_dataset(source: DataLike, **options: Any) -> Dataset:
@@ -560,7 +542,3 @@ def as_dataset(source: DataLike, **options: Any) -> Dataset:
     2
     """
     return source if isinstance(source, Dataset) else Dataset(source, **options)
-
-
-def _work(parts: Sequence[Partition]) -> int:
-    return sum(p.estimated_rows for p in parts)

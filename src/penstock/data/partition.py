@@ -73,6 +73,7 @@ class WrappedPartition(Partition):
 
     source: Partition
     keeps_rows: bool  # whether row i is made from row i below
+    is_as_read = False  # whether rows and columns are those below, as the file has them
 
     @property
     def path(self) -> str | None:  # type: ignore[override]

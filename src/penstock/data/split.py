@@ -19,27 +19,30 @@ import polars as pl
 from penstock.core.conversion import described
 from penstock.core.errors import DataError
 
-_ROUNDS = 8
 _SMALL = 4096  # rows up to which a stratum is permuted by sorting: a Feistel network of few bits is not uniform
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def permuted(numbers: np.ndarray, counts: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Where the permutation of `range(counts[i])` that `keys[i]` names sends `numbers[i]`, for every i.
+def permuted(numbers: np.ndarray, stratum: np.ndarray, counts: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Where the permutation of `range(counts[s])` that `keys[s]` names sends each number, `s` being its stratum.
 
     Short ranges are ordered by a random number for each place; long ones go through a Feistel network, which needs no
     memory.
 
-    >>> sorted(permuted(np.arange(10), np.full(10, 10), np.full(10, 3)).tolist()) == list(range(10))
+    >>> places = permuted(np.arange(10), np.zeros(10, np.int64), np.array([10]), np.array([3], np.uint64))
+    >>> sorted(places.tolist()) == list(range(10))
     True
     """
-    places = np.asarray(numbers, np.int64).copy()
-    counts, keys = np.asarray(counts, np.int64), np.asarray(keys, np.uint64)
-    small = counts <= _SMALL
-    if small.any():
-        places[small] = _sorted_places(places[small], counts[small], keys[small])
+    from penstock.kernels.cpu_split import network_places
+
+    is_small = counts <= _SMALL
+    if not is_small.any():
+        return network_places(numbers, stratum, counts, keys)
+    small = is_small[stratum]
+    places = np.empty(len(numbers), np.int64)
+    places[small] = _sorted_places(numbers[small], counts[stratum[small]], keys[stratum[small]])
     if not small.all():
-        places[~small] = _network_places(places[~small], counts[~small], keys[~small])
+        places[~small] = network_places(numbers[~small], stratum[~small], counts, keys)
     return places
 
 
@@ -56,24 +59,6 @@ def _sorted_places(numbers: np.ndarray, counts: np.ndarray, keys: np.ndarray) ->
     ranks[np.lexsort((draws, owner))] = inside
     chosen: np.ndarray = ranks[starts[which] + numbers]
     return chosen
-
-
-def _network_places(numbers: np.ndarray, counts: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """A Feistel network over the next power of four; numbers that land beyond their range walk on."""
-    half = ((np.frexp((counts - 1).astype(np.float64))[1] + 1) // 2).astype(np.uint64)
-    values = numbers.astype(np.uint64)
-    outside = np.arange(len(values))
-    while len(outside):
-        bits = half[outside]
-        mask = (np.uint64(1) << bits) - np.uint64(1)
-        left, right = values[outside] >> bits, values[outside] & mask
-        with np.errstate(over="ignore"):
-            for turn in range(1, _ROUNDS + 1):
-                key = _mix(keys[outside] + np.uint64(turn * _GOLDEN % 2**64))
-                left, right = right, (left ^ _mix(right + key)) & mask
-        values[outside] = (left << bits) | right
-        outside = outside[values[outside] >= counts[outside].astype(np.uint64)]
-    return values.astype(np.int64)
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
@@ -157,22 +142,44 @@ class RowSplit:
     strata: Strata
     stratify: str | None = None
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it looks at."""
+        return () if self.stratify is None else (self.stratify,)
+
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
-        hashes, strata = strata_hashes(frame, self.stratify), self.strata
-        stratum = np.searchsorted(strata.hashes, hashes)
-        known = stratum < len(strata.hashes)
-        known[known] = strata.hashes[stratum[known]] == hashes[known]
-        numbers = _ranks(stratum, len(strata.hashes) + 1)
-        if known.all():
-            numbers += strata.first[stratum]
-            known = numbers < strata.counts[stratum]
-        if not known.all():
+        strata = self.strata
+        stratum, numbers = self._numbered(frame)
+        places = permuted(numbers, stratum, strata.counts, strata.keys)
+        if len(strata.hashes) == 1:
+            split = np.searchsorted(strata.ends[0], places, side="right")
+        else:
+            split = (places[:, None] >= strata.ends[stratum]).sum(axis=1)
+        return frame.filter(pl.Series(split == self.which))
+
+    def _numbered(self, frame: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        """The stratum of each row, and its number in it."""
+        strata = self.strata
+        if self.stratify is None:
+            stratum = np.zeros(frame.height, np.int64)
+            numbers = np.arange(frame.height) + strata.first[0]
+            is_known = strata.first[0] + frame.height <= strata.counts[0]
+        else:
+            hashes = strata_hashes(frame, self.stratify)
+            stratum = np.searchsorted(strata.hashes, hashes)
+            known = stratum < len(strata.hashes)
+            known[known] = strata.hashes[stratum[known]] == hashes[known]
+            numbers = _ranks(stratum, len(strata.hashes) + 1)
+            is_known = bool(known.all())
+            if is_known:
+                numbers += strata.first[stratum]
+                is_known = bool((numbers < strata.counts[stratum]).all())
+        if not is_known:
             raise DataError(
                 "the rows are not those that the split was made of; files must not change, and functions on the way "
                 "must always give the same rows: split the data again"
             )
-        places = permuted(numbers, strata.counts[stratum], strata.keys[stratum])
-        return frame.filter(pl.Series((places[:, None] >= strata.ends[stratum]).sum(axis=1) == self.which))
+        return stratum, numbers
 
 
 def _ranks(groups: np.ndarray, num_groups: int) -> np.ndarray:
@@ -192,6 +199,11 @@ class HashSplit:
     which: int
     seed: int
     keys: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it looks at."""
+        return self.keys
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         from penstock.data.exchange import row_hashes
@@ -213,6 +225,11 @@ class TimeSplit:
     bounds: tuple[Any, ...]
     which: int
     missing: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it looks at."""
+        return (self.column,)
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         times = known_times(frame[self.column])

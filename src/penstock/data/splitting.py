@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.params import Int, Real, check
 from penstock.core.schema import Schema
 from penstock.data import split, tasks
-from penstock.data.partition import FramePartition, MappedPartition, Partition, SlicedPartition
+from penstock.data.partition import FramePartition, Partition, SlicedPartition
+from penstock.data.sharing import Choice, ChosenPartition, SharedPartition
 from penstock.engine import resolve
 
 if TYPE_CHECKING:
@@ -47,12 +46,12 @@ def split_partitions(
     if by is not None:
         keys = (by,) if isinstance(by, str) else tuple(by)
         check_keys(dataset.schema, keys)
-        return [_kept(dataset, split.HashSplit(shares, i, seed, keys)) for i in range(len(shares))]
+        return _kept(dataset, [split.HashSplit(shares, i, seed, keys) for i in range(len(shares))])
     if time is not None:
         check_keys(dataset.schema, [time])
         bounds = split.time_bounds(dataset.to_polars([time])[time], shares)
         missing = next(i for i, share in enumerate(shares) if share > 0)
-        return [_kept(dataset, split.TimeSplit(time, bounds, i, missing)) for i in range(len(shares))]
+        return _kept(dataset, [split.TimeSplit(time, bounds, i, missing) for i in range(len(shares))])
     return _random_partitions(dataset, shares, seed, stratify)
 
 
@@ -71,9 +70,10 @@ def sampled_partitions(
     return _random_partitions(dataset, (share, 1 - share), seed, stratify)[0]
 
 
-def _kept(dataset: Dataset, function: Callable[[pl.DataFrame], pl.DataFrame]) -> list[Partition]:
-    names = tuple(dataset.schema.names)
-    return [MappedPartition(part, function, names, False) for part in dataset.partitions]
+def _kept(dataset: Dataset, choices: Sequence[Choice]) -> list[list[Partition]]:
+    """Every split's part of every partition, which all of them share."""
+    names, parts = tuple(dataset.schema.names), [SharedPartition(part) for part in dataset.partitions]
+    return [[ChosenPartition(part, choice, names) for part in parts] for choice in choices]
 
 
 def _random_partitions(
@@ -81,11 +81,11 @@ def _random_partitions(
 ) -> list[list[Partition]]:
     if stratify is not None:
         check_keys(dataset.schema, [stratify])
-    parts, names = dataset.partitions, tuple(dataset.schema.names)
+    parts, names = [SharedPartition(part) for part in dataset.partitions], tuple(dataset.schema.names)
     strata = split.allot(list(resolve().map(partial(tasks.strata, column=stratify), parts)), shares, seed)
     return [
         [
-            MappedPartition(part, split.RowSplit(which, own, stratify), names, False)
+            ChosenPartition(part, split.RowSplit(which, own, stratify), names)
             for part, own in zip(parts, strata, strict=True)
         ]
         for which in range(len(shares))

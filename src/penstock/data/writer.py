@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from penstock.data.formats.hive import HIVE_NULL, hive_names
 from penstock.data.manifest import entry_of, write_manifest
 from penstock.data.partition import Partition, named
 from penstock.data.scratch import Scratch
+from penstock.data.sharing import shared_reads
 from penstock.engine import Engine
 from penstock.engine.base import groups
 
@@ -52,39 +53,107 @@ class ParquetOptions:
     shuffle_seed: int | None = None  # permute the rows inside each partition
 
 
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """Partitions, the schema of what they read, and where that goes."""
+
+    parts: Sequence[Partition]
+    schema: Schema
+    path: str
+
+
 def write_parquet(
-    parts: Sequence[Partition],
-    schema: Schema,
-    path: str,
+    outputs: Sequence[Output],
     options: ParquetOptions,
     num_files: int | None,
     engine: Engine,
     overwrite: bool = False,
     on_done: Callable[[int], Any] | None = None,
     storage_options: dict[str, Any] | None = None,
-) -> WriteReport:
-    """Write partitions as parquet files plus the schema; `num_files=None` keeps about one file a worker and run."""
+) -> list[WriteReport]:
+    """Write data sets as parquet files plus the schema; `num_files=None` keeps about one file a worker and run.
+
+    Several are written side by side, what they are made of in common being read once, and appear in their order.
+    `on_done` is called with the number of rows that partitions were believed to have.
+    """
     require_polars("writing parquet")
+    for output in outputs:
+        _check_folders(output.schema, options)
+    runs = [_runs(output, num_files, engine) for output in outputs]
+    items = [_Item(number, tuple(_at(own, number) for own in runs)) for number in range(max(map(len, runs)))]
+    with ExitStack() as stack:
+        # What is entered last appears first.
+        folders = [stack.enter_context(_target(o.path, overwrite, storage_options)) for o in reversed(outputs)][::-1]
+        bodies = [output.schema.without(options.partition_by) for output in outputs]
+        targets = [_Target(str(folder), body) for folder, body in zip(folders, bodies, strict=True)]
+        done = None if on_done is None else (lambda number: on_done(items[number].estimated_rows))
+        written = list(engine.map(partial(_write_item, targets=targets, options=options), items, done))
+        found = [_joined([item[place] for item in written]) for place in range(len(outputs))]
+        for output, folder, (_, files, _) in zip(outputs, folders, found, strict=True):
+            write_manifest(folder, files)
+            (folder / SCHEMA_FILE).write_text(output.schema.to_json())
+    return [
+        WriteReport(output.path, rows, tuple(f"{output.path.rstrip('/')}/{name}" for name in files), bad)
+        for output, (rows, files, bad) in zip(outputs, found, strict=True)
+    ]
+
+
+def _check_folders(schema: Schema, options: ParquetOptions) -> None:
     for name in options.partition_by:
         if name not in schema:
             raise ColumnNotFoundError(name, schema.names, "the output (named in partition_by)")
         if schema[name].is_list:
             raise SchemaError(f"column {name!r} holds lists, which the names of folders cannot; partition by another")
-    runs = groups(len(parts), num_files or max(1, min(len(parts), 4 * engine.num_workers)))
-    items = [(number, [parts[i] for i in run], run.start) for number, run in enumerate(runs)]
-    body = schema.without(options.partition_by)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """Adjacent partitions that become one file, and the number of the first of them."""
+
+    parts: tuple[Partition, ...] = ()
+    first: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Target:
+    folder: str
+    schema: Schema
+
+
+_Written = tuple[int, dict[str, dict[str, Any]], BadLines]  # rows, the files' entries in the manifest, malformed lines
+
+
+@dataclasses.dataclass(frozen=True)
+class _Item:
+    """What a worker does at a time: the run of this number of each output; None where an output has no more."""
+
+    number: int
+    runs: tuple[_Run | None, ...]
+
+    @property
+    def estimated_rows(self) -> int:
+        return sum(part.estimated_rows for run in self.runs if run is not None for part in run.parts)
+
+
+def _runs(output: Output, num_files: int | None, engine: Engine) -> list[_Run]:
+    parts = output.parts
+    cut = groups(len(parts), num_files or max(1, min(len(parts), 4 * engine.num_workers)))
+    return [_Run(tuple(parts[i] for i in run), run.start) for run in cut]
+
+
+def _at(runs: list[_Run], number: int) -> _Run | None:
+    return runs[number] if number < len(runs) else None
+
+
+def _joined(pieces: Sequence[_Written | None]) -> _Written:
     found, rows = BadLines(), 0
     files: dict[str, dict[str, Any]] = {}
-    with _target(path, overwrite, storage_options) as folder:
-        write = partial(_write_run, folder=str(folder), schema=body, options=options)
-        done = None if on_done is None else (lambda number: [on_done(i) for i in runs[number]])
-        for count, entries, bad in engine.map(write, items, done):
-            rows += count
-            files |= entries
-            found.add(bad)
-        write_manifest(folder, files)
-        (folder / SCHEMA_FILE).write_text(schema.to_json())
-    return WriteReport(path, rows, tuple(f"{path.rstrip('/')}/{name}" for name in files), found)
+    for piece in pieces:
+        if piece is not None:
+            rows += piece[0]
+            files |= piece[1]
+            found.add(piece[2])
+    return rows, files, found
 
 
 @contextmanager
@@ -111,19 +180,35 @@ def _target(path: str, overwrite: bool, storage_options: dict[str, Any] | None) 
     del scratch
 
 
-def _write_run(
-    item: tuple[int, list[Partition], int], folder: str, schema: Schema, options: ParquetOptions
-) -> tuple[int, dict[str, dict[str, Any]], BadLines]:
-    """One output file (or one a hive partition) from some adjacent partitions, a row group at a time."""
-    number, parts, first = item
-    with collecting() as bad, _Files(Path(folder), number, schema, options) as files:
-        for offset, part in enumerate(parts):
-            frame = described_frame(part.read([*schema.names, *options.partition_by]), part.path)
-            if options.shuffle_seed is not None:
-                order = np.random.default_rng([options.shuffle_seed, 1, first + offset]).permutation(frame.height)
-                frame = frame[order]
-            files.write(frame)
-    return files.num_rows, {name: entry_of(Path(folder, name)) for name in files.names}, bad
+def _write_item(item: _Item, targets: Sequence[_Target], options: ParquetOptions) -> list[_Written | None]:
+    """One output file (or one a hive partition) of each target, a row group at a time, the targets in lockstep."""
+    work = {place: run for place, run in enumerate(item.runs) if run is not None}
+    bad = {place: BadLines() for place in work}
+    with ExitStack() as stack:
+        files = {
+            place: stack.enter_context(_Files(Path(targets[place].folder), item.number, targets[place].schema, options))
+            for place in work
+        }
+        for offset in range(max(len(run.parts) for run in work.values())):
+            with shared_reads():
+                for place, run in work.items():
+                    if offset < len(run.parts):
+                        with collecting() as found:
+                            files[place].write(_read(run, offset, targets[place].schema, options))
+                        bad[place].add(found)
+    written: list[_Written | None] = [None] * len(targets)
+    for place, own in files.items():
+        entries = {name: entry_of(Path(targets[place].folder, name)) for name in own.names}
+        written[place] = own.num_rows, entries, bad[place]
+    return written
+
+
+def _read(run: _Run, offset: int, schema: Schema, options: ParquetOptions) -> pl.DataFrame:
+    part = run.parts[offset]
+    frame = described_frame(part.read([*schema.names, *options.partition_by]), part.path)
+    if options.shuffle_seed is None:
+        return frame
+    return frame[np.random.default_rng([options.shuffle_seed, 1, run.first + offset]).permutation(frame.height)]
 
 
 class _Files:

@@ -77,12 +77,15 @@ class LocalEngine:
             finally:  # after an error or Ctrl-C the other threads end with the item they hold
                 stop.set()
         states = [state for future in futures if (state := future.result()) is not None]
+        del futures, future
         return _merge_all(merge, states)
 
 
 def _merge_all(merge: Callable[[Any, Any], Any], states: list[Any]) -> Any:
     if not states:
         return None
+    if len(states) > 1 and hasattr(merge, "merge_all"):  # knows a better way than one after another
+        return merge.merge_all(states)
     total = states[0]
     for state in states[1:]:
         total = merge(total, state)

@@ -128,13 +128,17 @@ class _Merge:
     plan: Plan
 
     def __call__(self, left: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
-        merged: dict[Any, Any] = {}
-        for i in left:
-            if i == "bad":
-                merged[i] = left[i]
-                merged[i].add(right[i])
-            else:
-                merged[i] = self.plan.nodes[i].fitted_op.merge(left[i], right[i])
+        return self.merge_all([dict(left), dict(right)])
+
+    def merge_all(self, states: Sequence[dict[Any, Any]]) -> dict[Any, Any]:
+        """The states of all threads, operator by operator; they are empty then."""
+        merged: dict[Any, Any] = {"bad": BadLines()}
+        for state in states:
+            merged["bad"].add(state.pop("bad"))
+        for i in list(states[0]):
+            op = self.plan.nodes[i].fitted_op
+            assert op is not None
+            merged[i] = op.merge_all([state.pop(i) for state in states])
         return merged
 
 

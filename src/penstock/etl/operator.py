@@ -12,6 +12,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -342,6 +343,17 @@ class FittedOperator(Operator):
             TypeError: a subclass does not define it.
         """
         raise TypeError(f"{type(self).__name__} does not define merge")
+
+    def merge_all(self, states: list[Any]) -> Any:
+        """All states as one: what the threads of a pass have learned. One after another, unless there is a better way.
+
+        Args:
+            states: one or more, which may be reused.
+
+        Returns:
+            The state of all rows.
+        """
+        return reduce(self.merge, states)
 
     def finish(self, state: Any, columns: Columns) -> None:
         """Store `state` as `state_` and derive what `transform` needs. Called again when more data has come.

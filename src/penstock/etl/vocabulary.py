@@ -6,7 +6,8 @@ hash buckets, so that finishing needs one bucket at a time in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,8 @@ from penstock.core.errors import DataError
 from penstock.core.times import series_of
 from penstock.data.keys import from_keys, stable_hashes, to_keys
 from penstock.data.scratch import Scratch
+from penstock.engine import Engine
+from penstock.etl.ranged_counts import RangedCounter
 
 VALUE, COUNT, CODE = "value", "count", "code"
 
@@ -105,6 +108,29 @@ class ValueCounts:
                 large._counter.merge(small._counter)
         large._spill_if_large()
         return large
+
+    @classmethod
+    def merge_ranges(cls, counts: Sequence[ValueCounts], engine: Engine) -> ValueCounts:
+        """All counts as one, on all of the engine's threads; the others are given up. For integers within memory."""
+        first = counts[0]
+        tables = [own._counter for own in counts if own._counter is not None]
+        for own in counts:
+            own._counter = None
+        first._counter = RangedCounter.merged(tables, engine)
+        first.num_rows = sum(own.num_rows for own in counts)
+        first.num_null = sum(own.num_null for own in counts)
+        return first
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether `merge_ranges` can merge it."""
+        return (
+            self.memory_limit is None
+            and not self._runs
+            and self._saved is None
+            and self._counter is not None
+            and self._counter.kind != "bytes"
+        )
 
     @property
     def num_held(self) -> int:
@@ -201,8 +227,8 @@ class Vocabulary:
     def __init__(self, values: pl.Series, counts: np.ndarray | None = None) -> None:
         self.values = values
         self.counts = np.zeros(len(values), np.int64) if counts is None else np.asarray(counts, np.int64)
-        self._lookup: Any = None
-        self._layout: Codes | None = None
+        self._lookup: tuple[Any, Codes] | None = None
+        self._building = threading.Lock()
         dtype = values.dtype
         self._is_text = dtype == pl.String
         limits = np.iinfo(str(dtype).lower()) if dtype.is_integer() else None
@@ -243,12 +269,23 @@ class Vocabulary:
 
     def lookup(self, layout: Codes) -> Any:
         """The table from values to codes, built when it is first needed."""
-        if self._lookup is None or self._layout != layout:
-            from penstock.kernels.cpu_vocab import Encoder
+        found = self._lookup
+        if found is None or found[1] != layout:
+            with self._building:  # one thread builds it, the others wait
+                found = self._lookup
+                if found is None or found[1] != layout:
+                    found = self._lookup = self._built(layout), layout
+        return found[0]
 
-            keys = to_keys(self.values)
-            self._lookup, self._layout = Encoder(keys.kind, keys.values, self.codes(layout)), layout
-        return self._lookup
+    def has_lookup(self, layout: Codes) -> bool:
+        """Whether the table for these codes is there."""
+        return self._lookup is not None and self._lookup[1] == layout
+
+    def _built(self, layout: Codes) -> Any:
+        from penstock.kernels.cpu_vocab import Encoder
+
+        keys = to_keys(self.values)
+        return Encoder(keys.kind, keys.values, self.codes(layout))
 
     def encode(self, series: pl.Series, layout: Codes, dtype: np.dtype) -> np.ndarray:
         """The codes of a column. Values that the vocabulary's dtype does not hold are out of the vocabulary."""
@@ -292,4 +329,8 @@ class Vocabulary:
         return taken.zip_with(pl.Series(known), pl.Series([None], dtype=taken.dtype).new_from_index(0, len(taken)))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lookup": None}  # the table holds addresses; it is rebuilt where it is needed
+        """Without the table, which holds addresses: it is rebuilt where it is needed."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lookup", "_building")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lookup=None, _building=threading.Lock())

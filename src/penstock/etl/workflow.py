@@ -189,7 +189,7 @@ class Workflow:
         return self._transformed(data, training=True)
 
     def _transformed(self, data: DataLike, training: bool) -> Any:
-        if self._plan is None and not self._has_fitted_ops():
+        if self._plan is None and not self.learns:
             self.fit_schema(as_dataset(data).schema)
         plan = self._fitted_plan()
         if are_paths(data):
@@ -275,7 +275,9 @@ class Workflow:
 
     # Schemas.
 
-    def _has_fitted_ops(self) -> bool:
+    @property
+    def learns(self) -> bool:
+        """Whether it has an operator that learns from rows."""
         return any(n.fitted_op is not None for n in ancestors([self.output]))
 
     def _fitted_plan(self) -> Plan:

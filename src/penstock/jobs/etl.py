@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,11 @@ from penstock.data.bad_lines import BadLines
 from penstock.data.dataset import DEFAULT_PART_SIZE, Dataset
 from penstock.data.files import is_remote, local_path
 from penstock.data.finding import find
+from penstock.data.side_by_side import ParquetSettings, write_side_by_side
 from penstock.data.sources import DataLike, Paths, are_paths
+from penstock.data.spill import spilling
 from penstock.data.writer import WriteReport
+from penstock.engine import resolve
 from penstock.engine.base import EngineLike
 from penstock.etl.input_section import open_input, settled
 from penstock.etl.workflow import Workflow
@@ -147,20 +150,33 @@ class EtlJob:
         fitted = None if self.apply is None else Workflow.load(self.apply, engine=self.engine)
         workflow = fitted or Workflow.from_recipe(self.recipe or {}, engine=self.engine)
         data = self._opened(self.inputs, workflow)
-        rows = workflow.fit_transform(data, progress=self.progress) if fitted is None else workflow.transform(data)
-        if fitted is None:
+        if fitted is not None or not workflow.learns:  # the text is read once in any case
+            written = self._fit_and_write(workflow, data, place, fitted is None)
+        else:
+            inputs = workflow.fit_schema(data.schema).input_schema.names
+            with spilling(data, inputs, resolve(self.engine)) as parsed:
+                written = self._fit_and_write(workflow, parsed, place, True)
+        return self._result(workflow, data, place, written, time.perf_counter() - started)
+
+    def _fit_and_write(self, workflow: Workflow, data: Dataset, place: str | None, fits: bool) -> WriteReport:
+        rows = workflow.fit_transform(data, progress=self.progress) if fits else workflow.transform(data)
+        if fits:
             workflow.input = settled(workflow.input, data, workflow.input_schema.names)
         local = [p for p in (self.output, self.held_out_output, place) if p is not None and not is_remote(p)]
         with staged_together([Path(local_path(p)) for p in local], self.overwrite) as folders:
             staging: dict[str, Any] = dict(zip(local, folders, strict=True))
             if place is not None:
                 workflow.save(staging[place])
+            outputs = [(rows, staging.get(self.output, self.output))]
             if self.held_out is not None and self.held_out_output is not None:
                 held_out = workflow.transform(self._opened(self.held_out, workflow))
-                self._write(held_out, staging.get(self.held_out_output, self.held_out_output))
-            written = self._write(rows, staging.get(self.output, self.output))
+                outputs.append((held_out, staging.get(self.held_out_output, self.held_out_output)))
+            return self._write(outputs)[0]
+
+    def _result(
+        self, workflow: Workflow, data: Dataset, place: str | None, written: WriteReport, seconds: float
+    ) -> EtlResult:
         bad = max(workflow.bad_lines, written.bad_lines, key=lambda found: found.count)
-        seconds = time.perf_counter() - started
         assumed = assumed_line(data)
         return EtlResult(self.output, place, written.num_rows, len(written.files), seconds, bad, workflow, assumed)
 
@@ -181,11 +197,12 @@ class EtlJob:
         options: dict[str, Any] = {"part_size": self.part_size, "on_error": self.on_error}
         return open_input(source, section, may_lack=self.apply is not None, **options)
 
-    def _write(self, rows: Dataset, place: str | Path) -> WriteReport:
-        return rows.to_parquet(
-            place, shuffle=self.shuffle, seed=self.seed, row_group_size=self.row_group_size, num_files=self.num_files,
-            overwrite=self.overwrite, engine=self.engine, progress=self.progress,
+    def _write(self, outputs: Sequence[tuple[Dataset, str | Path]]) -> list[WriteReport]:
+        settings = ParquetSettings(
+            shuffle=self.shuffle, seed=self.seed, row_group_size=self.row_group_size, num_files=self.num_files,
+            overwrite=self.overwrite,
         )  # fmt: skip
+        return write_side_by_side(outputs, settings, self.engine, self.progress)
 
     def _workflow_place(self) -> str | None:
         if self.apply is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from penstock.core.schema import Role
 from penstock.data import Dataset
 from penstock.data.dataset import as_dataset
 from penstock.data.files import is_remote
+from penstock.data.side_by_side import ParquetSettings, write_side_by_side
 from penstock.data.sources import DataLike, are_paths, paths_of
+from penstock.data.spill import read_ahead, spilling
 from penstock.engine import resolve
 from penstock.etl import Workflow
 from penstock.etl.input_section import open_input, settled
@@ -24,7 +27,7 @@ from penstock.jobs import building
 from penstock.jobs.embeddings import check_embeddings
 from penstock.jobs.etl import EtlJob
 from penstock.jobs.events import DataOpened, DataPrepared, Listener
-from penstock.jobs.holding_out import check_way, hold_out
+from penstock.jobs.holding_out import check_way, hold_out, way_of
 from penstock.jobs.labels import check_label, check_label_values, check_raw_label
 from penstock.jobs.run_folder import RunFolder
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
@@ -56,7 +59,7 @@ class RawRows:
         self.engine = None if engine is None else resolve(engine)
         self.data = self._opened(source)
         unfitted = Workflow.from_recipe(recipe).fit_schema(self.data.schema)
-        self.inputs = unfitted.input_schema.names
+        self.inputs, self.learns = unfitted.input_schema.names, unfitted.learns
         self._settle(self.inputs)
         check_way(settings.valid_by, self.data.schema)
         self.valid = None if valid is None else self._opened(valid)
@@ -97,20 +100,37 @@ class RawRows:
 
     def run(self, folder: RunFolder, listener: Listener, progress: bool | None) -> Prepared:
         listener(DataOpened(self.data))
-        train, valid = split(self.data, self.valid, self.settings)
-        if self.has_work:
-            held_out_output = None if valid is None else str(folder.valid)
-            job = EtlJob(
-                train, str(folder.features), recipe=self.recipe, workflow=str(folder.workflow), engine=self.engine,
-                overwrite=True, progress=progress, held_out=valid, held_out_output=held_out_output,
-            )  # fmt: skip
-            workflow = job.run().fitted
-        else:
-            workflow = Workflow.load(folder.workflow, engine=self.engine, trust=modules_in(self.recipe))
+        with self._parsed(progress) as data:
+            train, valid = split(data, self.valid, self.settings)
+            workflow = self._features(folder, train, valid, progress)
         check_rows(folder.features, self.label, self.data)
         listener(DataPrepared(Dataset(folder.features), workflow))
         held_out = None if valid is None else folder.valid
         return Prepared(folder.features, held_out, workflow, self.label, valid, is_raw=True)
+
+    @contextmanager
+    def _parsed(self, progress: bool | None) -> Iterator[Dataset]:
+        """The rows, text parsed once: what they are split by is read along with what the recipe needs."""
+        way = way_of(self.settings.valid_by)
+        columns = [*self.inputs, *([] if way is None else [way[1]])]
+        if not (self.has_work and self.learns):
+            yield self.data
+            return
+        engine = resolve(self.engine)
+        with spilling(self.data, columns, engine) as data:
+            if self.valid is None and self.settings.valid_share and way is None:
+                read_ahead(data, engine, progress)
+            yield data
+
+    def _features(self, folder: RunFolder, train: Dataset, valid: Dataset | None, progress: bool | None) -> Workflow:
+        if not self.has_work:
+            return Workflow.load(folder.workflow, engine=self.engine, trust=modules_in(self.recipe))
+        held_out_output = None if valid is None else str(folder.valid)
+        job = EtlJob(
+            train, str(folder.features), recipe=self.recipe, workflow=str(folder.workflow), engine=self.engine,
+            overwrite=True, progress=progress, held_out=valid, held_out_output=held_out_output,
+        )  # fmt: skip
+        return job.run().fitted
 
 
 class ReadyFeatures:
@@ -141,8 +161,8 @@ class ReadyFeatures:
         if self.has_work:
             train, held_out = split(self.data, None, self.settings)
             assert held_out is not None
-            for rows, place in ((train, folder.features), (held_out, folder.valid)):
-                rows.to_parquet(place, overwrite=True, progress=progress)
+            outputs = [(train, folder.features), (held_out, folder.valid)]
+            write_side_by_side(outputs, ParquetSettings(overwrite=True), progress=progress)
         features, valid = (folder.features, folder.valid) if is_split else (self.source, self.valid_source)
         check_rows(features, self.label)
         listener(DataPrepared(as_dataset(features), self.workflow))

@@ -151,6 +151,7 @@ class SpooledPartition(WrappedPartition):
     packed: str
     scratch: Scratch = field(compare=False)
     keeps_rows: bool = True
+    is_as_read = True
 
     @property
     def path(self) -> str:  # type: ignore[override]

@@ -15,11 +15,9 @@ from penstock.core.conversion import convert
 from penstock.core.dtypes import INTEGERS, DtypeLike, canonical, common, split_list, to_numpy
 from penstock.core.errors import DataError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColumn, Satisfies
-from penstock.core.runtime.threads import available_cores
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.files import parse_bytes
 from penstock.data.lists import flatten
-from penstock.engine.local import LocalEngine
 from penstock.etl.operator import (
     BulkFunction,
     Columns,
@@ -28,10 +26,9 @@ from penstock.etl.operator import (
     RowFunction,
 )
 from penstock.etl.ops.categorify_bulk import bulk_encoder
+from penstock.etl.ops.categorify_threads import build_tables, engine_for, merged
 from penstock.etl.ops.categorify_values import combined_values, given_vocabulary, plain_vocabulary
 from penstock.etl.vocabulary import CODE, COUNT, VALUE, Codes, ValueCounts, Vocabulary
-
-_WORTH_THREADS = 50_000  # values to move that take longer than it takes to start threads
 
 INTEGER_DTYPE = Satisfies(lambda d: canonical(d) in INTEGERS, "an integer dtype")
 
@@ -236,10 +233,10 @@ class Categorify(FittedOperator, Invertible):
         return state
 
     def merge(self, left: dict[str, ValueCounts], right: dict[str, ValueCounts]) -> dict[str, ValueCounts]:
-        """Column by column, several at once where there is much to do: all other threads are done by then."""
-        much = sum(min(left[name].num_held, right[name].num_held) for name in left) >= _WORTH_THREADS
-        engine = LocalEngine(available_cores() if much else 1)
-        return dict(zip(left, engine.map(lambda name: left[name].merge(right[name]), list(left)), strict=True))
+        return self.merge_all([left, right])
+
+    def merge_all(self, states: list[dict[str, ValueCounts]]) -> dict[str, ValueCounts]:
+        return merged(states)
 
     def _values(self, frame: pl.DataFrame, names: tuple[str, ...]) -> pl.Series:
         """The values to encode: flat for lists, one JSON text a row for combinations."""
@@ -254,17 +251,10 @@ class Categorify(FittedOperator, Invertible):
 
     def finish(self, state: dict[str, ValueCounts], columns: Columns) -> None:
         known = getattr(self, "vocabularies_", {})
-        vocabularies: dict[str, Vocabulary] = {}
-        for _, name, _ in self._outputs(columns):
-            if name in vocabularies:
-                continue
-            if self.vocabs is not None and name in self.vocabs:
-                vocabularies[name] = given_vocabulary(self.vocabs[name], name)
-                continue
-            size = _of(self.max_size, name, 0)
-            most = size - self._reserved(name) if size else None
-            threshold = _of(self.freq_threshold, name, 0)
-            vocabularies[name] = Vocabulary.chosen(state[name], threshold, most, known.get(name))
+        names = list(dict.fromkeys(name for _, name, _ in self._outputs(columns)))
+        engine = engine_for(sum(counts.num_held for counts in state.values()))
+        made = engine.map(lambda name: self._chosen(name, state, known.get(name)), names)
+        vocabularies: dict[str, Vocabulary] = dict(zip(names, made, strict=True))
         later = self._later(known, vocabularies) if self.single_table and known else {}
         self._check_sizes(vocabularies)
         self.state_ = state
@@ -272,6 +262,14 @@ class Categorify(FittedOperator, Invertible):
         self._set_shifts(columns)
         if self.out_path is not None:
             self.write_categories(Path(self.out_path) / "categories")
+
+    def _chosen(self, name: str, state: Mapping[str, ValueCounts], known: Vocabulary | None) -> Vocabulary:
+        """The vocabulary of this name: the one that was given, or what was seen often enough."""
+        if self.vocabs is not None and name in self.vocabs:
+            return given_vocabulary(self.vocabs[name], name)
+        size = _of(self.max_size, name, 0)
+        most = size - self._reserved(name) if size else None
+        return Vocabulary.chosen(state[name], _of(self.freq_threshold, name, 0), most, known)
 
     def _reserved(self, vocabulary: str) -> int:
         return self.codes(vocabulary).first
@@ -322,9 +320,11 @@ class Categorify(FittedOperator, Invertible):
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         dtype = to_numpy(canonical(self.dtype))
+        layouts = {name: self.layout(name) for _, name, _ in self._outputs(columns)}
+        build_tables(self.vocabularies_, layouts)
         out = []
         for output, name, names in self._outputs(columns):
-            codes = self.layout(name)
+            codes = layouts[name]
             series = frame[names[0]]
             vocabulary = self.vocabularies_[name]
             if len(names) == 1 and isinstance(series.dtype, (pl.List, pl.Array)):
