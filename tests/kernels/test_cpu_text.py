@@ -1,10 +1,11 @@
 """The text reader against a line-by-line Python parser."""
 
 import mmap
+import os
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -234,33 +235,44 @@ def test_strings_of_short_lines_are_null():
     assert skipped.to_polars(["a", "b"]).rows() == [(1, "abc"), (3, "de")]
 
 
-def _in_pieces(text: bytes, size: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Whole lines, about `size` bytes at a time, in a buffer that is used again."""
-    buffer = np.empty(len(text) + 1 + cpu_text.PADDING, np.uint8)
-    text = text if not text or text.endswith(b"\n") else text + b"\n"
-    start = 0
-    while start < len(text):
-        end = text.index(b"\n", min(len(text) - 1, start + size)) + 1
-        buffer[: end - start] = np.frombuffer(text[start:end], np.uint8)
-        yield buffer, end - start
-        start = end
-
-
 @pytest.mark.parametrize("on_error", ["raise", "skip", "null"])
-@pytest.mark.parametrize("size", [0, 7, 300, 10**6])
-def test_piece_by_piece_is_as_at_once(size: int, on_error: str) -> None:
+@pytest.mark.parametrize("piece", [1, 7, 300, 10**6])
+def test_piece_by_piece_is_as_at_once(tmp_path: Path, piece: int, on_error: str) -> None:
     rng = np.random.default_rng(3)
     kinds = ["int32", "float32", "hex64", "float64"]
     lines = [f"{rng.integers(1000)}\t{rng.normal():.17e}\t{rng.integers(2**32):x}\t1.{'1' * 30}" for _ in range(500)]
     lines[7], lines[300], lines[420] = "x\t1\t2", "1\t2\t3\t4\t5", "1\t\tzz\t"
     text = "\n".join(lines).encode()
+    (tmp_path / "text").write_bytes(b"before\n" + text)
     whole = cpu_text.parse(text, kinds, on_error=on_error)
-    for num_rows in (0, 100, 2000):  # too few: room is made while it goes on
-        found = cpu_text.parse_pieces(_in_pieces(text, size), kinds, on_error=on_error, num_rows=num_rows)
-        assert (found.num_rows, found.num_lines, found.num_bad_lines) == (whole.num_rows, 500, whole.num_bad_lines)
-        assert found.errors == whole.errors
-        for index, column in whole.columns.items():
-            assert found.columns[index].null_count == column.null_count
-            assert np.array_equal(found.columns[index].valid(), column.valid())
-            assert found.columns[index].values.tobytes() == column.values.tobytes()
-    assert cpu_text.parse_pieces(iter(()), kinds).num_rows == 0
+    with (tmp_path / "text").open("rb") as file:
+        for num_rows in (0, 100, 2000):  # too few: room is made while it goes on
+            found = cpu_text.parse_handle(
+                file.fileno(), 7, 7 + len(text), kinds, on_error=on_error, num_rows=num_rows, piece=piece
+            )
+            assert found is not None
+            assert (found.num_rows, found.num_lines, found.num_bad_lines) == (whole.num_rows, 500, whole.num_bad_lines)
+            assert found.errors == whole.errors
+            for index, column in whole.columns.items():
+                assert found.columns[index].null_count == column.null_count
+                assert np.array_equal(found.columns[index].valid(), column.valid())
+                assert found.columns[index].values.tobytes() == column.values.tobytes()
+        empty = cpu_text.parse_handle(file.fileno(), 7, 7, kinds)
+        assert empty is not None and empty.num_rows == 0
+
+
+def test_files_that_cannot_be_parsed_to_their_end(tmp_path: Path) -> None:
+    file = tmp_path / "text"
+    file.write_bytes(b'1,2\n3,"4"\n')
+    with file.open("rb") as opened:
+        assert cpu_text.parse_handle(opened.fileno(), 0, 10, ["int8"] * 2, delimiter=b",", quote=ord('"')) is None
+        first = cpu_text.parse_handle(opened.fileno(), 0, 4, ["int8"] * 2, delimiter=b",", quote=ord('"'))
+        assert first is not None and first.to_polars(["a", "b"]).rows() == [(1, 2)]
+        with pytest.raises(EOFError):
+            cpu_text.parse_handle(opened.fileno(), 0, 11, ["int8"] * 2, delimiter=b",")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(IsADirectoryError):
+            cpu_text.parse_handle(folder, 0, 4, ["int8"])
+    finally:
+        os.close(folder)

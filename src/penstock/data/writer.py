@@ -244,7 +244,9 @@ class _Files:
 
     def _append(self, prefix: str, frame: pl.DataFrame) -> None:
         """Collect rows until a row group is full: small partitions must not make small row groups."""
-        table = frame.select(named(self.schema.names)).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self.arrow)
+        if frame.columns != self.schema.names:
+            frame = frame.select(named(self.schema.names))
+        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self.arrow)
         held = self.pending.setdefault(prefix, [])
         held.append(table)
         size = self.options.row_group_size

@@ -137,7 +137,7 @@ class Plan:
     def start(self, frame: pl.DataFrame) -> Environment:
         """The environment of raw rows: the sources' columns."""
         frame = self.coerced(frame)
-        return {i: frame.select(self.columns[i].names) for i, n in enumerate(self.nodes) if n.kind == "source"}
+        return {i: in_order(frame, self.columns[i].names) for i, n in enumerate(self.nodes) if n.kind == "source"}
 
     def run(
         self,
@@ -164,7 +164,7 @@ class Plan:
         op = self.nodes[i].operator
         assert op is not None
         try:
-            return self.declared(i, op.transform(frame, self.columns[i]).select(self.schemas[i].names))
+            return self.declared(i, in_order(op.transform(frame, self.columns[i]), self.schemas[i].names))
         except PenstockError:
             raise
         except RAW_ERRORS as error:
@@ -220,7 +220,7 @@ class Plan:
         node = self.nodes[i]
         frame = self.inputs_of(i, environment)
         if node.kind == "pick":
-            environment[i] = frame.select(self.columns[i].names)
+            environment[i] = in_order(frame, self.columns[i].names)
         elif node.kind == "drop":
             environment[i] = frame.drop(self.columns[i].names)
         elif node.kind == "join":
@@ -247,7 +247,7 @@ class Plan:
             raise GraphError(f"{op!r} gave {out.height} rows for {frame.height}; an operator that does must say so")
         if op.changes_rows:
             rows = out[ROW_NUMBER] if numbered and ROW_NUMBER in out.columns else None
-        return self.declared(i, out.select(self.schemas[i].names)), rows
+        return self.declared(i, in_order(out, self.schemas[i].names)), rows
 
     def coerced(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The raw frame in the input schema's dtypes: hexadecimal text decoded, numbers exact, nulls typed."""
@@ -258,6 +258,11 @@ class Plan:
             if schema[column.name] != column.polars_dtype:
                 changed.append(converted_column(frame[column.name], column))
         return frame.with_columns(changed) if changed else frame
+
+
+def in_order(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Some columns of a frame, without a query: that takes the interpreter's lock for longer than the choice does."""
+    return frame if frame.columns == list(names) else pl.DataFrame([frame.get_column(name) for name in names])
 
 
 def side_by_side(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from penstock.kernels.kernel_cache import njit
 __all__ = ["digitize", "log1p_float32"]
 
 TABLE_SIZE = 1 << 16
-CHUNK = 1 << 14
+CHUNKS = {"f": 1 << 14, "i": 1 << 20, "u": 1 << 20, "b": 1 << 20}  # rows; most floats are for NumPy, in the cache
 
 
 def log1p_float32(values: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -33,10 +33,11 @@ def log1p_float32(values: np.ndarray, out: np.ndarray | None = None) -> np.ndarr
     out = np.empty(len(values), np.float32) if out is None else out
     if out.dtype != np.float32 or out.shape != values.shape:
         raise ParameterError(f"out must be float32 of shape {values.shape}, got {out.dtype} of shape {out.shape}")
-    table, others = _table(), np.empty(CHUNK, np.int32)
+    chunk = CHUNKS[values.dtype.kind]
+    table, others = _table(), np.empty(min(chunk, len(values)) + 1, np.int32)
     kernel = _table_float if values.dtype.kind == "f" else _table_integer
-    for start in range(0, len(values), CHUNK):
-        part, target = values[start : start + CHUNK], out[start : start + CHUNK]
+    for start in range(0, len(values), chunk):
+        part, target = values[start : start + chunk], out[start : start + chunk]
         num_others = kernel(part, table, target, others)
         if num_others == len(part):
             target[:] = _log1p(part)

@@ -9,8 +9,10 @@ last one need not end at all. Any number of threads may parse different ranges.
 
 from __future__ import annotations
 
+import errno
 import math
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +24,7 @@ from penstock.core.errors import ParameterError, suggest
 from penstock.core.params import Int, OneOf, check
 from penstock.core.runtime.buffers import SpareBuffers
 from penstock.kernels import cpu_text_fields as fields
+from penstock.kernels import cpu_text_range as text_range
 from penstock.kernels import cpu_text_tiles as tiles
 from penstock.kernels.cpu_intrinsics import ALIGNMENT, address_of, kernel_input
 
@@ -37,7 +40,7 @@ __all__ = [
     "count_lines",
     "next_line_start",
     "parse",
-    "parse_pieces",
+    "parse_handle",
 ]
 
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -57,7 +60,8 @@ PADDING = 64  # bytes that the kernel may read beyond the last line
 HARD_FLOATS = 1 << 14  # floats put aside for Python before the kernel pauses
 CODES = {"hex32": tiles.HEX32, "hex64": tiles.HEX64, "float32": tiles.FLOAT32, "float64": tiles.FLOAT64}
 CODES["string"] = tiles.STRING
-_columns = SpareBuffers()
+PIECE = 1 << 20  # bytes of a file that the cache is to hold
+_columns, _pieces = SpareBuffers(), SpareBuffers()
 
 
 class LineError(NamedTuple):
@@ -157,34 +161,53 @@ def parse(
     return run.finish(num_lines)
 
 
-def parse_pieces(
-    pieces: Iterable[tuple[np.ndarray, int]], kinds: Sequence[str], keep: Sequence[int] | None = None,
+def parse_handle(
+    handle: int, start: int, end: int, kinds: Sequence[str], keep: Sequence[int] | None = None,
     delimiter: bytes = b"\t", on_error: str = "raise", max_errors: int = 1000, num_rows: int = 0,
-) -> ParsedText:  # fmt: skip
-    """Like `parse`, of text that comes piece by piece: a piece that was just read is still in the cache.
+    quote: int = -1, piece: int = PIECE,
+) -> ParsedText | None:  # fmt: skip
+    """Like `parse`, of bytes `[start, end)` of a file, most often in a single call of a kernel that reads and parses.
 
     Args:
-        pieces: `(bytes, how many of them)`: whole lines, the last of which ends too, and `PADDING` bytes of room
-            behind. A piece is not looked at any more when the next one is asked for, so there is no text among `kinds`.
-        kinds, keep, delimiter, on_error, max_errors: of `parse`.
+        handle: the number of an open file.
+        start, end: of whole lines; the last need not end.
+        kinds, keep, delimiter, on_error, max_errors: of `parse`; there is no text among `kinds`.
         num_rows: how many rows there will be; where there are more, room is made for them.
+        quote: a byte that must not occur; -1 where any may.
+        piece: bytes read at once.
 
     Returns:
-        All pieces together.
+        What was parsed; None where the quote was found.
+
+    Raises:
+        EOFError: the file has become shorter.
+        OSError: it cannot be read.
     """
     kept = _check_arguments(kinds, keep, delimiter, on_error, max_errors)
     assert "string" not in kinds
     dtypes = {column: np.dtype(DTYPES[kinds[column]]) for column in kept}
     run = _Run(kinds, _allocate(num_rows, dtypes), delimiter, on_error, max_errors)
-    num_lines = origin = 0
-    for text, size in pieces:
-        num_lines += int(tiles.count_newlines(address_of(text), size))
-        if num_lines > num_rows:
-            num_rows = max(num_lines, num_rows + num_rows // 2)
+    progress = np.zeros(text_range.NUM_PROGRESS, np.int64)
+    progress[text_range.FILE_POSITION], progress[text_range.FILE_END] = start, end
+    buffer = _pieces.acquire(piece + 2 * text_range.ROOM)
+    while (why := run.parse_file(handle, buffer, piece, quote, num_rows, progress)) != text_range.DONE:
+        if why == text_range.MORE_ROWS:
+            num_rows = max(int(progress[text_range.NUM_LINES]), num_rows + num_rows // 2)
             run.move_to(_allocate(num_rows, dtypes))
-        run.parse(text, size, origin)
-        origin += size
-    return run.finish(num_lines)
+        elif why == text_range.MORE_BUFFER:  # a line longer than a piece
+            larger = np.empty(2 * len(buffer) + piece, np.uint8)
+            larger[: progress[text_range.FILLED]] = buffer[: progress[text_range.FILLED]]
+            buffer = larger
+        elif why == text_range.HARD_FLOATS:
+            run.round_hard_floats(buffer)
+        elif why == text_range.QUOTED:
+            return None
+        elif why == text_range.SHORTER:
+            raise EOFError("the file ends early")
+        else:
+            os.pread(handle, 1, int(progress[text_range.FILE_POSITION]))  # says what is wrong
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return run.finish(int(progress[text_range.NUM_LINES]))
 
 
 def count_lines(buffer: Any) -> int:
@@ -254,8 +277,18 @@ class _Run:
                 address_of(text), limit, self.delimiter, len(self.kinds), self.mode, self.plan, self.state,
                 self.null_counts, self.errors, self.hard,
             )  # fmt: skip
-            self._round_hard_floats(text)
+            self.round_hard_floats(text)
         self.errors[num_errors : self.state[tiles.NUM_ERRORS], 1] += origin
+
+    def parse_file(
+        self, handle: int, buffer: np.ndarray, piece: int, quote: int, capacity: int, progress: np.ndarray
+    ) -> int:
+        """Go on parsing a range of a file; why it stopped (see `cpu_text_range`)."""
+        why = text_range.parse_file(
+            handle, address_of(buffer), len(buffer), piece, quote, capacity, self.delimiter, len(self.kinds), self.mode,
+            self.plan, self.state, self.null_counts, self.errors, self.hard, progress,
+        )  # fmt: skip
+        return int(why)
 
     def finish(self, num_lines: int) -> ParsedText:
         num_rows = int(self.state[tiles.OUT_ROW])
@@ -268,7 +301,8 @@ class _Run:
         errors = sorted(LineError(*entry) for entry in self.errors[: self.state[tiles.NUM_ERRORS]].tolist())
         return ParsedText(self.outputs, num_rows, num_lines, int(self.state[tiles.BAD_LINES]), errors)
 
-    def _round_hard_floats(self, text: np.ndarray) -> None:
+    def round_hard_floats(self, text: np.ndarray) -> None:
+        """Floats whose last bit the kernel leaves to Python."""
         for place, row, offset, length in self.hard[: self.state[tiles.NUM_HARD]].tolist():
             values = self.outputs[self.decoded[place]].values
             digits = text[offset : offset + length].tobytes().decode("ascii")

@@ -15,9 +15,8 @@ from penstock.core.runtime.buffers import SpareBuffers
 from penstock.data.files import filesystem, is_remote
 
 _WINDOW = 1 << 24
-_PIECE, _ROOM, _NEWLINE = 1 << 20, 64, 10  # bytes read at once where the cache is to hold them; behind them
 _LONGEST_LINE = 1 << 28  # bytes; a file that has no lines must not be taken for a single one
-_texts, _pieces = SpareBuffers(), SpareBuffers()
+_texts = SpareBuffers()
 
 
 def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] | None = None) -> np.ndarray:
@@ -44,61 +43,13 @@ def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] 
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
         found = found[:done]
     if len(found) != end - start:
-        raise _shorter(path)
+        raise shorter(path)
     return found
 
 
-def _shorter(path: str) -> DataError:
+def shorter(path: str) -> DataError:
+    """The error for a file that ends early."""
     return DataError(f"{path} is shorter than when the data set was opened; open the data set again")
-
-
-def line_pieces(path: str, start: int, end: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Bytes `[start, end)` of a local file as `(buffer, size)`, whole lines each, the last one ended where it is not.
-
-    The buffer is small enough to stay in the cache, and is filled anew for the next piece. Behind the bytes is room
-    that kernels may read.
-
-    Raises:
-        DataError: the file cannot be read, or has become shorter.
-    """
-    buffer, filled = _pieces.acquire(_PIECE + 2 * _ROOM), 0
-    try:
-        with Path(path).open("rb", buffering=0) as file:
-            file.seek(start)
-            while start < end:
-                if len(buffer) - filled < _PIECE + 2 * _ROOM:  # a line longer than a piece
-                    larger = np.empty(2 * len(buffer) + _PIECE, np.uint8)
-                    larger[:filled] = buffer[:filled]
-                    buffer = larger
-                got = file.readinto(memoryview(buffer)[filled : filled + min(_PIECE, end - start)])  # type: ignore[arg-type]
-                if not got:
-                    raise _shorter(path)
-                start, before, filled = start + got, filled, filled + got
-                if start == end and buffer[filled - 1] != _NEWLINE:
-                    buffer[filled] = _NEWLINE
-                    filled += 1
-                whole = filled if start == end else last_line_end(buffer, before, filled)
-                if whole:
-                    yield buffer, whole
-                    buffer[: filled - whole] = buffer[whole:filled].copy()
-                    filled -= whole
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def last_line_end(buffer: np.ndarray, start: int, stop: int) -> int:
-    """The place behind the last newline in `[start, stop)`; 0 where there is none.
-
-    >>> last_line_end(np.frombuffer(b"a\\nb\\nc", np.uint8), 0, 5)
-    4
-    """
-    while stop > start:
-        low = max(start, stop - (1 << 12))
-        found = buffer[low:stop].tobytes().rfind(b"\n")
-        if found >= 0:
-            return low + found + 1
-        stop = low
-    return 0
 
 
 def windows(

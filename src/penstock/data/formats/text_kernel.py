@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from penstock.data.formats.text_bytes import line_pieces
+from penstock.core.errors import DataError
+from penstock.data.formats.text_bytes import shorter
 from penstock.data.formats.text_layout import TextLayout
-from penstock.data.partition import named
+from penstock.data.partition import select
 from penstock.kernels import cpu_text, cpu_text_fields
-from penstock.kernels.cpu_lines import count_byte
 
 
 def parse(buffer: np.ndarray, layout: TextLayout, wanted: list[str]) -> tuple[pl.DataFrame, list[tuple[int, str]], int]:
@@ -33,23 +33,16 @@ def parse_range(
         wanted: the columns to return.
         num_rows: about how many rows there are.
     """
-    pieces = _unquoted(line_pieces(path, start, end), layout.quote)
+    quote = -1 if layout.quote is None else ord(layout.quote)
     try:
-        parsed = cpu_text.parse_pieces(pieces, *_about(layout, wanted), num_rows=num_rows)
-    except _QuotedError:
-        return None
-    return _frame(parsed, layout, wanted)
-
-
-class _QuotedError(Exception):
-    """A quote was found, which the kernel does not read."""
-
-
-def _unquoted(pieces: Iterator[tuple[np.ndarray, int]], quote: str | None) -> Iterator[tuple[np.ndarray, int]]:
-    for buffer, size in pieces:
-        if quote is not None and count_byte(buffer[:size], ord(quote)):
-            raise _QuotedError
-        yield buffer, size
+        with Path(path).open("rb", buffering=0) as file:
+            about = _about(layout, wanted)
+            parsed = cpu_text.parse_handle(file.fileno(), start, end, *about, num_rows=num_rows, quote=quote)
+    except EOFError:
+        raise shorter(path) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    return None if parsed is None else _frame(parsed, layout, wanted)
 
 
 def _about(layout: TextLayout, wanted: list[str]) -> tuple[list[str], list[int], bytes, str]:
@@ -64,7 +57,9 @@ def _frame(
     errors = [(error.line, _describe(error, layout)) for error in parsed.errors]
     if errors and layout.on_error == "raise":
         return pl.DataFrame(), errors, parsed.num_bad_lines
-    return parsed.to_polars(layout.names).select(named(wanted)), errors, parsed.num_bad_lines
+    frame = parsed.to_polars(layout.names)
+    frame = frame if frame.columns == wanted else select(frame, wanted, "the text")
+    return frame, errors, parsed.num_bad_lines
 
 
 def _describe(error: cpu_text.LineError, layout: TextLayout) -> str:

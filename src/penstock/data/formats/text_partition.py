@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +53,7 @@ class TextPartition(Partition):
             if name not in self.layout.dtypes:
                 raise ColumnNotFoundError(name, self.layout.names, self.path)
         wanted = list(columns) if columns is not None else list(self.layout.names)
-        if self.layout.fast and not self.layout.has_text and not is_remote(self.path):
+        if self.layout.fast and not self.layout.has_text and not is_remote(self.path) and hasattr(os, "pread"):
             from penstock.data.formats.text_kernel import parse_range
 
             about = self.estimated_rows + self.estimated_rows // 20
