@@ -8,7 +8,7 @@ import pytest
 from penstock import Dataset
 from penstock.core.errors import DataError, ParameterError
 from penstock.data.bad_lines import BadLineWarning
-from penstock.data.formats import text_bytes
+from penstock.data.formats import text_kernel
 
 NAMES = ["label", "count", "id"]
 FAST = {"label": "int8", "count": "int32", "id": "hex32"}
@@ -135,7 +135,7 @@ def test_a_quote_in_the_wrong_place_names_file_and_line(tmp_path, text, line):
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
 @pytest.mark.parametrize("piece", [8, 64, 1 << 20])
 def test_lines_longer_and_shorter_than_a_piece(piece, end, tmp_path, monkeypatch):
-    monkeypatch.setattr(text_bytes, "_PIECE", piece)
+    monkeypatch.setattr(text_kernel, "PIECE", piece)
     rows = [(i, "1" * (i % 90 + 1)) for i in range(200)]
     (tmp_path / "a.tsv").write_text("\n".join(f"{a}\t0.{b}" for a, b in rows) + end, newline="")
     data = Dataset(tmp_path / "a.tsv", names=["a", "b"], dtypes={"a": "int32", "b": "float64"}, part_size="2KB")
@@ -148,7 +148,7 @@ def test_lines_longer_and_shorter_than_a_piece(piece, end, tmp_path, monkeypatch
 
 
 def test_errors_are_counted_over_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_bytes, "_PIECE", 64)
+    monkeypatch.setattr(text_kernel, "PIECE", 64)
     (tmp_path / "a.tsv").write_text("".join(f"{i}\n" for i in range(100)) + "x\n" + "5\n" * 50)
     with pytest.raises(DataError, match="line 101: column 'a'"):
         Dataset(tmp_path / "a.tsv", names=["a"], dtypes={"a": "int32"}).to_polars()

@@ -205,6 +205,8 @@ def _spill_for(data: Dataset, columns: Sequence[str], engine: Engine) -> Spill |
 def read_ahead(data: Dataset, engine: Engine, progress: bool | None) -> None:
     """Parse everything that is going to be spilled, with a bar, for whoever must know the number of rows first."""
     parts = [part for part in data.partitions if isinstance(part, SpilledPartition)]
-    with bar("read", sum(part.estimated_rows for part in parts), show=progress and bool(parts)) as drawn:
+    if not parts:
+        return
+    with bar("read", sum(part.estimated_rows for part in parts), show=progress) as drawn:
         for _ in engine.map(tasks.count, parts, lambda i: drawn.advance(parts[i].estimated_rows)):
             pass

@@ -13,6 +13,8 @@ from penstock.data.formats.text_layout import TextLayout
 from penstock.data.partition import select
 from penstock.kernels import cpu_text, cpu_text_fields
 
+PIECE = cpu_text.PIECE  # bytes of a file that are read and parsed at a time
+
 
 def parse(buffer: np.ndarray, layout: TextLayout, wanted: list[str]) -> tuple[pl.DataFrame, list[tuple[int, str]], int]:
     """`(frame, [(line, what is wrong), …], number of malformed lines)`.
@@ -37,7 +39,8 @@ def parse_range(
     try:
         with Path(path).open("rb", buffering=0) as file:
             about = _about(layout, wanted)
-            parsed = cpu_text.parse_handle(file.fileno(), start, end, *about, num_rows=num_rows, quote=quote)
+            options = {"num_rows": num_rows, "quote": quote, "piece": PIECE}
+            parsed = cpu_text.parse_handle(file.fileno(), start, end, *about, **options)
     except EOFError:
         raise shorter(path) from None
     except OSError as error:
