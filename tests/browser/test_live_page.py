@@ -17,7 +17,7 @@ def test_the_page_grows_with_the_run(watch, train_some, tmp_path) -> None:
 
     def slowly(record) -> None:
         if record.step == 30:
-            go_on.wait(60)  # until the browser has seen the first half
+            go_on.wait(600)  # until the browser has seen the first half
         time.sleep(0.02)
 
     def work() -> None:

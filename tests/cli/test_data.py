@@ -350,7 +350,7 @@ def test_a_signal_in_the_middle_leaves_nothing(logs: Path, tmp_path: Path, numbe
     """Stopped while it writes: the staging folders are there, so the run is in the middle of things."""
     process = start("etl", *[logs] * 60, tmp_path / "out", "--preset", "criteo", "--engine", "local:1", "--files", 60)
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not list(tmp_path.glob(".out.*.partial/*")):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline, "writing never began"

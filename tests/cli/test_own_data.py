@@ -122,7 +122,7 @@ def asked(model: Path, body: dict) -> list[float]:
         sent = urllib.request.Request(
             f"{server.url}/predict", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(sent, timeout=60) as answer:
+        with urllib.request.urlopen(sent, timeout=600) as answer:
             return json.load(answer)["probabilities"]
 
 

@@ -44,7 +44,7 @@ from penstock.compat.persia._service import service
 
 service().listen(capacity=4)
 reader, count = service().stream.reader(in_turns=True), 0
-while (batch := reader.get(60.0)) is not None:
+while (batch := reader.get(600.0)) is not None:
     count += 1
     if count == {enough}:
         break
@@ -172,7 +172,7 @@ class TestTogether:
             time.sleep(0.5)
             running.send_signal(number)
             output = running.stdout.read()
-            assert running.wait(timeout=30) == code
+            assert running.wait(timeout=600) == code
         assert number == signal.SIGTERM or "launcher       | stopped; ending all processes" in output
         assert not any(is_running(pid) for pid in pids)
 
@@ -284,7 +284,7 @@ for process in started.values():
         os.killpg(process.pid, signal.SIGTERM)
     except ProcessLookupError:
         pass
-print("codes", {name: process.wait(30) for name, process in started.items()})
+print("codes", {name: process.wait(600) for name, process in started.items()})
 """
 PROCFILE = """nn_worker: persia-launcher nn-worker trainer.py --nproc-per-node=$NPROC_PER_NODE --node-rank=0 --nnodes=1
 data_loader: python3 loader.py && cat
@@ -309,7 +309,7 @@ def test_a_procfile_of_persia_runs_as_it_is(scripts, tmp_path: Path) -> None:
     ) as running:
         assert running.stdout is not None
         output = running.stdout.read()
-        assert running.wait(60) == 0
+        assert running.wait(600) == 0
     assert "took 6 batches" in output  # the data loader may be ended before it says that it is done
     assert "first ['nn_worker']" in output  # so that all others had stayed until then
 

@@ -33,7 +33,7 @@ def penstock_run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess:
 
 
 def wait_for(file: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not file.exists():
         assert time.monotonic() < deadline, f"{file.name} never came"
         time.sleep(0.02)
@@ -98,7 +98,7 @@ def test_old_imports_work_in_children(method: str, tmp_path: Path) -> None:
         "    queue = context.Queue()\n"
         "    process = context.Process(target=child, args=(queue,))\n"
         "    process.start()\n"
-        "    print(queue.get(timeout=60))\n"
+        "    print(queue.get(timeout=600))\n"
         "    process.join()\n"
     )
     done = penstock_run("main.py", cwd=tmp_path)
@@ -111,13 +111,13 @@ def test_a_signal_reaches_the_script(tmp_path: Path) -> None:
         "import pathlib, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path('ended').touch(), sys.exit(5)))\n"
         "pathlib.Path('started').touch()\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     process = subprocess.Popen([sys.executable, "-m", "penstock", "run", "main.py"], cwd=tmp_path)
     try:
         wait_for(tmp_path / "started")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 143
+        assert process.wait(600) == 143
     finally:
         process.kill()
     assert (tmp_path / "ended").exists()
@@ -260,7 +260,7 @@ def test_a_failing_cell_keeps_what_ran_before(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX")
 def test_ctrl_c_keeps_what_ran_before(tmp_path: Path) -> None:
-    source = notebook(tmp_path / "a.ipynb", "print('before')", "open('started', 'w')\nimport time\ntime.sleep(60)")
+    source = notebook(tmp_path / "a.ipynb", "print('before')", "open('started', 'w')\nimport time\ntime.sleep(600)")
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock", "run", str(source)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         text=True,

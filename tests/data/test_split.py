@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
+from collections.abc import Iterator
+from itertools import combinations, product
 from math import comb
 
 import numpy as np
 import polars as pl
 import pytest
+from _pytest.mark import ParameterSet
 
 from penstock import Dataset
 from penstock.core.errors import DataError, SchemaError
@@ -26,9 +28,15 @@ def rows_of(splits: list[Dataset]) -> list[list[int]]:
     return [piece.to_polars()["row"].to_list() for piece in splits]
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2, 4, 7, 100])
-@pytest.mark.parametrize("fractions", FRACTIONS)
-@pytest.mark.parametrize("kind", ["random", "stratify", "by", "time", "equal_times", "no_times", "nan_times"])
+def splits() -> Iterator[ParameterSet]:
+    """Every two of size, fractions and kind meet; all three together are slow."""
+    sizes, kinds = [0, 1, 2, 4, 7, 100], ["random", "stratify", "by", "time", "equal_times", "no_times", "nan_times"]
+    for (k, rows), (f, fractions), (n, kind) in product(enumerate(sizes), enumerate(FRACTIONS), enumerate(kinds)):
+        slow = () if k == (f + n) % len(sizes) else (pytest.mark.slow,)
+        yield pytest.param(rows, fractions, kind, marks=slow, id=f"{kind}-{fractions}-{rows}")
+
+
+@pytest.mark.parametrize(("rows", "fractions", "kind"), splits())
 def test_validation_is_never_training(rows, fractions, kind):
     times = {"equal_times": [3.0] * rows, "no_times": [None] * rows, "nan_times": [float("nan"), 1.0] * rows}
     time = pl.Series("time", times.get(kind, list(range(rows))[::-1])[:rows], pl.Float64)

@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -219,17 +218,16 @@ def test_announcing_does_not_wait_for_the_store(monkeypatch: pytest.MonkeyPatch)
 
     def slow(self, *arguments) -> None:
         reading.set()
-        assert go_on.wait(10)
+        assert go_on.wait(300)
         read(self, *arguments)
 
     monkeypatch.setattr(NumberedRows, "read", slow)
     ids = torch.tensor([[1], [2]])
     cached.prefetch(ids)
-    assert reading.wait(10)  # elsewhere, while we are here
+    assert reading.wait(300)  # elsewhere, while we are here
     threading.Timer(0.2, go_on.set).start()
-    began = time.perf_counter()
     cached(ids)
-    assert time.perf_counter() - began > 0.1
+    assert go_on.is_set()
 
 
 def test_a_failure_on_the_way_is_raised_where_the_batch_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,7 +549,7 @@ gc.disable()
 use()
 with threading._active_limbo_lock:  # held while any thread starts or ends, and the collector may run then
     gc.collect()
-until = time.monotonic() + 20
+until = time.monotonic() + 300
 while [t for t in threading.enumerate() if t.name.startswith(("penstock-cache", "penstock-store", "penstock-native"))]:
     assert time.monotonic() < until, threading.enumerate()
     time.sleep(0.01)

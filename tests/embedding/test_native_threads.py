@@ -144,7 +144,7 @@ def test_who_comes_late_is_neither_waited_for_nor_let_in(marking) -> None:
     late.join(0.2)
     assert late.is_alive() and words[0] == 4  # the job's memory is its caller's again
     kernel.stop(state)
-    late.join(20)
+    late.join(300)
     assert not late.is_alive()
 
 
@@ -171,7 +171,7 @@ def test_a_forgotten_team_ends_its_helpers(marking) -> None:
     assert helpers() == before + 2
     del threads
     gc.collect()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 300
     while helpers() > before:  # nobody waits for them: the collector may run while threads can neither start nor end
         assert time.monotonic() < until
         time.sleep(0.001)
@@ -229,6 +229,7 @@ def outcome(script: str) -> str:
 
 
 @posix
+@pytest.mark.slow  # the process that forks ends with one, too
 def test_a_process_ends_with_a_live_team() -> None:
     assert outcome("print('over')") == "over\n"
 
@@ -291,7 +292,7 @@ def looked_up(train=False):
 before = looked_up(train=True)
 child = os.fork()
 if not child:
-    signal.alarm(60)  # rather than hang, with nobody left to wait for it
+    signal.alarm(600)  # rather than hang, with nobody left to wait for it
     for mine, theirs in zip(looked_up(), before):
         np.testing.assert_array_equal(mine, theirs)
     store.close()

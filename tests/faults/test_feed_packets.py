@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import time
 from pathlib import Path
 
 import numpy as np
@@ -200,7 +199,6 @@ def _fuzz(place: Path, tries: int) -> None:
         writer.publish()
         reader.poll()
         step(store, [1, 2, 3])
-        began = time.monotonic()
         try:
             _mutated((store, serving, writer, reader, writer.publish()), random.Random(SEED + number))
         except BaseException:
@@ -211,7 +209,6 @@ def _fuzz(place: Path, tries: int) -> None:
             store.close()
             serving.close()
             shutil.rmtree(writer.directory)
-        assert time.monotonic() - began < 20
 
 
 def test_random_damage(tmp_path) -> None:

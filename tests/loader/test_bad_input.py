@@ -178,7 +178,7 @@ def test_fork_after_use(path, lists):
                 status = 0
         finally:
             os._exit(status)
-    deadline = time.time() + 30
+    deadline = time.time() + 300
     while time.time() < deadline:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from html.parser import HTMLParser
 
 import pytest
@@ -97,9 +96,7 @@ def test_long_runs_and_wide_data_stay_small(recorded: RunRecorder) -> None:
         "raw": {**report["raw"], "columns": columns},
         "store": {**report["store"], "tables": tables},
     }
-    began = time.perf_counter()
     page = render(wide)
-    assert time.perf_counter() - began < 2.0
     assert len(page) < 1_000_000 and "100 more columns in report.json" in page
     assert len(recorded.path.read_text()) < 150_000
 

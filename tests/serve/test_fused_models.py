@@ -72,7 +72,7 @@ def test_over_http(fused: Any, saved: Path) -> None:
     with HttpServer(saved, port=0) as server:
         body, headers = json.dumps({"rows": rows}).encode(), {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://127.0.0.1:{server.port}/predict", body, headers)
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             scores = np.array(json.load(answer)["probabilities"], np.float32)
     np.testing.assert_allclose(scores, fused.expected()[:20], rtol=0, atol=1e-6)
 

@@ -33,7 +33,7 @@ class Client:
     """One kept-open connection."""
 
     def __init__(self, server: HttpServer) -> None:
-        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
 
     def ask(self, method: str, path: str, body=None, headers=JSON):
         body = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
@@ -100,7 +100,7 @@ class Gate:
         def held(rows):
             self.sizes.append(len(rows))
             self.entered.set()
-            assert self.open.wait(20)
+            assert self.open.wait(300)
             return self.original(rows)
 
         self.batcher.predict = held
@@ -111,7 +111,7 @@ class Gate:
         self.batcher.predict = self.original
 
     def wait_for_queue(self, rows: int) -> None:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 300
         while self.batcher.queued_rows != rows and time.monotonic() < until:
             time.sleep(0.005)
         assert self.batcher.queued_rows == rows
@@ -137,8 +137,8 @@ def test_concurrent_requests_are_batched_and_differ_by_rounding_at_most(server, 
 
     with Gate(server) as gate, ThreadPoolExecutor(16) as pool:
         futures = [pool.submit(some, start) for start in range(16)]
-        assert gate.entered.wait(10)
-        time.sleep(0.1)
+        assert gate.entered.wait(300)
+        gate.wait_for_queue(sum(1 + i % 3 for i in range(16)) - gate.sizes[0])
         gate.open.set()
         assert np.abs(np.concatenate([future.result() for future in futures])).max() < 1e-6
     batches = client.metric("penstock_batch_rows_count") - before[0]
@@ -281,7 +281,7 @@ def test_too_many_rows(client, rows) -> None:
 
 
 def test_a_body_that_is_too_large_is_not_read(server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=300) as line:
         line.sendall(f"{HEAD}Content-Length: 1000000000\r\n\r\n".encode())  # and not one byte of it
         answer = line.recv(4096)
         assert answer.startswith(b"HTTP/1.1 413 ") and b"100,000 bytes" in answer and b"connection: close" in answer
@@ -294,7 +294,7 @@ def test_a_body_that_never_comes(place, rows, offline) -> None:
     limits = Limits(body_seconds=0.2)
     with (
         HttpServer(place, port=0, limits=limits) as server,
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as line,
+        socket.create_connection(("127.0.0.1", server.port), timeout=300) as line,
     ):
         head = (
             "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
@@ -311,14 +311,16 @@ def test_a_client_that_hangs_up_is_dropped_and_others_are_answered(server, clien
     head = f"{HEAD}Content-Length: {len(body)}\r\n\r\n"
     with Gate(server) as gate, ThreadPoolExecutor(2) as pool:
         first = pool.submit(Client(server).scores, rows[:1])
-        assert gate.entered.wait(10)
+        assert gate.entered.wait(300)
         line = socket.create_connection(("127.0.0.1", server.port))
         line.sendall(head.encode() + body)
         gate.wait_for_queue(7)
         second = pool.submit(Client(server).scores, rows[1:3])
         gate.wait_for_queue(9)
+        own = line.getsockname()
         line.close()
-        time.sleep(0.1)
+        while own in [one.transport.get_extra_info("peername") for one in list(server._guard._connections)]:
+            time.sleep(0.001)  # until the service has noticed
         gate.open.set()
         assert same(first.result(), offline[:1]) and same(second.result(), offline[1:3])
     assert gate.sizes == [1, 2], "the seven rows of the client that went away were not predicted"
@@ -333,7 +335,7 @@ def test_a_full_queue_says_when_to_come_again(place, rows, offline) -> None:
     limits = Limits(max_queue=4)
     with HttpServer(place, port=0, limits=limits) as server, Gate(server) as gate, ThreadPoolExecutor(2) as pool:
         first = pool.submit(Client(server).scores, rows[:1])
-        assert gate.entered.wait(10)
+        assert gate.entered.wait(300)
         second = pool.submit(Client(server).scores, rows[:3])
         gate.wait_for_queue(3)
         status, answer, headers = Client(server).predict(rows[:2])
@@ -366,7 +368,7 @@ def test_it_follows_a_feed(place, trained, rows, tmp_path) -> None:
         found = trained.store.lookup({"user": np.arange(3, 23), "ad": np.full(20, 3), "tags": np.full(20, 3)})
         trained.store.update(found, {"user": np.ones((20, 4), np.float32)})
         writer.publish()
-        until = time.monotonic() + 30
+        until = time.monotonic() + 300
         while client.ask("GET", "/healthz")[1]["feed"]["packet"] < 2 and time.monotonic() < until:
             time.sleep(0.01)
         with Predictor(place, feed=tmp_path / "feed", poll_seconds=0) as offline:
@@ -374,7 +376,7 @@ def test_it_follows_a_feed(place, trained, rows, tmp_path) -> None:
         assert (client.scores(rows) != before).any()
         assert client.metric("penstock_feed_packets_total") == 2 == client.metric("penstock_feed_packet")
         health = client.ask("GET", "/healthz")[1]["feed"]
-        assert health["error"] is None and abs(health["applied_at"] - time.time()) < 60
+        assert health["error"] is None and abs(health["applied_at"] - time.time()) < 600
 
         server.service.predictor._feed.patience = 0.0
         (tmp_path / "feed" / "packet-00000003").mkdir()  # a packet that never becomes whole
@@ -426,15 +428,15 @@ def test_stopping_answers_what_is_under_way(place, rows, offline) -> None:
     server.start()
     with Gate(server) as gate, ThreadPoolExecutor(2) as pool:
         first = pool.submit(Client(server).scores, rows[:2])
-        assert gate.entered.wait(10)
+        assert gate.entered.wait(300)
         second = pool.submit(Client(server).scores, rows[2:5])
         gate.wait_for_queue(3)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
-        time.sleep(0.3)
         with pytest.raises(ConnectionError):
-            Client(server).predict(rows[:1])
+            while True:  # until nobody listens any more
+                socket.create_connection(("127.0.0.1", server.port), timeout=300).close()
         gate.open.set()
         assert same(np.concatenate([first.result(), second.result()]), offline[:5])
-        stopping.join(20)
+        stopping.join(300)
         assert not stopping.is_alive()

@@ -40,10 +40,10 @@ def test_it_serves_until_it_is_told_to_stop_and_finishes_what_is_under_way(place
     process, url = started(str(place))
     try:
         request = urllib.request.Request(f"{url}/predict", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=20) as answer, Predictor(place) as offline:
+        with urllib.request.urlopen(request, timeout=600) as answer, Predictor(place) as offline:
             scores = np.array(json.load(answer)["probabilities"], np.float32)
             np.testing.assert_array_equal(scores, offline.predict(rows))
-        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=20) as line:
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=600) as line:
             head = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
             head += f"\r\nContent-Length: {len(body)}"
             line.sendall(f"{head}\r\nExpect: 100-continue\r\n\r\n".encode())
@@ -54,7 +54,7 @@ def test_it_serves_until_it_is_told_to_stop_and_finishes_what_is_under_way(place
             while part := line.recv(4096):
                 answer += part
         assert answer.startswith(b"HTTP/1.1 200 ") and b'"probabilities"' in answer
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=600)
     finally:
         process.kill()
         process.wait()

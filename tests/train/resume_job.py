@@ -15,15 +15,18 @@ spec.loader.exec_module(training_setup)
 STEPS, EVERY = 100, 10
 
 
-def run(directory: str, staleness: int, pause: float = 0.0):
-    """100 steps over five epochs, a checkpoint every tenth; dropout draws from torch's generator at each."""
+def run(directory: str, staleness: int, wait_at: int = STEPS):
+    """100 steps over five epochs, a checkpoint every tenth; dropout draws from torch's generator at each.
+
+    From step `wait_at` on it waits to be killed.
+    """
     from penstock.embedding import LazyAdam
     from penstock.train import Checkpointer, fit
 
     setup = training_setup.Setup(optimizer=LazyAdam(lr=0.02), dropout=0.2)
 
-    def slowly(_record) -> None:
-        time.sleep(pause)
+    def slowly(record) -> None:
+        time.sleep(600 if wait_at <= record.step < STEPS else 0)
 
     history = fit(
         setup.model, setup.loader, setup.store, dense_optimizer=setup.optimizer, epochs=5, staleness=staleness,
@@ -34,4 +37,4 @@ def run(directory: str, staleness: int, pause: float = 0.0):
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], int(sys.argv[2]), pause=0.1)
+    run(sys.argv[1], int(sys.argv[2]), wait_at=65)

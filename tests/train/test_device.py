@@ -183,9 +183,12 @@ def test_compiling_is_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
             return self.model(*given)
 
     monkeypatch.setattr("torch.compile", lambda model, dynamic: Slow(model))
+    began = time.perf_counter()
     history = quick(Clicks(), loader(), compile=True, log_every=None)
     record = history.last("train")
-    assert 0.6 <= record.seconds["compile"] < record.seconds["compile"] + record.seconds["total"] < 5
+    assert record.seconds["compile"] >= 0.6
+    # What was counted twice would not fit.
+    assert record.seconds["compile"] + record.seconds["total"] <= time.perf_counter() - began
     trained = record.rows - 32  # the first batch
     assert record.rows_per_second == pytest.approx(trained / record.seconds["total"])
     first = quick(Clicks(), loader(), compile=True, log_every=1).of("train")[0]

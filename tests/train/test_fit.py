@@ -91,7 +91,7 @@ def test_killed_and_resumed_is_the_same_as_never_killed(tmp_path: Path, stalenes
         setup.store.close()
 
 
-def wait_for(condition, process, seconds: float = 90.0) -> None:
+def wait_for(condition, process, seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, "the process ended by itself"

@@ -23,7 +23,7 @@ class Feed:
             self._items.put(item)
 
     def __iter__(self) -> Iterator[int]:
-        while (item := self._items.get(timeout=30)) is not None:
+        while (item := self._items.get(timeout=300)) is not None:
             yield item
 
     def available(self, seconds: float) -> bool:
@@ -44,7 +44,7 @@ def test_a_source_says_by_itself_that_it_may_be_late() -> None:
 
 
 def test_updates_do_not_wait_for_a_late_batch_and_leaving_interrupts_the_source() -> None:
-    loops, feed = Loops(exit_timeout=10.0), Feed(1)
+    loops, feed = Loops(exit_timeout=300.0), Feed(1)
     batches = loops.run(thread_over(feed), training=True)
     assert next(batches) == 1
     updated = threading.Event()
@@ -56,7 +56,7 @@ def test_updates_do_not_wait_for_a_late_batch_and_leaving_interrupts_the_source(
 
 
 def test_only_one_loop_trains_and_any_number_evaluate() -> None:
-    loops = Loops(exit_timeout=10.0)
+    loops = Loops(exit_timeout=300.0)
     training = loops.run(thread_over([1, 2]), training=True)
     next(training)
     with pytest.raises(PenstockError, match="under way already"):
@@ -69,10 +69,10 @@ def test_an_update_that_failed_behind_a_loop_that_was_left_is_raised_at_the_end(
     def fail() -> None:
         raise ValueError("the store is full")
 
-    loops, begun = Loops(exit_timeout=10.0), threading.Event()
+    loops, begun = Loops(exit_timeout=300.0), threading.Event()
     batches = loops.run(thread_over([1, 2]), training=True)
     next(batches)
-    loops.training.submit(lambda: begun.wait(10.0) and fail())  # type: ignore[union-attr]
+    loops.training.submit(lambda: begun.wait(300.0) and fail())  # type: ignore[union-attr]
     begun.set()
     batches.close()  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="the store is full"):
@@ -81,7 +81,7 @@ def test_an_update_that_failed_behind_a_loop_that_was_left_is_raised_at_the_end(
 
 
 def test_closing_ends_every_loop_and_keeps_what_was_trained() -> None:
-    loops, done = Loops(exit_timeout=10.0), []
+    loops, done = Loops(exit_timeout=300.0), []
     training, evaluating = loops.run(thread_over([1, 2]), True), loops.run(thread_over(feed := Feed(7)), False)
     next(training), next(evaluating)
     loops.training.submit(lambda: done.append("updated"))  # type: ignore[union-attr]

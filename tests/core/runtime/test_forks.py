@@ -26,7 +26,7 @@ FRAME = pl.DataFrame({"row": np.arange(1000), "price": np.arange(1000) / 7, "sho
 WORKS, REFUSED = 0, 3
 
 
-def in_child(function: Callable[[], Any], seconds: float = 30.0) -> int:
+def in_child(function: Callable[[], Any], seconds: float = 300.0) -> int:
     """How a forked child ends that calls the function: WORKS, REFUSED, or 1 after another error."""
     child = os.fork()
     if child == 0:

@@ -47,7 +47,7 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     child = os.fork()
     if child == 0:
         try:
-            os._exit(0 if pool.submit(os.getpid).result(timeout=20) == os.getpid() else 1)
+            os._exit(0 if pool.submit(os.getpid).result(timeout=300) == os.getpid() else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
