@@ -181,8 +181,8 @@ def batches(torch, rows: int, count: int, sizes: list[int]) -> list[tuple]:
     return [source.draw(rows) for _ in range(count)]
 
 
-def write_files(folder: Path, rows: int, files: int = 16) -> None:
-    """Rows as they leave the ETL, several files at once."""
+def write_files(folder: Path, rows: int, files: int = 16, codec: str = "none") -> None:
+    """Rows as they leave the ETL, several files at once: by default with the pages that `to_parquet` writes."""
 
     def one(number: int) -> None:
         rng, count = np.random.default_rng(number), rows // files
@@ -191,7 +191,12 @@ def write_files(folder: Path, rows: int, files: int = 16) -> None:
         for name, size in zip(CATEGORICAL, SIZES, strict=True):
             draw = rng.random(count, np.float32)
             columns[name] = np.minimum(np.float32(size) ** draw - 1, size - 1).astype(np.int32)
-        pq.write_table(pa.table(columns), folder / f"{number:02d}.parquet", row_group_size=250_000)
+        few = [name for name, column in columns.items() if len(np.unique(column[:20_000])) <= 1_000]
+        layout = {"use_dictionary": few, "write_page_checksum": True, "write_statistics": False}
+        path = folder / f"{number:02d}.parquet"
+        pq.write_table(
+            pa.table(columns), path, row_group_size=250_000, compression=codec, **(layout if codec == "none" else {})
+        )
 
     with ThreadPoolExecutor(files) as pool:
         list(pool.map(one, range(files)))

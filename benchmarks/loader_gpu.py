@@ -1,6 +1,10 @@
 """From parquet in the page cache to batches on a GPU, shuffled; from the memory cache; and beside a model.
 
-    python benchmarks/loader_gpu.py [--rows 16000000] [--batch 400000] [--folder /dev/shm]
+    python benchmarks/loader_gpu.py [--rows 16000000] [--batch 400000] [--codec none] [--threads 4] [--folder /dev/shm]
+
+Claim `gpu/loader`: rows/s of shuffled batches. The files are as the ETL leaves them (`--codec none`: plain pages and
+dictionaries, with checksums), whose pages the GPU decodes; `decoded_by_host` is the same loader with that switched off.
+The cores that each kept busy are stated. With `--codec snappy` the host decodes in any case.
 
 Times are taken with CUDA events on the training stream, so they hold the copies and shuffles that batches wait for. The
 last part trains a stand-in of 5 ms a step on every batch and states how long the training stream was idle between
@@ -13,12 +17,13 @@ import argparse
 import shutil
 import sys
 import tempfile
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
+from criteo_model import dataset, write_files
 from harness import Claim, best_of, report
-
-from loader import dataset, write_file
 
 ROW_BYTES = 160
 
@@ -35,6 +40,25 @@ def measure(torch, loader) -> float:
     end.record(stream)
     end.synchronize()
     return start.elapsed_time(end) / 1e3
+
+
+def timed(torch, loader) -> tuple[float, float]:
+    """Seconds of an epoch, and how many cores it kept busy."""
+    processor, clock = time.process_time(), time.perf_counter()
+    seconds = measure(torch, loader)
+    return seconds, (time.process_time() - processor) / (time.perf_counter() - clock)
+
+
+@contextmanager
+def host_decodes():
+    """As if the device could not decode parquet pages."""
+    from penstock.loader import device_chunks
+
+    own, device_chunks.can_decode = device_chunks.can_decode, lambda device: False
+    try:
+        yield
+    finally:
+        device_chunks.can_decode = own
 
 
 def busy_step(torch, milliseconds: float):
@@ -93,6 +117,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=16_000_000)
     parser.add_argument("--batch", type=int, default=400_000)
     parser.add_argument("--chunk-rows", type=int, default=2_000_000)
+    parser.add_argument("--codec", default="none", help="of the files: none, as to_parquet writes them, or snappy")
+    parser.add_argument("--threads", type=int, default=None, help="that read; by default all but two cores")
     parser.add_argument("--folder", default=None, help="where the file is written; /dev/shm keeps it in memory")
     options = parser.parse_args()
     import torch
@@ -104,18 +130,23 @@ def main() -> None:
 
     folder = Path(tempfile.mkdtemp(prefix="penstock-benchmark-", dir=options.folder))
     try:
-        path = folder / "clicks.parquet"
-        write_file(path, options.rows)
-        decode = options.rows / best_of({"polars": lambda: pl.read_parquet(path)}, 3)["polars"]
+        write_files(folder, options.rows, codec=options.codec)
+        decode = options.rows / best_of({"polars": lambda: pl.read_parquet(folder)}, 3)["polars"]
         settings = {"shuffle": True, "layout": "packed", "device": "cuda", "chunk_rows": options.chunk_rows}
-        streamed = Loader(dataset(path), options.batch, **settings)
-        cached = Loader(dataset(path), options.batch, cache="memory", **settings)
-        on_host = Loader(dataset(path), options.batch, **{**settings, "device": "cpu"})
-        times = {"streamed": [], "cached": []}
+        settings["num_threads"] = options.threads
+        streamed = Loader(dataset(folder), options.batch, **settings)
+        by_host = Loader(dataset(folder), options.batch, **settings)
+        cached = Loader(dataset(folder), options.batch, cache="memory", **settings)
+        on_host = Loader(dataset(folder), options.batch, **{**settings, "device": "cpu"})
+        times = {"streamed": [], "decoded_by_host": [], "cached": []}
         for _ in range(4):
-            times["streamed"].append(measure(torch, streamed))
-            times["cached"].append(measure(torch, cached))
-        rate = {name: options.rows / min(seconds[1:]) for name, seconds in times.items()}
+            times["streamed"].append(timed(torch, streamed))
+            with host_decodes():
+                times["decoded_by_host"].append(timed(torch, by_host))
+            times["cached"].append(timed(torch, cached))
+        best = {name: min(found[1:]) for name, found in times.items()}
+        rate = {name: options.rows / seconds for name, (seconds, _) in best.items()}
+        cores = {name: round(busy, 1) for name, (_, busy) in best.items()}
         rate["host"] = options.rows / best_of({"host": lambda: [None for _ in on_host]}, 3)["host"]
         beside = idle_share(torch, streamed)
         beside_cached = idle_share(torch, cached)
@@ -124,11 +155,12 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     bus = copy_limit(torch)
+    peers = {"decoded_by_host": rate["decoded_by_host"], "polars_decode": decode, "limit": bus, "nvtabular": None}
     report(
         f"Loader to {torch.cuda.get_device_name()}, {options.rows:,} rows × 40 columns, batch {options.batch:,}",
         [
-            Claim("gpu/loader", "rows/s", rate["streamed"], {"polars_decode": decode, "limit": bus, "nvtabular": None},
-                  extra={"cached": round(rate["cached"]), "host_only": round(rate["host"])}),
+            Claim("gpu/loader", "rows/s", rate["streamed"], peers,
+                  extra={"cached": round(rate["cached"]), "host_only": round(rate["host"]), "cores": cores}),
             Claim("gpu/loader_cached", "rows/s", rate["cached"], {"polars_decode": decode, "limit": bus}),
             Claim("gpu/loader_beside_model", "share idle", beside["idle_share"] or 1e-6, {}, higher_is_better=False,
                   extra={"streamed": beside, "cached": beside_cached}),

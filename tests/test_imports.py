@@ -40,7 +40,7 @@ STRANGERS = ({"etl", "loader", "embedding"}, {"serve", "report"})
 ONLY = {"metrics": {"core", "kernels", "metrics"}, "report": {"core", "data", "report"}}
 
 ADAPTERS = tuple(
-    f"loader/{name}*" for name in ("torch", "tensorflow", "keras", "jax", "fastai", "lightning", "device_chunks")
+    f"loader/{name}*" for name in ("torch", "tensorflow", "keras", "jax", "fastai", "lightning", "device_")
 )
 FRAMEWORKS = (
     *ADAPTERS,

@@ -289,4 +289,4 @@ def test_triton_missing_is_said_clearly() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "torch.Size([1, 1, 4])" in done.stdout
-    assert "PenstockError fused embeddings on a GPU are written in Triton, which is not installed" in done.stdout
+    assert "PenstockError kernels for a GPU are written in Triton, which is not installed" in done.stdout

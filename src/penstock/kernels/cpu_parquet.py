@@ -78,7 +78,7 @@ def _level_block(body, start, end):
 
 
 @njit(nogil=True, cache=True)
-def _flat_levels(data, page, body, start, end, levels):
+def flat_levels(data, page, body, start, end, levels):
     """`(how many values are there, where they start)` of a page of a column that may be null; or a status."""
     count = page[NUM_VALUES]
     if page[KIND] == DATA_V1:
@@ -121,7 +121,7 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
         target = out[at : at + count]
         present = count
         if optional:
-            present, start = _flat_levels(data, page, body, start, end, levels)
+            present, start = flat_levels(data, page, body, start, end, levels)
             if present < 0:
                 return _on_page(present, p)
         status = _decode_values(body, start, end, page[ENCODING], dictionary, dictionary_size, target, present)

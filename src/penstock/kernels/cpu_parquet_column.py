@@ -42,7 +42,7 @@ def _nanoseconds(parts):
 
 
 @njit(nogil=True, cache=True)
-def _read(chunk, data):
+def read_chunk(chunk, data):
     """The chunk's bytes at the front of `data`; False where the file ends or cannot be read."""
     size, done = chunk[SIZE], 0
     while done < size:
@@ -83,7 +83,7 @@ def decode_column(table, data, pages, work, dictionary, levels, out, fill, read_
         if chunk[SIZE] + SLACK > data.shape[0] or chunk[ROWS] > levels.shape[0]:
             return UNSUPPORTED
         began = _nanoseconds(clock)
-        if not _read(chunk, data):
+        if not read_chunk(chunk, data):
             return UNSUPPORTED
         read_time[0] += _nanoseconds(clock) - began
         count = scan_pages(data, chunk[SIZE], pages)

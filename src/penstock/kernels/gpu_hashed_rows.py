@@ -193,7 +193,18 @@ def assign_rows(
     programs, size = (max(1, min(blocks, _PROGRAMS)),), {"SIZE": BLOCK}
     _COUNT(programs, (out, index, counters, counts, num), size)
     _SCAN((1,), (counters, counts, blocks), size)
-    arguments = out, index, counters, counts, rows.free, fresh, rows.starts, num, num_tables, rows.capacity
+    arguments: tuple[Any, ...] = (
+        out,
+        index,
+        counters,
+        counts,
+        rows.free,
+        fresh,
+        rows.starts,
+        num,
+        num_tables,
+        rows.capacity,
+    )
     _ASSIGN(programs, arguments, size)
     first, second = (rows.weight if state is None else state for state in rows.states)
     kinds: dict[str, Any] = dict(zip(("FIRST", "SECOND"), map(contract.state_kind, rows.states), strict=True))

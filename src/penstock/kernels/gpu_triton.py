@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from types import ModuleType
 
 from penstock.core.errors import MissingExtraError, PenstockError
@@ -18,6 +20,16 @@ def require_triton() -> ModuleType:
         return require("triton", "torch")
     except MissingExtraError as error:
         raise PenstockError(
-            "fused embeddings on a GPU are written in Triton, which is not installed; torch's CUDA builds for Linux "
+            "kernels for a GPU are written in Triton, which is not installed; torch's CUDA builds for Linux "
             "bring it, else run: pip install triton. On the CPU they need none"
         ) from error
+
+
+def has_triton() -> bool:
+    """Whether it is there, without importing it."""
+    return find_spec("triton") is not None
+
+
+def is_interpreted() -> bool:
+    """Whether Triton kernels run on the CPU, for tests."""
+    return os.environ.get("TRITON_INTERPRET") == "1"

@@ -371,6 +371,7 @@ class Runtime:
         start: int,
         stop: int,
         carry: bool = True,
+        device_decodes: bool = False,
     ) -> SlabReader:
         """Threads that read the chunks of batches `[start, stop)`."""
         last_row = plan.bounds(stop - 1)[1] - 1
@@ -385,6 +386,7 @@ class Runtime:
             depth=2 if carry else 3,  # a device holds on to one chunk more, while it copies
             sampling=sampling,
             carry=carry,
+            device_decodes=device_decodes,
         )
 
 

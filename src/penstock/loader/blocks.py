@@ -10,6 +10,7 @@ import numpy as np
 from penstock.core.batch import Batch, BlockSpec, ListSpec, Ragged
 from penstock.core.runtime.buffers import ALIGNMENT, BufferPool
 from penstock.core.schema import Role, Schema
+from penstock.loader.encoded import EncodedColumns
 
 
 def round_up(number: int, multiple: int) -> int:
@@ -82,7 +83,9 @@ class Slab:
     num_rows: int
     arrays: list[np.ndarray]
     lists: dict[str, list[Segment]] = field(default_factory=dict)
-    order: np.ndarray | None = None  # for a device that shuffles by itself: the order of the rows
+    # For a device that shuffles by itself, the order of the rows; for one that decodes, bytes instead of values.
+    order: np.ndarray | None = None
+    encoded: EncodedColumns | None = None
 
     @classmethod
     def acquire(cls, layout: SlabLayout, first: int, num_rows: int, pool: BufferPool, capacity: int = 0) -> Slab:

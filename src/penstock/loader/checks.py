@@ -29,7 +29,7 @@ class ColumnCheck:
             return self._floats_pass(values)
         if values.dtype.kind not in "iu":
             return True
-        low, high = self._range(values.dtype)
+        low, high = self.integer_range(values.dtype)
         limits = np.iinfo(values.dtype)
         if low <= limits.min and high >= limits.max:
             return True
@@ -43,7 +43,7 @@ class ColumnCheck:
         if self.passes(values):
             return
         name = self.column.name
-        if self._is_label(values) and (row := first_nan(values)) >= 0:
+        if self.is_float_label(values.dtype) and (row := first_nan(values)) >= 0:
             raise DataError(f"{where}: label {name!r} is NaN in row {row} of it")
         if (row := self._inside(values)) >= 0:
             raise DataError(
@@ -60,7 +60,7 @@ class ColumnCheck:
         convert(values, str(self.delivered), column=name, where=where, policy=self._policy(values))
 
     def _floats_pass(self, values: np.ndarray) -> bool:
-        if self._is_label(values) and first_nan(values) >= 0:
+        if self.is_float_label(values.dtype) and first_nan(values) >= 0:
             return False
         if self.delivered is None or self.delivered == values.dtype:
             return True
@@ -69,10 +69,11 @@ class ColumnCheck:
             return widens or first_beyond(values, values.dtype.type(np.finfo(self.delivered).max)) < 0
         return self._converts(values) and self._inside(values) < 0
 
-    def _is_label(self, values: np.ndarray) -> bool:
-        return self.column.role is Role.LABEL and values.dtype.kind == "f"
+    def is_float_label(self, stored: np.dtype) -> bool:
+        """Whether it is a label that might be NaN."""
+        return self.column.role is Role.LABEL and stored.kind == "f"
 
-    def _range(self, stored: np.dtype) -> tuple[int, int]:
+    def integer_range(self, stored: np.dtype) -> tuple[int, int]:
         """The integers that need no closer look."""
         low, high = (0, self.column.cardinality - 1) if self.column.cardinality is not None else (-(2**63), 2**64 - 1)
         if self.delivered is not None and self.delivered.kind in "iu":

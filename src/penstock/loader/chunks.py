@@ -24,6 +24,7 @@ from penstock.kernels.cpu_gather import (
 )
 from penstock.loader.blocks import Segment, Slab
 from penstock.loader.columns import ColumnSource
+from penstock.loader.encoded import EncodedColumns
 from penstock.loader.parquet import Workspace
 from penstock.loader.plan import Chunk, EpochPlan
 
@@ -64,7 +65,9 @@ class ChunkJob:
         pool: BufferPool,
         shuffle_here: bool = True,
         sampling: WeightedSampling | None = None,
+        device_decodes: bool = False,
     ) -> None:
+        self._device_decodes = device_decodes
         self.chunk, self._slabs, self._layout = chunk, slabs, slabs[0].layout
         self._source, self._plan, self._pool, self._sampling = source, plan, pool, sampling
         self._frames: dict[int, pl.DataFrame] = {}
@@ -84,7 +87,19 @@ class ChunkJob:
             tasks.append(self._draw_order)
         elif self._plan.shuffle:
             tasks.append(self._order_for_device)
+        if self._device_decodes:
+            self._make_room_for_pages()
         return tasks
+
+    def _make_room_for_pages(self) -> None:
+        """For the columns that a device can decode from their files' bytes."""
+        if any(p.start or p.num_rows != self._source.rows[p.partition] for p in self.chunk.pieces):
+            return
+        partitions = [piece.partition for piece in self.chunk.pieces]
+        names = [name for spec in self._layout.blocks for name in spec.names]
+        sizes = [size for name in names if (size := self._source.encoded_size(partitions, name)) is not None]
+        if sizes:
+            self._slabs[0].encoded = EncodedColumns.acquire(self._pool, sizes)
 
     def fill(self) -> list[Task]:
         """The second stage: one task for each column, the long ones first."""
@@ -93,6 +108,13 @@ class ChunkJob:
             for row, name in enumerate(spec.names):
                 tasks.append(partial(self._dense, b, row, spec, name))
         return tasks
+
+    def _found(self, space: Workspace, name: str) -> bool:
+        """Whether a device gets the column as its files have it."""
+        encoded = self._slabs[0].encoded
+        if encoded is None:
+            return False
+        return self._source.find_at_once([p.partition for p in self.chunk.pieces], name, self._files, space, encoded)
 
     def release(self) -> None:
         """Drop frames, files and buffers once the slab is filled."""
@@ -156,6 +178,8 @@ class ChunkJob:
         return joined
 
     def _dense(self, block: int, row: int, spec: BlockSpec, name: str, space: Workspace) -> None:
+        if self._found(space, name):
+            return
         if self._order is None:
             self._dense_in_place(space, block, row, spec, name)
             return

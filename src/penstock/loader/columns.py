@@ -17,10 +17,13 @@ from penstock.data.partition import Partition
 from penstock.kernels.cpu_parquet_column import copy_pieces
 from penstock.loader.cache import Cache
 from penstock.loader.checks import ColumnCheck
+from penstock.loader.encoded import EncodedColumns, FoundColumn, limits_of
 from penstock.loader.frames import Fill, checked_height, dense_array, list_array, null_error, read_frame, where
 from penstock.loader.parquet import OpenFile, ParquetColumns, Workspace
 from penstock.loader.parquet_chunks import ColumnChunk
 from penstock.loader.stats import Stats
+
+_DECODED_ON_DEVICE = ("int32", "int64", "float32", "float64")  # as they are stored
 
 
 class ColumnSource:
@@ -42,6 +45,7 @@ class ColumnSource:
         self.stats = Stats()
         self._parquet = ParquetColumns()
         self._chunks: dict[tuple[int, str], list[ColumnChunk] | None] = {}
+        self._device_chunks: dict[tuple[int, str], list[ColumnChunk] | None] = {}
         self._lock = threading.Lock()
 
     def _native(self, partition: int, column: str) -> list[ColumnChunk] | None:
@@ -123,6 +127,51 @@ class ColumnSource:
         if self.cache is not None:
             self._keep(partitions, column, out)
         return True
+
+    def encoded_size(self, partitions: Sequence[int], column: str) -> int | None:
+        """Bytes that a column of whole partitions has in its files; None where a device could not decode them."""
+        natives = [self._for_device(partition, column) for partition in partitions]
+        if any(native is None or native[0].dtype != natives[0][0].dtype for native in natives):  # type: ignore[index]
+            return None
+        return sum(chunk.size for native in natives for chunk in native or ())
+
+    def _for_device(self, partition: int, column: str) -> list[ColumnChunk] | None:
+        """A partition's column as a device can decode it: plain pages of numbers that it can check."""
+        key = partition, column
+        if key not in self._device_chunks:
+            chunks = None if self.cache is not None or self.schema[column].is_list else self._native(partition, column)
+            stored = None if not chunks else _stored_dtype(chunks[0], self.schema[column])
+            plain = chunks and all(c.codec.name == "none" for c in chunks)
+            known = stored is not None and stored.name in _DECODED_ON_DEVICE
+            checked = stored is not None and limits_of(self._checks[column], stored) is not None
+            self._device_chunks[key] = chunks if plain and known and checked else None
+        return self._device_chunks[key]
+
+    def find_at_once(
+        self, partitions: Sequence[int], column: str, files: Files, space: Workspace, encoded: EncodedColumns
+    ) -> bool:
+        """Read a column of whole partitions as its files have it; False where the host must decode it after all."""
+        size = self.encoded_size(partitions, column)
+        if size is None:
+            return False
+        start, chunks = time.perf_counter(), list[tuple[ColumnChunk, OpenFile]]()
+        for partition in partitions:
+            file = files.get(str(self.partitions[partition].path))
+            chunks += [(chunk, file) for chunk in self._native(partition, column) or ()]
+        found = self._parquet.find_runs(chunks, space, encoded.buffer, encoded.reserve(size))
+        self.stats.add("read", time.perf_counter() - start, size)
+        if found is None:
+            return False
+        stored = _stored_dtype(chunks[0][0], self.schema[column])
+        limits = limits_of(self._checks[column], stored)
+        assert limits is not None
+        encoded.add(FoundColumn(column, stored, *found, limits))
+        return True
+
+    def whole_column(self, partitions: Sequence[int], column: str) -> np.ndarray:
+        """A column of whole partitions, decoded and checked here and now."""
+        files, space = self.open_files(), Workspace()
+        return np.concatenate([self.dense(p, column, None, files, space).copy() for p in partitions])
 
     def _keep(self, partitions: Sequence[int], column: str, values: np.ndarray) -> None:
         """Put checked values of whole partitions into the cache."""

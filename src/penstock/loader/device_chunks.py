@@ -1,7 +1,8 @@
 """From host chunks to batches on a GPU: pinned buffers, copies and shuffles on a side stream, nothing that stalls.
 
-A thread of its own takes chunks as they are decoded (unshuffled, ids in their narrowest type), copies them to the
-device on a side stream, shuffles and widens them there, and queues the result with an event. The consumer's stream
+A thread of its own takes chunks as they are read (unshuffled; parquet pages as they are where the device can decode
+them, else values, ids in their narrowest type), copies them to the device on a side stream, decodes, shuffles and
+widens them there, and queues the result with an event. The consumer's stream
 waits for that event, not the consumer. Device memory comes from torch's allocator, and `record_stream` keeps it from
 being given out again while the consumer's kernels still read it.
 """
@@ -12,7 +13,7 @@ import queue
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from penstock.core.dtypes import narrowest_int
 from penstock.core.extras import require
 from penstock.core.runtime.threads import start_thread
 from penstock.loader.blocks import Slab, SlabLayout
-from penstock.loader.plan import EpochPlan
+from penstock.loader.device_pages import PageDecoder, can_decode
+from penstock.loader.plan import Chunk, EpochPlan
 from penstock.loader.reader import SlabReader
 
 if TYPE_CHECKING:
@@ -103,7 +105,12 @@ class Stager:
         self._stats = runtime.source.stats
         self.side = _Side(self._device)
         # Weighted draws need the weights, which are on the host: then the host shuffles, and slabs have no order.
-        self._reader: SlabReader = runtime.reader(plan, self._wire, loader.sampling, start, stop, carry=False)
+        self._source = runtime.source
+        decodes = can_decode(self._device)
+        self._decoder = PageDecoder(self._out.blocks, self._device, self._send, runtime.pool)
+        self._reader: SlabReader = runtime.reader(
+            plan, self._wire, loader.sampling, start, stop, carry=False, device_decodes=decodes
+        )
         self._next_chunk = plan.chunk_of(plan.bounds(start)[0])
         self._queue: queue.Queue[DeviceChunk | BaseException | None] = queue.Queue(QUEUED)
         self._stopped = False
@@ -142,7 +149,7 @@ class Stager:
         chunk = self._plan.chunks[self._next_chunk]
         self._next_chunk += 1
         with self.side():
-            sent = [self._send(array)[:, : slab.num_rows] for array in slab.arrays]  # whole blocks: one copy each
+            sent = self._sent_blocks(slab, chunk)
             lists = {s.name: self._send_lists(slab.lists[s.name][0]) for s in self._wire.lists}
             picks = None if slab.order is None else self._send(slab.order.view(np.int32)).to(torch.int64)
             copied = self.side.mark()
@@ -156,6 +163,24 @@ class Stager:
             copied.synchronize()
         self._stats.add("copy", time.perf_counter() - began, sum(a.nbytes for a in slab.arrays))
         return staged
+
+    def _sent_blocks(self, slab: Slab, chunk: Chunk) -> list[tuple[BlockSpec, Any]]:
+        """The columns in stored order, in blocks as they were sent or decoded here."""
+        if slab.encoded is None or not slab.encoded.found:
+            arrays = zip(self._wire.blocks, slab.arrays, strict=True)
+            return [(spec, self._send(array)[:, : slab.num_rows]) for spec, array in arrays]  # one copy a block
+        blocks, suspicious = self._decoder.decode(slab.encoded, slab.num_rows)
+        for spec, array in zip(self._wire.blocks, slab.arrays, strict=True):
+            rest = [i for i, name in enumerate(spec.names) if name not in slab.encoded.found]
+            blocks += [
+                (replace(spec, names=(spec.names[i],)), self._send(array[i : i + 1, : slab.num_rows])) for i in rest
+            ]
+        for name in suspicious:  # the host says what is wrong, or finds that nothing is
+            blocks = list(_without(blocks, name))
+            role = self._source.schema[name].role
+            values = self._source.whole_column([piece.partition for piece in chunk.pieces], name)
+            blocks.append((BlockSpec(role, values.dtype, (name,)), self._send(values[None])))
+        return blocks
 
     def _send(self, array: np.ndarray) -> Any:
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
@@ -173,15 +198,15 @@ class Stager:
         blocks, ragged = self._tail
         return blocks[0].shape[1] if blocks else len(next(iter(ragged.values())).offsets) - 1
 
-    def _block(self, spec: BlockSpec, sent: list[Any], picks: Any, number: int) -> Any:
+    def _block(self, spec: BlockSpec, sent: list[tuple[BlockSpec, Any]], picks: Any, number: int) -> Any:
         """One delivered block: the rows carried over, then the chunk's, gathered and cast from the blocks sent."""
         carried = self._carried()
-        rows = sent[0].shape[1] if sent else 0
+        rows = sent[0][1].shape[1] if sent else 0
         out = torch.empty((len(spec.names), carried + rows), dtype=_torch_dtype(spec.dtype), device=self._device)
         if carried:
             out[:, :carried] = self._tail[0][number]  # type: ignore[index]
         places = {name: i for i, name in enumerate(spec.names)}
-        for wire, block in zip(self._wire.blocks, sent, strict=True):
+        for wire, block in sent:
             mine = [i for i, name in enumerate(wire.names) if name in places]
             if wire.role is not spec.role or not mine:
                 continue
@@ -234,6 +259,16 @@ class Stager:
             start = staged.places[name][cut]
             ragged[name] = Ragged(values[start:], offsets[cut:] - start)
         self._tail = [b[:, cut:] for b in staged.blocks], ragged
+
+
+def _without(blocks: list[tuple[BlockSpec, Any]], name: str) -> Iterator[tuple[BlockSpec, Any]]:
+    """The blocks less one column."""
+    for spec, block in blocks:
+        kept = [i for i, other in enumerate(spec.names) if other != name]
+        if len(kept) == len(spec.names):
+            yield spec, block
+        elif kept:
+            yield replace(spec, names=tuple(spec.names[i] for i in kept)), block[kept]
 
 
 def gather_lists(values: Any, offsets: Any, picks: Any) -> tuple[Any, Any]:

@@ -22,6 +22,7 @@ from penstock.data.partition import Partition
 from penstock.kernels import cpu_parquet as kernels
 from penstock.kernels import cpu_parquet_pages as page_kernels
 from penstock.kernels.cpu_gather import BITS
+from penstock.kernels.parquet_runs_contract import PAGE_FIELDS, RUN_FIELDS
 from penstock.loader.parquet_chunks import ColumnChunk, column_chunks
 
 if hasattr(os, "pread"):
@@ -30,6 +31,7 @@ else:  # Windows: columns are read step by step
     _whole = None  # type: ignore[assignment]
 
 _PAGES = 4096
+_VALUES_A_RUN = 16  # on average at least, or a device is not given the pages
 
 
 class Workspace:
@@ -153,10 +155,7 @@ class ParquetColumns:
         if _whole is None or not all(c.codec.in_kernel for c, _ in chunks):
             return None
         kinds = [c for c, _ in chunks]
-        table = np.array(
-            [(f.handle, c.offset, c.size, c.num_rows, c.optional, c.is_snappy) for c, f in chunks],
-            np.int64,
-        )
+        table = _table(chunks)
         rows, bits = max(c.num_rows for c in kinds), BITS[kinds[0].dtype.itemsize]
         read_time = np.zeros(1, np.int64)
         found = _whole.decode_column(
@@ -172,6 +171,26 @@ class ParquetColumns:
         )
         space.read_seconds += read_time[0] / 1e9
         return int(found) if found >= 0 else None
+
+    def find_runs(
+        self, chunks: list[tuple[ColumnChunk, OpenFile]], space: Workspace, raw: np.ndarray, first_byte: int
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Read chunks to `raw` for a device that decodes them: their runs and pages; None where the host must decode.
+
+        Runs of a few values each would be more to send than what they save.
+        """
+        if _whole is None:
+            return None
+        from penstock.kernels.cpu_parquet_find import find_runs
+
+        table, rows = _table(chunks), sum(c.num_rows for c, _ in chunks)
+        int32 = np.dtype(np.int32)
+        runs = space.array("runs", RUN_FIELDS * (rows // _VALUES_A_RUN + _PAGES), int32).reshape(-1, RUN_FIELDS)
+        pages = space.array("found_pages", PAGE_FIELDS * _PAGES, int32).reshape(-1, PAGE_FIELDS)
+        levels = space.array("levels", max(c.num_rows for c, _ in chunks), np.dtype(np.uint8))
+        width = chunks[0][0].dtype.itemsize
+        found, num_pages = find_runs(table, raw, first_byte, width, space.pages, runs, pages, levels)
+        return (runs[:found].copy(), pages[:num_pages].copy()) if found >= 0 else None
 
     def read_lists(
         self,
@@ -190,6 +209,11 @@ class ParquetColumns:
                 return None
             first_row += chunk.num_rows
         return count
+
+
+def _table(chunks: list[tuple[ColumnChunk, OpenFile]]) -> np.ndarray:
+    """Chunks as `cpu_parquet_column` reads them."""
+    return np.array([(f.handle, c.offset, c.size, c.num_rows, c.optional, c.is_snappy) for c, f in chunks], np.int64)
 
 
 def _understood(status: int, chunk: ColumnChunk, path: str) -> bool:

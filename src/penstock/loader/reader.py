@@ -63,7 +63,8 @@ class SlabReader:
 
     `depth` chunks may be open at a time, counting the one whose batches are being consumed. Everything that waits does
     so on one condition; whatever goes wrong in a thread is raised in `next_slabs`, when its chunk is due. Without
-    `carry` a slab holds exactly the rows of its chunk, in stored order: for a device, which shuffles by itself.
+    `carry` a slab holds exactly the rows of its chunk, in stored order: for a device, which shuffles by itself. Where
+    `device_decodes`, it has parquet pages instead of values wherever that device can decode them.
     """
 
     def __init__(
@@ -79,7 +80,9 @@ class SlabReader:
         depth: int = 2,
         sampling: WeightedSampling | None = None,
         carry: bool = True,
+        device_decodes: bool = False,
     ) -> None:
+        self._device_decodes = device_decodes
         self._source, self._plan, self._layout, self._pool, self._sampling = source, plan, layout, pool, sampling
         self._carry, self._depth = carry, depth
         self._to_open = self._to_deliver = self._wanted = first
@@ -179,7 +182,8 @@ class SlabReader:
             if index + 1 < len(plan.chunks) and (rows := plan.bridge_rows(plan.chunks[index + 1])) is not None:
                 targets.append(self._slab("bridge", index + 1, rows, plan.batch_size))
         shuffle_here = self._carry or self._sampling is not None
-        return ChunkJob(self._source, plan, chunk, targets, self._pool, shuffle_here, self._sampling)
+        decodes = self._device_decodes and not shuffle_here
+        return ChunkJob(self._source, plan, chunk, targets, self._pool, shuffle_here, self._sampling, decodes)
 
     def _slab(self, kind: str, index: int, rows: tuple[int, int], capacity: int) -> Slab:
         """A slab, made when the first of the chunks that fill it is opened; all of a kind have buffers of one size."""

@@ -13,10 +13,11 @@ from penstock.embedding.cached.row_cache import RowCache
 from penstock.embedding.cached.transport import as_arrays
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.row_home import RowHome
-from penstock.embedding.fused.table_group import STATES, TableGroup, interpreted
+from penstock.embedding.fused.table_group import STATES, TableGroup
 from penstock.embedding.numbered_rows import NumberedRows
 from penstock.embedding.store import Store
 from penstock.kernels.fused_contract import table_and_id
+from penstock.kernels.gpu_triton import is_interpreted
 
 _FLUSHED_AT_ONCE = 1 << 20
 
@@ -44,7 +45,7 @@ class CachedRows(RowHome):
         self._flushed = 0  # the last batch whose rows are in the store as they are here
         self.cache = RowCache(tables.num_rows, self.cache_rows, tables.weight.device, self._described)
         self.cache.clear(self._rows.known())
-        self.in_flight = InFlight(self._bring_in, lambda: not interpreted())
+        self.in_flight = InFlight(self._bring_in, lambda: not is_interpreted())
 
     def rows_on_device(self, total: int) -> int:
         return self.cache_rows
@@ -56,7 +57,7 @@ class CachedRows(RowHome):
                 self.follow_store()
                 batch = self.in_flight.batch_for(ids, given)
             slots = self.cache.slots(self._index, tables.table_places(ids.bags), ids, tables.errors)
-            if on_cpu and not interpreted():
+            if on_cpu and not is_interpreted():
                 tables.check_ids()
             return slots, (batch, tables.errors.clone())
 
@@ -162,7 +163,7 @@ class CachedRows(RowHome):
 
     @property
     def _index(self) -> Any:
-        if self.tables.weight.device.type == "cuda" or interpreted():
+        if self.tables.weight.device.type == "cuda" or is_interpreted():
             from penstock.kernels import gpu_cache
 
             return gpu_cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import accumulate
@@ -16,6 +15,7 @@ from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.key_sorter import KeySorter
 from penstock.embedding.fused.replayed_update import Claim, ReplayedUpdates
 from penstock.embedding.fused.row_home import RowHome
+from penstock.kernels.gpu_triton import is_interpreted
 
 if TYPE_CHECKING:
     from penstock.embedding.fused.table_module import TableModule
@@ -127,7 +127,7 @@ class TableGroup:
         kernels.look_up(
             weight, places, ids.singles, ids.lists, self.module.pooling, out, self.errors, saved, self._features.unit
         )
-        if weight.device.type == "cpu" and not interpreted():
+        if weight.device.type == "cpu" and not is_interpreted():
             self.check_ids()
         return None if saved is None else (claim or self._sorter.sorted(kernels, saved[0]), saved[1:])
 
@@ -195,7 +195,7 @@ class TableGroup:
 
     @property
     def _kernels(self) -> Any:
-        if self.weight.device.type == "cuda" or interpreted():
+        if self.weight.device.type == "cuda" or is_interpreted():
             from penstock.kernels import gpu_embedding
 
             return gpu_embedding
@@ -212,8 +212,3 @@ class TableGroup:
 def _empty(kind: torch.dtype, device: torch.device) -> Tensor:
     """Nothing, for arguments that are not read."""
     return torch.empty(0, dtype=kind, device=device)
-
-
-def interpreted() -> bool:
-    """Whether Triton kernels run on the CPU, for tests."""
-    return os.environ.get("TRITON_INTERPRET") == "1"

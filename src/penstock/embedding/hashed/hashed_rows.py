@@ -10,10 +10,11 @@ import torch
 
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.row_home import RowHome
-from penstock.embedding.fused.table_group import STATES, TableGroup, interpreted
+from penstock.embedding.fused.table_group import STATES, TableGroup
 from penstock.embedding.hashed.eviction import LOW32, least_recent
 from penstock.embedding.hashed.hash_index import HashIndex
 from penstock.embedding.hashed.known_counts import KnownCounts
+from penstock.kernels.gpu_triton import is_interpreted
 from penstock.kernels.hashed_contract import CLOCK, NUMBER, NewRows, state_kind
 
 
@@ -164,7 +165,7 @@ class HashedRows(RowHome):
 
     @property
     def _kernels(self) -> Any:
-        if self.tables.weight.device.type == "cuda" or interpreted():
+        if self.tables.weight.device.type == "cuda" or is_interpreted():
             from penstock.kernels import gpu_hashed
 
             return gpu_hashed
