@@ -255,6 +255,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=32_000_000)
     parser.add_argument("--chunk-rows", type=int, default=2_000_000)
     parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=None, help="that read the files; by default all but two cores")
     parser.add_argument("--cached", action="store_true", help="train from the loader's memory cache as well")
     parser.add_argument("--cache-share", type=float, default=0, help="train with this share of the rows cached as well")
     parser.add_argument("--folder", default="/dev/shm" if Path("/dev/shm").is_dir() else None)
