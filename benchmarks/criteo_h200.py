@@ -213,7 +213,7 @@ def measure_train(torch, place: Path, rows: int, batch: int, step_rate: float | 
     from penstock.train import fit
 
     settings = {"shuffle": True, "layout": "packed", "device": "cuda", "last_batch": "drop"}
-    settings["chunk_rows"] = options.chunk_rows
+    settings |= {"chunk_rows": options.chunk_rows, "num_threads": options.threads}
     found: dict[str, float] = {}
 
     def train(name: str, loader: Loader, cache_rows: int = 0) -> None:
