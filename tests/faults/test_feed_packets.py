@@ -13,7 +13,7 @@ import pytest
 from penstock.core import artefact
 from penstock.core.errors import ArtefactError
 from penstock.embedding import SGD, FeedReader, FeedWriter, SlotConfig, Store
-from penstock.embedding.feed import KIND, VERSION, packet_numbers
+from penstock.embedding.feed_packets import FIELDS, KIND, VERSION, packet_numbers
 
 CONFIG = [SlotConfig("c", 4)]
 IDS = {"c": np.arange(40)}
@@ -103,7 +103,7 @@ DAMAGES = {
     **{f"manifest lacks {key}": without("manifest.json", key) for key in ("penstock", "version", "files")},
     "an entry lacks its size": without("manifest.json", "files", "packet.json", "bytes"),
     "an entry lacks its checksum": without("manifest.json", "files", "packet.json", "sha256"),
-    **{f"packet lacks {key}": without("packet.json", key) for key in ("number", "whole", "clock", "config", "storage")},
+    **{f"packet lacks {key}": without("packet.json", key) for key in FIELDS},
     **{f"manifest is {text[:9]!r}": holding("manifest.json", text, False) for text in ("", "{}", "[]", "[" * 100_000)},
     **{f"packet is {text[:9]!r}": holding("packet.json", text) for text in ("", "{}", "null", "[" * 100_000, "\x00")},
     **{f"clock is {value!r}": with_value("clock", value) for value in ("x", -1, 2**80, None, True)},

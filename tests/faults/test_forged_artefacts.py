@@ -20,7 +20,7 @@ from penstock import Workflow
 from penstock.core import artefact, bounded
 from penstock.core.errors import ArtefactError, PenstockError
 from penstock.embedding import EmbeddingConfig, SlotConfig, Store
-from penstock.embedding.feed import FeedReader
+from penstock.embedding.feed_reader import FeedReader
 from penstock.serve import Predictor
 from penstock.train import Checkpointer
 

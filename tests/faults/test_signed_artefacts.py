@@ -17,7 +17,8 @@ from penstock.core.artefact import MANIFEST, checksum
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError
 from penstock.core.signing import SIGNATURE, new_key, read_key, sign, verifying
 from penstock.embedding import EmbeddingConfig, SlotConfig, Store
-from penstock.embedding.feed import FeedReader, FeedWriter
+from penstock.embedding.feed import FeedWriter
+from penstock.embedding.feed_reader import FeedReader
 from penstock.serve import Predictor, load_model
 
 OTHER = {"penstock": "signature", "version": 1, "algorithm": "hmac-sha256", "key": "0" * 16, "signature": "0" * 64}

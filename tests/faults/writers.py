@@ -17,7 +17,8 @@ from penstock import Dataset, Workflow
 from penstock.core import artefact
 from penstock.core.errors import DataError
 from penstock.embedding import SGD, EmbeddingConfig, SlotConfig, Store
-from penstock.embedding.feed import FeedReader, FeedWriter
+from penstock.embedding.feed import FeedWriter
+from penstock.embedding.feed_reader import FeedReader
 from penstock.jobs.etl import EtlJob
 from penstock.nn import MLP
 from penstock.serve import Predictor, save_model

@@ -16,9 +16,11 @@ from penstock import Dataset
 from penstock.core.errors import DataError, ParameterError, PenstockError
 from penstock.data.synthetic import criteo
 from penstock.etl import presets
-from penstock.jobs import TrainingStopped, TrainJob
+from penstock.jobs import RunRecorder, TrainingStopped, TrainJob
 from penstock.jobs.cluster import Cluster, TrainerRestartedWarning
 from penstock.jobs.settings import TrainSettings
+from penstock.report.run_metrics import metrics_text
+from penstock.serve import Predictor
 from penstock.train import CheckpointRecord, TrainRecord
 from penstock.train.ray_cluster import resources_of_trainers
 from penstock.train.ray_trainers import Report, Trainers
@@ -87,14 +89,33 @@ def test_what_a_cluster_began_goes_on_in_one_process(ray: Any, tmp_path: Path) -
     )
     data.to_parquet(tmp_path / "features")
     settings = {**SETTINGS, "epochs": 1, "batch_size": 60, "checkpoint_every": 2, "embedding_learning_rate": 0.3}
+    recorder = RunRecorder(tmp_path / "run")
+    settings |= {"max_steps": 4, "feed": str(tmp_path / "feed")}
     job = TrainJob(
-        tmp_path / "features", tmp_path / "run", settings={**settings, "max_steps": 4},
+        tmp_path / "features", tmp_path / "run", settings=settings, listener=recorder,
         cluster={"address": "local", "trainers": 2, "shards": 1},
     )  # fmt: skip
     found = job.run()
+    watched(recorder, found.embedding_rows)
+    rows = data.to_polars().drop("click")
+    with Predictor(tmp_path / "run" / "model") as own, Predictor(tmp_path / "feed", feed=tmp_path / "feed") as service:
+        assert service.refresh() >= 1 and service.step == 4
+        assert np.array_equal(service.predict(rows), own.predict(rows))
     assert found.steps == 4 and found.rows == {"train": 480, "valid": 120} and found.embedding_rows > 20
     more = TrainJob.resumed(tmp_path / "run", {"cluster": None, "max_steps": 8}).run()
     assert more.steps == 8 and more.embedding_rows >= found.embedding_rows
+
+
+def watched(recorder: RunRecorder, rows: int) -> None:
+    """The page and the metrics tell what the shard has done."""
+    report = recorder.report()
+    assert not report["problems"]
+    (shard,) = report["cluster"]["shards"]
+    assert (shard["state"], shard["role"], shard["rows"], shard["updates"]) == ("up", "primary", rows, 8)
+    assert shard["seconds"]["lookup"]["count"] >= 8 and shard["seconds"]["update"]["count"] == 8
+    page, metrics = recorder.path.read_text(), metrics_text(report)
+    assert 'href="#cluster"' in page and "Shard 0" in page
+    assert 'penstock_shard_command_seconds_count{shard="0",replica="0",command="update"} 8' in metrics
 
 
 class DiesOnce:

@@ -51,7 +51,7 @@ def test_changes_come_as_the_run_goes_on(recorder: RunRecorder, monkeypatch: pyt
         status, page = get(view, "/")
         assert status == 200 and "<h1>A run</h1>" in page and "data-live=" in page and "connect-src 'self'" in page
         first = changes(view, -1)
-        assert len(first["sections"]) == 8 and first["state"] == "running"
+        assert len(first["sections"]) == 9 and first["state"] == "running"
         recorder.record(record_from_dict(record(50)))
         recorder.record(record_from_dict(record(100)))
         second = changes(view, first["version"])

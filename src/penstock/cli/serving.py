@@ -33,8 +33,11 @@ def serve(
         ),
     ] = None,
     feed: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Follow the embeddings published here.", show_default="none")
+        str | None, typer.Option(metavar="DIR", help="Follow what training publishes here.", show_default="none")
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="MODEL_DIR is the folder that `penstock train --feed` publishes to.")
+    ] = False,
     poll_seconds: Annotated[float, typer.Option(min=0.01, help="How often to look for packets of the feed.")] = 1.0,
     device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")] = "cpu",
     trust: Trust = None,
@@ -42,8 +45,12 @@ def serve(
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Print a line for each request.")] = False,
 ) -> None:
     """Answer HTTP requests with predictions, until Ctrl-C or SIGTERM."""
+    from penstock.core.errors import ParameterError
     from penstock.serve.http import HttpServer, Limits
 
+    if follow and feed is not None:
+        raise ParameterError("--follow takes packets from MODEL_DIR, --feed from another folder; leave one of them out")
+    feed = model if follow else feed
     limits = Limits(max_batch, max_wait_ms, max_rows, max_body, max_queue, max_connections=max_connections)
     with loading(trust, verify):
         server = HttpServer(

@@ -14,7 +14,8 @@ from penstock.core.extras import require
 if TYPE_CHECKING:
     from penstock.embedding.cached.embeddings import CachedEmbeddings
     from penstock.embedding.cached.in_flight import prefetched
-    from penstock.embedding.feed import FeedReader, FeedWriter
+    from penstock.embedding.feed import FeedWriter
+    from penstock.embedding.feed_reader import FeedReader
     from penstock.embedding.frozen import FrozenEmbeddings
     from penstock.embedding.fused.embeddings import FusedEmbeddings
     from penstock.embedding.hashed.embeddings import HashedEmbeddings
@@ -94,7 +95,7 @@ _WHERE = {
     "RayStore": "ray_store",
     "StoreTimeoutError": "ray_store",
     "ShardRestartedWarning": "ray_store",
-    "FeedReader": "feed",
+    "FeedReader": "feed_reader",
     "FeedWriter": "feed",
 }
 _TORCH_MODULES = {

@@ -91,6 +91,10 @@ class ReplicatedShard(Shard):
             reply = reply._replace(standby=self._standby)
         return reply  # type: ignore[no-any-return]
 
+    @property
+    def _role(self) -> str:
+        return "primary" if self._primary else "standby"
+
     def standing(self, command: Command) -> Standing:
         """How far this process has come; what is not the primary has nothing to say."""
         found = super().standing(command)

@@ -10,13 +10,15 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from penstock.core.errors import ArtefactError
+from penstock.core.latencies import Latencies
 from penstock.core.runtime.forks import Process
 from penstock.core.runtime.threads import start_thread
 from penstock.embedding.locks import SecondWriterError
@@ -28,12 +30,14 @@ from penstock.kernels.cpu_intrinsics import kernel_input
 
 if TYPE_CHECKING:
     from penstock.embedding.checkpoint import Description
+    from penstock.embedding.feed_sources import ShardFeed
 
 Answer = TypeVar("Answer")
 Given: TypeAlias = np.ndarray | Place  # sent, or shared
 SAVING = "checkpoint under way"
 _SMALL = 4096  # bytes of an array that is sent with everything else
 _CLIENTS = 1024  # whose last commands are remembered
+TIMED = ("lookup", "update", "follow", "save")  # commands whose durations are counted
 
 
 class Command(NamedTuple):
@@ -100,12 +104,26 @@ class Shard:
         self._shared = MappedBuffers()
         self._lock = threading.RLock()  # Ray calls one method at a time, and so does every client with a line
         self._saver = 0  # the youngest right to save that was used
+        self._seconds = {method: Latencies() for method in TIMED}
+        self._began = perf_counter()
+        self._at_hand: set[object] = set()  # commands that have come and are not answered
+        self._most_at_hand = 0  # since somebody asked
 
     def run(self, call: bytes, *arrays: np.ndarray) -> Any:
         """Do what a client has packed."""
         method, arguments = pickle.loads(call)
-        with self._lock:
-            return getattr(self, method)(*(arrays[a.number] if isinstance(a, _Sent) else a for a in arguments))
+        here = object()
+        self._at_hand.add(here)
+        self._most_at_hand = max(self._most_at_hand, len(self._at_hand))
+        try:
+            with self._lock:
+                began = perf_counter()
+                answer = getattr(self, method)(*(arrays[a.number] if isinstance(a, _Sent) else a for a in arguments))
+                if method in self._seconds:
+                    self._seconds[method].add(perf_counter() - began)
+                return answer
+        finally:
+            self._at_hand.discard(here)
 
     def connect(self, ends: Ends) -> bool:
         """Answer a client on a line from now on; False where it cannot be reached, as on another machine."""
@@ -219,6 +237,20 @@ class Shard:
             )
         self._saver = right
 
+    def publish(self, command: Command, since: str, token: str, folder: str) -> int | bool | Refused:
+        """Write this shard's part of a feed's packet; see `ShardFeed`."""
+        return self._once(command, lambda: self._feed.publish(since, token, folder))
+
+    def published(self, command: Command, token: str) -> bool | Refused:
+        """A packet is in place; see `ShardFeed`."""
+        return self._once(command, lambda: self._feed.published(token))
+
+    @cached_property
+    def _feed(self) -> ShardFeed:
+        from penstock.embedding.feed_sources import ShardFeed
+
+        return ShardFeed(self.tables, self.number)
+
     def standing(self, command: Command) -> Standing:
         """How far this shard has come."""
         answer = self._answers.get(command.client, {}).get(command.number)
@@ -274,6 +306,27 @@ class Shard:
             "updates": self.updates,
             "updates_to_evicted_rows": self.to_evicted,
         }
+
+    def figures(self) -> dict[str, Any]:
+        """What who watches the store wants to know, whatever state this shard is in: plain data."""
+        with self._lock:
+            most, self._most_at_hand = self._most_at_hand, len(self._at_hand)
+            return {
+                "at": time.time(),
+                "process": Process().number,
+                "role": "empty" if self._lost else self._role,
+                "rows": self.tables.rows,
+                "bytes": self.tables.bytes,
+                "updates": self.updates,
+                "evicted": self.tables.evicted,
+                "queued": most,
+                "up_seconds": perf_counter() - self._began,
+                "seconds": {method: counted.to_dict() for method, counted in self._seconds.items()},
+            }
+
+    @property
+    def _role(self) -> str:
+        return "primary"
 
     def sleep(self, seconds: float) -> None:
         """Be busy: lets a client's time limit be tried out."""

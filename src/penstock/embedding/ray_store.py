@@ -19,6 +19,7 @@ from typing import Any
 
 from penstock.core.errors import OutputExistsError, ParameterError, PenstockError
 from penstock.core.extras import require
+from penstock.core.latencies import Latencies
 from penstock.core.params import BOOL, Int, OneOf, Real, check_all
 from penstock.core.runtime.buffers import BufferPool
 from penstock.core.runtime.kernel_threads import KernelThreads
@@ -165,6 +166,7 @@ class RayStore(EmbeddingStore):
         self._threads = KernelThreads(None, "store")
         self._counters = Counters(self.config.names)
         self._lock = threading.RLock()
+        self.seconds = {"lookup": Latencies(), "update": Latencies()}  # that this client waited for its shards
 
     @property
     def num_shards(self) -> int:
@@ -191,7 +193,9 @@ class RayStore(EmbeddingStore):
             routed = RoutedBatch(self._layout, ids, self._pool, self._shared, self._threads, self.num_shards)
             number = self._calls.numbers.new() if train else 0
             try:
-                routed.pool_rows(self._calls.call("lookup", partial(routed.request, train), number, keep=routed))
+                with self.seconds["lookup"].timing():
+                    rows = self._calls.call("lookup", partial(routed.request, train), number, keep=routed)
+                routed.pool_rows(rows)
             finally:
                 self._calls.settle(number)
             found._work = routed if train else None
@@ -208,7 +212,9 @@ class RayStore(EmbeddingStore):
             numbers = self._calls.numbers
             routed.number = routed.number or numbers.new(routed)  # the same when it is tried again after an error
             sent = partial(routed.gradients, stepped, float(scale))
-            self._calls.count_updates(self._calls.call("update", sent, routed.number, keep=routed))
+            with self.seconds["update"].timing():
+                applied = self._calls.call("update", sent, routed.number, keep=routed)
+            self._calls.count_updates(applied)
             self._calls.settle(routed.number)
             self._counters.dropped += dropped
             self._counters.updates += 1
@@ -304,6 +310,15 @@ class RayStore(EmbeddingStore):
             "restarts": self._calls.ask_coordinator("restarts"),
             "standbys": self._calls.standbys(),
         }
+
+    def processes(self) -> dict[tuple[int, int], Any]:
+        """The actors that hold the shards, by the number of the shard and that of its process: 0, or 1 for the second.
+
+        Returns:
+            Actors of Ray.
+        """
+        each = self.replicas
+        return {(number // each, number % each): process for number, process in enumerate(self._processes)}
 
     def clear(self) -> None:
         with self._lock:

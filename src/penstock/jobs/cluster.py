@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.core.schema import Schema
 from penstock.data.sources import DataLike
 from penstock.embedding import RayStore
 from penstock.jobs import building
+from penstock.jobs.cluster_watch import ClusterWatch
 from penstock.jobs.embeddings import store_slots
 from penstock.jobs.fitting import fit_model
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
@@ -26,6 +28,7 @@ from penstock.train.ray_cluster import connected, resources_of_trainers
 from penstock.train.ray_trainers import Report, Trainers
 
 LOCAL = "local"
+_LAST_LOOK = 5.0  # seconds to wait for shards at the end
 _ADDRESS = Satisfies(
     lambda v: isinstance(v, str) and bool(v), f"{LOCAL!r}, 'auto' or an address such as ray://head:10001"
 )
@@ -118,8 +121,18 @@ class TrainerWork:
         network = building.build_model(settings, loader.schema)
         saver = Checkpointer(self.checkpoints, keep=settings.keep_checkpoints, any_world=True)
         embeddings = None if self.store is None else RayStore.attach(self.store)
+        if embeddings is not None:
+            report.figures = partial(_figures_of_client, embeddings)
         history = fit_model(settings, loader, valid, network, embeddings, device, saver, [report], progress=False)
         return history, {name: tensor.cpu() for name, tensor in network.state_dict().items()}
+
+
+def _figures_of_client(store: RayStore) -> dict[str, Any]:
+    """How long a trainer has waited for its shards, and the calls that they have not answered."""
+    return {
+        "seconds": {command: counted.to_dict() for command, counted in store.seconds.items()},
+        "in_flight": sum(counted.running for counted in store.seconds.values()),
+    }
 
 
 def batch_share(batch_size: int, trainers: int) -> int:
@@ -138,8 +151,12 @@ def train_on(
     network: torch.nn.Module,
     on_record: Callable[[Any], Any],
     stop: Callable[[], bool],
+    on_figures: Callable[[dict[str, Any]], None] = lambda figures: None,
 ) -> History:
-    """Train on the cluster's trainers; `network` gets the weights, the history is that of the whole."""
+    """Train on the cluster's trainers; `network` gets the weights, the history is that of the whole.
+
+    `on_figures` is told now and then what shards and trainers do (see `ClusterWatch`).
+    """
 
     def begin_anew(reason: str) -> None:
         last = Checkpointer(work.checkpoints).latest()
@@ -150,7 +167,7 @@ def train_on(
             f"a trainer died ({reason}); training goes on from {where}", TrainerRestartedWarning, stacklevel=4
         )
 
-    device = building.training_device(work.settings)
+    device, watch = building.training_device(work.settings), ClusterWatch(store, on_figures)
     trainers = Trainers(
         cluster.trainers,
         work,
@@ -160,7 +177,9 @@ def train_on(
         on_death=begin_anew,
         resources=resources_of_trainers(cluster.trainers, device.type),
         backend="nccl" if device.type == "cuda" else "gloo",
+        watch=watch,
     )
     history, weights = trainers.run()
+    watch([], wait=_LAST_LOOK)  # at the shards; trainers are gone, and what they said last stays
     network.load_state_dict(weights)
     return history  # type: ignore[no-any-return]

@@ -76,6 +76,13 @@ class Recorded:
 
 
 @dataclass(frozen=True)
+class ClusterWatched:
+    """What the shards and trainers of a cluster do now, as plain data: `shards` and `trainers`."""
+
+    figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Trained:
     """The last step is done; embeddings may be closed from now on."""
 
@@ -105,8 +112,8 @@ class RunDone:
 
 
 Event = (
-    RunBegan | StageBegan | StageEnded | DataOpened | DataPrepared | TrainingBegan | Recorded | Trained | ModelSaved
-    | RunFailed | RunDone
+    RunBegan | StageBegan | StageEnded | DataOpened | DataPrepared | TrainingBegan | Recorded | ClusterWatched
+    | Trained | ModelSaved | RunFailed | RunDone
 )  # fmt: skip
 Listener = Callable[[Event], None]
 
@@ -191,6 +198,13 @@ class EventListener:
             event: what happened.
         """
 
+    def cluster_watched(self, event: ClusterWatched) -> None:
+        """Shards and trainers were looked at.
+
+        Args:
+            event: what happened.
+        """
+
     def trained(self, event: Trained) -> None:
         """The last step is done.
 
@@ -228,6 +242,7 @@ METHODS: Mapping[type, str] = {
     DataPrepared: "data_prepared",
     TrainingBegan: "training_began",
     Recorded: "recorded",
+    ClusterWatched: "cluster_watched",
     Trained: "trained",
     ModelSaved: "model_saved",
     RunFailed: "run_failed",

@@ -11,7 +11,7 @@ from penstock.embedding.protocol import updates_in_backward
 from penstock.jobs import building
 from penstock.jobs.settings import TrainSettings
 from penstock.loader.torch import Loader
-from penstock.train import Checkpointer, History, Record, fit
+from penstock.train import Checkpointer, Feed, History, Record, fit
 from penstock.train.selection import DEFAULT, LAST
 
 _RECORDS = 60  # points that even a short run's curves should have
@@ -50,5 +50,6 @@ def fit_model(
         device=device, progress=progress, callbacks=list(callbacks), metrics=building.metric_classes(settings),
         select_by=None if valid is None else select_by,
         patience=None if valid is None or select_by == LAST else settings.patience,
+        feed=None if settings.feed is None else Feed(settings.feed, settings.feed_seconds),
         graph=False if on_gpu and settings.dense_optimizer.get("lr_decay") else None,  # it counts on the host
     )  # fmt: skip

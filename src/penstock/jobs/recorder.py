@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.jobs.events import (
     METHODS,
+    ClusterWatched,
     DataOpened,
     DataPrepared,
     Event,
@@ -110,6 +111,7 @@ class RunRecorder(EventListener):
             "labels": {},
             "loader": None,
             "store": None,
+            "cluster": None,
             "hot_ids": {},
             "saved": None,
             "figures": {},
@@ -218,6 +220,9 @@ class RunRecorder(EventListener):
         self._data["records"].append({**new, "at": round(time.perf_counter() - self._began, 3)})
         if time.perf_counter() - self._looked > max(_LOOK_EVERY, 50 * self._look_cost):
             self._look()
+
+    def cluster_watched(self, event: ClusterWatched) -> None:
+        self._data["cluster"] = plain(event.figures)
 
     def trained(self, event: Trained) -> None:
         from penstock.train.records import record_to_dict  # torch is there when this is called

@@ -187,6 +187,13 @@ class TrainSettings:
         True, BOOL, kind=bool, default="keep-example", is_changeable=True,
         help="Whether the model keeps a held-out row, as the example that its service shows.",
     )  # fmt: skip
+    feed: str | None = _setting(
+        None, NONE | STR, kind=str, default="none", is_changeable=True,
+        help="Publish the model here as it learns, for penstock serve DIR --follow.",
+    )  # fmt: skip
+    feed_seconds: float = _setting(
+        30.0, Real(min=0), kind=float, is_changeable=True, help="Between two packets of the feed, at least."
+    )
     dense_optimizer: Mapping[str, Any] = _setting({"name": DENSE_OPTIMIZER})
     embedding_optimizer: Mapping[str, Any] = _setting({"name": EMBEDDING_OPTIMIZER})
     store: Mapping[str, Any] = _setting({})

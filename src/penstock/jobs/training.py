@@ -12,10 +12,11 @@ from typing import Any, Self
 
 import torch
 
-from penstock.core.errors import ParameterError, PenstockError
+from penstock.core.errors import OutputExistsError, ParameterError, PenstockError
 from penstock.core.signing import KeyLike, check_signed, verifying
 from penstock.data.dataset import as_dataset
 from penstock.data.sources import DataLike, are_paths
+from penstock.embedding.feed_packets import packet_numbers
 from penstock.embedding.protocol import is_on_host
 from penstock.etl import Workflow, trusting
 from penstock.etl.trust import check_references, modules_in
@@ -25,6 +26,7 @@ from penstock.jobs.defaults import filled_in
 from penstock.jobs.embeddings import build_embeddings, choose_tables, count_rows
 from penstock.jobs.etl import check_outside
 from penstock.jobs.events import (
+    ClusterWatched,
     Event,
     Listener,
     ModelSaved,
@@ -196,6 +198,8 @@ class TrainJob:
             self.settings = TrainSettings.resolve(self.settings)
         if self.cluster is not None:
             self.settings = TrainSettings.resolve(self.settings.to_dict(), {"cluster": self.cluster})
+        if self.settings.feed is not None:  # trainers elsewhere have other working folders
+            self.settings = replace(self.settings, feed=str(Path(self.settings.feed).absolute()))
         self._take_valid_file(self.settings)
         for name in ("source", "valid", "test"):
             value = getattr(self, name)
@@ -325,6 +329,7 @@ class TrainJob:
             else cluster.store(settings, loader.schema)
         )
         try:
+            self._open_feed(settings, ready, network, store, loader.num_rows)
             with self._stage("train"):
                 history, rows_per_second = self._train(settings, ready, loader, valid, network, store, device, labels)
             with self._stage("save"):
@@ -356,6 +361,16 @@ class TrainJob:
             predictions=predictions,
             seconds={**self._seconds, "total": round(sum(self._seconds.values()), 3)},
         )
+
+    def _open_feed(self, settings: TrainSettings, ready: Prepared, network: Any, store: Any, num_rows: int) -> None:
+        """Put a model beside the packets to come: whoever follows them needs its workflow, and where to begin."""
+        if settings.feed is None:
+            return
+        place = Path(settings.feed)
+        if (place / "model").exists() and not packet_numbers(place):
+            raise OutputExistsError(f"{place} holds a model that no feed has begun with; choose another feed:")
+        card = model_card(self.source, ready, network, num_rows, {}, settings.keep_example)
+        save_model(place, ready.workflow, network, store, overwrite=True, card=card)
 
     def _tested(self, result: TrainResult) -> TrainResult:
         """The result, with what the saved model reaches on the rows to test on."""
@@ -447,7 +462,8 @@ class TrainJob:
             store=None if store is None else store.name,
             checkpoints=Path(self._folder.checkpoints).absolute(),
         )
-        return train_on(cluster, work, store, network, tell, self.stop or (lambda: False))
+        stop = self.stop or (lambda: False)
+        return train_on(cluster, work, store, network, tell, stop, lambda found: self._notify(ClusterWatched(found)))
 
     def _predictions(self, ready: Prepared) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         """Held-out rows through the saved model: a few as a service would send them, and how all of them lie."""

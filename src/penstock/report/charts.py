@@ -49,6 +49,16 @@ def bar(begin: float, width: float, look: str) -> Markup:
     return tag("span", tag("span", class_=f"fill {look}", style=style), class_="track", aria_hidden="true")
 
 
+def range_bar(middle: float, most: float) -> Markup:
+    """A bar to the middle value, and a paler one from there to the largest; both are shares of the track."""
+    half, end = (max(0.0, min(1.0, value)) for value in (middle, most))
+    fills = [
+        tag("span", class_="fill one", style=f"left:0;width:max({100 * half:.2f}%,2px)"),
+        tag("span", class_="fill pale", style=f"left:{100 * half:.2f}%;width:{100 * max(0.0, end - half):.2f}%"),
+    ]
+    return tag("span", *fills, class_="track", aria_hidden="true")
+
+
 def gauge(value: float, best: float | None) -> Markup:
     """An AUC between guessing (0.5) and the best reachable, or 1."""
     top = best if best is not None else 1.0

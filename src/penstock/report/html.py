@@ -8,13 +8,15 @@ from typing import Any
 from penstock.core.errors import ArtefactError
 from penstock.core.pages.document import asset, document
 from penstock.core.pages.markup import Markup, tag
-from penstock.report import data_sections, sections, setting_sections, training_sections
+from penstock.report import cluster_section, data_sections, sections, setting_sections, training_sections
+from penstock.report.cluster_section import is_on_cluster
 
 READABLE_VERSION = 1
 _PARTS = {
     "headline": sections.headline,
     "training": training_sections.training,
     "time": training_sections.time,
+    "cluster": cluster_section.cluster,
     "workflow": data_sections.workflow,
     "embeddings": data_sections.embeddings,
     "data": data_sections.data,
@@ -24,6 +26,7 @@ _PARTS = {
 _NAVIGATION = {
     "training": "Training",
     "time": "Time",
+    "cluster": "Cluster",
     "workflow": "Workflow",
     "embeddings": "Embeddings",
     "data": "Data",
@@ -58,7 +61,7 @@ def render(report: Mapping[str, Any], live: int | None = None) -> str:
     return document(
         f"{title} · Penstock",
         render_parts(report).values(),
-        links=_NAVIGATION,
+        links={key: name for key, name in _NAVIGATION.items() if key != "cluster" or is_on_cluster(report)},
         footer=_footer(report),
         style=asset("penstock.report", "report.css"),
         script=asset("penstock.report", "report.js"),

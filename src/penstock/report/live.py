@@ -18,6 +18,7 @@ from penstock.core.pages.markup import Markup
 from penstock.core.params import STR, Int, check_all
 from penstock.core.runtime.threads import start_thread
 from penstock.report.html import render, render_parts
+from penstock.report.run_metrics import CONTENT_TYPE, metrics_text
 
 _FRESH = 0.5  # seconds for which a rendering is good while the run goes on
 _READER_IS_THERE = 5.0  # seconds since a page last asked
@@ -196,6 +197,8 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, "application/json", json.dumps(news)
         if asked.path == "/report.json":
             return 200, "application/json", json.dumps(view.recorder.report(), allow_nan=False)
+        if asked.path == "/metrics":
+            return 200, CONTENT_TYPE, metrics_text(view.recorder.report())
         return 404, "text/plain", "there is nothing here; the page is at /"
 
     def _answer(self, status: int, kind: str, content: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,14 +17,15 @@ from penstock.core import artefact
 from penstock.core.batch import Ragged
 from penstock.core.conversion import convert
 from penstock.core.dtypes import split_list
-from penstock.core.errors import ColumnNotFoundError, DataError
+from penstock.core.errors import ArtefactError, ColumnNotFoundError, DataError
 from penstock.core.keys import KeyLike
 from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import ColumnSchema
 from penstock.data import Dataset
 from penstock.data.frames import to_polars
 from penstock.data.sources import Frame, Paths, are_paths
-from penstock.embedding.feed import FeedReader
+from penstock.embedding.feed_reader import FeedReader
+from penstock.embedding.feed_targets import changing
 from penstock.etl.bulk import frame_of
 from penstock.etl.input_section import open_input
 from penstock.etl.operator import Numbers
@@ -56,7 +58,7 @@ class Predictor:
 
     Args:
         directory: what `save_model` wrote.
-        feed: a directory that a `FeedWriter` publishes to; its packets are applied by `refresh()`.
+        feed: a directory that a `FeedWriter` or `fit(…, feed=)` publishes to; its packets are applied by `refresh()`.
         poll_seconds: also look for packets before a prediction, when this long has passed since the last time.
         batch_size: rows that go through the model at once.
         device: where the model runs, and its embeddings where they are tables and no store.
@@ -103,11 +105,11 @@ class Predictor:
         self.store, self.tables = saved.store, None if saved.tables is None else saved.tables.to(self.device)
         self._feed: FeedReader | None = None
         if feed is not None:
-            if self.store is None:
-                raise DataError(f"{directory} has no embedding store, so there is nothing that a feed could update")
-            self._feed = FeedReader(feed, self.store, verify=verify)
+            own = self.tables if self.store is None else self.store
+            self._feed = FeedReader(feed, own, verify=verify, take_dense=self._take_dense)
         self.fingerprint = artefact.checksum(self.directory / "model" / artefact.MANIFEST)[:16]
         sizes = getattr(self.tables, "known_ids", None)  # of tables whose other ids are zeros
+        self._takes_matrix = sizes is not None  # they read all columns side by side
         self.unknown = UnknownCategories(self.workflow, self.model, sizes)
         self._poll_seconds, self._polled = poll_seconds, -float("inf")
 
@@ -191,6 +193,11 @@ class Predictor:
         return 0 if self._feed is None else self._feed.applied
 
     @property
+    def step(self) -> int | None:
+        """The training step at which that packet was published, where it says so."""
+        return None if self._feed is None else self._feed.step
+
+    @property
     def feed_problem(self) -> str | None:
         """What was left out of the feed because it is damaged; None where all of it was applied."""
         return None if self._feed is None else self._feed.problem
@@ -208,6 +215,17 @@ class Predictor:
             raise DataError("this predictor follows no feed; open it with Predictor(directory, feed=…)")
         self._polled = time.monotonic()
         return self._feed.poll()
+
+    def _take_dense(self, weights: Mapping[str, Tensor], check: bool = False) -> None:
+        """Predict with other weights from now on; batches under way end with those that they began with."""
+        held = self.model.state_dict()
+        shapes = {name: tensor.shape for name, tensor in weights.items()}
+        if shapes != {name: tensor.shape for name, tensor in held.items()}:
+            raise ArtefactError(f"these are not the weights of this {type(self.model).__name__}")
+        if not check:
+            fresh = copy.deepcopy(self.model)
+            fresh.load_state_dict(weights)
+            self.model = fresh.eval()
 
     # Rows to columns.
 
@@ -279,14 +297,14 @@ class Predictor:
         for number, name in enumerate(self.model.continuous):
             dense[:, number] = columns[name]
         matrix = None
-        if self.tables is not None and ids and not any(isinstance(value, Ragged) for value in ids.values()):
+        if self._takes_matrix and ids and not any(isinstance(value, Ragged) for value in ids.values()):
             matrix = np.stack([np.asarray(value, np.int64) for value in ids.values()])
         return ModelInput(ids, matrix, dense, self.unknown.outside(ids))
 
     def _probabilities(self, batch: ModelInput) -> Tensor:
         with torch.inference_mode():
-            embeddings = self._embeddings(batch)
-            logits = self.model(torch.from_numpy(batch.dense).to(self.device), embeddings)
+            model, embeddings = self.model, self._embeddings(batch)
+            logits = model(torch.from_numpy(batch.dense).to(self.device), embeddings)
             return torch.sigmoid(logits).float()
 
     def _embeddings(self, batch: ModelInput) -> Any:
@@ -294,9 +312,10 @@ class Predictor:
             self.unknown.add(batch.outside, batch.ids, None)
             if self.tables is None:
                 return {}
-            if batch.matrix is not None:
-                return self.tables(torch.from_numpy(batch.matrix).to(self.device).t())
-            return self.tables({name: _tensors(value) for name, value in batch.ids.items()})
+            with changing(self.tables):
+                if batch.matrix is not None:
+                    return self.tables(torch.from_numpy(batch.matrix).to(self.device).t())
+                return self.tables({name: _tensors(value) for name, value in batch.ids.items()})
         found = self.store.lookup(batch.ids, train=False)
         self.unknown.add(batch.outside, batch.ids, found)
         if list(found) == self.model.categorical and not found.masks:  # as the model reads them: one tensor

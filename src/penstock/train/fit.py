@@ -21,6 +21,7 @@ from penstock.train.executors.overlapped import OverlappedExecutor
 from penstock.train.feeder import Source
 from penstock.train.history import History
 from penstock.train.loop import Callback, Loop
+from penstock.train.publishing import Feed, publishing
 from penstock.train.selection import LAST, Selection
 
 _STEPS = NONE | Int(min=1)
@@ -67,6 +68,7 @@ def fit(
     device: torch.device | str | int | None = None,
     compile: bool | None = None,
     graph: bool | None = None,
+    feed: Feed | str | Path | None = None,
 ) -> History:
     """Train a model and its embeddings; what was measured on the way.
 
@@ -98,6 +100,8 @@ def fit(
             AUC, and log loss in evaluations.
         compile, graph: with fused tables, whether the model is compiled (`torch.compile`) and the step captured; None
             does both on a GPU, where `DeviceStep` can. `history.stats["captured"]` tells.
+        feed: publish embeddings and dense weights here as training goes on, for services to follow: a folder, or a
+            `Feed`. There is a packet of the first step and of the end, and every half a minute in between.
 
     Returns:
         The records, and the figures of the whole training.
@@ -139,8 +143,9 @@ def fit(
         ctx = TrainContext(model, embeddings, optimizer, staleness=staleness, **settings)
         executor = OverlappedExecutor(ctx, metrics)
     every = (eval_every, checkpoint_every, log_every)
-    loop = Loop(executor, loader, valid, saver, epochs, *every, max_steps, callbacks, selection)
-    with executor:
+    training = executor.ctx if isinstance(executor, OverlappedExecutor) else executor
+    with executor, publishing(feed, training) as publisher:
+        loop = Loop(executor, loader, valid, saver, epochs, *every, max_steps, callbacks, selection, publisher)
         loop.begin(resume)
         total = getattr(loader, "num_rows", None)
         show = progress if distributed.rank() == 0 else False

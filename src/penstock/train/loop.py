@@ -14,6 +14,7 @@ from penstock.core.progress import Bar
 from penstock.train import distributed
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.history import History
+from penstock.train.publishing import Publisher
 from penstock.train.records import (
     CheckpointRecord,
     Record,
@@ -84,11 +85,12 @@ class Loop:
         max_steps: int | None,
         callbacks: list[Callback],
         selection: Selection | None = None,
+        publisher: Publisher | None = None,
     ) -> None:
         self.executor, self.loader, self.valid, self.saver = executor, loader, valid, saver
         self.epochs, self.eval_every, self.checkpoint_every = epochs, eval_every, checkpoint_every
         self.log_every, self.max_steps, self.callbacks = log_every, max_steps, callbacks
-        self.selection = selection
+        self.selection, self.publisher = selection, publisher
         self.history = History()
         self.stopped = False
         self._saved_at = self._evaluated_at = -1
@@ -111,6 +113,7 @@ class Loop:
         self._select()
 
     def all_epochs(self, drawn: Bar) -> None:
+        self._publish()  # those who follow need not wait for what is to come
         number = int(getattr(self.loader, "epoch", 0)) if self._mid_epoch else self._first_epoch
         evaluated = self.history.last("valid")
         if (
@@ -131,6 +134,11 @@ class Loop:
             self._evaluate(None)  # it ends in the middle of an epoch: these weights may be the best
         self._checkpoint()
         self._take_best()
+        self._publish()
+
+    def _publish(self) -> None:
+        if self.publisher is not None:
+            self.executor.leave_out(self.publisher.publish())
 
     def _is_epoch_over(self, number: int) -> bool:
         """Whether the last step was the epoch's last one: the loader stands at the beginning of the next then."""
@@ -173,6 +181,8 @@ class Loop:
             return "training"
         record = TrainRecord.from_figures(self.executor.steps, figures)
         self._record(record)
+        if self.publisher is not None and self.publisher.due():
+            self._publish()
         return ", ".join([f"training: loss {record.loss:.4f}", *filter(None, [metric_words(record.metrics)])])
 
     def _evaluate(self, epoch: int | None) -> None:
@@ -203,6 +213,8 @@ class Loop:
         best = self.history.best
         if self.saver is not None and best is not None and best.step != self.executor.steps:
             self.executor.load_weights(self.saver, best.step)
+            if self.publisher is not None:
+                self.publisher.weights_changed()
         elif best is None and self.selection is not None and self.selection.by == LAST:
             self.history.best = self.history.last("valid")
 

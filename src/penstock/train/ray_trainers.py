@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
 from penstock.core.runtime.forks import Process
 from penstock.train import distributed
+from penstock.train.store_thread import queue_lengths
 
-Report: TypeAlias = Callable[[Any], bool]  # takes what there is to tell; whether to stop
+
+class Report(Protocol):
+    """What the work of a trainer tells, and to whom."""
+
+    figures: Callable[[], dict[str, Any]]  # asked by who watches, while the work goes on; the work may set it
+
+    def __call__(self, record: Any) -> bool:
+        """Take what there is to tell; whether to stop."""
+
+
 Work: TypeAlias = Callable[[Report], Any]
 _LISTEN_SECONDS = 0.25  # how long the one who waits for the workers waits before it asks for news
 _MOST_DEATHS = 5  # of workers, without progress in between
+
+
+class _Kept:
+    """Keeps what the work tells, for who asks."""
+
+    def __init__(self) -> None:
+        self.news: list[Any] = []
+        self.stop = threading.Event()
+        self.figures: Callable[[], dict[str, Any]] = dict
+
+    def __call__(self, record: Any) -> bool:
+        """Keep a record; whether one of the workers was told to stop: all must stop at the same step."""
+        if distributed.rank() == 0:
+            self.news.append(record)
+        return any(distributed.all_gather(self.stop.is_set()))
 
 
 class Trainer:
     """One worker. Others ask it for news, and tell it to stop, while it works."""
 
     def __init__(self) -> None:
-        self._news: list[Any] = []
-        self._stop = threading.Event()
+        self._report = _Kept()
         self._store: Any = None
 
     def ping(self) -> int:
@@ -46,19 +71,17 @@ class Trainer:
         """Do this worker's part of the work."""
         return work(self._report)
 
-    def _report(self, record: Any) -> bool:
-        """Keep a record for who asks; whether one of the workers was told to stop: all must stop at the same step."""
-        if distributed.rank() == 0:
-            self._news.append(record)
-        return any(distributed.all_gather(self._stop.is_set()))
-
     def news(self, since: int) -> list[Any]:
         """What was recorded, after the first `since`."""
-        return self._news[since:]
+        return self._report.news[since:]
+
+    def figures(self) -> dict[str, Any]:
+        """What who watches the training wants to know of this worker: plain data."""
+        return {"at": time.time(), "process": Process().number, "queues": queue_lengths(), **self._report.figures()}
 
     def stop(self) -> None:
         """Stop at the next record."""
-        self._stop.set()
+        self._report.stop.set()
 
 
 class TrainerDied(PenstockError):
@@ -78,6 +101,7 @@ class Trainers:
         on_death: called when a worker died, before all begin anew.
         resources: of each worker, as Ray's actors take them.
         backend: of `torch.distributed`.
+        watch: called with the actors a few times a second.
     """
 
     def __init__(
@@ -91,10 +115,12 @@ class Trainers:
         on_death: Callable[[str], None],
         resources: dict[str, Any] | None = None,
         backend: str = "gloo",
+        watch: Callable[[list[Any]], Any] = lambda actors: None,
     ) -> None:
         self._ray = require("ray", "ray")
         self.num_trainers, self._work, self._backend = num_trainers, work, backend
         self._on_record, self._is_progress, self._stop, self._on_death = on_record, is_progress, stop, on_death
+        self._watch = watch
         self._options = {"max_concurrency": 4, "num_cpus": 1, **(resources or {})}
         self._deaths = 0
         self.actors: list[Any] = []
@@ -140,6 +166,7 @@ class Trainers:
             for reference in done:
                 self._check(reference)
             seen = self._listen(seen)
+            self._watch(self.actors)
             if self._stop() and not told:
                 told = True
                 self._ray.get([actor.stop.remote() for actor in self.actors])

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -51,6 +52,24 @@ class LateSource(Protocol):
 
     def available(self, seconds: float) -> bool:
         """Whether the next batch (or the end) is there, now or within so many seconds."""
+
+
+_ALIVE: weakref.WeakSet[StoreThread] = weakref.WeakSet()  # all of this process, for who watches it
+
+
+def queue_lengths() -> dict[str, int]:
+    """The queues of this process's training, or its evaluation, as they are now; empty where it does neither.
+
+    >>> thread = StoreThread([1, 2], prepare=lambda n: n, refresh=lambda n: n, ahead=2)
+    >>> thread.next_batch()
+    1
+    >>> thread.drain()
+    >>> queue_lengths()["batches_ready"]
+    1
+    >>> thread.stop()
+    """
+    found = [thread.queues() for thread in list(_ALIVE) if thread.is_running]
+    return {name: sum(queues[name] for queues in found) for name in (found[0] if found else ())}
 
 
 class StoreThread:
@@ -89,6 +108,21 @@ class StoreThread:
         self._iterator: Any = None
         self.waited = 0.0  # seconds that the loop waited for a batch
         self._thread = new_thread("train", self._run)
+        _ALIVE.add(self)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._thread.is_alive()
+
+    def queues(self) -> dict[str, int]:
+        """How many batches wait for the loop, and how many orders of the loop wait for this thread."""
+        orders = [command for command, _ in list(self._commands)]
+        return {
+            "batches_ready": len(self._ready),
+            "lookups_ordered": orders.count("fetch"),
+            "updates_ordered": orders.count("update"),
+        }
 
     # What the training loop calls.
 

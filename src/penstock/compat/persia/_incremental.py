@@ -10,7 +10,8 @@ from penstock.compat.persia._message import rows_of
 from penstock.compat.persia._training_batch import PersiaTrainingBatch
 from penstock.core.batch import Ragged
 from penstock.core.errors import ParameterError
-from penstock.embedding.feed import FeedReader, FeedWriter
+from penstock.embedding.feed import FeedWriter
+from penstock.embedding.feed_reader import FeedReader
 from penstock.embedding.store import EmbeddingStore, Store
 
 _EVERY = 1.0  # seconds between looks for what is new

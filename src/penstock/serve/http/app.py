@@ -168,6 +168,7 @@ class Service:
         if self.follower is not None:
             feed = {
                 "packet": self.predictor.packet,
+                "step": self.predictor.step,
                 "applied_at": self.follower.applied_at,
                 "error": self.follower.error,
             }

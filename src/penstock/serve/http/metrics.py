@@ -36,6 +36,7 @@ class Metrics:
         self._packets = Counter("penstock_feed_packets", "Packets of the feed applied.", **mine)
         self._gauge("penstock_queue_rows", "Rows waiting to be predicted.", lambda: batcher.queued_rows)
         self._gauge("penstock_feed_packet", "The last packet of the feed that was applied.", lambda: predictor.packet)
+        self._gauge("penstock_feed_step", "The training step of that packet.", lambda: predictor.step or 0)
         self._gauge("penstock_body_bytes", "Bytes of long requests that are being read.", lambda: bodies.held)
         self._refused = Counter(
             "penstock_refused", "Connections and requests refused before they were looked at, by HTTP status.",
