@@ -153,8 +153,9 @@ def _notes() -> Markup:
     return tag(
         "p",
         "Latencies: the middle one and the 99th percentile, at shards the work alone, at trainers with the way there "
-        "and back. A standby follows in one command. Busy: the share of its life that a shard has worked. Queue: the most commands that it had at once, lately. State: how "
-        "long the last question stood in the process’s queue. Ready: batches that wait for the model; none means that "
-        "the loader or the shards set the pace. In flight: calls that shards have not answered.",
+        "and back. A standby follows in one command. Busy: the share of its life that a shard has worked. Queue: the "
+        "most commands that it had at once, lately. State: how long the last question stood in the process’s queue. "
+        "Ready: batches that wait for the model; none means that the loader or the shards set the pace. In flight: "
+        "calls that shards have not answered.",
         class_="note",
     )
