@@ -13,7 +13,7 @@ from penstock.report.charts import histogram_chart
 from penstock.report.plots import Series, line_chart, thinned, ticks
 
 VOID = {"meta", "link", "br"}
-PARTS = ["headline", "training", "time", "workflow", "embeddings", "data", "configuration", "machine"]
+PARTS = ["headline", "training", "time", "cluster", "workflow", "embeddings", "data", "configuration", "machine"]
 
 
 class Reader(HTMLParser):
