@@ -104,17 +104,18 @@ def test_probes_hear_who_answers_who_is_silent_and_who_is_down(store: RayStore, 
     probes = Probes[int](every=1.0, patience=5.0, clock=lambda: now[0])
     first, second = store.processes()[0, 0], store.processes()[1, 0]
     asks = {0: first.figures.remote, 1: second.figures.remote}
-    assert probes.look(asks, wait=60.0)
+    assert probes.look(asks, wait=300.0)
     answers = probes.answers()
     assert {answers[0]["state"], answers[1]["state"]} == {"up"} and answers[0]["role"] == "primary"
-    busy = first.sleep.remote(3.0)  # what is asked now waits behind it
+    process = ray.get(first.ping.remote())
+    os.kill(process, signal.SIGSTOP)
     now[0] = 2.0
     probes.look(asks)
     now[0] = 8.0
     assert probes.look({0: asks[0]}) and probes.answers()[0]["state"] == "silent"
     assert probes.answers()[0]["answered_in"] == 6.0 and probes.answers()[0]["rows"] == 0  # what it said last
-    ray.get(busy)
-    assert probes.look(asks, wait=60.0) and probes.answers()[0]["state"] == "up"
+    os.kill(process, signal.SIGCONT)
+    assert probes.look(asks, wait=300.0) and probes.answers()[0]["state"] == "up"
 
     @ray.remote
     class Dies:
@@ -122,4 +123,4 @@ def test_probes_hear_who_answers_who_is_silent_and_who_is_down(store: RayStore, 
             os.kill(os.getpid(), signal.SIGKILL)
 
     dying = Dies.remote()
-    assert probes.look({7: dying.figures.remote}, wait=60.0) and probes.answers()[7]["state"] == "down"
+    assert probes.look({7: dying.figures.remote}, wait=300.0) and probes.answers()[7]["state"] == "down"

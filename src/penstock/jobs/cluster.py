@@ -28,7 +28,7 @@ from penstock.train.ray_cluster import connected, resources_of_trainers
 from penstock.train.ray_trainers import Report, Trainers
 
 LOCAL = "local"
-_LAST_LOOK = 5.0  # seconds to wait for shards at the end
+_LAST_LOOK = 60.0  # seconds to wait for shards at the end
 _ADDRESS = Satisfies(
     lambda v: isinstance(v, str) and bool(v), f"{LOCAL!r}, 'auto' or an address such as ray://head:10001"
 )
