@@ -34,11 +34,17 @@ def is_whole(packet: Path) -> bool:
     return bool(json.loads((packet / "packet.json").read_text())["whole"])
 
 
-@pytest.fixture
-def store(ray: Any) -> Iterator[RayStore]:
+@pytest.fixture(scope="module")
+def two_shards(ray: Any) -> Iterator[RayStore]:
     store = RayStore(CONFIG, Adam(lr=0.1), num_shards=2)
     yield store
     store.close()
+
+
+@pytest.fixture
+def store(two_shards: RayStore) -> RayStore:
+    two_shards.clear()
+    return two_shards
 
 
 def test_packets_hold_what_all_shards_have_changed(store: RayStore, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def test_what_cannot_be_served_is_one_line(place, tmp_path) -> None:
     assert "was saved in format 9; this Penstock reads format 1" in refused(str(other), "--port", "0")
     assert "torch" in refused(str(place), "--port", "0", "--device", "abacus")
     assert "'64MB'" in refused(str(place), "--port", "0", "--max-body", "huge")
+    assert "leave one of them out" in refused(str(place), "--follow", "--feed", str(tmp_path))
     usage = CliRunner().invoke(app, ["serve", str(place), "--port", "70000"])
     assert usage.exit_code == 2 and "--port" in usage.stderr
 
