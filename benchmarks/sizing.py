@@ -95,9 +95,8 @@ class Plan:
 
     @property
     def cpu_a_row(self) -> float:
-        found, dearer = self.measured, 1 + (self.node.remote - 1) * self.away
-        store = (found.client_cpu + found.shard_cpu * self.replicas) * dearer
-        return store + (0.0 if self.node.gpu else found.dense_cpu)
+        found = self.measured
+        return (found.client_cpu + found.shard_cpu * self.replicas) * self.dearer + self.dense_cpu
 
     @property
     def bytes_a_row(self) -> float:
@@ -121,10 +120,18 @@ class Plan:
     def rows_per_second(self) -> float:
         return self.nodes * min(self.limits.values()) / self.slowdown
 
+    @property
+    def dearer(self) -> float:
+        """Times what a row costs client and shards on one machine."""
+        return 1 + (self.node.remote - 1) * self.away
+
     def busy(self, cpu_a_row: float) -> int:
         """Processes on all nodes that so much work a row keeps busy, each a core."""
-        dearer = 1 + (self.node.remote - 1) * self.away
-        return max(self.nodes, math.ceil(self.rows_per_second * cpu_a_row * dearer / self.node.efficiency))
+        return max(self.nodes, math.ceil(self.rows_per_second * cpu_a_row / self.node.efficiency))
+
+    @property
+    def dense_cpu(self) -> float:
+        return 0.0 if self.node.gpu else self.measured.dense_cpu
 
     @property
     def hours(self) -> float:
@@ -138,7 +145,8 @@ class Plan:
         sent = self.rows_per_second / self.nodes * self.bytes_a_row * 8 / 1e9
         return {
             "nodes": self.nodes, "dim": self.dim, "replicas": self.replicas, "hours": round(self.hours, 3),
-            "trainers": self.busy(self.measured.client_cpu), "shards": self.busy(self.measured.shard_cpu),
+            "trainers": self.busy(self.measured.client_cpu * self.dearer + self.dense_cpu),
+            "shards": self.busy(self.measured.shard_cpu * self.dearer),
             "rows_per_second": round(self.rows_per_second), "bound_by": self.bound_by,
             "memory_a_node_gib": round(self.memory_a_node / 2**30, 1), "fits": self.memory_a_node <= self.node.memory,
             "gbit_a_node": round(sent, 2), "slowdown": round(self.slowdown, 3), "simulated": True,
