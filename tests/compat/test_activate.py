@@ -33,7 +33,7 @@ def old_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """NVTabular's table with entries that no edit of the real one changes."""
     content = {
         "nvtabular": {"Gone": {"absent": "it needs cuDF; use polars"}, "Kept": "same"},
-        "nvtabular.inference": {"absent": "Triton is not here; use penstock.serve"},
+        "nvtabular.serving": {"absent": "Triton is not here; use penstock.serve"},
     }
     table = names.parse(content, "nvtabular.yaml")
     monkeypatch.setattr(names, "table", lambda library: table)
@@ -127,7 +127,7 @@ def test_an_absent_name_says_why_when_it_is_imported(old_table: None, monkeypatc
     module = type(sys)("penstock.compat.nvtabular")
     complete(module)
     monkeypatch.setitem(sys.modules, "stand_in", module)
-    for name in ("Gone", "inference"):
+    for name in ("Gone", "serving"):
         with pytest.raises(ImportError, match=f"nvtabular.{name} exists in NVTabular and not here") as caught:
             exec(f"from stand_in import {name}")
         assert isinstance(caught.value, CompatError)
@@ -136,7 +136,7 @@ def test_an_absent_name_says_why_when_it_is_imported(old_table: None, monkeypatc
 
 
 def test_an_absent_module_says_why(activated: None, old_table: None) -> None:
-    for module in ("nvtabular.inference", "nvtabular.inference.triton"):
+    for module in ("nvtabular.serving", "nvtabular.serving.triton"):
         with pytest.raises(ModuleNotFoundError, match=r"Triton is not here; use penstock\.serve; see docs") as caught:
             importlib.import_module(module)
         assert isinstance(caught.value, CompatError)

@@ -242,8 +242,8 @@ class TestFiles:
         data.to_parquet(tmp_path / "lists")
         back = Dataset(str(tmp_path / "lists"), engine="parquet")
         assert [[list(inner) for inner in row] for row in back.compute()["n"]] == frame["n"].tolist()
-        with pytest.raises(ValueError, match="'n' is list"):
-            ArrayLoader(Dataset(frame[["a", "n"]]), 2)
+        features, _ = ArrayLoader(Dataset(frame[["a", "n"]]), 3, shuffle=False).peek()
+        assert features["n__values"].tolist() == [1, 2, 3, 4] and features["n__offsets"].tolist() == [0, 3, 4, 4]
         with pytest.raises(TypeError, match=r"merlin.schema.Schema"):
             Dataset(frame, schema=["a"])
 

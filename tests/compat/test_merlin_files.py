@@ -240,8 +240,8 @@ class TestTables:
         with pytest.raises(TypeError, match="of one kind"):
             TensorColumn(np.array([1]), offsets=torch.tensor([0, 1]))
         with pytest.raises(TypeError, match="takes arrays of"):
-            TensorColumn([1, 2])
-        with pytest.raises(ValueError, match="rise from 0"):
+            TorchColumn(np.array([1, 2]))
+        with pytest.raises(ValueError, match="rise to the number of values"):
             TensorColumn(np.array([1, 2]), offsets=np.array([0, 1]))
 
     def test_tables(self):
@@ -256,9 +256,7 @@ class TestTables:
         assert [list(row) for row in table.to_df()["l"]] == [[1], [2, 3]]
         assert TensorTable(table.to_dict()) == table and "a" in table and table[["a"]].columns == ["a"]
         assert table.as_tensor_type(TorchColumn)["a"].values.dtype == torch.float64
-        with pytest.raises(ValueError, match="as many rows"):
-            table["b"] = np.array([1])
-        with pytest.raises(ValueError, match="one framework"):
+        with pytest.raises(TypeError, match="same framework"):
             TensorTable({"a": np.array([1]), "b": torch.tensor([1])})
         logged = LocalExecutor().transform(table, ["a"] >> ops.LogOp())
         assert isinstance(logged, TensorTable) and logged["a"].values.tolist() == pytest.approx(np.log1p([1.0, 2.0]))

@@ -276,8 +276,9 @@ class TestTargets:
     def test_folds_as_a_column(self, tmp_path):
         import nvtabular as nvt
 
-        with pytest.raises(ParameterError, match=r"TargetEncoding.target takes names of columns"):
-            nvt.ops.TargetEncoding([["y"] >> nvt.ops.LogOp(), "z"])
+        logged = nvt.ops.TargetEncoding([["y"] >> nvt.ops.LogOp() >> nvt.ops.Rename(postfix="_log"), "y"], kfold=1)
+        both = nvt.Workflow(["c"] >> logged).fit_transform(nvt.Dataset(pd.DataFrame({"c": ["a"], "y": [1.0]})))
+        assert both.compute().columns.tolist() == ["TE_c_y_log", "TE_c_y"]
         frame = pd.DataFrame({"c": ["a", "b"] * 20, "y": [0, 1, 1, 1] * 10})
         op = nvt.ops.TargetEncoding("y", kfold=3, drop_folds=False, out_path="unused")
         workflow = nvt.Workflow(["c"] >> op)

@@ -369,7 +369,7 @@ def test_names_that_are_not_here_say_why():
     with pytest.raises(ImportError, match=r"nvtabular\.loader\.torch\.IterDL exists in NVTabular and not here"):
         from nvtabular.loader.torch import IterDL  # noqa: F401
     with pytest.raises(ModuleNotFoundError, match=r"penstock\.serve; see docs/migrate-nvtabular\.md"):
-        import nvtabular.inference.triton
+        import nvtabular.inference.graph
     with pytest.raises(AttributeError, match="did you mean 'Categorify'"):
         nvtabular.ops.Categorify_  # noqa: B018
     assert not hasattr(nvtabular.ops, "Moments")

@@ -143,7 +143,7 @@ def absent_module(module: str) -> str | None:
 def known_module(module: str) -> bool:
     """Whether an old module is here: one with names in the table, or a package of such.
 
-    >>> known_module("nvtabular.framework_utils"), known_module("nvtabular.inference")
+    >>> known_module("nvtabular.framework_utils"), known_module("nvtabular.tools.serialization")
     (True, False)
     """
     return module in _packages(library_of(module))

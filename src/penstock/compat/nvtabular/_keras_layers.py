@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.compat.merlin.dag.utils import OFFSETS, VALUES
+from penstock.core.errors import ParameterError
 from penstock.core.params import Int, check
 from penstock.loader.keras_import import import_keras
 from penstock.nn.keras import layers as native
@@ -53,6 +54,15 @@ class DenseFeatures(_OldInputs, native.DenseFeatures):
 @keras.saving.register_keras_serializable(package="penstock.compat")
 class LinearFeatures(_OldInputs, native.LinearFeatures):
     """A linear model over columns; `embedding_tables` holds the weights of ids by column."""
+
+    def __init__(self, feature_columns: Any, *args: Any, **kwargs: Any) -> None:
+        for column in feature_columns:
+            if type(column).__name__ in ("EmbeddingColumn", "IndicatorColumn"):
+                raise ParameterError(
+                    f"LinearFeatures takes numeric columns and categorical columns as they are, got {column.name!r}, "
+                    f"which is dense already"
+                )
+        super().__init__(feature_columns, *args, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="penstock.compat")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.compat.merlin.dag.utils import OFFSETS, VALUES
 from penstock.core.extras import require
 
 torch = require("torch", "torch")
@@ -22,8 +23,8 @@ def process_epoch(
 ) -> tuple[float, Any, Any]:
     """One pass over a loader of `(x_cat, x_cont, y)`: trains, or predicts; gives `(loss, predictions, labels)`.
 
-    `transform` makes such a triple of another kind of batch. `amp` computes in half precision where the batches are on
-    a GPU.
+    `transform` makes such a triple of another kind of batch; batches of columns by name need none. `amp` computes in
+    half precision where the batches are on a GPU.
 
     >>> batches = [(None, torch.ones(2, 1), torch.ones(2))]
     >>> process_epoch(batches, lambda cats, conts: conts[:, 0])[0]
@@ -35,7 +36,10 @@ def process_epoch(
     labels, predictions = [], []
     with torch.set_grad_enabled(train):
         for batch in dataloader:
+            if transform is None and len(batch) == 2:  # columns by name, of a loader that knows their roles
+                transform = dict_transform(dataloader).transform
             x_cat, x_cont, y = transform(batch) if transform is not None else batch
+            y = y.to(torch.float32) if loss_func is None else y  # which the mean of squares needs
             if device is not None:
                 x_cat, x_cont, y = (_moved(part, device) for part in (x_cat, x_cont, y))
             with torch.autocast(y.device.type, enabled=amp and y.device.type == "cuda"):
@@ -80,13 +84,15 @@ class dict_transform:
     def transform(self, batch: Any) -> tuple[Any, Any, Any]:
         columns, labels = batch
         cats = self.create_stack(columns, self.cats) if self.cats else None
-        conts = self.create_stack(columns, self.conts)[0] if self.conts else None
+        conts = self.create_stack(columns, self.conts)[0].to(torch.float32) if self.conts else None
         return cats, conts, labels
 
     def create_stack(self, batch: dict[str, Any], target_columns: list[str]) -> tuple[Any, dict[str, Any]]:
         """The columns side by side, and those that hold lists by name."""
-        lists = {n: batch[n] for n in target_columns if isinstance(batch[n], tuple) or batch[n].is_sparse}
-        columns = [batch[n] for n in target_columns if n not in lists]
+        flat = {n: (batch[n + VALUES], batch[n + OFFSETS][:-1]) for n in target_columns if n + VALUES in batch}
+        known = {**batch, **flat}
+        lists = {n: known[n] for n in target_columns if isinstance(known[n], tuple) or known[n].is_sparse}
+        columns = [known[n] if known[n].ndim > 1 else known[n].unsqueeze(1) for n in target_columns if n not in lists]
         return torch.cat(columns, 1) if columns else None, lists
 
 

@@ -66,8 +66,29 @@ def convert_data(x: Any, cpu: bool = True, to_collection: bool | None = None, np
 
 
 def df_from_dict(col_dict: Any) -> Any:
-    """A frame of columns by name."""
-    return pd.DataFrame(col_dict)
+    """A frame of columns by name; lists come as pairs of values and offsets.
+
+    >>> df_from_dict({"a": np.array([1, 2]), "b": (np.array([3, 4, 5]), np.array([0, 1, 3]))})["b"].map(list).tolist()
+    [[3], [4, 5]]
+    """
+    return pd.DataFrame({name: _lists(*c) if isinstance(c, tuple) else c for name, c in col_dict.items()})
+
+
+def _lists(values: Any, offsets: Any) -> Any:
+    cuts = np.asarray(offsets)[1:-1]
+    return pd.Series([part.tolist() for part in np.split(np.asarray(values), cuts)])
+
+
+def dict_from_df(df: Any) -> dict[str, Any]:
+    """Arrays by name; a column of lists as a pair of values and offsets.
+
+    >>> dict_from_df(pd.DataFrame({"a": [[1], [2, 3]]}))
+    {'a': (array([1, 2, 3]), array([0, 1, 3]))}
+    """
+    from penstock.compat.merlin.table.tensor_table import TensorTable
+
+    columns = TensorTable.from_df(df).items()
+    return {name: c.values if c.offsets is None else (c.values, c.offsets) for name, c in columns}
 
 
 def to_host(x: Any) -> Any:

@@ -31,6 +31,7 @@ __all__ = [
     "concat_columns",
     "create_merlin_dataset",
     "create_multihot_col",
+    "dataframe_columnwise_explode",
     "encode_list_column",
     "flatten_list_column",
     "flatten_list_column_values",
@@ -102,7 +103,8 @@ def concat_columns(args: Sequence[Any]) -> Any:
     >>> concat_columns([make_df({"a": [1]}), make_df({"b": [2]})]).columns.tolist()
     ['a', 'b']
     """
-    return args[0] if len(args) == 1 else pd.concat([a.reset_index(drop=True) for a in args], axis=1)
+    frames = [a for a in args if len(a.columns)] or list(args[:1])  # one without columns says nothing of rows
+    return frames[0] if len(frames) == 1 else pd.concat([a.reset_index(drop=True) for a in frames], axis=1)
 
 
 def add_to_series(series: Any, to_add: Any, prepend: bool = True) -> Any:
@@ -196,6 +198,19 @@ def encode_list_column(original: Any, encoded: Any, dtype: Any = None) -> Any:
 def create_multihot_col(offsets: Any, data: Any) -> Any:
     """A list column from offsets and values."""
     return pd.Series(np.split(np.asarray(data), np.asarray(offsets)[1:-1]))
+
+
+def dataframe_columnwise_explode(frame: Any) -> Any:
+    """A frame with a column for each element of its lists, which are as long in every row.
+
+    >>> dataframe_columnwise_explode(make_df({"id": [1, 2], "e": [[3, 4], [5, 6]]})).to_numpy().tolist()
+    [[1, 3, 4], [2, 5, 6]]
+    """
+    pieces = []
+    for name in frame.columns:
+        lists = is_list_dtype(frame[name])
+        pieces.append(pd.DataFrame(frame[name].tolist(), index=frame.index) if lists else frame[[name]])
+    return pd.concat(pieces, axis=1)
 
 
 def hash_series(ser: Any) -> np.ndarray:

@@ -18,6 +18,7 @@ class Drawing:
     """
 
     def __init__(self, node: Node) -> None:
+        self.output_node = node
         nodes = list(ancestors([node]))
         number = {id(node): i for i, node in enumerate(nodes)}
         self._labels = [_label(node) for node in nodes]

@@ -72,7 +72,7 @@ class SelectionOp(Step):
         self.selector = as_selector(selector)
 
     def transform(self, col_selector: Any, df: Any) -> Any:
-        return self._get_columns(df, as_selector(col_selector))
+        return self._get_columns(df, self.selector or as_selector(col_selector))
 
     def compute_selector(
         self, input_schema: Schema, selector: Any, parents_selector: Any = None, dependencies_selector: Any = None

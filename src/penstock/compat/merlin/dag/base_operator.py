@@ -68,6 +68,13 @@ class StatOperator(BaseOperator):
     [-1.0, 1.0]
     """
 
+    stats: dict[str, Any]  # what was learned; empty before
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> StatOperator:
+        made = super().__new__(cls)
+        made.stats = {}  # also of a class whose __init__ does not call this one's
+        return made
+
     def fit(self, col_selector: Any, ddf: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not define fit")
 

@@ -3,6 +3,7 @@ function gives. Penstock's graphs say all this in advance; Merlin's are settled 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock.compat.merlin.dag.declaring import as_selector
@@ -26,6 +27,8 @@ def bind(output: native.Node, schema: NativeSchema, data: Dataset | None = None)
             _settle_join(node, schema)
         elif node._removed is not None:
             _settle_subtraction(node, schema, data)
+        elif node._groups is not None:
+            _settle_groups(node, lambda other: _names(other, schema))
         else:
             op: Any = node.operator
             if hasattr(op, "take_names"):
@@ -59,6 +62,12 @@ def _settle_join(node: Node, schema: NativeSchema) -> None:
         elif len(again) < len(names[i]):
             kept.append(promoted(native.Node("drop", [branch], selector=DroppedColumns(again))))
     node.parents = kept
+
+
+def _settle_groups(node: Node, names_of: Callable[[native.Node], list[str]]) -> None:
+    alone, groups = node._groups or ((), ())
+    single = list(dict.fromkeys(name for branch in alone for name in names_of(branch)))
+    node.selector = NamedSelector([*single, *(names_of(branch) for branch in groups)])
 
 
 def _settle_subtraction(node: Node, schema: NativeSchema, data: Dataset | None) -> None:
@@ -100,6 +109,8 @@ def _declared(node: Node, inputs: Schema, further: Schema, root: Schema) -> Sche
             else:
                 gone = gone + _merlin(item)
         return inputs.excluding(gone)
+    if node._groups is not None:
+        _settle_groups(node, lambda other: promoted(other).output_schema.column_names)
     if node.kind == "source" and node.optional:
         return inputs.select_by_name(_merlin(node.selector).names)
     if node.kind in ("source", "pick"):

@@ -8,14 +8,14 @@ it is declared.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Flag, auto
 from typing import Any
 
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.schema.columns import ColumnSchema
 from penstock.compat.merlin.schema.schema import Schema
-from penstock.core.errors import ColumnNotFoundError, PenstockError
+from penstock.core.errors import ColumnNotFoundError, PenstockError, SchemaError
 from penstock.core.schema import Schema as NativeSchema
 from penstock.etl.operator import Columns
 
@@ -46,6 +46,14 @@ class DataFormats(Flag):
     TORCH_TENSOR_TABLE = auto()
     NUMPY_DICT_ARRAY = auto()
     CUPY_DICT_ARRAY = auto()
+
+
+class MissingColumnsError(ColumnNotFoundError):
+    """Columns that a graph or an operator needs are not there, in the words that Merlin has for it."""
+
+    def __init__(self, name: str, known: Iterable[str], where: str = "the data") -> None:
+        super().__init__(name, known, where)
+        self.args = (f"Missing column {name!r}: {self.args[0]}",)
 
 
 class Declares:
@@ -159,7 +167,8 @@ class Declares:
     def _validate_matching_cols(self, schema: Schema, selector: ColumnSelector | None, method_name: str) -> None:
         for name in selector.names if selector else ():
             if name not in schema:
-                raise ColumnNotFoundError(name, schema.column_names, f"the inputs of {type(self).__name__}")
+                where = f"the inputs of {type(self).__name__} ({method_name})"
+                raise MissingColumnsError(name, schema.column_names, where)
 
     def _get_columns(self, df: Any, selector: ColumnSelector) -> Any:
         return {name: df[name] for name in selector.names} if isinstance(df, dict) else df[selector.names]
@@ -182,7 +191,7 @@ class DeclaresNatively(Declares):
         self._validate_matching_cols(input_schema, chosen, "compute_output_schema")
         columns = as_columns(chosen.resolve(input_schema))
         if all(c.dtype.name != "unknown" for c in input_schema):
-            return Schema.from_native(self.output_schema(input_schema.to_native(), columns))
+            return Schema.from_native(self._known_schema(input_schema, columns))
         answers: list[Any] = []
         refusal = None
         for lists in (False, True):  # an operator on lists takes columns of which nothing is known as such
@@ -199,6 +208,14 @@ class DeclaresNatively(Declares):
             dtypes = {answer[column.name].dtype for answer in answers if column.name in answer}
             declared.append(column if len(dtypes) == 1 and len(answers) > 1 else column.with_dtype("unknown"))
         return Schema(declared)
+
+    def _known_schema(self, input_schema: Schema, columns: Columns) -> NativeSchema:
+        """What comes out; an operator on lists is asked of lists where a schema does not say that these are some."""
+        try:
+            return self.output_schema(input_schema.to_native(), columns)
+        except SchemaError:
+            lists = [c.with_dtype(c.dtype, is_list=True) if c.shape.is_unknown else c for c in input_schema]
+            return self.output_schema(Schema(lists).to_native(), columns)
 
     def column_mapping(self, col_selector: Any) -> dict[str, list[str]]:
         """`{output: inputs}`: the inputs whose names are in an output's, else all."""
@@ -222,7 +239,7 @@ class DeclaresNatively(Declares):
     def _piece(self, col_schema: ColumnSchema, input_schema: Schema) -> ColumnSchema:
         known = self._outputs_of(input_schema, ColumnSelector(input_schema.column_names))
         if not len(known) and len(input_schema):  # nothing is made of keys alone: asked of a column like these
-            like = Schema([input_schema.first.with_name(col_schema.name)])
+            like = Schema([input_schema.first.with_name(f"{col_schema.name}_")])
             known = self._outputs_of(like, ColumnSelector(like.column_names))
         return known.get(col_schema.name) or (known.first if len(known) else col_schema)
 

@@ -8,8 +8,9 @@ from typing import Any
 from penstock.compat.merlin.core._clients import chosen_client
 from penstock.compat.merlin.dag.binding import bind
 from penstock.compat.merlin.dag.graph import Graph
-from penstock.compat.merlin.dag.node import as_node, place_nodes
+from penstock.compat.merlin.dag.node import as_node, place_nodes, postorder_iter_nodes
 from penstock.compat.merlin.io.dataset import Dataset
+from penstock.core.errors import NotFittedError
 from penstock.core.extras import require
 from penstock.data.frames import to_polars
 from penstock.etl import workflow as native
@@ -78,7 +79,9 @@ class DaskExecutor:
         return _run(output, data, self.client or chosen_client()).to_ddf()
 
     def fit(self, dataset: Any, graph: Any, refit: bool = True) -> None:
-        """Let the graph's operators learn."""
+        """Let the graph's operators learn; without `refit`, only where one of them has not yet."""
+        if not refit and not _unfitted(_output(graph)):
+            return
         _run(graph, dataset if isinstance(dataset, Dataset) else Dataset(dataset), self.client, fit=True)
 
 
@@ -88,6 +91,10 @@ def _output(graph: Any) -> Any:
 
 def _run(graph: Any, data: Dataset, client: Any, fit: bool = False) -> Dataset:
     workflow = native.Workflow(_output(graph), engine=client)
+    if not fit and (unfitted := _unfitted(workflow.output)):
+        raise NotFittedError(
+            f"{', '.join(unfitted)} learned nothing yet: call fit before attempting to use them to transform data"
+        )
     bind(workflow.output, data.native.schema, data.native)
     if fit:
         workflow.fit(data.native)
@@ -95,6 +102,12 @@ def _run(graph: Any, data: Dataset, client: Any, fit: bool = False) -> Dataset:
         workflow.fit_schema(data.native.schema)
     place_nodes(workflow._fitted_plan())
     return Dataset(workflow.transform(data.native))
+
+
+def _unfitted(output: Any) -> list[str]:
+    """The operators that must learn and have not."""
+    learning = (node.fitted_op for node in postorder_iter_nodes(output))
+    return [repr(op) for op in learning if op is not None and not op.is_fitted]
 
 
 def _frame(transformable: Any) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.compat.merlin.dag._drawing import Drawing
 from penstock.compat.merlin.dag._loop import looped
 from penstock.compat.merlin.dag.binding import bind, declare
+from penstock.compat.merlin.dag.declaring import MissingColumnsError
 from penstock.compat.merlin.dag.node import (
     Node,
     as_node,
@@ -45,15 +47,21 @@ class Graph:
     def construct_schema(self, root_schema: Schema, preserve_dtypes: bool = False) -> Graph:
         """Work out every node's schema; where dtypes are not known, what operators declare without them."""
         self._root, self._plan = root_schema, None
+        try:
+            self._settle(root_schema)
+        except ColumnNotFoundError as error:
+            raise MissingColumnsError(error.name, error.known, error.where) from error
+        return self
+
+    def _settle(self, root_schema: Schema) -> None:
         if isinstance(root_schema, Schema) and any(c.dtype.name == "unknown" for c in root_schema):
             declare(self.output_node, root_schema)
-            return self
+            return
         known = as_native(root_schema)
         assert known is not None
         bind(self.output_node, known)
         self._plan = Plan(self.output_node, known)
         place_nodes(self._plan)
-        return self
 
     @property
     def input_schema(self) -> Schema | None:
@@ -115,6 +123,15 @@ class Graph:
             raise ParameterError(f"nothing is left of the graph without {', '.join(names)}")
         self.output_node = promoted(left)
         return self.construct_schema(root.excluding_by_name(names))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both end at one node; `subgraph_node.graph` is its graph too, before and after it was placed."""
+        mine = self.output_node
+        theirs: Any = other.output_node if isinstance(other, (Graph, Drawing)) else None
+        return theirs is not None and (mine is theirs or (mine._origin or mine) is (theirs._origin or theirs))
+
+    def __hash__(self) -> int:
+        return hash(id(self.output_node._origin or self.output_node))
 
     def clear_stats(self) -> None:
         """Forget what the operators learned."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.compat.merlin.dag._drawing import Drawing
-from penstock.compat.merlin.dag.selector import ColumnSelector
+from penstock.compat.merlin.dag.selector import ColumnSelector, NamedSelector
 from penstock.compat.merlin.dag.wiring import Wired, born
 from penstock.compat.merlin.schema.schema import Schema
 from penstock.compat.missing import CompatTypeError
@@ -36,6 +36,8 @@ class Node(Wired):
     _schemas: tuple[Schema, Schema] | None = None  # input and output, where only these are known
     _branches: tuple[native.Node, ...] | None = None  # of a join, before columns that a later one has are left out
     _removed: tuple[Any, ...] | None = None  # what a subtraction takes away: selectors and nodes
+    _groups: tuple[tuple[Node, ...], tuple[Node, ...]] | None = None  # branches alone, and those that are groups
+    _origin: Node | None = None  # of a subgraph that was placed behind another node: its last node as it was made
 
     def __init__(self, selector: Any = None) -> None:
         if isinstance(selector, (list, tuple)):
@@ -56,7 +58,10 @@ class Node(Wired):
     def __rshift__(self, op: Any) -> Node:
         if isinstance(op, native.Node):
             return inside(op, self)
-        return born(promoted(super().__rshift__(as_operator(op))))
+        made = promoted(super().__rshift__(as_operator(op)))
+        for further in made.dependencies:
+            promoted(further)
+        return born(made)
 
     def __rrshift__(self, left: Any) -> Node:
         return as_node(left) >> self
@@ -64,6 +69,8 @@ class Node(Wired):
     def __add__(self, other: Any) -> Node:
         if isinstance(other, (list, tuple)) and not other:
             return self
+        if isinstance(other, (list, tuple)) and _holds_nodes(other):
+            return grouped([self], [as_node(list(other))])
         return born(joined([*_branches_of(self), *_branches_of(as_node(other))]))
 
     __radd__ = __add__  # as Merlin has it: what stands left of a node comes after it
@@ -116,7 +123,11 @@ class Node(Wired):
     @property
     def input_columns(self) -> ColumnSelector:
         known = self.input_schema
-        if self._place is None:
+        if self.kind == "pick":
+            return ColumnSelector(self.output_schema.column_names)
+        if self._place is None and self.parents:
+            known = sum((promoted(node).output_schema for node in self.parents), Schema())
+        if self._place is None or self.kind == "source":
             return ColumnSelector(known.column_names)
         plan, number = self._place
         groups = plan.columns[number].groups or tuple((n,) for n in known.column_names)
@@ -124,6 +135,10 @@ class Node(Wired):
 
     @property
     def dependency_columns(self) -> ColumnSelector:
+        if not self._has_schema:
+            chosen = [_raw(node) for node in self.dependencies]
+            groups = [group for selector in chosen if selector is not None for group in selector.groups]
+            return ColumnSelector([name for group in groups for name in group])
         known = sum((promoted(node).output_schema for node in self.dependencies), Schema())
         return ColumnSelector(known.column_names)
 
@@ -141,7 +156,15 @@ class Node(Wired):
         return self.name or getattr(self.op, "label", None) or repr(self.op)
 
     def __getstate__(self) -> dict[str, Any]:  # workers need the node, not the plan it once stood in
-        return {name: value for name, value in self.__dict__.items() if name not in ("_place", "_children")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_place", "_children", "_origin")}
+
+    def _holds_groups(self) -> bool:
+        return self._groups is not None or any(promoted(node)._holds_groups() for node in _branches_of(self)
+                                               if node is not self)  # fmt: skip
+
+    @property
+    def _has_schema(self) -> bool:
+        return self._place is not None or self._schemas is not None
 
     def _fitted(self) -> tuple[Plan, int]:
         if self._place is None:
@@ -182,11 +205,22 @@ def as_node(value: Any) -> Node:
         raise GraphError(f"expected column names, a ColumnSelector or a node, got {value!r}")
     if not any(_holds_nodes(item) for item in listed):
         return as_node(ColumnSelector(listed))
+    if len(listed) == 1 and isinstance(listed[0], Node) and listed[0]._holds_groups():
+        raise GraphError("a group of columns cannot hold further groups")
     nodes: list[native.Node] = []
     for item in listed:
         group = isinstance(item, (list, tuple)) and not _holds_nodes(item)
         nodes += _branches_of(as_node(ColumnSelector([item]) if group else item))
     return promoted(nodes[0]) if len(nodes) == 1 else joined(nodes)
+
+
+def grouped(alone: Sequence[Node], groups: Sequence[Node]) -> Node:
+    """Branches side by side, where the columns of some are also a group each: what `+ [a + b]` means."""
+    if any(node._groups is not None for node in groups):
+        raise GraphError("a group of columns cannot hold further groups")
+    node = promoted(native.Node("pick", [joined([*alone, *groups])], selector=NamedSelector(["?"])))
+    node._groups = (tuple(alone), tuple(groups))
+    return born(node)
 
 
 def _listed(value: Any) -> list[Any] | None:
@@ -215,15 +249,24 @@ def inside(inner: native.Node, outer: Node) -> Node:
             made: native.Node = native.Node("pick", [outer], selector=node.selector)
         else:
             made = native.Node(
-                node.kind, parents, operator=node.operator, selector=node.selector, dependencies=dependencies
+                node.kind, parents, operator=node.operator, selector=_raw(node), dependencies=dependencies
             )
         made.name = node.name
         changed = promoted(made)
         if isinstance(node, Node):
             changed._removed = node._removed
             changed._branches = None if node._branches is None else tuple(done.get(id(b), b) for b in node._branches)
+            if node._groups is not None:
+                alone, groups = (tuple(promoted(done.get(id(b), b)) for b in part) for part in node._groups)
+                changed._groups = (alone, groups)
         done[id(node)] = changed
-    return promoted(done[id(inner)])
+    placed = promoted(done[id(inner)])
+    placed._origin = promoted(inner)._origin or promoted(inner)
+    return placed
+
+
+def _raw(node: native.Node) -> Any:
+    return node.__dict__.get("selector")
 
 
 def ColumnGroup(columns: Any) -> Node:

@@ -19,7 +19,7 @@ from penstock.data.partition import FramePartition
 from penstock.engine import resolve
 from penstock.etl import execute
 from penstock.etl.graph import Node
-from penstock.etl.operator import Columns
+from penstock.etl.operator import Columns, FittedOperator
 from penstock.etl.plan import Plan
 
 SAMPLE = 1000
@@ -77,6 +77,7 @@ def look_at(node: Node, first: FirstRows) -> None:
 
 def _look(node: Node, data: Dataset) -> None:
     op: Any = node.operator
+    fresh = isinstance(op, FittedOperator) and not op.is_fitted
     op._looking = True
     try:
         plan = Plan(node, data.schema)
@@ -88,6 +89,8 @@ def _look(node: Node, data: Dataset) -> None:
         op.observe(plan.inputs_of(number, environment), plan.columns[number])
     finally:
         op._looking = False
+        if fresh:
+            op.clear()  # it has seen a few rows, and learned from none
 
 
 def spelled(dtype: pl.DataType) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.compat.merlin.schema.schema import Schema
@@ -35,7 +35,7 @@ class ColumnSelector:
         self.subgroups: list[ColumnSelector] = [] if self.all else _listed_groups(subgroups)
         self.tags: list[Tags | str] = [] if self.all else list(dict.fromkeys(listed(tags)))
         if isinstance(names, native.Node):
-            raise CompatTypeError("a ColumnSelector takes names, not nodes; join nodes with +")
+            raise CompatTypeError("a ColumnSelector takes names, not a Node; join nodes with +")
         for name in [] if self.all or names is None else [names] if isinstance(names, str) else names:
             if isinstance(name, str):
                 self._names.append(name)
@@ -44,11 +44,11 @@ class ColumnSelector:
             elif isinstance(name, (list, tuple)):
                 self.subgroups.append(ColumnSelector(name))
             elif isinstance(name, native.Node):
-                raise ParameterError("a ColumnSelector takes names, not nodes; join nodes with +")
+                raise ParameterError("a ColumnSelector takes names, not a Node; join nodes with +")
             else:
                 raise ParameterError(f"a ColumnSelector takes names and lists of names, got {name!r}")
         if any(group.subgroups for group in self.subgroups):
-            raise NestedGroupsError("a group of columns cannot hold further groups")
+            raise NestedGroupsError("Too many levels of groups: a group of columns cannot hold further groups")
 
     @property
     def names(self) -> list[str]:
@@ -161,6 +161,40 @@ class EmptySelector(NamedSelector):
 
     def __init__(self) -> None:
         self.groups, self.tags, self.roles, self.everything = (), (), (), False
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class FoundNames(EmptySelector):
+    """The columns of a step that selects none itself: looked for when somebody asks, nothing to whoever plans it.
+
+    >>> FoundNames(lambda: ["a"]).names, FoundNames(lambda: ["a"]) == ColumnSelector("a"), FoundNames(list).groups
+    (['a'], True, ())
+    """
+
+    def __init__(self, find: Callable[[], list[str]]) -> None:
+        super().__init__()
+        self._find = find
+
+    @property
+    def names(self) -> list[str]:
+        return self._find()
+
+    @property
+    def grouped_names(self) -> list[str | tuple[str, ...]]:
+        return list(self._find())
+
+    def __eq__(self, other: object) -> bool:
+        return list(getattr(other, "names", ())) == self.names
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        return bool(self.names)
+
+    def __reduce__(self) -> Any:
+        return EmptySelector, ()  # what a worker needs of it
 
 
 class DroppedColumns(NamedSelector):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from penstock.compat.merlin.dag.selector import ColumnSelector, EmptySelector
+from penstock.compat.merlin.dag.selector import ColumnSelector, EmptySelector, FoundNames, NamedSelector
 from penstock.compat.merlin.schema.schema import Schema
 from penstock.compat.missing import CompatError
+from penstock.core.errors import PenstockError
 from penstock.etl import graph as native
 
 if TYPE_CHECKING:
@@ -56,8 +57,23 @@ class Wired(native.Node):
         self.domain = self._row_domain()
 
     @property
+    def _selector(self) -> Any:
+        """What was selected here by the program."""
+        own = self.__dict__.get("selector")
+        if type(own) is native.ColumnSelector:  # Penstock made it: it tells its names as well
+            own.__class__ = NamedSelector
+        return own
+
+    @property
     def selector(self) -> Any:
-        return self.__dict__.get("selector")
+        """What was selected here; of an operator and of `+`, its input columns, once a schema is known."""
+        own = self._selector
+        known: Any = self
+        if self.kind not in ("apply", "join") or not (self.parents or self.dependencies):
+            return own
+        if known._has_schema:
+            return FoundNames(lambda: known.input_columns.names)
+        return own if self.kind == "apply" else FoundNames(lambda: names_before(self))
 
     @selector.setter
     def selector(self, chosen: Any) -> None:
@@ -141,6 +157,24 @@ class Wired(native.Node):
     @property
     def export_name(self) -> str:
         return str(getattr(self.op, "export_name", type(self.op).__name__.lower()))
+
+
+def names_before(node: Any) -> list[str]:
+    """The columns that a node will give, as far as names say it before a schema is known.
+
+    >>> from penstock.compat.nvtabular import ops
+    >>> names_before((["a", "b"] >> ops.Rename(postfix="_x")) + "c")
+    ['a_x', 'b_x', 'c']
+    """
+    if node.kind in ("source", "pick"):
+        return list(getattr(node._selector, "names", []))
+    inputs = list(dict.fromkeys(name for parent in (node._branches or node.parents) for name in names_before(parent)))
+    if node.kind == "apply":
+        try:
+            return list(node.op.output_column_names(ColumnSelector(inputs)).names)
+        except (PenstockError, TypeError):
+            return inputs
+    return inputs
 
 
 def born(node: Any) -> Any:

@@ -12,6 +12,7 @@ from penstock.compat.merlin.dag.graph import Graph
 from penstock.compat.merlin.dag.node import as_node
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.dataloader._embeddings import EmbeddingOperator
+from penstock.compat.merlin.dataloader._nested import fixed_shapes, flattened, size_of
 from penstock.compat.merlin.dataloader._padding import Padding
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import opened
@@ -35,18 +36,28 @@ class Columns:
     data: native_data.Dataset
     options: dict[str, Any]  # of Penstock's loader
     batch_ops: list[EmbeddingOperator]
+    shapes: dict[str, tuple[int, ...]]  # of rows that have more than one axis
 
 
 def columns_of(dataset: Any, transforms: Any) -> Columns:
     """Every column of the data set as it leaves the transforms; lists of one length are dense."""
     data = as_native_dataset(dataset)
     workflow, batch_ops, padding = split_transforms(transforms, data)
-    data = with_transform(data, workflow)
+    data = flattened(with_transform(data, workflow))
+    shapes = fixed_shapes(dataset)
     schema = data.schema
+    if not schema.names:
+        raise ParameterError(
+            "Neither Categorical or Continuous columns were found by the dataloader. The data set has no columns"
+        )
     labels = schema.select(roles=Role.LABEL).names
     features = [c for c in schema if c.name not in labels]
     cats = [c.name for c in features if c.role is Role.CATEGORICAL or (c.role is Role.OTHER and c.dtype in INTEGERS)]
-    lists = {c.name: _list_choice(c, padding) for c in schema if c.is_list}
+    lists = {
+        c.name: Pad(size_of(shapes[c.name])) if c.name in shapes else _list_choice(c, padding)
+        for c in schema
+        if c.is_list
+    }
     options = {
         "categorical": cats,
         "continuous": [c.name for c in features if c.name not in cats],
@@ -54,7 +65,7 @@ def columns_of(dataset: Any, transforms: Any) -> Columns:
         "lists": lists or "ragged",
         "fill": missing_numbers(schema, schema.names),
     }
-    return Columns(data, options, batch_ops)
+    return Columns(data, options, batch_ops, shapes)
 
 
 def as_native_dataset(dataset: Any) -> native_data.Dataset:
@@ -83,7 +94,8 @@ def split_transforms(transforms: Any, data: native_data.Dataset) -> tuple[Any, l
     if transforms is None:
         return None, [], None
     if not isinstance(transforms, (list, tuple)):
-        return _workflow(transforms, data), [], None
+        graph, looked_up = _look_ups(transforms)
+        return _workflow(graph, data), looked_up, None
     batch_ops: list[EmbeddingOperator] = []
     padding: Padding | None = None
     node = as_node(ColumnSelector("*"))
@@ -100,6 +112,16 @@ def split_transforms(transforms: Any, data: native_data.Dataset) -> tuple[Any, l
         else:
             node, steps = node >> op, steps + 1
     return _workflow(node, data) if steps else None, batch_ops, padding
+
+
+def _look_ups(transforms: Any) -> tuple[Any, list[EmbeddingOperator]]:
+    """A graph without the look-ups that it ends with, and these: they are made for batches."""
+    node = transforms.output_node if isinstance(transforms, Graph) else transforms
+    found: list[EmbeddingOperator] = []
+    while isinstance(node, NativeNode) and isinstance(op := getattr(node.operator, "op", None), EmbeddingOperator):
+        found.insert(0, op)
+        [node] = node.parents
+    return (node, found) if found else (transforms, [])
 
 
 def _workflow(transforms: Any, data: native_data.Dataset) -> native_etl.Workflow:

@@ -143,7 +143,7 @@ def _table(embeddings: Any, ids: Any, mmap: bool) -> tuple[np.ndarray, np.ndarra
     if isinstance(ids, (str, Path)):
         ids = np.load(ids, allow_pickle=False)
     table = embeddings.detach().cpu().numpy() if hasattr(embeddings, "detach") else np.asanyarray(embeddings)
-    return table, None if ids is None else np.asarray(ids)
+    return table, None if ids is None else np.asarray(ids).reshape(-1)
 
 
 def _from_parquet(path: Path, ids: Any) -> tuple[np.ndarray, np.ndarray | None]:

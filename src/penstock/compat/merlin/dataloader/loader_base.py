@@ -11,11 +11,14 @@ import numpy as np
 from penstock.compat.merlin.dag.utils import ungroup_values_offsets
 from penstock.compat.merlin.dataloader._columns import Columns, as_native_dataset, columns_of
 from penstock.compat.merlin.dataloader._embeddings import EmbeddingOperator
+from penstock.compat.merlin.dataloader._nested import reshaped
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.merlin.table.tensor_table import TensorTable
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Role
 from penstock.core.schema import Schema as NativeSchema
+from penstock.loader import Loader as NativeLoader
 
 __all__ = ["LoaderBase"]
 
@@ -29,10 +32,10 @@ class SeededEpochs:
         return super()._epoch_seed(epoch) if self._seed_fn is None else int(self._seed_fn())  # type: ignore[misc]
 
 
-class LoaderBase(SeededEpochs):
+class LoaderMixin(SeededEpochs):
     """Mixin over one of Penstock's loaders; `num_rows_processed` counts rows.
 
-    >>> LoaderBase._cursor is None
+    >>> LoaderMixin._cursor is None
     True
     """
 
@@ -50,6 +53,20 @@ class LoaderBase(SeededEpochs):
         except StopIteration:
             self._cursor = None
             raise
+
+    @property
+    def _working(self) -> bool:
+        """Whether `next` is in the middle of an epoch."""
+        return self._cursor is not None
+
+    @property
+    def _batch_itr(self) -> Iterator[Any] | None:
+        return self._cursor
+
+    @property
+    def indices(self) -> np.ndarray:
+        """The numbers of the data set's partitions; every rank reads from all of them here."""
+        return np.arange(self.dataset.num_partitions)  # type: ignore[attr-defined]
 
     def stop(self) -> None:
         """Let go of the batches that `next` was reading."""
@@ -86,11 +103,14 @@ class LoaderBase(SeededEpochs):
 
     @property
     def output_schema(self) -> Schema:
-        """What comes in a batch, as Merlin's schema."""
-        outputs = Schema.from_native(self._described)
+        """The features of a batch, as Merlin's schema."""
+        features = [c for c in self._described if c.role is not Role.LABEL]
+        outputs = Schema.from_native(NativeSchema(features))
         for op in self._batch_ops:
             outputs = op.compute_output_schema(outputs, None)
         return outputs
+
+    _output_schema = output_schema  # as old code reads it too
 
     @property
     def input_schema(self) -> Schema:
@@ -132,7 +152,7 @@ class LoaderBase(SeededEpochs):
         return {**super().__getstate__(), "_cursor": None}  # type: ignore[dict-item]
 
 
-class MerlinLoader(LoaderBase):
+class MerlinLoader(LoaderMixin):
     """Mixin: Merlin's constructor and batches `({name: (B,)}, label)`, over the loader of one framework.
 
     The columns tagged as target are the labels: one is an array, several are a dict, none is None. `transforms` is a
@@ -154,7 +174,7 @@ class MerlinLoader(LoaderBase):
     ) -> None:
         self._remember(locals())
         wanted = columns_of(dataset, transforms)
-        self._batch_ops = wanted.batch_ops
+        self._batch_ops, self._row_shapes = wanted.batch_ops, wanted.shapes
         super().__init__(  # type: ignore[call-arg]
             wanted.data,
             batch_size,
@@ -208,9 +228,25 @@ class MerlinLoader(LoaderBase):
         features, *labels = super()._convert(batch)  # type: ignore[misc]
         names = self.dataset.schema.names  # type: ignore[attr-defined]
         columns = ungroup_values_offsets({n: features[n] for n in names if n in features})
+        reshaped(columns, self._row_shapes, self._get, self._put)
         for op in self._batch_ops:
             op.on_batch(columns, self._get, self._put)
         return columns, labels[0] if labels else None
+
+
+class LoaderBase(MerlinLoader, NativeLoader):
+    """A loader without a framework: batches `({name: column}, label)`, where a column has `values` and `offsets`.
+
+    >>> features, label = LoaderBase(Dataset({"user": [1, 2, 3], "seen": [[4], [5, 6], []]}), 2, shuffle=False).peek()
+    >>> features["user"].values.tolist(), features["seen"].offsets.tolist(), label
+    ([1, 2], [0, 1, 3], None)
+    """
+
+    device = "cpu"
+
+    def _convert(self, batch: Any) -> Any:
+        features, label = super()._convert(batch)
+        return dict(TensorTable(features).items()), label
 
 
 class Epochs:

@@ -177,6 +177,10 @@ def dtype_of(external: Any) -> DType:
         return known
     if external is None:
         raise CompatTypeError("None is no dtype; give one, or merlin.dtypes.unknown")
+    if isinstance(external, type):
+        external = _known_class(external)
+    if isinstance(external, np.dtype) and external.kind in "US":
+        return named("str")
     name = getattr(external, "name", None) if not isinstance(external, (str, type)) else external
     if str(external).startswith("torch."):
         name = str(external).removeprefix("torch.")
@@ -189,6 +193,16 @@ def dtype_of(external: Any) -> DType:
         return from_native(native.canonical(name if isinstance(name, str) else external))
     except SchemaError as error:
         raise CompatTypeError(f"{external!r} is no dtype that is known here: {error}") from error
+
+
+def _known_class(external: type) -> Any:
+    """A class that is a dtype: NumPy would take any other for one of objects."""
+    library = external.__module__.split(".")[0]
+    if library == "pandas":
+        return external()
+    if library not in ("builtins", "numpy", "polars", "datetime"):
+        raise CompatTypeError(f"{external!r} is no dtype that is known here; merlin.dtypes.register makes it one")
+    return external
 
 
 def from_native(name: str) -> DType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from penstock.compat.merlin.io.dataset import Dataset
+from penstock.data.formats import format_of_name
 
 
 class DatasetEngine:
@@ -38,6 +39,10 @@ class DatasetEngine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["dataset"], name)
 
+    @property
+    def _partition_lens(self) -> list[int]:
+        return self.dataset.partition_lens
+
 
 class AvroDatasetEngine(DatasetEngine):
     """Reads Avro files."""
@@ -59,3 +64,20 @@ class ParquetDatasetEngine(DatasetEngine):
 
 class DataFrameDatasetEngine(DatasetEngine):
     """Takes frames."""
+
+
+def engine_of(dataset: Dataset) -> DatasetEngine:
+    """The engine of a data set's format.
+
+    >>> type(engine_of(Dataset({"x": [1, 2]}))).__name__
+    'DataFrameDatasetEngine'
+    """
+    path = next((part.path for part in dataset.native.partitions if part.path), None)
+    known: dict[str | None, type[DatasetEngine]] = {
+        "parquet": ParquetDatasetEngine, "csv": CSVDatasetEngine, "avro": AvroDatasetEngine
+    }  # fmt: skip
+    named = known.get(format_of_name(path), DatasetEngine) if path else DataFrameDatasetEngine
+    engine = object.__new__(named)
+    engine.dataset, engine.paths, engine.cpu = dataset, list(dataset.file_partition_map), True
+    engine.part_size, engine.storage_options = None, {}
+    return engine

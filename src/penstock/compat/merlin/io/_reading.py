@@ -108,6 +108,9 @@ def _condition(data: Dataset, condition: Sequence[Any]) -> pl.Expr:
     if name not in data.schema:
         raise ColumnNotFoundError(name, data.schema.names, "the data (filters)")
     column = pl.col(name)
+    values = list(value) if isinstance(value, (list, tuple, set)) else [value]
+    if data.schema[name].dtype == "string" and all(isinstance(v, (int, float)) for v in values):
+        column = column.cast(pl.Float64, strict=False)  # the numbers that the names of folders spell
     if operator == "in":
         return column.is_in(list(value))
     if operator == "not in":

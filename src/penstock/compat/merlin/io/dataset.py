@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from penstock.compat.merlin.core._clients import chosen_client
-from penstock.compat.merlin.io import writing
+from penstock.compat.merlin.io import hugectr, writing
 from penstock.compat.merlin.io._frames import DataFrameIter, native_shuffle
 from penstock.compat.merlin.io.opening import cast, opened
 from penstock.compat.merlin.schema.schema import Schema, as_native
@@ -19,6 +19,7 @@ from penstock.compat.missing import CompatError, CompatTypeError
 from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.extras import require
+from penstock.core.schema import Schema as NativeSchema
 from penstock.data import dataset as native
 from penstock.data.partition import FramePartition, Partition
 
@@ -58,11 +59,23 @@ class Dataset:
         schema: Schema | None = None,
         **kwargs: Any,
     ) -> None:
+        if schema is not None and not isinstance(schema, (Schema, NativeSchema)):
+            raise CompatTypeError(
+                f"unsupported schema type for merlin.io.Dataset: {type(schema).__name__}; it must be a "
+                f"merlin.schema.Schema"
+            )
         source = path_or_source.native if isinstance(path_or_source, Dataset) else path_or_source
         data = opened(source, engine, npartitions, part_size, part_mem_fraction, storage_options, dtypes, kwargs)
         self.native = data if schema is None else _described(data, schema)
         self.client = None if client == "auto" else client
         self.cpu, self.dtypes, self.base_dataset = True if cpu is None else cpu, dtypes, base_dataset or self
+
+    @property
+    def engine(self) -> Any:
+        """The reader of this data set's format: `to_ddf`, `num_rows` and the like, of the same rows."""
+        from penstock.compat.merlin.io._engines import engine_of
+
+        return engine_of(self)
 
     def _like(self, data: native.Dataset) -> Dataset:
         return Dataset(data, client=self.client or "auto", cpu=self.cpu, base_dataset=self.base_dataset)
@@ -243,13 +256,15 @@ class Dataset:
             raise CompatError("HugeCTR's key sets are not written; its training is not part of Penstock")
         if preserve_files and (output_files or partition_on):
             raise ParameterError("preserve_files excludes output_files and partition_on")
+        if isinstance(output_files, (list, tuple, Mapping)) and out_files_per_proc:
+            raise ParameterError("output_files names the files, so out_files_per_proc has nothing to say; give one")
         data = self.native if not dtypes else cast(self.native, dtypes)
         roles = {"categorical": cats, "continuous": conts, "label": labels}
         data = data.with_roles(**{role: names for role, names in roles.items() if names})
         names = [str(name) for name in output_files] if isinstance(output_files, (list, tuple, Mapping)) else None
         if isinstance(output_files, Mapping):
             data = writing.by_place(data, list(output_files.values()))
-        number = output_files if isinstance(output_files, int) else out_files_per_proc
+        number = output_files if isinstance(output_files, int) and output_files else out_files_per_proc
         if preserve_files:
             data, names = writing.by_file(data)
         writing.write(
@@ -263,6 +278,24 @@ class Dataset:
             suffix,
             self.client or chosen_client(),
         )
+
+    def to_hugectr(
+        self,
+        output_path: Any,
+        cats: Sequence[str],
+        conts: Sequence[str],
+        labels: Sequence[str],
+        shuffle: Any = None,
+        file_partition_map: Any = None,
+        out_files_per_proc: int | None = None,
+        num_threads: int = 0,
+        dtypes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the rows in HugeCTR's binary format: float32 labels and numbers, an id of 32 bits for each slot."""
+        data = self.native if not dtypes else cast(self.native, dtypes)
+        if native_shuffle(shuffle) is not None:
+            data = data.shuffle()
+        hugectr.write(data, output_path, list(cats), list(conts), list(labels), out_files_per_proc or 1)
 
     def to_npy(self, output_file: Any, append: bool = False) -> None:
         """All rows as one `.npy` array, a column of it for each column (and each element of a list)."""

@@ -52,13 +52,15 @@ def fetch_table_data(
     With `cats_only` the index, which holds the codes of categories, becomes the column `labels`.
     """
     check("cache", cache, OneOf(("disk", "host", "device")))
-    if path in table_cache:
-        return table_cache[path].copy(deep=False)
-    read = reader or require("pandas", "pandas").read_parquet
-    table = read(path, columns=columns, **kwargs)
+    kept = table_cache.get(path)
+    if kept is None:
+        read = reader or require("pandas", "pandas").read_parquet
+        table = read(path, columns=columns, **kwargs)
+        if cache != "disk":
+            table_cache[path] = table.copy(deep=False)
+    else:
+        table = kept.copy(deep=False) if hasattr(kept, "iloc") else kept.to_pandas()  # frames, or Arrow's tables
     if cats_only:
         table.index.name = "labels"
         table = table.reset_index(drop=False)
-    if cache != "disk":
-        table_cache[path] = table.copy(deep=False)
     return table

@@ -103,6 +103,11 @@ class ColumnSchema:
         for flag, given, found in (("is_ragged", self.is_ragged, shape.is_ragged),
                                    ("is_list", self.is_list, shape.is_list)):  # fmt: skip
             if given is not None and found != given and not (flag == "is_list" and counts):
+                if counts:
+                    raise SchemaError(
+                        f"Provided value of `{flag}={given}` is inconsistent with value counts {dict(counts)}, column "
+                        f"{self.name!r}"
+                    )
                 raise SchemaError(f"column {self.name!r}: {flag}={given} does not fit the shape {shape}")
         if not counts or not shape.is_list:
             return
@@ -172,6 +177,14 @@ class ColumnSchema:
     def __merge__(self, other: ColumnSchema) -> ColumnSchema:
         merged = self.with_tags(other.tags).with_properties(other.properties)
         return merged if other.dtype.name == "unknown" else merged._changed(dtype=other.dtype, dims=other.shape.dims)
+
+    def __or__(self, other: ColumnSchema) -> ColumnSchema:
+        """This column, with what only the other says."""
+        dtype = other.dtype.without_shape if self.dtype.name == "unknown" else self.dtype.without_shape
+        dims = other.shape.dims if self.shape.dims is None else self.shape.dims
+        further = {k: v for k, v in other.properties.items() if k != "value_count" and k not in self.properties}
+        tags = other.tags.override(self.tags)
+        return self._changed(tags=tags, properties={**self.properties, **further}, dtype=dtype, dims=dims)
 
     def __str__(self) -> str:
         return self.name

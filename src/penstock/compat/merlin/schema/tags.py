@@ -10,7 +10,7 @@ from typing import Any
 from penstock.core.errors import SchemaError
 from penstock.core.schema import Role
 
-__all__ = ["TagSet", "Tags", "TagsType"]
+__all__ = ["COMPOUND_TAGS", "TAG_COLLISIONS", "TagSet", "Tags", "TagsType"]
 
 
 class Tags(Enum):
@@ -46,13 +46,13 @@ class Tags(Enum):
     MULTI_CLASS_CLASSIFICATION = "multi_class_classification"
 
 
-_EXCLUSIVE = {
+TAG_COLLISIONS = {
     Tags.CATEGORICAL: {Tags.CONTINUOUS, Tags.EMBEDDING},
     Tags.CONTINUOUS: {Tags.CATEGORICAL, Tags.EMBEDDING, Tags.ID},
     Tags.EMBEDDING: {Tags.CONTINUOUS, Tags.CATEGORICAL, Tags.ID},
     Tags.ID: {Tags.CONTINUOUS, Tags.EMBEDDING},
 }
-_PARTS = {
+COMPOUND_TAGS = {
     Tags.USER_ID: (Tags.USER, Tags.ID),
     Tags.ITEM_ID: (Tags.ITEM, Tags.ID),
     Tags.SESSION_ID: (Tags.SESSION, Tags.ID),
@@ -72,8 +72,8 @@ class TagSet:
 
     def __init__(self, tags: Any = None) -> None:
         given = [] if isinstance(tags, TagSet) else [as_tag(tag) for tag in listed(tags)]
-        for tag in (tag for tag in given if tag in _PARTS):
-            parts = " and ".join(str(part) for part in _PARTS[tag])
+        for tag in (tag for tag in given if tag in COMPOUND_TAGS):
+            parts = " and ".join(str(part) for part in COMPOUND_TAGS[tag])
             warnings.warn(f"compound tags like {tag} are deprecated in Merlin: use {parts}", UserWarning, stacklevel=2)
         self._set(tags)
 
@@ -96,7 +96,7 @@ class TagSet:
         return TagSet._of((self._tags - added._excluded()) | added._tags)
 
     def _excluded(self) -> set:
-        return {other for tag in self._tags if isinstance(tag, Tags) for other in _EXCLUSIVE.get(tag, ())}
+        return {other for tag in self._tags if isinstance(tag, Tags) for other in TAG_COLLISIONS.get(tag, ())}
 
     def _clashes(self, tags: frozenset) -> set:
         return self._excluded() & tags
@@ -106,7 +106,7 @@ class TagSet:
 
     def __contains__(self, tag: object) -> bool:
         known = as_tag(tag)
-        if parts := _PARTS.get(known):  # a column of [ITEM, ID] is one of ITEM_ID
+        if parts := COMPOUND_TAGS.get(known):  # a column of [ITEM, ID] is one of ITEM_ID
             return all(part in self._tags for part in parts)
         return tag in self._tags or known in self._tags
 
@@ -124,7 +124,7 @@ class TagSet:
         return isinstance(other, (TagSet, list, set, tuple)) and self._atoms() == TagSet(other)._atoms()
 
     def _atoms(self) -> frozenset:
-        return self._tags - set(_PARTS)
+        return self._tags - set(COMPOUND_TAGS)
 
     def __hash__(self) -> int:
         return hash(self._atoms())
@@ -182,4 +182,4 @@ def roles_and_tags(tags: Any) -> tuple[list[Role], list[str]]:
 
 def _normalized(tags: Iterable[Any]) -> frozenset:
     found = {as_tag(tag) for tag in tags}
-    return frozenset(found | {part for tag in found for part in _PARTS.get(tag, ())})
+    return frozenset(found | {part for tag in found for part in COMPOUND_TAGS.get(tag, ())})

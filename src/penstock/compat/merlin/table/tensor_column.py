@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from enum import Enum
 from typing import Any
 
@@ -44,6 +45,8 @@ class TensorColumn:
         self, values: Any, offsets: Any = None, dtype: Any = None, _ref: Any = None, _device: Any = None,
         _unsafe: bool = False,
     ) -> None:  # fmt: skip
+        if isinstance(values, (list, tuple)):
+            values, offsets = _from_lists(values, offsets, type(self))
         if offsets is not None and _framework_of(offsets) != _framework_of(values):
             raise CompatTypeError(
                 f"values and offsets must be of one kind, got {type(values).__name__} and {type(offsets).__name__}"
@@ -54,8 +57,8 @@ class TensorColumn:
             )
         if offsets is not None and not _unsafe:
             bounds = _numpy(offsets)
-            if len(bounds) == 0 or bounds[0] != 0 or (np.diff(bounds) < 0).any() or bounds[-1] != len(values):
-                raise DataError(f"offsets must rise from 0 to the number of values, {len(values)}, got {bounds}")
+            if len(bounds) == 0 or bounds[0] < 0 or (np.diff(bounds) < 0).any() or bounds[-1] != len(values):
+                raise DataError(f"offsets must rise to the number of values, {len(values)}, got {bounds}")
         self.values, self.offsets = values, offsets
         self._dtype = dtype_of(values.dtype if dtype is None else dtype)
 
@@ -124,6 +127,7 @@ class TensorColumn:
     def __getitem__(self, index: int) -> Any:
         if self.offsets is None:
             return self.values[index]
+        index = index + len(self) if index < 0 else index
         return self.values[int(self.offsets[index]) : int(self.offsets[index + 1])]
 
     def __eq__(self, other: object) -> bool:
@@ -133,6 +137,18 @@ class TensorColumn:
         return same and (self.offsets is None or np.array_equal(_numpy(self.offsets), _numpy(other.offsets)))
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(_numpy(self.values), dtype=dtype)
+
+    def tolist(self) -> list[Any]:
+        """The rows as plain Python values."""
+        here = _numpy(self.values)
+        return here.tolist() if self.offsets is None else [here[a:b].tolist() for a, b in _bounds(self.offsets)]
+
+    def ravel(self) -> np.ndarray:
+        """All values end to end."""
+        return _numpy(self.values).ravel()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(values={self.values!r}, offsets={self.offsets!r}, dtype={self._dtype.name})"
@@ -195,15 +211,29 @@ _COLUMNS: dict[str, type[TensorColumn]] = {
 }
 
 
+def _from_lists(values: Any, offsets: Any, kind: type[TensorColumn]) -> tuple[Any, Any]:
+    """Arrays from rows in lists: as they are where all have one length, else end to end with offsets."""
+    lengths = [len(row) for row in values if isinstance(row, (list, tuple, np.ndarray))]
+    if offsets is not None or len(set(lengths)) < 2:
+        given = None if offsets is None else kind.array_constructor(np.asarray(offsets))
+        return kind.array_constructor(np.asarray(values)), given
+    flat = np.concatenate([np.asarray(row) for row in values if len(row)])
+    return kind.array_constructor(flat), kind.array_constructor(np.concatenate([[0], np.cumsum(lengths)]))
+
+
 def _framework_of(values: Any) -> str:
     return type(values).__module__.split(".")[0]
 
 
 def _class_of(values: Any) -> type[TensorColumn]:
-    known = _COLUMNS.get(_framework_of(values))
+    known = NumpyColumn if isinstance(values, (list, tuple)) else _COLUMNS.get(_framework_of(values))
     if known is None:
         raise CompatTypeError(f"a column takes arrays of {', '.join(_COLUMNS)}, got {type(values).__name__}")
     return known
+
+
+def _bounds(offsets: Any) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(_numpy(offsets).tolist()))
 
 
 def _numpy(values: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Columns of tensors by name, as many rows in each."""
+"""Columns of tensors by name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.compat.merlin.dag.utils import group_values_offsets, ungroup_values_offsets
 from penstock.compat.merlin.table.tensor_column import Device, NumpyColumn, TensorColumn, convert_col
+from penstock.compat.missing import CompatTypeError
 from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.extras import require
 
@@ -32,13 +33,10 @@ class TensorTable:
             self._check()
 
     def _check(self) -> None:
-        rows = {name: len(column) for name, column in self._columns.items()}
-        if len(set(rows.values())) > 1:
-            raise DataError(f"the columns of a table have as many rows each, got {rows}")
         if len(kinds := {type(column).__name__ for column in self._columns.values()}) > 1:
-            raise DataError(f"the columns of a table are of one framework, got {', '.join(sorted(kinds))}")
+            raise CompatTypeError(f"the columns of a table must be from the same framework, got {sorted(kinds)}")
         if len({column.device for column in self._columns.values()}) > 1:
-            raise DataError("the columns of a table are on one device")
+            raise DataError("the columns of a table must be on the same device")
 
     @classmethod
     def from_df(cls, df: Any, schema: Any = None) -> TensorTable:
@@ -126,7 +124,7 @@ class TensorTable:
         self._columns[name] = _column(value)
         try:
             self._check()
-        except DataError:
+        except (DataError, CompatTypeError):
             self._columns = before
             raise
 

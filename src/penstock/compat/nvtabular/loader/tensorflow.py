@@ -8,7 +8,8 @@ from typing import Any
 from penstock.compat import settings as age
 from penstock.compat.merlin.dag.utils import ungroup_values_offsets
 from penstock.compat.merlin.dataloader._columns import missing_numbers
-from penstock.compat.merlin.dataloader.loader_base import LoaderBase
+from penstock.compat.merlin.dataloader._nested import flattened
+from penstock.compat.merlin.dataloader.loader_base import LoaderMixin
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import naturally_sorted, opened
 from penstock.compat.merlin.schema.schema import as_native
@@ -35,7 +36,7 @@ _LARGEST = 4  # times the usual chunk: beyond that a fraction of a large memory 
 _NAMES = Instance((list, tuple, str), "a list of column names") | NONE
 
 
-class KerasSequenceLoader(LoaderBase, Loader):
+class KerasSequenceLoader(LoaderMixin, Loader):
     """Batches `({name: (rows, 1)}, labels)` for `model.fit`.
 
     In the last releases lists come as `name__values` and `name__offsets`, before as `(values, row lengths)`.
@@ -99,6 +100,7 @@ class KerasSequenceLoader(LoaderBase, Loader):
         if feature_columns is not None and (cat_names is not None or cont_names is not None):
             raise ParameterError("feature_columns replaces cat_names and cont_names: give one or the others")
         data, given = _opened(paths_or_dataset, engine, reader_kwargs, as_native(schema))
+        data = flattened(data)
         columns = None if feature_columns is None else as_feature_columns(feature_columns)
         names = _chosen(data.schema, columns, cat_names, cont_names, label_names)
         if columns is not None:

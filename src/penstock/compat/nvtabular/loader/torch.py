@@ -8,7 +8,8 @@ from typing import Any
 from penstock.compat import settings
 from penstock.compat.merlin.dag.utils import ungroup_values_offsets
 from penstock.compat.merlin.dataloader._columns import as_native_dataset, missing_numbers
-from penstock.compat.merlin.dataloader.loader_base import LoaderBase
+from penstock.compat.merlin.dataloader._nested import flattened
+from penstock.compat.merlin.dataloader.loader_base import LoaderMixin
 from penstock.compat.merlin.dataloader.torch import DLDataLoader, ranks, torch_device
 from penstock.core.batch import Batch, Ragged
 from penstock.core.errors import DataError, ParameterError
@@ -24,7 +25,7 @@ __all__ = ["DLDataLoader", "TorchAsyncItr"]
 _DTYPES = {"categorical": "int64", "continuous": "float32", "label": "float32"}
 
 
-class TorchAsyncItr(LoaderBase, native.Loader):
+class TorchAsyncItr(LoaderMixin, native.Loader):
     """Batches for torch.
 
     The setting of `penstock.compat` says which form they have. `"0.5"`: `(cats, conts, labels)`, int64 `(B, n)`,
@@ -61,7 +62,7 @@ class TorchAsyncItr(LoaderBase, native.Loader):
         sparse_as_dense: bool = False,
     ) -> None:
         self.age = settings.nvtabular()
-        data = as_native_dataset(dataset)
+        data = flattened(as_native_dataset(dataset))
         names = _columns(data.schema, cats, conts, labels, self.age)
         self._sparse = _sparse(names, data.schema, sparse_names, sparse_max)
         self._dense_lists, self._seed_fn, self._batch_ops = sparse_as_dense, seed_fn, []
@@ -121,7 +122,10 @@ def _columns(schema: Schema, cats: Any, conts: Any, labels: Any, age: str) -> di
         for role, n in given.items()
     }
     if not names[Role.CATEGORICAL] and not names[Role.CONTINUOUS]:
-        raise ParameterError("there are no features: name columns in cats= and conts=, or give the data set a schema")
+        raise ParameterError(
+            "Neither Categorical or Continuous columns were found by the dataloader. Where there are no features, name "
+            "columns in cats= and conts=, or give the data set a schema that does"
+        )
     if age == "0.5":  # tensors have no names, so their columns have an order of their own
         names[Role.CATEGORICAL].sort()
         names[Role.CONTINUOUS].sort()

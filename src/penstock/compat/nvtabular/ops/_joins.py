@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from penstock.compat.merlin.dag.node import as_node
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import opened
 from penstock.compat.nvtabular.ops.placed import Placed, names_of
+from penstock.core.artefact import replacing
 from penstock.core.dtypes import to_polars
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl import ops as native
 from penstock.etl.graph import Node as NativeNode
 from penstock.etl.operator import ROW_NUMBER, Columns, Operator
+from penstock.etl.ops.target import FOLD
 
 FOLDS = "__fold__"
 _STATISTICS = {"count": "int32", "mean": "float32", "std": "float32", "var": "float32"}  # others are float64
@@ -28,7 +32,9 @@ class TakesNode(Placed):
     _node: NativeNode | None = None
 
     def _names_or_node(self, columns: Any) -> Any:
-        if isinstance(columns, NativeNode) and columns.kind != "source":
+        if isinstance(columns, (list, tuple)) and any(_computed(item) for item in columns):
+            columns = as_node(columns[0] if len(columns) == 1 else list(columns))
+        if _computed(columns):
             self._node = columns
             return ["?"]
         return names_of(columns, f"{type(self).__name__}.{self.takes}")
@@ -41,6 +47,10 @@ class TakesNode(Placed):
         """Put the names of the node's columns in its place."""
         if self._node is not None:
             setattr(self, self.takes, columns_of(self._node))
+
+
+def _computed(columns: Any) -> bool:
+    return isinstance(columns, NativeNode) and columns.kind != "source"
 
 
 class JoinExternal(Placed, native.JoinExternal):
@@ -159,6 +169,28 @@ class TargetEncoding(TakesNode, native.TargetEncoding):
     @property
     def means(self) -> dict[str, float]:
         return dict(self.means_) if self.is_fitted else {}
+
+    def finish(self, state: Any, columns: Columns) -> None:
+        super().finish(state, columns)
+        self._groups = columns.groups
+
+    @property
+    def stats(self) -> dict[str, str]:
+        """The totals of each group of columns as parquet files, written when they are asked for; by fold with folds."""
+        if not self.is_fitted:
+            return {}
+        folder = Path("." if self.out_path is None else self.out_path) / "categories"
+        folder.mkdir(parents=True, exist_ok=True)
+        written = {}
+        for sums, group in zip(self.state_, self._groups, strict=True):
+            totals = sums.frame().with_columns(pl.col(pl.Int128).cast(pl.Float64))  # readers have no such integers
+            totals = totals.rename({**dict(zip(sums.keys, group, strict=False)), FOLD: FOLDS})
+            whole = totals.group_by(group, maintain_order=True).agg(pl.exclude(FOLDS, *group).sum())
+            for name, frame in ((self.name_sep.join(group), whole), (self.name_sep.join((FOLDS, *group)), totals)):
+                written[name] = str(folder / f"cat_stats.{name}.parquet")
+                with replacing(written[name]) as partial:
+                    frame.write_parquet(partial)
+        return written
 
 
 class FoldsKept(TargetEncoding):

@@ -81,16 +81,16 @@ class DataStats(Placed, native.DataStats):
 
 
 class DropLowCardinality(Placed, native.DropLowCardinality):
-    """Leave out categorical columns whose largest code is not above `min_cardinality`.
+    """Leave out categorical columns whose largest code is below `min_cardinality`.
 
     >>> DropLowCardinality(4).min_cardinality  # as Penstock counts: codes, the reserved ones among them
-    6
+    5
     """
 
     def __init__(self, min_cardinality: int | None = None) -> None:
         if min_cardinality is None:
             min_cardinality = 4 if settings.nvtabular() == "latest" else 2
-        super().__init__(min_cardinality + 2)
+        super().__init__(min_cardinality + 1)
 
 
 class ReduceDtypeSize(Placed, native.ReduceDtypeSize):
@@ -103,6 +103,8 @@ class ReduceDtypeSize(Placed, native.ReduceDtypeSize):
 
 class Groupby(Placed, native.Groupby):
     """One row a key, over the whole data set; keys may be columns that were not selected, and are left out then.
+
+    With `ascending=False` lists fall; `first` and `last` are those of the rising order all the same.
 
     >>> import pandas as pd
     >>> from penstock.compat.nvtabular import Workflow
@@ -135,10 +137,15 @@ class Groupby(Placed, native.Groupby):
         return tuple(self.keys)
 
     def _plan(self, columns: Columns) -> list[tuple[str, str, str]]:
+        falling = {"first": "last", "last": "first"} if self.ascending is False else {}
         if not isinstance(self.aggs, Mapping):
-            return super()._plan(columns)
+            return [(output, name, falling.get(agg, agg)) for output, name, agg in super()._plan(columns)]
         chosen = {n: a for n, a in self.aggs.items() if n in columns.names and n not in self.keys}
-        return [(self.name_sep.join((n, agg)), n, agg) for n, wanted in chosen.items() for agg in _listed(wanted)]
+        return [
+            (self.name_sep.join((n, agg)), n, falling.get(agg, agg))
+            for n, wanted in chosen.items()
+            for agg in _listed(wanted)
+        ]
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         for name in self.dependencies():

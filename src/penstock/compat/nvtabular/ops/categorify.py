@@ -14,6 +14,7 @@ from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError
 from penstock.core.extras import require
 from penstock.core.schema import Role, Schema
+from penstock.data.files import parse_bytes
 from penstock.etl import ops as native
 from penstock.etl.graph import Node as NativeNode
 from penstock.etl.graph import ancestors
@@ -65,6 +66,9 @@ class Categorify(Placed, native.Categorify):
         split_out: int | Mapping[str, int] | None = 1,
         split_every: Any = 8,
     ) -> None:
+        if tree_width is not None and settings.nvtabular() == "latest":
+            warnings.warn("Categorify's tree_width was replaced by split_out; neither does anything here",
+                          FutureWarning, stacklevel=2)  # fmt: skip
         if settings.nvtabular() != "latest" and start_index is None:
             start_index = 0
         if na_sentinel not in (None, 0, start_index):
@@ -80,6 +84,25 @@ class Categorify(Placed, native.Categorify):
             dtype="int64" if dtype is None else dtype, out_path=out_path, single_table=single_table,
             start_index=start_index, cardinality_memory_limit=cardinality_memory_limit, split_out=split_out or 1,
         )  # fmt: skip
+
+    def finish(self, state: Any, columns: Columns) -> None:
+        super().finish(state, columns)
+        limit = self.cardinality_memory_limit
+        if limit is None:
+            return
+        sizes = {name: int(vocabulary.values.estimated_size()) for name, vocabulary in self.vocabularies_.items()}
+        for name, size in sizes.items():
+            if size > parse_bytes(limit):
+                warnings.warn(
+                    f"the categories of {name!r} take {size:,} bytes, more than cardinality_memory_limit={limit!r}; "
+                    f"raise freq_threshold or set max_size to keep fewer",
+                    UserWarning,
+                    stacklevel=2,
+                )
+
+    def inference_initialize(self, col_selector: Any, model_config: Any) -> Categorify:
+        """The operator for single requests: this one, whose `transform` takes arrays by name as well."""
+        return self
 
     @property
     def categories(self) -> dict[str, str]:
@@ -187,4 +210,6 @@ def _vocabularies(vocabs: Any) -> dict[str, Any]:
 
 
 def _values(values: Any) -> Any:
+    if hasattr(values, "columns"):  # a frame: its first column, as a file of categories has it
+        values = values.iloc[:, 0]
     return values.dropna().tolist() if hasattr(values, "dropna") else values

@@ -75,6 +75,8 @@ class LambdaOp(KeepsFunction, Placed, Observed, native.LambdaOp):
     def _call(self, frame: pl.DataFrame, name: str) -> pl.Series:
         column = frame[name].to_pandas()
         result: Any = self.f(column, frame.to_pandas()) if _takes_two(self.f) else self.f(column)
+        if hasattr(result, "dask"):  # Dask's functions give its own series for one of pandas
+            result = result.compute()
         if hasattr(result, "reset_index"):
             return pl.Series(name, pl.from_pandas(result.reset_index(drop=True)))
         return pl.Series(name, result)

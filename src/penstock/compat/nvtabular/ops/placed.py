@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import polars as pl
@@ -21,7 +21,7 @@ from penstock.etl.graph import Node as NativeNode
 from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator, Operator
 
 SAME_ARGUMENTS = (
-    "Bucketize", "Clip", "Dropna", "FillMissing", "ListSlice", "LogOp", "TagAsItemFeatures",
+    "Bucketize", "Clip", "Dropna", "FillMissing", "ListSlice", "TagAsItemFeatures",
     "TagAsItemID", "TagAsUserFeatures", "TagAsUserID",
 )  # fmt: skip
 
@@ -72,9 +72,13 @@ def at_once(op: Any, transform: Callable[[pl.DataFrame, Columns], pl.DataFrame],
     """What an operator makes of a pandas frame, with its index where rows stay."""
     if isinstance(op, FittedOperator):
         op.check_fitted()
+    if hasattr(frame, "to_df"):  # a table of tensors
+        return type(frame).from_df(at_once(op, transform, columns, frame.to_df()))
     rows = to_polars(frame)
     made = transform(rows, as_columns(as_selector(columns).resolve(MerlinSchema.from_native(_schema(rows)))))
     out = made.drop(ROW_NUMBER, strict=False).to_pandas()
+    if isinstance(frame, Mapping):
+        return {name: out[name].to_numpy() for name in out.columns}
     if not op.changes_rows and hasattr(frame, "index"):
         out.index = frame.index
     return out

@@ -21,7 +21,7 @@ from penstock.compat.nvtabular.ops.categorify import Categorify
 from penstock.compat.nvtabular.ops.placed import as_old
 from penstock.compat.nvtabular.workflow import saved_json
 from penstock.core.artefact import MANIFEST
-from penstock.core.errors import ArtefactError
+from penstock.core.errors import ArtefactError, ParameterError, suggest
 from penstock.data import dataset as native_data
 from penstock.etl import workflow as native
 from penstock.etl.graph import ancestors
@@ -195,6 +195,13 @@ class Workflow:
     def get_subworkflow(self, subgraph_name: str) -> Workflow:
         """The workflow that ends at a named part of the graph."""
         return Workflow._of(self.native.get_subworkflow(subgraph_name))
+
+    def get_subgraph(self, subgraph_name: str) -> Workflow:
+        """The same by its later name."""
+        if subgraph_name not in self.graph.subgraphs:
+            known = suggest(subgraph_name, self.graph.subgraphs, "subgraphs")
+            raise ParameterError(f"No subgraph named {subgraph_name!r} in the workflow{known}")
+        return self.get_subworkflow(subgraph_name)
 
     @property
     def subworkflows(self) -> list[str]:

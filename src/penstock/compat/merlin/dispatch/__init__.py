@@ -1,0 +1,1 @@
+"""Functions chosen by the type of their first argument."""

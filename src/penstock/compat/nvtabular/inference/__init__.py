@@ -1,0 +1,1 @@
+"""Workflows laid out for NVIDIA's Triton server; Penstock's own service is `penstock serve`."""
