@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -140,12 +142,36 @@ def check_wrong_values(folder: Path, device: str) -> None:
     print("what is wrong is refused")
 
 
+def check_a_kernel_that_fails(folder: Path, device: str) -> None:
+    """The host decodes, and says so once."""
+    from penstock.kernels import gpu_parquet
+    from penstock.loader import device_pages
+
+    path = folder / "0.parquet"
+    own, device_pages._decodes = gpu_parquet.decode_runs, cache(device_pages._decodes.__wrapped__)
+
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("no compiler here")
+
+    gpu_parquet.decode_runs = broken
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            same_everywhere(path, device)
+        assert [str(w.message) for w in said if "no compiler here" in str(w.message)], said
+    finally:
+        gpu_parquet.decode_runs = own
+        device_pages._decodes = cache(device_pages._decodes.__wrapped__)
+    print("a kernel that fails is not needed")
+
+
 def main(device: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         check_writers(folder, device)
         check_nulls(folder, device)
         check_wrong_values(folder, device)
+        check_a_kernel_that_fails(folder, device)
 
 
 if __name__ == "__main__":

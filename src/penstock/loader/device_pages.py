@@ -6,8 +6,10 @@ they are and one kernel unpacks them all (`kernels.gpu_parquet`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,27 @@ Send = Callable[[np.ndarray], Any]
 
 
 def can_decode(device: Any) -> bool:
-    """Whether a device decodes parquet pages."""
-    return (device.type == "cuda" and has_triton()) or (device.type == "cpu" and is_interpreted())
+    """Whether a device decodes parquet pages; tried once in a process, since kernels have to be compiled for it."""
+    wanted = (device.type == "cuda" and has_triton()) or (device.type == "cpu" and is_interpreted())
+    return wanted and _decodes(device)
+
+
+@cache
+def _decodes(device: Any) -> bool:
+    """Whether one plain number comes out; a compiler that fails is a reason to decode on the host, and no more."""
+    from penstock.kernels.gpu_parquet import decode_runs
+
+    run, page, column = [[0, 1, 0, 0]], [[0, -1, 0, 32]], [[0, 1, contract.UNCHECKED, 0, 0]]
+    kinds = {"dtype": torch.int32, "device": device}
+    try:
+        words, out = torch.tensor([7, 0, 0], **kinds), torch.zeros(1, **kinds)
+        columns, flags = torch.tensor(column, dtype=torch.int64, device=device), torch.zeros(1, **kinds)
+        decode_runs(words, torch.tensor(run, **kinds), torch.tensor(page, **kinds), columns, out, flags)
+        return bool(out.tolist() == [7])
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        warnings.warn(f"parquet pages are decoded by the host: the kernel for {device} failed ({reason})", stacklevel=2)
+        return False
 
 
 @dataclass(frozen=True)
