@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -119,6 +120,12 @@ def test_a_message_that_does_not_fit_in_time_breaks_the_line(line: Line) -> None
 def test_a_client_that_is_gone_ends_the_thread_that_listens(line: Line) -> None:
     thread = served(line)
     line.close()
+    thread.join()
+
+
+def test_a_line_that_nobody_refers_to_is_ended() -> None:
+    thread = served(Line())
+    gc.collect()
     thread.join()
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
+import torch
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import ArtefactError, PenstockError
 from penstock.embedding import (
     Adam,
     RayStore,
@@ -22,6 +27,10 @@ from penstock.embedding import (
     Store,
     StoreTimeoutError,
 )
+from penstock.embedding.checkpoint import CheckpointLostError
+from penstock.loader.torch import Loader
+from penstock.nn import MLP
+from penstock.train import Checkpointer, CheckpointRecord, fit
 
 SLOTS = [SlotConfig("c", 4)]
 IDS = np.arange(200)
@@ -93,11 +102,18 @@ def test_calls_of_a_client_on_the_same_machine_go_on_lines_and_by_ray_where_one_
         store._calls.call("update", lambda *_: (), store._calls.numbers.new())
 
 
-@pytest.mark.parametrize("every", [2, 3])
+@pytest.mark.parametrize(
+    "lost",
+    [
+        pytest.param(lambda count: count % 2 == 0, id="every second"),
+        pytest.param(lambda count: count % 3 == 0, id="every third"),
+        pytest.param(lambda count: 5 <= count < 13, id="a partition"),
+    ],
+)
 def test_an_update_counts_once_when_its_answer_is_lost(
-    store: RayStore, monkeypatch: pytest.MonkeyPatch, every: int
+    store: RayStore, monkeypatch: pytest.MonkeyPatch, lost: Callable[[int], bool]
 ) -> None:
-    lose_answers(monkeypatch, store, lambda count: count % every == 0)
+    lose_answers(monkeypatch, store, lost)
     for number in range(4):
         step(store, number)
     np.testing.assert_array_equal(rows(store), expected_rows(0, 1, 2, 3))
@@ -184,6 +200,102 @@ def test_a_shard_that_cannot_reach_the_memory_of_a_client_is_sent_what_it_needs(
     assert store._calls._shares == [False, False]
     np.testing.assert_array_equal(rows(store), expected_rows(0, 1))
     assert store.stats()["tables"]["c"]["distinct"] == 2 * len(IDS)
+
+
+def limit_files(shard: Any, size: int) -> None:
+    """No file that this process writes may be longer: what a full disk is to a writer, and takes no rights."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def test_a_disk_that_is_full_for_one_shard_leaves_the_checkpoint_before_whole(
+    ray: Any, store: RayStore, tmp_path: Path
+) -> None:
+    step(store, 0)
+    store.save(tmp_path / "base")
+    step(store, 1)
+    shard = store._calls.shards[1]
+    ray.get(shard.__ray_call__.remote(limit_files, 1000))
+    try:
+        for base in (None, tmp_path / "base"):
+            with pytest.raises(ArtefactError, match=r"cannot write the checkpoint .*more: .* is whole") as failed:
+                store.save(tmp_path / "more", base=base)
+            assert "Traceback" not in str(failed.value)
+            assert [path.name for path in tmp_path.iterdir()] == ["base"]
+    finally:
+        ray.get(shard.__ray_call__.remote(limit_files, resource.RLIM_INFINITY))
+    with Store.open(tmp_path / "base") as opened:
+        np.testing.assert_array_equal(rows(opened), expected_rows(0))
+    step(store, 2)  # training was not disturbed, and the next checkpoint may build on the last whole one
+    store.save(tmp_path / "more", base=tmp_path / "base")
+    with Store.open(tmp_path / "more") as opened:
+        np.testing.assert_array_equal(rows(opened), expected_rows(0, 1, 2))
+
+
+def test_a_checkpoint_written_aside_holds_what_was_there_when_it_began(store: RayStore, tmp_path: Path) -> None:
+    step(store, 0)
+    saving = store.begin_save(tmp_path / "base")
+    step(store, 1)
+    with pytest.raises(SecondWriterError, match=r"is being saved to .*base"):
+        store.save(tmp_path / "other")
+    saving.finish()
+    step(store, 2)
+    saving = store.begin_save(tmp_path / "more", base=tmp_path / "base")
+    step(store, 3)
+    saving.finish()
+    for name, steps in (("base", (0,)), ("more", (0, 1, 2))):
+        with Store.open(tmp_path / name) as opened:
+            np.testing.assert_array_equal(rows(opened), expected_rows(*steps))
+    np.testing.assert_array_equal(rows(store), expected_rows(0, 1, 2, 3))
+
+
+def keep_writer_busy(shard: Any) -> None:
+    shard._writer.submit(threading.Event().wait)
+
+
+def test_a_shard_that_dies_while_it_writes_aside_leaves_no_checkpoint(
+    ray: Any, store: RayStore, tmp_path: Path
+) -> None:
+    step(store, 0)
+    store.save(tmp_path / "base")
+    step(store, 1)
+    shard = store._calls.shards[1]
+    ray.get(shard.__ray_call__.remote(keep_writer_busy))
+    saving = store.begin_save(tmp_path / "more", base=tmp_path / "base")
+    kill(ray, shard)
+    with (
+        pytest.warns(ShardRestartedWarning, match="restored from .*base; 1 updates"),
+        pytest.raises(CheckpointLostError, match="died, or was restored, while it wrote a checkpoint"),
+    ):
+        saving.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["base"]
+    step(store, 2)
+    store.save(tmp_path / "more", base=tmp_path / "base")
+    with Store.open(tmp_path / "more") as opened:
+        np.testing.assert_array_equal(rows(opened), expected_rows(0, 2))
+
+
+def test_training_with_checkpoints_beside_it_can_be_resumed(store: RayStore, tmp_path: Path) -> None:
+    def trained(home: Any, steps: int, **settings: Any) -> list[Any]:
+        rng = np.random.default_rng(0)
+        frame = pl.DataFrame({"c": rng.integers(0, 200, 160), "click": rng.integers(0, 2, 160).astype(np.float32)})
+        loader = Loader(frame, 16, categorical=["c"], labels=["click"], shuffle=True)
+        torch.manual_seed(0)
+        model = MLP(loader.schema, embedding_dim=4, hidden=[4])
+        saver = Checkpointer(tmp_path / "saved", full_every=3, **settings)
+        history = fit(
+            model, loader, home, epochs=3, max_steps=steps, staleness=1, checkpoint_dir=saver, checkpoint_every=2,
+            progress=False,
+        )  # fmt: skip
+        assert saver.steps()[-1] == steps
+        return [record.step for record in history.records if isinstance(record, CheckpointRecord)]
+
+    assert trained(store, 9, asynchronous=True) == [2, 4, 6, 8, 9]
+    store.clear()
+    assert trained(store, 20, asynchronous=True)[-2:] == [18, 20]
+    shutil.rmtree(tmp_path / "saved")
+    with Store(SLOTS, Adam(lr=0.1), num_threads=1) as undisturbed:
+        assert trained(undisturbed, 20, asynchronous=True)[-2:] == [18, 20]  # which is written first
+        np.testing.assert_array_equal(rows(store), rows(undisturbed))
 
 
 class Saver:

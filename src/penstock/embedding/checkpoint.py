@@ -54,6 +54,14 @@ _SHARD_FIELDS = {
 }
 
 
+class OtherBaseError(PenstockError):
+    """An incremental checkpoint was to build on another one than the last."""
+
+
+class CheckpointLostError(ArtefactError):
+    """A shard that was writing a checkpoint beside training is gone; earlier checkpoints are whole."""
+
+
 @dataclass
 class Trail:
     """The checkpoint that a store last wrote or read: the only one an incremental one may build on."""
@@ -64,7 +72,9 @@ class Trail:
     def check(self, base: str | Path) -> None:
         if self.path is None or self.path.resolve() != Path(base).resolve():
             last = f"that is {self.path}" if self.path else "there is none yet; save a full one first"
-            raise PenstockError(f"an incremental checkpoint builds on the last one saved or loaded: {last}, not {base}")
+            raise OtherBaseError(
+                f"an incremental checkpoint builds on the last one saved or loaded: {last}, not {base}"
+            )
         if _checksum(Path(base)) != self.checksum:
             raise ArtefactError(f"{base} was changed since this store saved or loaded it; save a full checkpoint")
 

@@ -237,7 +237,8 @@ class ShardCalls:
                 ) from None
             return None
         except errors.RayTaskError as error:
-            raise error.as_instanceof_cause() from None
+            own = isinstance(error.cause, (PenstockError, OSError))  # what callers explain; its text is no traceback
+            raise (error.cause if own else error.as_instanceof_cause()) from None
         except CallFailed as error:
             assert error.__cause__ is not None
             raise error.__cause__ from None

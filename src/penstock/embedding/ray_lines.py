@@ -13,6 +13,7 @@ import pickle
 import select
 import struct
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -97,6 +98,7 @@ class Line:
         self._count = 0
         self._heard = bytearray()
         self.broken = False
+        weakref.finalize(self, _close_all, self._theirs, self._mine).atexit = False
 
     def opened(self) -> None:
         """The shard has its ends: from here on only it holds them, so that its death breaks the line."""
@@ -150,8 +152,12 @@ class Line:
         """End the line."""
         self.broken = True
         self._open.clear()
-        self._theirs.close()
-        self._mine.close()
+        _close_all(self._theirs, self._mine)
+
+
+def _close_all(*ends: ExitStack) -> None:
+    for files in ends:
+        files.close()
 
 
 def _ready(file: int, events: int, deadline: float) -> bool:

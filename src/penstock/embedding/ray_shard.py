@@ -10,6 +10,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
@@ -20,7 +21,7 @@ import numpy as np
 from penstock.core.errors import ArtefactError
 from penstock.core.latencies import Latencies
 from penstock.core.runtime.forks import Process
-from penstock.core.runtime.threads import start_thread
+from penstock.core.runtime.threads import LastingPool, start_thread
 from penstock.embedding.locks import SecondWriterError
 from penstock.embedding.ray_lines import Ends, answer_calls, open_ends
 from penstock.embedding.ray_memory import MappedBuffers, Place
@@ -108,6 +109,8 @@ class Shard:
         self._began = perf_counter()
         self._at_hand: set[object] = set()  # commands that have come and are not answered
         self._most_at_hand = 0  # since somebody asked
+        self._writer = LastingPool(1, "store-writer")
+        self._writing: tuple[int, Future[None] | None] = 0, None  # the right to save of what is written aside
 
     def run(self, call: bytes, *arrays: np.ndarray) -> Any:
         """Do what a client has packed."""
@@ -196,22 +199,50 @@ class Shard:
             del self._answers[next(iter(self._answers))]
         return answers
 
-    def save(self, command: Command, right: int, folder: str, incremental: bool) -> dict[str, Any] | Refused:
-        """Write this shard's rows into a checkpoint under way; how far the shard has come."""
-        return self._once(command, lambda: self._save(right, folder, incremental))
+    def save(
+        self, command: Command, right: int, folder: str, incremental: bool, aside: bool = False
+    ) -> dict[str, Any] | Refused:
+        """Write this shard's rows into a checkpoint under way; how far the shard has come.
 
-    def _save(self, right: int, folder: str, incremental: bool) -> dict[str, Any]:
+        With `aside` they are copied, and written by a thread while the shard goes on (`written`).
+        """
+        return self._once(command, lambda: self._save(right, folder, incremental, aside))
+
+    def _save(self, right: int, folder: str, incremental: bool, aside: bool) -> dict[str, Any]:
         from penstock.embedding import checkpoint
-        from penstock.embedding.row_files import write_removed, write_shard
+        from penstock.embedding.row_files import copied_shard, write_removed, write_shard
 
         self._check_right(right)
         since, removed = self.tables.changes(checkpoint.WATCHER) if incremental else (-1, [])
         self.tables.watch(SAVING)  # what changes while other shards still write belongs to the next checkpoint
         place = Path(folder) / "rows" / f"shard-{self.number:05d}"
-        shutil.rmtree(place, ignore_errors=True)  # from before this shard died, or the store was restored
-        write_shard(self.tables, place, since)
-        write_removed(removed, place)
+        write = copied_shard(self.tables, since) if aside else partial(write_shard, self.tables, since=since)
+
+        def work() -> None:
+            shutil.rmtree(place, ignore_errors=True)  # from before this shard died, or the store was restored
+            write(place)
+            write_removed(removed, place)
+
+        if aside:
+            self._writing = right, self._writer.submit(work)
+        else:
+            work()
         return {**checkpoint.progress(self.tables), "updates": self.updates}
+
+    def written(self, command: Command, right: int) -> bool | Refused:
+        """Whether what was to be written aside is; where that failed, why."""
+        return self._once(command, lambda: self._written(right))
+
+    def _written(self, right: int) -> bool:
+        from penstock.embedding.checkpoint import CheckpointLostError
+
+        whose, writing = self._writing
+        if whose != right or writing is None:
+            raise CheckpointLostError(f"shard {self.number} died, or was restored, while it wrote a checkpoint")
+        if not writing.done():
+            return False
+        writing.result()
+        return True
 
     def saved(self, command: Command, right: int) -> bool | Refused:
         """The checkpoint is complete: what changes from now on belongs to the next one, unless this shard was restored.
@@ -264,6 +295,7 @@ class Shard:
         if epoch == self.restored_epoch and not self._lost:  # done before, but the answer was lost
             return self.restored_updates
         self._lost, self.updates, self.to_evicted = True, 0, 0
+        self._writing = 0, None
         self._answers.clear()  # what was applied is undone
         if path is None:
             self.tables.clear()

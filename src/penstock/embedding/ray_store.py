@@ -7,7 +7,6 @@ store by its name.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import uuid
@@ -17,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import OutputExistsError, ParameterError, PenstockError
+from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.extras import require
 from penstock.core.latencies import Latencies
 from penstock.core.params import BOOL, Int, OneOf, Real, check_all
@@ -31,10 +30,11 @@ from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.ray_calls import ShardCalls, ShardRestartedWarning, StoreTimeoutError
 from penstock.embedding.ray_client import RoutedBatch
-from penstock.embedding.ray_coordinator import NAMESPACE, Coordinator, Grant, actor_name
+from penstock.embedding.ray_coordinator import NAMESPACE, Coordinator, actor_name
 from penstock.embedding.ray_memory import SharedBuffers
 from penstock.embedding.ray_replica import ReplicatedShard
 from penstock.embedding.ray_replicated_calls import ReplicatedCalls
+from penstock.embedding.ray_saving import Saving
 from penstock.embedding.ray_shard import Shard
 from penstock.embedding.slot_layout import SlotLayout
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
@@ -227,37 +227,24 @@ class RayStore(EmbeddingStore):
             SecondWriterError: the store is being saved already.
             OutputExistsError: the folder is there and overwrite was not asked for.
         """
-        place = Path(path).absolute()
-        with self._calls.lease("save", str(place)) as grant:
-            if not grant.token:
-                raise SecondWriterError(
-                    f"store {self.name!r} is being saved to {grant.what}; a store has one writer at a time"
-                )
-            trail = None
-            try:
-                with self._lock:
-                    trail = self._save(place, overwrite, base, grant)
-            finally:
-                self._calls.ask_coordinator("release", "save", grant.token, trail)
+        Saving(self, Path(path), overwrite, base, aside=False).finish()
 
-    def _save(self, place: Path, overwrite: bool, base: str | Path | None, grant: Grant) -> tuple[str, str] | None:
-        """Write a checkpoint; what the next one may build on, and shards may be restored from."""
-        if base is not None:
-            _as_trail(grant.trail).check(base)
-            if Path(base).resolve() == place.resolve():
-                raise OutputExistsError(f"{place} is the base itself; an incremental checkpoint needs its own path")
-        with checkpoint.writing_checkpoint(place, overwrite) as folder:
-            progress = self._numbered("save", (grant.token, str(folder), base is not None), patience=10.0)
-            description = {
-                **checkpoint.describe(
-                    self.config, self.optimizer, self.storage, self.seed, self.admission, self.eviction
-                ),
-                "base": None if base is None else checkpoint.base_entry(place, base),
-                "shards": progress,
-            }
-            (folder / "store.json").write_text(json.dumps(description, indent=1))
-        holds_what_was_saved = all(self._numbered("saved", (grant.token,)))
-        return (str(place), checkpoint._checksum(place)) if holds_what_was_saved else None
+    def begin_save(self, path: str | Path, overwrite: bool = False, base: str | Path | None = None) -> Saving:
+        """Begin a checkpoint of what the store holds now: shards copy it, and write it while they go on.
+
+        Args:
+            path: of the checkpoint, which is there when it is finished.
+            overwrite: whether what is there may be replaced.
+            base: as for `save`.
+
+        Returns:
+            What is to be finished, by any thread.
+
+        Raises:
+            SecondWriterError: the store is being saved already.
+            OutputExistsError: the folder is there and overwrite was not asked for.
+        """
+        return Saving(self, Path(path), overwrite, base, aside=True)
 
     def _numbered(self, method: str, arguments: tuple[Any, ...], patience: float = 1.0) -> list[Any]:
         """A command with the same arguments for every shard."""
@@ -364,11 +351,6 @@ def _whole(share: Eviction | None, num_shards: int) -> Eviction | None:
     rows = None if share.max_rows is None else share.max_rows * num_shards
     size = None if share.max_bytes is None else share.max_bytes * num_shards
     return replace(share, max_rows=rows, max_bytes=size)
-
-
-def _as_trail(noted: tuple[str, str] | None) -> checkpoint.Trail:
-    """The last checkpoint, as the coordinator has it."""
-    return checkpoint.Trail(Path(noted[0]), noted[1]) if noted else checkpoint.Trail()
 
 
 def _create_actors(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -33,14 +33,45 @@ def write_shard(
     """
     folder.mkdir(parents=True)
     for number, table in enumerate(tables.tables):
-        with pq.ParquetWriter(folder / f"{number:05d}.parquet", _schema(table, with_state), compression="zstd") as out:
-            for first in range(0, table.num_segments(), SEGMENTS_AT_ONCE):
-                columns = table.read(first, first + SEGMENTS_AT_ONCE, since, *(moved[number],) if moved else ())
-                if len(columns):
-                    out.write_table(_to_arrow(table, columns, with_state))
-        if with_state and table.pending:
-            signs, seen = table.read_pending()
-            pq.write_table(pa.table({"sign": signs, "seen": seen}), folder / f"{number:05d}.waiting.parquet")
+        parts = _parts(table, since, with_state, *(moved[number],) if moved else ())
+        _write_table(folder, number, _schema(table, with_state), parts, _waiting(table) if with_state else None)
+
+
+def copied_shard(tables: TableSet, since: int = -1) -> Callable[[Path], None]:
+    """The same as it is now, copied: what is returned writes it into a folder, while the tables go on."""
+    copies = [(_schema(table, True), list(_parts(table, since, True)), _waiting(table)) for table in tables.tables]
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        for number, copy in enumerate(copies):
+            _write_table(folder, number, *copy)
+
+    return write
+
+
+def _parts(table: Table, since: int, with_state: bool, *moved: np.ndarray) -> Iterator[pa.Table]:
+    for first in range(0, table.num_segments(), SEGMENTS_AT_ONCE):
+        columns = table.read(first, first + SEGMENTS_AT_ONCE, since, *moved)
+        if len(columns):
+            yield _to_arrow(table, columns, with_state)
+
+
+def _waiting(table: Table) -> pa.Table | None:
+    """The ids that wait for admission."""
+    if not table.pending:
+        return None
+    signs, seen = table.read_pending()
+    return pa.table({"sign": signs, "seen": seen})
+
+
+def _write_table(
+    folder: Path, number: int, schema: pa.Schema, parts: Iterable[pa.Table], waiting: pa.Table | None
+) -> None:
+    with pq.ParquetWriter(folder / f"{number:05d}.parquet", schema, compression="zstd") as out:
+        for part in parts:
+            out.write_table(part)
+    if waiting is not None:
+        pq.write_table(waiting, folder / f"{number:05d}.waiting.parquet")
 
 
 def write_removed(removed: list[np.ndarray], folder: Path) -> None:

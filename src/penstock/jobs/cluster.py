@@ -29,6 +29,7 @@ from penstock.train.ray_trainers import Report, Trainers
 
 LOCAL = "local"
 _LAST_LOOK = 60.0  # seconds to wait for shards at the end
+_FULL_EVERY = 8  # checkpoints: those between hold the rows that have changed
 _ADDRESS = Satisfies(
     lambda v: isinstance(v, str) and bool(v), f"{LOCAL!r}, 'auto' or an address such as ray://head:10001"
 )
@@ -119,7 +120,14 @@ class TrainerWork:
         loader = Loader(self.features, rows, shuffle=True, seed=settings.seed, **settings.loader)
         valid = None if self.valid is None else Loader(self.valid, self.valid_batch)
         network = building.build_model(settings, loader.schema)
-        saver = Checkpointer(self.checkpoints, keep=settings.keep_checkpoints, any_world=True)
+        saver = Checkpointer(
+            self.checkpoints,
+            keep=settings.keep_checkpoints,
+            full_every=_FULL_EVERY,
+            any_world=True,
+            copy_to=settings.copy_checkpoints_to,
+            asynchronous=True,
+        )
         embeddings = None if self.store is None else RayStore.attach(self.store)
         if embeddings is not None:
             report.figures = partial(_figures_of_client, embeddings)

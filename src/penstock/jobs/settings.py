@@ -155,6 +155,10 @@ class TrainSettings:
         None, _EVERY, help="Steps between checkpoints.", default="once an epoch", is_changeable=True
     )
     keep_checkpoints: int = _setting(2, Int(min=1), help="Checkpoints that stay.", is_changeable=True)
+    copy_checkpoints_to: str | None = _setting(
+        None, NONE | STR, help="A URL that checkpoints are copied to beside training, as s3://bucket/run.", kind=str,
+        default="none", is_changeable=True,
+    )  # fmt: skip
     log_every: int | None = _setting(
         None, _EVERY, help="Steps between records.", default="50, fewer in a short run", is_changeable=True
     )

@@ -52,6 +52,7 @@ from penstock.report.learning import learning_verdict
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
 from penstock.train import Checkpointer, History, Record, TrainRecord
+from penstock.train.mirror import Mirror
 from penstock.train.records import record_to_dict
 from penstock.train.selection import DEFAULT, LAST, selected
 
@@ -300,6 +301,8 @@ class TrainJob:
         assert isinstance(self.settings, TrainSettings)
         if not self.is_resumed:
             self._folder.check_free(self.overwrite)
+            if (copies := self.settings.copy_checkpoints_to) is not None:
+                Mirror(copies).check_free()
         for source in (self.source, self.valid, self.test):
             for part in self._folder.parts:
                 if (paths := absolute_paths(source)) and part.is_dir():
@@ -429,7 +432,12 @@ class TrainJob:
 
         cluster = Cluster.of(settings)
         if cluster is None:
-            saver = Checkpointer(self._folder.checkpoints, keep=settings.keep_checkpoints, any_world=True)
+            saver = Checkpointer(
+                self._folder.checkpoints,
+                keep=settings.keep_checkpoints,
+                any_world=True,
+                copy_to=settings.copy_checkpoints_to,
+            )
             callbacks = [keep, *self.callbacks]
             history = fit_model(settings, loader, valid, network, store, device, saver, callbacks, self.progress)
         else:

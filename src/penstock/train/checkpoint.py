@@ -11,8 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -22,12 +26,16 @@ from penstock.core.bounded import check_fields, read_json
 from penstock.core.errors import ArtefactError, ParameterError, PenstockError
 from penstock.core.keys import SIGNATURE
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, check_all
-from penstock.embedding.checkpoint import read_chain
-from penstock.embedding.locks import write_lock
+from penstock.core.runtime.threads import LastingPool
+from penstock.data.files import is_remote
+from penstock.data.scratch import Scratch
+from penstock.embedding.checkpoint import CheckpointLostError, OtherBaseError, read_chain
+from penstock.embedding.locks import SecondWriterError, write_lock
 from penstock.embedding.protocol import is_on_host
 from penstock.loader.base import BaseLoader
 from penstock.train import distributed
-from penstock.train.state import random_state, read_state, set_random_state, write_state
+from penstock.train.mirror import Mirror
+from penstock.train.state import StateCopy, random_state, read_state, set_random_state
 
 if TYPE_CHECKING:
     from penstock.train.context import TrainContext
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
     Training: TypeAlias = TrainContext | CapturedExecutor
 
 KIND, VERSION = "training", 1
+_PATIENCE = 20.0  # seconds; the right to save ends 15 after the last sign of life of who has it
 _MAPPING = Instance(dict, "a mapping")
 _STEP_NAMES = {"about.json", "model.json", "model.safetensors", "training.json", "training.safetensors", SIGNATURE}
 _STORE_NAMES = {"store.json", "rows", SIGNATURE}
@@ -47,6 +56,10 @@ _FIELDS = {
     "extra": _MAPPING,
 }
 _COUNTERS = {"steps": Int(min=0), "rows": Int(min=0), "skipped_steps": Int(min=0), "dropped_gradients": _MAPPING}
+
+
+class CheckpointSkippedWarning(UserWarning):
+    """A shard died while it wrote a checkpoint beside training; the message says which."""
 
 
 class Resumable(Protocol):
@@ -63,21 +76,42 @@ class Checkpointer:
     """Saves and restores the state of a training: of a `TrainContext`, or of `fit`.
 
     Args:
-        directory: where checkpoints go.
+        directory: where checkpoints go: a path, or a URL (s3://…, as fsspec takes it). With a URL they are written to a
+            scratch folder, and copied beside training; workers on several machines must share `PENSTOCK_SCRATCH`.
         keep: how many to keep; older ones are deleted.
         full_every: every how many checkpoints the store is written whole; those between hold what changed since the
             one before.
         any_world: whether training may go on with another number of workers than it was saved with. Within an epoch it
             goes on at the same share of it, so some rows of that epoch may come twice and others not at all.
+        asynchronous: whether training goes on when all is copied in memory, and a thread (of a store on Ray: every
+            shard) writes it, one checkpoint at a time. A store in this process is written before training goes on.
+        copy_to: a URL to which a thread copies them while training goes on; where `directory` has none, they are
+            fetched from there.
 
     >>> import tempfile
     >>> Checkpointer(tempfile.mkdtemp()).latest() is None
     True
     """
 
-    def __init__(self, directory: str | Path, keep: int = 2, full_every: int = 1, any_world: bool = False) -> None:
-        given = {"keep": keep, "full_every": full_every, "any_world": any_world}
-        check_all(given, {"keep": Int(1), "full_every": Int(1), "any_world": BOOL}, "Checkpointer")
+    def __init__(
+        self,
+        directory: str | Path,
+        keep: int = 2,
+        full_every: int = 1,
+        any_world: bool = False,
+        copy_to: str | None = None,
+        asynchronous: bool = False,
+    ) -> None:
+        given = {"keep": keep, "full_every": full_every, "any_world": any_world, "copy_to": copy_to}
+        kinds = {"keep": Int(1), "full_every": Int(1), "any_world": BOOL, "copy_to": NONE | STR, "asynchronous": BOOL}
+        check_all({**given, "asynchronous": asynchronous}, kinds, "Checkpointer")
+        if isinstance(directory, str) and is_remote(directory):
+            self._scratch = Scratch()
+            copy_to, directory = directory, self._scratch.path / "checkpoints"
+        self._mirror = None if copy_to is None else Mirror(copy_to)
+        self._fetched = False
+        self.asynchronous, self._writer = asynchronous, LastingPool(1, "checkpoint")
+        self._under_way: Future[None] | None = None
         self.directory, self.keep, self.full_every, self.any_world = Path(directory), keep, full_every, any_world
         self._base: Path | None = None
         self._since_full = 0
@@ -97,8 +131,40 @@ class Checkpointer:
         Returns:
             In ascending order.
         """
+        self._fetch()
+        self._join()
+        return self._steps()
+
+    def _steps(self) -> list[int]:
         numbers = (path.name.removeprefix("step-") for path in self.directory.glob("step-*"))
         return sorted(int(number) for number in numbers if number.isdigit())
+
+    def fetch(self) -> None:
+        """Bring the checkpoints from where they are copied to, where there are none here; all workers call this.
+
+        Raises:
+            ArtefactError: they cannot be read.
+        """
+        if self._mirror is not None:
+            self._fetch()
+            self.directory = distributed.all_gather(self.directory)[0]  # a scratch folder is that of the first worker
+
+    def _fetch(self) -> None:
+        if self._mirror is None or self._fetched or distributed.rank() > 0:
+            return
+        self._fetched = True
+        if not list(self.directory.glob("step-*")):
+            self._mirror.fetch(self.directory)
+
+    def wait(self) -> None:
+        """Wait until every checkpoint is where it is copied to.
+
+        Raises:
+            ArtefactError: the newest could not be copied.
+        """
+        self._join()
+        if self._mirror is not None:
+            self._mirror.wait()
 
     def latest(self) -> Path | None:
         """The newest checkpoint.
@@ -130,54 +196,97 @@ class Checkpointer:
         """
         place = self._place("step", ctx.steps)
         position = _position(ctx, loader)
+        self._join()
         with ctx.paused():
             generators = distributed.all_gather(random_state())
             distributed.barrier()
             if distributed.rank() == 0:
-                self._save(place, ctx, position, generators, extra or {})
+                write = self._begin(place, ctx, position, generators, extra or {})
+                if self.asynchronous and (_beginning(ctx.embeddings) or not is_on_host(ctx.embeddings)):
+                    self._under_way = self._writer.submit(write)
+                else:
+                    write()
             distributed.barrier()
         return place
 
-    def _save(self, place: Path, ctx: Training, position: Any, generators: list[Any], extra: Mapping[str, Any]) -> None:
+    def _join(self) -> None:
+        """Wait for the checkpoint that is written beside training."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is None:
+            return
+        try:
+            under_way.result()
+        except CheckpointLostError as error:
+            self._base = None
+            warnings.warn(f"a checkpoint is left out: {error}", CheckpointSkippedWarning, stacklevel=4)
+
+    def _folders(self) -> set[str]:
+        """What the checkpoints there are consist of."""
+        steps = self._steps()
+        stores = [_chain(self._place("store", step)) for step in steps]
+        return {self._place("step", step).name for step in steps}.union(*stores)
+
+    def _begin(
+        self, place: Path, ctx: Training, position: Any, generators: list[Any], extra: Mapping[str, Any]
+    ) -> Callable[[], None]:
+        """Copy what changes when training goes on; what writes the checkpoint."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        with write_lock(self.directory / "training"):
-            store = self._save_store(ctx)
-            self._clear(place, _STEP_NAMES)
-            try:
-                with artefact.writing(place, KIND, VERSION, overwrite=True) as folder:
-                    write_state(folder, "model", _modules(ctx))
-                    write_state(folder, "training", {**_stepping(ctx), "generators": generators})
-                    about = {"step": ctx.steps, "store": store, "position": position, "counters": _counters(ctx)}
-                    (folder / "about.json").write_text(json.dumps({**about, "extra": dict(extra)}))
-            except OSError as error:
-                reason = error.strerror or str(error)
-                raise ArtefactError(f"cannot write {place}: {reason}; earlier checkpoints are whole") from error
-            self._prune()
+        states = StateCopy("model", _modules(ctx)), StateCopy("training", {**_stepping(ctx), "generators": generators})
+        about = {"step": ctx.steps, "position": position, "counters": _counters(ctx), "extra": dict(extra)}
+        content = json.dumps(about)  # it is plain data, or refused at once
+        save_store = self._begin_store(ctx)  # the last that may fail: what is begun must be finished
+
+        def write() -> None:
+            with write_lock(self.directory / "training"):
+                store = save_store()
+                self._clear(place, _STEP_NAMES)
+                try:
+                    with artefact.writing(place, KIND, VERSION, overwrite=True) as folder:
+                        for state in states:
+                            state.write(folder)
+                        (folder / "about.json").write_text(json.dumps({**json.loads(content), "store": store}))
+                except OSError as error:
+                    reason = error.strerror or str(error)
+                    raise ArtefactError(f"cannot write {place}: {reason}; earlier checkpoints are whole") from error
+                self._prune()
+                if self._mirror is not None:
+                    self._mirror.send(self.directory, self._folders())
+
+        return write
 
     def _clear(self, place: Path, names: set[str]) -> None:
         """Remove a checkpoint that has lost its manifest: it was passed over, and is in the way of the next one."""
         if place.is_dir() and not (place / artefact.MANIFEST).is_file() and {p.name for p in place.iterdir()} <= names:
             shutil.rmtree(place)
 
-    def _save_store(self, ctx: Training) -> dict[str, str] | None:
+    def _begin_store(self, ctx: Training) -> Callable[[], dict[str, str] | None]:
+        """Settle what the store's checkpoint holds, where it can be written aside; what writes it, or finishes that."""
         home: Any = ctx.embeddings
         if not is_on_host(home):
-            return None
-        place = self._place("store", ctx.steps)
+            return lambda: None
+        place, base = self._place("store", ctx.steps), self._base
         self._clear(place, _STORE_NAMES)
-        whole = self._base is None or self._since_full + 1 >= self.full_every or self._base == place
-        if self.full_every == 1 or whole:
-            home.save(place, overwrite=True)
-            self._since_full = 0
-        else:
-            home.save(place, overwrite=True, base=self._base)
-            self._since_full += 1
-        self._base = place
-        return {"path": place.name, "manifest": _checksum(place)}
+        if self.full_every == 1 or self._since_full + 1 >= self.full_every or base == place:
+            base = None
+        begun = None
+        if self.asynchronous and (begin := _beginning(home)) is not None:
+            begun = _save_on(base, partial(_patiently, begin), place)
+
+        def save() -> dict[str, str]:
+            if begun is None:
+                _, is_based = _save_on(base, home.save, place)
+            else:
+                saving, is_based = begun
+                saving.finish()
+            self._since_full = self._since_full + 1 if is_based else 0
+            self._base = place
+            return {"path": place.name, "manifest": _checksum(place)}
+
+        return save
 
     def _prune(self) -> None:
         """Delete what is older than the last `keep`, but not the spared one, nor the stores that others build on."""
-        steps = self.steps()
+        steps = self._steps()
         kept = {*steps[-self.keep :], *(step for step in steps if step == self._spared)}
         for step in steps:
             if step not in kept:
@@ -206,6 +315,7 @@ class Checkpointer:
         Raises:
             ArtefactError: there is none that is whole, or it belongs to another training.
         """
+        self._join()
         place = Path(path) if path is not None else self._newest_whole()
         about, model, training = artefact.read(place, KIND, VERSION, _read)
         with artefact.explaining(place, KIND):
@@ -227,6 +337,7 @@ class Checkpointer:
         Raises:
             ArtefactError: it is not there, not whole, or of another training.
         """
+        self._join()
         place = self._place("step", step)
         about, model, _ = artefact.read(place, KIND, VERSION, _read)
         with artefact.explaining(place, KIND), ctx.paused():
@@ -251,6 +362,7 @@ class Checkpointer:
 
     def _newest_whole(self) -> Path:
         """The newest checkpoint whose files are as they were written, as the first worker finds it."""
+        self.fetch()
         found: Path | ArtefactError | None = self._search() if distributed.rank() == 0 else None
         found = distributed.all_gather(found)[0]
         if isinstance(found, Path):
@@ -287,6 +399,32 @@ class Checkpointer:
             home.load(store)
         distributed.barrier()
         self._base, self._since_full = store, len(_chain(store)) - 1
+
+
+def _save_on(base: Path | None, save: Callable[..., Any], place: Path) -> tuple[Any, bool]:
+    """Save on a base, where there is one that can be built upon; what came of it, and whether it was built upon."""
+    if base is not None:
+        with suppress(OtherBaseError):  # a shard died while the last one was written: it is whole, but no base
+            return save(place, overwrite=True, base=base), True
+    return save(place, overwrite=True), False
+
+
+def _beginning(home: Any) -> Callable[..., Any] | None:
+    """How embeddings are saved beside training, where they can be."""
+    begin: Callable[..., Any] | None = getattr(home, "begin_save", None)
+    return begin
+
+
+def _patiently(save: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """Save, though a trainer that died while it saved has not lost the right to yet."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return save(*given, **named)
+        except SecondWriterError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 
 
 def _modules(ctx: Training) -> dict[str, Any]:

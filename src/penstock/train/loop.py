@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.core.errors import OutputExistsError
+from penstock.core.errors import ArtefactError, OutputExistsError
 from penstock.core.metric_names import metric_words
 from penstock.core.progress import Bar
 from penstock.train import distributed
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.history import History
+from penstock.train.mirror import MirrorWarning
 from penstock.train.publishing import Publisher
 from penstock.train.records import (
     CheckpointRecord,
@@ -96,9 +98,12 @@ class Loop:
         self._saved_at = self._evaluated_at = -1
         self._first_epoch = int(getattr(loader, "epoch", 0))
         self._mid_epoch = False
+        self._unconfirmed: CheckpointRecord | None = None  # of a checkpoint that is written beside training
 
     def begin(self, resume: bool) -> None:
         """Go on from the newest checkpoint where there is one."""
+        if self.saver is not None:
+            self.saver.fetch()
         if self.saver is None or self.saver.latest() is None:
             return
         if not resume:
@@ -133,12 +138,24 @@ class Loop:
         if self.selection is not None and not self.stopped and (not evaluated or evaluated.step != self.executor.steps):
             self._evaluate(None)  # it ends in the middle of an epoch: these weights may be the best
         self._checkpoint()
+        if self.saver is not None and self._unconfirmed is not None:
+            distributed.all_gather(self.saver.steps())  # all know that it is whole
+            self._record(self._unconfirmed)
         self._take_best()
         self._publish()
+        self._await_copies()
 
     def _publish(self) -> None:
         if self.publisher is not None:
             self.executor.leave_out(self.publisher.publish())
+
+    def _await_copies(self) -> None:
+        """See that checkpoints are where they are copied to; where they cannot be, what was trained is there still."""
+        try:
+            if self.saver is not None:
+                self.saver.wait()
+        except ArtefactError as error:
+            warnings.warn(str(error), MirrorWarning, stacklevel=4)
 
     def _is_epoch_over(self, number: int) -> bool:
         """Whether the last step was the epoch's last one: the loader stands at the beginning of the next then."""
@@ -232,7 +249,11 @@ class Loop:
         path = self.executor.save(self.saver, self.loader, {"records": records, "first_epoch": self._first_epoch})
         seconds = time.perf_counter() - began
         self.executor.leave_out(seconds)
-        self._record(CheckpointRecord(self.executor.steps, str(path), seconds))
+        record: CheckpointRecord | None = CheckpointRecord(self.executor.steps, str(path), seconds)
+        if self.saver.asynchronous:  # it is whole when the next one begins
+            record, self._unconfirmed = self._unconfirmed, record
+        if record is not None:
+            self._record(record)
 
     def _record(self, record: Record) -> None:
         self.history.records.append(record)

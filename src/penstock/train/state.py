@@ -63,16 +63,26 @@ def _key(key: Any, place: str) -> Any:
     return key
 
 
+class StateCopy:
+    """A state as it is now, to be written later."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        self._name, self._tensors = name, dict[str, Tensor]()
+        self._data = encode(value, self._tensors, name)
+
+    def write(self, folder: Path) -> None:
+        """As `name.json` and `name.safetensors`."""
+        (folder / f"{self._name}.json").write_text(json.dumps(self._data))
+        save_file(self._tensors, folder / f"{self._name}.safetensors")
+
+
 def write_state(folder: Path, name: str, value: Any) -> None:
     """`value` as `name.json` and `name.safetensors`."""
-    tensors: dict[str, Tensor] = {}
-    data = encode(value, tensors, name)
-    (folder / f"{name}.json").write_text(json.dumps(data))
-    save_file(tensors, folder / f"{name}.safetensors")
+    StateCopy(name, value).write(folder)
 
 
 def read_state(folder: SavedFolder, name: str) -> Any:
-    """What `write_state` wrote."""
+    """What was written of a state."""
     data, tensors = folder.json(f"{name}.json"), read_tensors(folder, f"{name}.safetensors")
     try:
         return decode(data, tensors)
