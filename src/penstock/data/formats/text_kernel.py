@@ -38,9 +38,9 @@ def parse_range(
     quote = -1 if layout.quote is None else ord(layout.quote)
     try:
         with Path(path).open("rb", buffering=0) as file:
-            about = _about(layout, wanted)
-            options = {"num_rows": num_rows, "quote": quote, "piece": PIECE}
-            parsed = cpu_text.parse_handle(file.fileno(), start, end, *about, **options)
+            parsed = cpu_text.parse_handle(
+                file.fileno(), start, end, *_about(layout, wanted), num_rows=num_rows, quote=quote, piece=PIECE
+            )
     except EOFError:
         raise shorter(path) from None
     except OSError as error:
