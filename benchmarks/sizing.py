@@ -315,7 +315,7 @@ def main() -> None:
             print(f"\ndim {dim}, {name}")
             show(plans)
             series[f"dim {dim}, {name}"] = plans
-            lines += [{"claim": "sizing/cluster", "trained_by": name, **plan.to_dict()} for plan in plans]
+            lines += [{"plan": "sizing/cluster", "trained_by": name, **plan.to_dict()} for plan in plans]
     report("What one machine does", claims)
     print("\n".join(map(json.dumps, lines)))
     if options.chart is not None:
