@@ -22,7 +22,8 @@ import numpy as np
 import polars as pl
 import torch
 from harness import Claim, report
-from quality_teachers import TEACHERS, Planted
+from quality_planted import Planted
+from quality_teachers import TEACHERS
 from torch import Tensor, nn
 
 from penstock.core.schema import Schema
@@ -45,7 +46,7 @@ def recipe(planted: Planted) -> dict[str, Any]:
     if planted.categorical:
         nodes["ids"] = {"columns": planted.categorical, "ops": ["Categorify"]}
     if planted.continuous:
-        nodes["numbers"] = {"columns": planted.continuous, "ops": ["Normalize"]}
+        nodes["numbers"] = {"columns": planted.continuous, "ops": list(planted.number_ops)}
     return {"recipe": 1, "nodes": nodes, "output": list(nodes)}
 
 
@@ -69,11 +70,15 @@ def penstock_auc(planted: Planted, model: str, folder: Path, settings: dict[str,
 
 @dataclass
 class Features:
-    """What a run made of the rows, for the peers: numbers, codes and labels of each part."""
+    """What a run made of the rows, for the peers: numbers, codes and labels of each part.
+
+    A column of lists takes as many columns of codes as its longest list has; what is left over is 0.
+    """
 
     schema: Schema
     parts: dict[str, tuple[Tensor, Tensor, Tensor]]
     sizes: list[int]
+    spans: list[slice]
 
     @classmethod
     def of(cls, planted: Planted, folder: Path) -> Features:
@@ -85,13 +90,27 @@ class Features:
         frames["test"] = workflow.transform(planted.test)
         schema = Dataset(folder / "features").schema
         sizes = [int(schema[name].cardinality or 0) for name in planted.categorical]
-        parts = {name: _tensors(frame, planted) for name, frame in frames.items()}
-        return cls(schema, parts, sizes)
+        longest = {name: max(int(frame[name].list.len().max()) for frame in frames.values()) for name in planted.lists}
+        ends = list(itertools.accumulate(longest.get(name, 1) for name in planted.categorical))
+        spans = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        parts = {name: _tensors(_padded(frame, longest), planted) for name, frame in frames.items()}
+        return cls(schema, parts, sizes, spans)
+
+
+def _padded(frame: pl.DataFrame, longest: dict[str, int]) -> pl.DataFrame:
+    """Lists as columns of their own, in the place of the list."""
+    columns: list[pl.Expr] = []
+    for name in frame.columns:
+        places = range(longest.get(name, 0))
+        own = [pl.col(name).list.get(i, null_on_oob=True).fill_null(0).alias(f"{name}:{i}") for i in places]
+        columns += own or [pl.col(name)]
+    return frame.select(columns)
 
 
 def _tensors(frame: pl.DataFrame, planted: Planted) -> tuple[Tensor, Tensor, Tensor]:
+    ids = [column for name in planted.categorical for column in frame.columns if column.partition(":")[0] == name]
     numbers = frame.select(planted.continuous).to_numpy() if planted.continuous else np.empty((len(frame), 0))
-    codes = frame.select(planted.categorical).to_numpy() if planted.categorical else np.empty((len(frame), 0))
+    codes = frame.select(ids).to_numpy() if ids else np.empty((len(frame), 0))
     labels = frame["click"].to_numpy()
     return (
         torch.tensor(numbers, dtype=torch.float32),
@@ -107,13 +126,22 @@ class Plain(nn.Module):
         super().__init__()
         self.model = MODELS[model](features.schema, dim)
         self.tables = nn.ModuleList([nn.Embedding(size, dim) for size in features.sizes])
+        self.spans = features.spans
         for table in self.tables:
             nn.init.normal_(table.weight, 0, 0.01)
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
-        found = [table(codes[:, i]) for i, table in enumerate(self.tables)]
+        found = [self._mean(table, codes[:, span]) for table, span in zip(self.tables, self.spans, strict=True)]
         logits: Tensor = self.model(numbers, torch.stack(found, 1) if found else {})
         return logits
+
+    @staticmethod
+    def _mean(table: nn.Module, codes: Tensor) -> Tensor:
+        found: Tensor = table(codes)
+        if codes.shape[1] == 1:
+            return found[:, 0]
+        there = (codes != 0).unsqueeze(2)
+        return (found * there).sum(1) / there.sum(1).clamp(min=1)
 
 
 def search_auc(model: str, features: Features) -> tuple[float, dict[str, float]]:
@@ -159,11 +187,11 @@ def linear_auc(features: Features) -> float | None:
 
     def matrix(part: str) -> Any:
         numbers, codes, _ = features.parts[part]
-        rows = np.arange(len(codes))
-        hot = [
-            sparse.csr_matrix((np.ones(len(rows)), (rows, codes[:, i].numpy())), (len(rows), size))
-            for i, size in enumerate(features.sizes)
-        ]
+        hot = []
+        for span, size in zip(features.spans, features.sizes, strict=True):
+            own = codes[:, span].numpy()
+            rows, places = np.nonzero(own) if own.shape[1] > 1 else (np.arange(len(own)), 0)
+            hot.append(sparse.csr_matrix((np.ones(len(rows)), (rows, own[rows, places])), (len(own), size)))
         return sparse.hstack([sparse.csr_matrix(numbers.numpy()), *hot]).tocsr()
 
     train, valid, test = (matrix(part) for part in ("train", "valid", "test"))

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
-import polars as pl
-
-from penstock.core.schema import ColumnSchema, Schema
-
-
-@dataclass(frozen=True)
-class Planted:
-    """Rows to train on and to test with, as raw columns, and the teacher's own probabilities of the test rows."""
-
-    train: pl.DataFrame
-    test: pl.DataFrame
-    best: np.ndarray
-    categorical: list[str]
-    continuous: list[str]
-
-    @property
-    def schema(self) -> Schema:
-        """Of the raw columns, with their roles."""
-        numbers = [ColumnSchema(name, "float32", role="continuous") for name in self.continuous]
-        ids = [ColumnSchema(name, "int64", role="categorical") for name in self.categorical]
-        return Schema([ColumnSchema("click", "int32", role="label"), *numbers, *ids])
+from quality_planted import Planted, drawn, effect, pair, popular, standard
+from quality_shapes import display, impressions, ratings
 
 
 def wide(num_rows: int, num_test: int, seed: int = 0) -> Planted:
@@ -34,24 +14,24 @@ def wide(num_rows: int, num_test: int, seed: int = 0) -> Planted:
     rng = np.random.default_rng(seed)
     total = num_rows + num_test
     sizes = np.geomspace(4, 200_000, 26).astype(int)
-    ids = [_popular(rng, total, size) for size in sizes]
+    ids = [popular(rng, total, size) for size in sizes]
     numbers = np.log1p(np.floor(rng.lognormal(1.5, 1.5, (total, 13)))).astype(np.float32)
-    logit = sum(_effect(rng, column, size, 0.28) for column, size in zip(ids, sizes, strict=True))
-    logit = logit + _standard(numbers) @ rng.normal(0, 0.18, 13)
-    logit = logit + 0.35 * np.tanh(_standard(numbers)[:, 0] * _effect(rng, ids[4], sizes[4], 1.0))
+    logit = sum(effect(rng, column, size, 0.28) for column, size in zip(ids, sizes, strict=True))
+    logit = logit + standard(numbers) @ rng.normal(0, 0.18, 13)
+    logit = logit + 0.35 * np.tanh(standard(numbers)[:, 0] * effect(rng, ids[4], sizes[4], 1.0))
     for first, second in ((0, 3), (2, 6), (5, 8)):
-        logit = logit + _pair(rng, ids[first], sizes[first], ids[second], sizes[second], 0.25)
-    return _drawn(rng, logit - 1.1, ids, numbers, num_rows)
+        logit = logit + pair(rng, ids[first], sizes[first], ids[second], sizes[second], 0.25)
+    return drawn(rng, logit - 1.1, ids, numbers, num_rows)
 
 
 def id_only(num_rows: int, num_test: int, seed: int = 0) -> Planted:
     """Users and items, with a taste that is a product of two vectors: the shape of ratings."""
     rng = np.random.default_rng(seed)
     total, users, items = num_rows + num_test, 900, 1600
-    ids = [_popular(rng, total, users, 0.6), _popular(rng, total, items, 0.8)]
+    ids = [popular(rng, total, users, 0.6), popular(rng, total, items, 0.8)]
     taste = (rng.normal(0, 1, (users, 4))[ids[0]] * rng.normal(0, 0.3, (items, 4))[ids[1]]).sum(1)
-    logit = _effect(rng, ids[0], users, 0.6) + _effect(rng, ids[1], items, 0.8) + taste
-    return _drawn(rng, logit + 0.2, ids, np.empty((total, 0), np.float32), num_rows)
+    logit = effect(rng, ids[0], users, 0.6) + effect(rng, ids[1], items, 0.8) + taste
+    return drawn(rng, logit + 0.2, ids, np.empty((total, 0), np.float32), num_rows)
 
 
 def numeric(num_rows: int, num_test: int, seed: int = 0) -> Planted:
@@ -60,7 +40,7 @@ def numeric(num_rows: int, num_test: int, seed: int = 0) -> Planted:
     numbers = rng.normal(0, 1, (num_rows + num_test, 16)).astype(np.float32)
     hidden = np.tanh(numbers @ rng.normal(0, 0.35, (16, 8)))
     logit = hidden @ rng.normal(0, 1.0, 8) + numbers @ rng.normal(0, 0.15, 16)
-    return _drawn(rng, logit, [], numbers, num_rows)
+    return drawn(rng, logit, [], numbers, num_rows)
 
 
 def interactions(num_rows: int, num_test: int, seed: int = 0) -> Planted:
@@ -68,13 +48,13 @@ def interactions(num_rows: int, num_test: int, seed: int = 0) -> Planted:
     rng = np.random.default_rng(seed)
     total = num_rows + num_test
     sizes = (6, 8, 12, 16, 20, 30, 40, 50)
-    ids = [_popular(rng, total, size, 0.5) for size in sizes]
+    ids = [popular(rng, total, size, 0.5) for size in sizes]
     numbers = rng.normal(0, 1, (total, 4)).astype(np.float32)
-    logit = sum(_effect(rng, column, size, 0.25) for column, size in zip(ids, sizes, strict=True))
+    logit = sum(effect(rng, column, size, 0.25) for column, size in zip(ids, sizes, strict=True))
     logit = logit + numbers @ rng.normal(0, 0.25, 4)
     for first, second in ((0, 1), (2, 3), (1, 4), (0, 5), (3, 6)):
-        logit = logit + _pair(rng, ids[first], sizes[first], ids[second], sizes[second], 0.6)
-    return _drawn(rng, logit - 0.7, ids, numbers, num_rows)
+        logit = logit + pair(rng, ids[first], sizes[first], ids[second], sizes[second], 0.6)
+    return drawn(rng, logit - 0.7, ids, numbers, num_rows)
 
 
 def ads(num_rows: int, num_test: int, seed: int = 0) -> Planted:
@@ -82,46 +62,13 @@ def ads(num_rows: int, num_test: int, seed: int = 0) -> Planted:
     rng = np.random.default_rng(seed)
     total = num_rows + num_test
     sizes = (4, 5, 7, 7, 8, 20, 24, 26, 60, 70, 170, 250, 430, 450, 2_000, 2_500, 4_000, 8_000, 100_000, 1_000_000)
-    ids = [_popular(rng, total, size) for size in sizes]
-    logit = sum(_effect(rng, column, size, 0.3) for column, size in zip(ids, sizes, strict=True))
-    logit = logit + _pair(rng, ids[5], sizes[5], ids[8], sizes[8], 0.3)
-    return _drawn(rng, logit - 1.8, ids, np.empty((total, 0), np.float32), num_rows)
+    ids = [popular(rng, total, size) for size in sizes]
+    logit = sum(effect(rng, column, size, 0.3) for column, size in zip(ids, sizes, strict=True))
+    logit = logit + pair(rng, ids[5], sizes[5], ids[8], sizes[8], 0.3)
+    return drawn(rng, logit - 1.8, ids, np.empty((total, 0), np.float32), num_rows)
 
 
 TEACHERS: dict[str, Callable[..., Planted]] = {
     "wide": wide, "ads": ads, "id_only": id_only, "numeric": numeric, "interactions": interactions,
+    "display": display, "impressions": impressions, "ratings": ratings,
 }  # fmt: skip
-
-
-def _popular(rng: np.random.Generator, total: int, size: int, skew: float = 1.05) -> np.ndarray:
-    """Ids of which few are frequent and most are rare."""
-    weights = 1.0 / np.arange(1, size + 1) ** skew
-    drawn = np.searchsorted(np.cumsum(weights) / weights.sum(), rng.random(total))
-    return np.minimum(drawn, size - 1)
-
-
-def _effect(rng: np.random.Generator, ids: np.ndarray, size: int, deviation: float) -> np.ndarray:
-    return rng.normal(0, deviation, size)[ids]
-
-
-def _pair(
-    rng: np.random.Generator, a: np.ndarray, size_a: int, b: np.ndarray, size_b: int, deviation: float
-) -> np.ndarray:
-    return rng.normal(0, deviation, (size_a, size_b))[a, b]
-
-
-def _standard(numbers: np.ndarray) -> np.ndarray:
-    return (numbers - numbers.mean(0)) / numbers.std(0)
-
-
-def _drawn(
-    rng: np.random.Generator, logit: np.ndarray, ids: Sequence[np.ndarray], numbers: np.ndarray, num_rows: int
-) -> Planted:
-    probability = 1 / (1 + np.exp(-logit))
-    names = [f"id_{i}" for i in range(len(ids))]
-    number_names = [f"number_{i}" for i in range(numbers.shape[1])]
-    columns = {"click": (rng.random(len(logit)) < probability).astype(np.int32)}
-    columns |= {name: numbers[:, i] for i, name in enumerate(number_names)}
-    columns |= {name: np.asarray(column, np.int64) for name, column in zip(names, ids, strict=True)}
-    frame = pl.DataFrame(columns)
-    return Planted(frame[:num_rows], frame[num_rows:], probability[num_rows:], names, number_names)

@@ -30,6 +30,8 @@ _OPERATORS: dict[str, list[Any]] = {
     "times": [{"DateParts": {}}, "Categorify"],
     "numbers": ["FillMedian", "Normalize"],
     "skewed": ["FillMedian", {"Clip": {"min_value": 0}}, "LogOp", "Normalize"],
+    "decimals": [{"Expr": {}}, "FillMedian", "Normalize"],
+    "skewed_decimals": [{"Expr": {}}, "FillMedian", {"Clip": {"min_value": 0}}, "LogOp", "Normalize"],
 }
 _MEANING = {
     "categories": "ids and names of things: each value gets an embedding",
@@ -37,6 +39,8 @@ _MEANING = {
     "times": "parts of times, as categories",
     "numbers": "amounts, scaled",
     "skewed": "amounts of which a few are large: their logarithm, scaled",
+    "decimals": "amounts with a comma before the fraction, scaled",
+    "skewed_decimals": "amounts with a comma before the fraction, of which a few are large: their logarithm, scaled",
 }
 
 

@@ -20,6 +20,7 @@ _AMOUNT_NAME = re.compile(r"(^|_)(age|price|cost|amount|count|cnt|num|number|sco
 _TIME_NAME = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|day|hour|created|updated|at)($|_)", re.IGNORECASE)
 _HEX = r"^[0-9a-f]{8}$"
 _ISO = r"^\d{4}[-/]\d{2}[-/]\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z?)?$"
+_DECIMAL_COMMA = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?$"
 _NUMBERED_TIMES = {"%y%m%d%H": 8, "%Y%m%d": 8, "%Y%m%d%H": 10}
 _EPOCHS = {"s": (5e8, 2.2e9), "ms": (5e11, 2.2e12), "us": (5e14, 2.2e15)}
 
@@ -30,7 +31,7 @@ class Judged:
 
     Args:
         name: of the column.
-        node: "categories", "numbers", "skewed", "lists", "times", or why it is left out: `LEFT_OUT`.
+        node: "categories", "numbers", "skewed", "decimals", "skewed_decimals", "lists", "times"; or `LEFT_OUT`.
         why: in a few words.
         arguments: of the node's operator: columns of a node that differ in them become nodes of their own.
         dtype: to read it as, where text says another.
@@ -62,7 +63,7 @@ def judge(values: pl.Series, label: pl.Series) -> Judged:
     leak = _gives_away(values, label, distinct)
     if leak:
         return Judged(name, LEFT_OUT, leak)
-    found = _as_time(there, distinct)
+    found = _as_time(there, distinct) or _as_decimal(values, label)
     if found is not None:
         return found
     if there.dtype == pl.String:
@@ -120,6 +121,23 @@ def _as_time(there: pl.Series, distinct: int) -> Judged | None:
         if is_named and len(str(int(low))) == len(str(int(high))) == digits and _reads(there, form):
             return Judged(name, "times", f"a time written {form}", {"parts": _parts("H" not in form), "format": form})
     return None
+
+
+def _as_decimal(values: pl.Series, label: pl.Series) -> Judged | None:
+    """A number with a comma before its fraction, as it is written in many countries; dots part its thousands."""
+    there = values.drop_nulls()
+    if there.dtype != pl.String or not there.str.contains(_DECIMAL_COMMA).all():
+        return None
+    if not there.str.contains(",", literal=True).any():  # 1.234 alone may as well be a fraction
+        return None
+    plain = values.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True).cast(pl.Float64)
+    found = judge(plain, label)
+    if found.node not in ("numbers", "skewed"):
+        return found if found.node == LEFT_OUT else None
+    quoted = '"' + values.name.replace('"', '""') + '"'
+    number = f"CAST(REPLACE(REPLACE({quoted}, '.', ''), ',', '.') AS DOUBLE)"
+    node = "decimals" if found.node == "numbers" else "skewed_decimals"
+    return Judged(values.name, node, f"{found.why}, written with a comma", {values.name: number})
 
 
 def _parts(is_date: bool) -> list[str]:
