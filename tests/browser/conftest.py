@@ -13,6 +13,7 @@ import pytest
 # The runs that the report's own tests look at.
 _RUNS = runpy.run_path(str(Path(__file__).parents[1] / "report" / "conftest.py"))
 recorded, hostile = _RUNS["recorded"], _RUNS["hostile"]
+_PATIENCE = 300_000  # milliseconds until something that never comes is given up: a busy machine takes its time
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,7 @@ def chromium() -> Iterator[Any]:
     program = next((found for name in names if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip(f"none of {', '.join(names)} is installed: the pages were not opened in a browser")
+    api.expect.set_options(timeout=_PATIENCE)
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
@@ -55,6 +57,7 @@ def watch(chromium: Any) -> Iterator[Callable[..., Watched]]:
 
     def opened(width: int = 1280, height: int = 900, scheme: str = "light", **settings: Any) -> Watched:
         context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **settings)
+        context.set_default_timeout(_PATIENCE)
         contexts.append(context)
         return Watched(context.new_page())
 

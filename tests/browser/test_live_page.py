@@ -34,13 +34,13 @@ def test_the_page_grows_with_the_run(watch, train_some, tmp_path) -> None:
         loaded = page.evaluate("performance.timeOrigin")
         worker = threading.Thread(target=work)
         worker.start()
-        expect(page.locator("svg.lines")).to_have_count(3, timeout=60_000)
-        expect(page.locator(".progress")).to_contain_text("step 30 of 60", timeout=60_000)
+        expect(page.locator("svg.lines")).to_have_count(3)
+        expect(page.locator(".progress")).to_contain_text("step 30 of 60")
         before = page.locator("svg.lines").first.get_attribute("data-series")
         page.locator("#data-raw summary").first.click()  # what the reader folds stays folded
         assert not page.locator("#data-raw").evaluate("fold => fold.open")
         go_on.set()
-        expect(page.locator("#state")).to_have_text("finished", timeout=60_000)
+        expect(page.locator("#state")).to_have_text("finished")
         after = page.locator("svg.lines").first.get_attribute("data-series")
         assert len(after) > len(before)
         assert not page.locator("#data-raw").evaluate("fold => fold.open")
@@ -61,5 +61,5 @@ def test_a_server_that_is_gone_is_noticed(watch, tmp_path) -> None:
     page = watch().page
     with LiveView(recorder) as view:
         page.goto(view.url)
-        expect(page.locator("#live-note")).to_have_text("· live", timeout=20_000)
-    expect(page.locator("#live-note")).to_contain_text("reconnecting", timeout=20_000)
+        expect(page.locator("#live-note")).to_have_text("· live")
+    expect(page.locator("#live-note")).to_contain_text("reconnecting")

@@ -24,7 +24,7 @@ def test_the_page_of_a_command(watch, tmp_path) -> None:
             assert address, said
             seen.page.goto(address[0])
             assert seen.page.locator("#state").inner_text() == "running"
-            expect(seen.page.locator("#state")).to_have_text("finished", timeout=120_000)
+            expect(seen.page.locator("#state")).to_have_text("finished")
             assert seen.page.locator("h1").inner_text() == "DLRM on day.tsv"
             expect(seen.page.locator("#live-note")).to_contain_text("run/report.html")
             printed, errors = process.communicate(timeout=600)
