@@ -109,4 +109,7 @@ def test_linear_features_take_ids_as_they_are():
     ids = tf.feature_column.categorical_column_with_identity("id", 9)
     with pytest.raises(ValueError, match="id_indicator"):
         LinearFeatures([tf.feature_column.indicator_column(ids)])
-    assert LinearFeatures([ids])({"id": tf.constant([[1], [2]])}).shape == (2, 1)
+    layer = LinearFeatures([ids, *(tf.feature_column.numeric_column(name) for name in ("x", "y"))])
+    numbers = tf.constant([[1.0], [2.0]])
+    assert layer({"id": tf.constant([[1], [2]]), "x": numbers, "y": numbers}).shape == (2, 1)
+    assert layer.embedding_tables["numeric"].shape == (2, 1) and layer.embedding_tables["id"].shape == (9, 1)

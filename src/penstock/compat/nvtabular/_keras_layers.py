@@ -64,6 +64,14 @@ class LinearFeatures(_OldInputs, native.LinearFeatures):
                 )
         super().__init__(feature_columns, *args, **kwargs)
 
+    @property
+    def embedding_tables(self) -> dict[str, Any]:
+        """The weights by column, and those of all numbers under each other as `numeric`."""
+        numbers = [self.tables[c.name] for c in self.columns if not c.has_ids and c.name in self.tables]
+        if not numbers:
+            return self.tables
+        return {**self.tables, "numeric": ops.concatenate([ops.convert_to_tensor(table) for table in numbers], axis=0)}
+
 
 @keras.saving.register_keras_serializable(package="penstock.compat")
 class DotProductInteraction(native.DotProductInteraction):
