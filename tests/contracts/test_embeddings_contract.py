@@ -96,6 +96,9 @@ HOMES: dict[str, Callable[[], Any]] = {
     "ray": lambda: RayStore(slots(), SGD(lr=RATE), num_shards=2),
     "fused": lambda: FusedEmbeddings(SCHEMA, DIM, optimizer="sgd", lr=RATE),
     "cached": lambda: CachedEmbeddings(SCHEMA, DIM, cache_rows=24, optimizer="sgd", lr=RATE),
+    "cached, hashed": lambda: CachedEmbeddings(
+        SCHEMA, DIM, cache_rows=24, hashed=True, optimizer="sgd", lr=RATE, scale=0.1
+    ),
     "hashed": lambda: HashedEmbeddings(SCHEMA, DIM, capacity=8, optimizer="sgd", lr=RATE, scale=0.1),
     "parameter": lambda: EmbeddingTables(SCHEMA, DIM),
     "frozen": frozen,
@@ -154,9 +157,10 @@ def test_it_says_what_it_is(name: str, make: Callable[[str], Any]) -> None:
     assert isinstance(home, Embeddings)
     assert (home.names, home.dims) == (list(SIZES), dict.fromkeys(SIZES, DIM))
     assert home.on_host == (name in ("store", "ray", "own"))
-    assert home.updates_in_backward == (name in ("fused", "cached", "hashed"))
-    assert home.capturable == (name in ("fused", "cached", "hashed"))
-    assert home.stats()["rows"] == (0 if home.on_host or name == "hashed" else sum(SIZES.values()))
+    on_device = ("fused", "cached", "cached, hashed", "hashed")
+    assert home.updates_in_backward == (name in on_device)
+    assert home.capturable == (name in on_device)
+    assert home.stats()["rows"] == (0 if home.on_host or "hashed" in name else sum(SIZES.values()))
 
 
 @pytest.mark.parametrize("name", HOMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
@@ -149,10 +150,10 @@ class TrainsInBackward(Protocol):
 
 @runtime_checkable
 class HasStore(Protocol):
-    """Embeddings on the device whose rows a saved model holds as a store."""
+    """Embeddings on the device whose rows a saved model may hold as a store."""
 
-    def as_store(self) -> Store:
-        """A new store with the rows that there are."""
+    def store_for_serving(self) -> AbstractContextManager[Store] | None:
+        """A store with the rows that there are, to be left when it is saved; None: the tables are saved as such."""
         ...
 
 

@@ -49,9 +49,12 @@ MOVE = np.dtype(
 @njit(**KERNEL)
 def resolve_pieces(
     counter: np.ndarray, pieces: np.ndarray, headers: np.ndarray, settings: np.ndarray, signs: np.ndarray,
-    rows: np.ndarray, fresh: np.ndarray, clock: Any, scratch: np.ndarray,
+    rows: np.ndarray, fresh: np.ndarray, clock: Any, insert: bool, scratch: np.ndarray,
 ) -> None:  # fmt: skip
-    """Find or insert the signs of each piece. STATUS is 0, or why its table must grow first; FIRST has moved so far."""
+    """Find the signs of each piece, or insert them; one that is not there and shall not be has ABSENT.
+
+    STATUS is 0, or why its table must grow first; FIRST has moved so far.
+    """
     while True:
         task = fetch_add(np.uint64(counter.ctypes.data), 1)
         if task >= pieces.shape[0]:
@@ -66,7 +69,7 @@ def resolve_pieces(
             i, known = piece[FIRST], header[ROWS]
             if i + AHEAD < last:
                 prefetch(first_place(header, signs[i + AHEAD]))
-            row = resolve(header, settings[table], signs[i], clock, True, np.uint64(scratch.ctypes.data))
+            row = resolve(header, settings[table], signs[i], clock, insert, np.uint64(scratch.ctypes.data))
             if row < ABSENT:
                 piece[STATUS] = row
                 break

@@ -65,7 +65,7 @@ def save_model(
     `model` names by its checksum and which is written first: an interrupted save leaves the model that was there.
     `workflow` may be None where rows come as features already. Of `FusedEmbeddings` and `CachedEmbeddings` the weights
     are saved, without optimizer state, to be read as `FrozenEmbeddings`; in host memory that takes all rows of a cached
-    one. Give `tables.store` instead to save only the ids that were seen. `HashedEmbeddings` are saved as a store.
+    one. Give `tables.store` instead to save only the ids that were seen. Hashed tables are saved as a store.
 
     Args:
         directory: a folder.
@@ -79,8 +79,9 @@ def save_model(
         OutputExistsError: the folder is there and overwrite was not asked for.
         ParameterError: the parts do not go together.
     """
-    if isinstance(embeddings, HasStore):
-        with embeddings.as_store() as store:
+    found = embeddings.store_for_serving() if isinstance(embeddings, HasStore) else None
+    if found is not None:
+        with found as store:
             save_model(directory, workflow, model, store, overwrite=overwrite, card=card)
         return
     place = Path(directory)

@@ -10,15 +10,19 @@ from penstock.embedding.slots import EmbeddingConfig, Init, SlotConfig
 from penstock.embedding.store import Store
 
 
-def new_store(tables: TableModule, scale: float) -> Store:
-    """An empty store whose rows are those of the tables; `torch.manual_seed` decides how they start."""
+def new_store(tables: TableModule, scale: float, seed: int | None, is_hashed: bool) -> Store:
+    """An empty store whose rows are those of the tables; without a seed `torch.manual_seed` decides how they start."""
+    seed = int(torch.randint(2**62, ())) if seed is None else seed
     init = Init("uniform", -scale, scale) if scale else Init("zeros")
+    if is_hashed:  # as `HashedEmbeddings` has it: any 64 bits are an id
+        own = [SlotConfig(name, dim, tables.pooling, init=init) for name, dim in tables.dims.items()]
+        return Store(own, tables.optimizer, storage=_storage(tables), seed=seed)
     slots = [SlotConfig(name, dim, init=init, group=tables.owners[name]) for name, dim in tables.dims.items()]
     config = EmbeddingConfig(slots, max(8, (len(slots) + 1).bit_length()))
-    return Store(config, tables.optimizer, storage=_storage(tables), seed=int(torch.randint(2**62, ())))
+    return Store(config, tables.optimizer, storage=_storage(tables), seed=seed)
 
 
-def check_store(store: Store, tables: TableModule) -> None:
+def check_store(store: Store, tables: TableModule, is_hashed: bool) -> None:
     """Raise `ParameterError` unless the store's rows can be those of the tables."""
     layout = None if store.optimizer is None else store.optimizer.layout()
     if layout != tables.optimizer.layout():
@@ -31,6 +35,11 @@ def check_store(store: Store, tables: TableModule) -> None:
     admission = store.tables.admission
     if store.tables.eviction is not None or admission.min_count > 1 or admission.below < 2**64 - 1:
         raise ParameterError("CachedEmbeddings.store must take in every id and keep it: no admission, no eviction")
+    if is_hashed and store.config.prefix_bits:
+        raise ParameterError(
+            f"CachedEmbeddings.store has prefix_bits={store.config.prefix_bits}, which leave too few bits for hashed "
+            f"ids; make it with a list of slots, or prefix_bits=0"
+        )
     groups: dict[str, str] = {}
     for name, dim in tables.dims.items():
         if name not in store.config.names:
@@ -43,6 +52,11 @@ def check_store(store: Store, tables: TableModule) -> None:
             raise ParameterError(
                 f"slot {name!r} of CachedEmbeddings.store must have dim={dim}, rows of its own and no hash "
                 f"stack, got {slot}"
+            )
+        if is_hashed and slot.pooling != tables.pooling:
+            raise ParameterError(
+                f"slot {name!r} of CachedEmbeddings.store has pooling={slot.pooling!r}, the tables {tables.pooling!r}; "
+                f"a saved model would predict by the slot's"
             )
         if slot.group != store.config[owner].group:
             raise ParameterError(

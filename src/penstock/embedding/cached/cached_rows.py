@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,11 +10,16 @@ from torch import Tensor
 
 from penstock.core.errors import DataError, ParameterError
 from penstock.embedding.cached.in_flight import IncomingBatch, IncomingGroup, InFlight
-from penstock.embedding.cached.row_cache import RowCache
+from penstock.embedding.cached.keys import in_order
+from penstock.embedding.cached.row_cache import Places, RowCache
+from penstock.embedding.cached.signed_rows import SignedRows
+from penstock.embedding.cached.slot_index import SlotIndex
+from penstock.embedding.cached.slot_list import SlotList
 from penstock.embedding.cached.transport import as_arrays
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.row_home import RowHome
 from penstock.embedding.fused.table_group import STATES, TableGroup
+from penstock.embedding.hashed.listed_rows import listed_rows, write_listed, wrong_id
 from penstock.embedding.numbered_rows import NumberedRows
 from penstock.embedding.store import Store
 from penstock.kernels.fused_contract import table_and_id
@@ -28,6 +34,8 @@ class CachedRows(RowHome):
     Args:
         cache_rows: how many.
         described: the setting that they come from, for messages.
+        is_hashed: whether ids have no vocabulary. Then there is a row of zeros behind the slots, for those that the
+            store does not know.
     """
 
     joint = True
@@ -35,28 +43,35 @@ class CachedRows(RowHome):
     store: Store
     cache: RowCache
 
-    def __init__(self, cache_rows: int, described: str) -> None:
-        self.cache_rows, self._described = cache_rows, described
+    def __init__(self, cache_rows: int, described: str, is_hashed: bool = False) -> None:
+        self.cache_rows, self._described, self._is_hashed = cache_rows, described, is_hashed
 
     def open(self, tables: TableGroup, store: Store) -> None:
         """Begin with nothing in the cache."""
         self.tables, self.store = tables, store
-        self._rows = NumberedRows(store, tables.sizes)
         self._flushed = 0  # the last batch whose rows are in the store as they are here
-        self.cache = RowCache(tables.num_rows, self.cache_rows, tables.weight.device, self._described)
+        device = tables.weight.device
+        self._rows: NumberedRows | SignedRows
+        if self._is_hashed:
+            self._rows = SignedRows(store, tables.names)
+            places: Places = SlotIndex(len(tables.names), self.cache_rows, device)
+        else:
+            self._rows = NumberedRows(store, tables.sizes)
+            places = SlotList(tables, self.cache_rows)
+        self.cache = RowCache(places, self.cache_rows, device, self._described)
         self.cache.clear(self._rows.known())
-        self.in_flight = InFlight(self._bring_in, lambda: not is_interpreted())
+        self.in_flight = InFlight(self._bring_in, self._make_room, lambda: not is_interpreted())
 
     def rows_on_device(self, total: int) -> int:
-        return self.cache_rows
+        return self.cache_rows + self._is_hashed
 
     def locate(self, tables: TableGroup, ids: Ids, given: Any, training: bool) -> tuple[Ids, Any]:
         batch, on_cpu = None, tables.weight.device.type == "cpu"
         with torch.no_grad():
             if on_cpu or not torch.cuda.is_current_stream_capturing():  # a captured step was announced, or says so
                 self.follow_store()
-                batch = self.in_flight.batch_for(ids, given)
-            slots = self.cache.slots(self._index, tables.table_places(ids.bags), ids, tables.errors)
+                batch = self.in_flight.batch_for(ids, given, training)
+            slots = self.cache.places.slots(ids, tables.errors, training)
             if on_cpu and not is_interpreted():
                 tables.check_ids()
             return slots, (batch, tables.errors.clone())
@@ -79,15 +94,30 @@ class CachedRows(RowHome):
 
     def check_announced(self) -> None:
         """Raise if a captured step was given ids that were never announced."""
-        code = int(self.cache.absent)
+        absent = self.cache.places.absent
+        code = int(absent)
         if code:
-            self.cache.absent.zero_()
-            place, identity = table_and_id(code)
-            table = self.tables.module.names[place]
+            absent.zero_()
+            place, identity = (code - 1, None) if self._is_hashed else table_and_id(code)
+            said = "an id" if identity is None else f"id {identity}"
             raise DataError(
-                f"id {identity} of table {table!r} was looked up and is not in the cache: announce every batch of a "
-                f"captured step with CachedEmbeddings.prefetch, one ahead, and None after the last"
+                f"{said} of table {self.tables.module.names[place]!r} was looked up and is not in the cache: announce "
+                f"every batch of a captured step with CachedEmbeddings.prefetch, one ahead, and None after the last"
             )
+
+    def check_signs(self) -> None:
+        """Raise if hashed tables were asked for the id -1."""
+        places = self.cache.places
+        assert isinstance(places, SlotIndex)
+        if code := int(places.index.wrong):
+            places.index.wrong.zero_()
+            places.absent.zero_()  # it has no slot, either
+            raise wrong_id(self.tables.module.names[table_and_id(code)[0]])
+
+    def has_moved(self) -> bool:
+        """Whether memory that a captured step reads is elsewhere than when this was last asked."""
+        places = self.cache.places
+        return isinstance(places, SlotIndex) and places.has_moved()
 
     # Between cache and store.
 
@@ -112,8 +142,8 @@ class CachedRows(RowHome):
         self.follow_store()
         self.rest()
         cache, oldest = self.cache, self.in_flight.oldest()
-        taken = ((cache.key_of >= 0) & (cache.used > self._flushed)).nonzero().flatten()
-        taken = taken[torch.argsort(cache.key_of[taken])]
+        taken = (cache.taken & (cache.used > self._flushed)).nonzero().flatten()
+        taken = taken[in_order(cache.key_of[taken])]
         for part in taken.split(_FLUSHED_AT_ONCE):
             keys, rows = (array[part].long().cpu().numpy() for array in (cache.key_of, cache.row_of))
             held = {name: column[part].cpu() for name, column in self.columns().items()}
@@ -122,7 +152,8 @@ class CachedRows(RowHome):
         self.store.tables.set_steps([int(self.tables.steps)] * len(self.store.tables.tables))
 
     def all_rows(self) -> dict[str, Tensor]:
-        """Columns of all rows, in host memory."""
+        """Columns of all rows of tables of known sizes, in host memory."""
+        assert isinstance(self._rows, NumberedRows)
         self.flush()
         total = self.tables.num_rows
         found = {n: torch.empty((total, *c.shape[1:]), dtype=c.dtype) for n, c in self.columns().items()}
@@ -130,8 +161,21 @@ class CachedRows(RowHome):
         return found
 
     def write_all(self, given: dict[str, Tensor]) -> None:
-        """Replace every row; the cache begins anew."""
+        """Replace every row of tables of known sizes; the cache begins anew."""
+        assert isinstance(self._rows, NumberedRows)
         self._rows.write_all(as_arrays(given))
+        self._forget()
+
+    def listed(self) -> dict[str, Tensor]:
+        """The rows of hashed tables and whose they are, as `HashedEmbeddings` save them, in host memory."""
+        self.flush()
+        return listed_rows(self.store, self.tables.names, dict(zip(STATES[1:], self.tables.states, strict=True)))
+
+    def write_listed(self, given: Mapping[str, Tensor]) -> None:
+        """Replace the rows of hashed tables; the cache begins anew."""
+        self.rest()
+        self.store.clear()
+        write_listed(self.store, self.tables.names, given)
         self._forget()
 
     def rest(self) -> None:
@@ -155,18 +199,10 @@ class CachedRows(RowHome):
         self._rows.renew()
         self.cache.clear(self._rows.known())
 
+    def _make_room(self, group: IncomingGroup) -> None:
+        if isinstance(self.cache.places, SlotIndex):
+            self.cache.places.make_room(group.number, [batch.ids for batch in group.batches], self.in_flight.rest)
+
     def _bring_in(self, group: IncomingGroup, oldest: int) -> None:
         wanted = [batch.ids for batch in group.batches]
-        keys = [self.cache.keys(self._index, self.tables.table_places(i.bags), i) for i in wanted]
-        together = torch.cat(keys) if len(keys) > 1 else keys[0]
-        self.cache.admit(self._index, together, group.number, oldest, self.columns(), self._rows, len(keys))
-
-    @property
-    def _index(self) -> Any:
-        if self.tables.weight.device.type == "cuda" or is_interpreted():
-            from penstock.kernels import gpu_cache
-
-            return gpu_cache
-        from penstock.embedding.cached import cpu_index
-
-        return cpu_index
+        self.cache.admit(wanted, group.number, oldest, self.columns(), self._rows, group.training)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from penstock.core.errors import PenstockError
-from penstock.core.params import NONE, Instance, Int, Real, check_all
+from penstock.core.errors import ParameterError, PenstockError
+from penstock.core.params import BOOL, NONE, Instance, Int, Real, check_all
 from penstock.core.schema import Schema
 from penstock.embedding.cached.backing_store import check_store, new_store
 from penstock.embedding.cached.cached_rows import CachedRows
 from penstock.embedding.cached.in_flight import IncomingBatch
 from penstock.embedding.cached.row_cache import COUNTS, STAGES
-from penstock.embedding.dims import Dims
+from penstock.embedding.dims import DIM, Dims
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.settings import table_sizes
+from penstock.embedding.fused.table_group import STATES, TableGroup
 from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
+from penstock.embedding.hashed.listed_rows import LISTS, hashed_columns, is_listed
 from penstock.embedding.parameter_tables import EmbeddingTables
 from penstock.embedding.store import Store
 
@@ -36,12 +39,16 @@ class CachedEmbeddings(TableModule):
     two to prefetch.
 
     Args:
-        tables, dim, settings: as `FusedEmbeddings` takes them.
-        cache_rows: rows on the device. The index takes 4 bytes more for every row of every table. Where tables have
-            several dims, those of each dim have a cache of their own (`shared_rows` says how large).
+        tables, dim, settings: as `FusedEmbeddings` takes them; with `hashed`, as `HashedEmbeddings` does.
+        cache_rows: rows on the device. The index takes 4 bytes more for every row of every table, or of hashed tables
+            32 to 64 for every cached row. Where tables have several dims, those of each dim have a cache of their own
+            (`shared_rows` says how large).
+        hashed: whether ids need no vocabulary: any int64 but -1 has a row in the store once it is trained on, and one
+            that has none is zeros.
         scale: new rows start uniform in ±scale.
         store: a store to put behind the cache instead of a new one, with a slot for every table: one that was trained
             or loaded before, say.
+        seed: of new rows, as a store's; `torch.manual_seed` decides by default.
         prefetch_batches: how many batches `fit` and `prefetched` announce together; by default as many as it takes
             that bringing rows in is worth its overhead, if the cache has room for them.
 
@@ -52,43 +59,54 @@ class CachedEmbeddings(TableModule):
     (3, (1000, 4))
     >>> tables.store.stats()["rows"]  # only ids that were seen take memory on the host
     5
+    >>> tables = CachedEmbeddings(["user", "item"], dim=4, cache_rows=8, hashed=True)
+    >>> tables(torch.tensor([[2**60, -7]])).sum().backward()
+    >>> tables.num_rows
+    2
     """
 
     def __init__(
         self,
-        tables: Schema | Mapping[str, int] | Sequence[int],
+        tables: Schema | Mapping[str, int] | Sequence[int] | Sequence[str],
         dim: Dims = 16,
         *,
         cache_rows: int,
+        hashed: bool = False,
         scale: float = 0.01,
         store: Store | None = None,
+        seed: int | None = None,
         prefetch_batches: int | None = None,
         **settings: Any,
     ) -> None:
-        given = {"cache_rows": cache_rows, "scale": scale, "store": store, "prefetch_batches": prefetch_batches}
+        given = {
+            "cache_rows": cache_rows, "scale": scale, "store": store, "prefetch_batches": prefetch_batches,
+            "hashed": hashed, "seed": seed,
+        }  # fmt: skip
         constraints = {
             "cache_rows": Int(min=1),
             "scale": Real(min=0),
             "store": NONE | Instance(Store),
             "prefetch_batches": NONE | Int(min=1),
+            "hashed": BOOL,
+            "seed": NONE | Int(0, 2**63),
         }
         check_all(given, constraints, "CachedEmbeddings")
         keep_from_compiler()
-        sizes = table_sizes(tables)
-        shares = shared_rows(cache_rows, sizes)
+        columns, sizes, settings = _hashed(tables, dim, settings) if hashed else (tables, table_sizes(tables), settings)
+        self.is_hashed, shares = hashed, shared_rows(cache_rows, sizes)
 
         def home(own: Mapping[str, int]) -> CachedRows:
             share, described = sum(shares[name] for name in own), f"CachedEmbeddings.cache_rows={cache_rows}"
             if len(own) < len(sizes):
                 described += f", of which {share} are for the tables {', '.join(own)},"
-            return CachedRows(share if len(own) < len(sizes) else cache_rows, described)
+            return CachedRows(share if len(own) < len(sizes) else cache_rows, described, hashed)
 
-        super().__init__(tables, dim, home, scale=0.0, **settings)
+        super().__init__(columns, dim, home, scale=0.0, sizes=sizes, **settings)
         self.prefetch_batches = prefetch_batches
         if store is None:
-            store = new_store(self, scale)
+            store = new_store(self, scale, seed, hashed)
         else:
-            check_store(store, self)
+            check_store(store, self, hashed)
             self.steps.fill_(max(store.tables.steps))
         for group, own in zip(self.groups, self.homes, strict=True):
             own.open(group, store)
@@ -108,6 +126,27 @@ class CachedEmbeddings(TableModule):
         self.flush()
         return self.homes[0].store
 
+    @property
+    def num_rows(self) -> int:
+        """Rows of all tables; of hashed ones, those that there are so far."""
+        return self.homes[0].store.tables.rows if self.is_hashed else super().num_rows
+
+    def store_for_serving(self) -> AbstractContextManager[Store] | None:
+        """What a saved model holds of hashed tables: the store behind them. Others are saved as they are.
+
+        Returns:
+            The store, which stays open; None where it is not what is saved.
+        """
+        return nullcontext(self.store) if self.is_hashed else None
+
+    def make_room(self) -> bool:
+        """Whether memory has moved that a captured step reads, so that it must be captured anew (`fit` asks).
+
+        Returns:
+            Never for tables of known sizes.
+        """
+        return max(home.has_moved() for home in self.homes)  # all are asked
+
     def prefetch(self, *batches: Any) -> None:
         """Begin to bring in the rows of the batches (ids each) that follow those announced last, and return.
 
@@ -126,7 +165,8 @@ class CachedEmbeddings(TableModule):
                 home.in_flight.settle_last()
             read = [self.read(ids) for ids in given]
             for home, parts in zip(self.homes, zip(*read, strict=True), strict=False):
-                home.in_flight.announce([IncomingBatch(*pair) for pair in zip(parts, given, strict=True)])
+                pairs = zip(parts, given, strict=True)
+                home.in_flight.announce([IncomingBatch(*pair, training=self.training) for pair in pairs])
 
     def batches_to_prefetch(self, ids: Any) -> int:
         """How many batches like this one should be announced together.
@@ -142,11 +182,24 @@ class CachedEmbeddings(TableModule):
         parts = self.read(ids)
         count = min(_IDS_TOGETHER // max(sum(part.num_occurrences for part in parts), 1), _MOST_TOGETHER)
         while count > 1 and any(
-            _most_rows(part, list(group.sizes.values()), 2 * count) > len(group.weight)  # two groups are in flight
-            for part, group in zip(parts, self.groups, strict=True)
+            _most_rows(part, self._most_ids(group), 2 * count) > home.cache_rows  # two groups are in flight
+            for part, group, home in zip(parts, self.groups, self.homes, strict=True)
         ):
             count -= 1
         return max(1, count)
+
+    def _most_ids(self, group: TableGroup) -> list[int]:
+        """How many ids tables can have."""
+        return [2**62] * len(group.names) if self.is_hashed else list(group.sizes.values())
+
+    def check_wrong_ids(self) -> None:
+        """See `FusedEmbeddings.check_ids`."""
+        if not self.is_hashed:
+            super().check_wrong_ids()
+            return
+        self.errors.zero_()  # kernels report what has no slot
+        for home in self.homes:
+            home.check_signs()
 
     def check_ids(self) -> None:
         """See `FusedEmbeddings.check_ids`. Also raises if a captured step was given ids that were never announced."""
@@ -167,7 +220,7 @@ class CachedEmbeddings(TableModule):
         for home in self.homes:
             home.rest()
         caches = [home.cache for home in self.homes]
-        resident = sum(int((cache.key_of >= 0).sum()) for cache in caches)
+        resident = sum(int(cache.taken.sum()) for cache in caches)
         seconds = {stage: round(sum(cache.watch.seconds[stage] for cache in caches), 6) for stage in STAGES}
         counts = {name: sum(cache.counts[name] for cache in caches) for name in COUNTS}
         counts["batches"] = caches[0].counts["batches"]  # each cache sees all of them
@@ -195,7 +248,19 @@ class CachedEmbeddings(TableModule):
         return self
 
     def tables(self) -> EmbeddingTables:
-        """Plain tables with all rows, on the host; needs a schema."""
+        """Plain tables with all rows, on the host; needs a schema, and tables of known sizes.
+
+        Returns:
+            The tables.
+
+        Raises:
+            ParameterError: the tables are hashed, or have several dims.
+            SchemaError: there is no schema.
+        """
+        if self.is_hashed:
+            raise ParameterError(
+                "plain tables have known sizes, and hashed ones have none; use .store, which has all rows"
+            )
         plain = self._plain_tables()
         with torch.no_grad():
             plain.weight.copy_(self.of_columns(self.homes[0].all_rows()["weight"]))
@@ -214,12 +279,19 @@ class CachedEmbeddings(TableModule):
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """All rows, as `FusedEmbeddings` saves them: either kind loads the other's."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.is_hashed:
+            for name, tensor in self.homes[0].listed().items():
+                destination[prefix + name] = tensor
+            return
         for home in self.homes:
             names = home.names_of_columns()
             for column, rows in home.all_rows().items():
                 destination[prefix + names[column]] = rows
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        if self.is_hashed:
+            self._load_listed(dict(state_dict), prefix, *arguments)
+            return
         rest, given = dict(state_dict), list[dict[str, Tensor]]()
         for home in self.homes:
             home.rest()
@@ -235,6 +307,22 @@ class CachedEmbeddings(TableModule):
             for home, columns in zip(self.homes, given, strict=True):
                 home.write_all(columns)
 
+    def _load_listed(
+        self, rest: dict[str, Any], prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any,
+        errors: list[str],
+    ) -> None:  # fmt: skip
+        """The state of hashed tables."""
+        given = {name: rest.pop(prefix + name) for name in LISTS if prefix + name in rest}
+        held = {name: getattr(self, name) for name in STATES if getattr(self, name) is not None}
+        rows = {name: rest.pop(prefix + name) for name in held if prefix + name in rest}
+        if is_listed(given, rows, held, len(self.names)):
+            kept = {name: tensor.detach().to(held[name].dtype) for name, tensor in rows.items()}
+            self.homes[0].write_listed({**kept, **given})
+        else:
+            errors.append(f"this is not the state of hashed tables {self.names} of dim {self.dim} and their optimizer")
+        rest.update({prefix + name: tensor for name, tensor in held.items()})
+        super()._load_from_state_dict(rest, prefix, metadata, strict, missing, unexpected, errors)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PenstockError(
             "CachedEmbeddings cannot be copied or pickled, since its rows are in a store; save tables.state_dict() or "
@@ -244,6 +332,14 @@ class CachedEmbeddings(TableModule):
     def extra_repr(self) -> str:
         cached = sum(len(group.weight) for group in self.groups)
         return f"{len(self.names)} tables, {self.num_rows} rows of which {cached} cached, {self._described()}"
+
+
+def _hashed(tables: Any, dim: Dims, settings: dict[str, Any]) -> tuple[Any, dict[str, int], dict[str, Any]]:
+    """The columns of hashed tables, their sizes, and settings that suit them."""
+    check_all({"dim": dim}, {"dim": DIM}, "hashed CachedEmbeddings")
+    if settings.get("share"):
+        raise ParameterError("hashed CachedEmbeddings share no rows; leave share out, or give ids of known sizes")
+    return *hashed_columns(tables, "hashed CachedEmbeddings"), {**settings, "share": False}
 
 
 def _most_rows(ids: Ids, sizes: list[int], batches: int) -> int:

@@ -20,8 +20,8 @@ from penstock.embedding.fused.ids import Ids
 class IncomingBatch:
     """One batch of ids. Its rows stay in the cache until `closed`, or until nobody knows the batch any more."""
 
-    def __init__(self, ids: Ids, given: Any = None) -> None:
-        self.closed = False
+    def __init__(self, ids: Ids, given: Any = None, training: bool = True) -> None:
+        self.closed, self.training = False, training
         self.group: IncomingGroup
         self.ids: Any = ids
         self.given, self.print = given, fingerprint(given)  # held, so that no other tensor takes its place
@@ -43,6 +43,7 @@ class IncomingGroup:
         self.ready = threading.Event()  # the host has done its part
         self.brought_in: Any = None  # the GPU's event; None on the CPU
         self.error: BaseException | None = None
+        self.training = any(batch.training for batch in batches)
         for batch in batches:
             batch.group = self
 
@@ -61,11 +62,17 @@ class InFlight:
     """The batches whose rows must stay, and the thread that brings rows in, one group after the other.
 
     `bring_in(group, oldest)` brings a group's rows into slots that no group from number `oldest` on has used. At any
-    time the last two groups announced may still be trained on: a captured step does not say when it runs.
+    time the last two groups announced may still be trained on: a captured step does not say when it runs. Before,
+    `make_room(group)` is called by whoever announces or looks up.
     """
 
-    def __init__(self, bring_in: Callable[[IncomingGroup, int], None], background: Callable[[], bool]) -> None:
-        self._bring_in, self._background = bring_in, background
+    def __init__(
+        self,
+        bring_in: Callable[[IncomingGroup, int], None],
+        make_room: Callable[[IncomingGroup], None],
+        background: Callable[[], bool],
+    ) -> None:
+        self._bring_in, self._make_room, self._background = bring_in, make_room, background
         self.coming: list[IncomingGroup] = []
         self._open: weakref.WeakSet[IncomingBatch] = weakref.WeakSet()
         self._numbers = 0
@@ -89,12 +96,13 @@ class InFlight:
         self.coming = [*self.coming[-1:], group]
         self._start(group)
 
-    def batch_for(self, ids: Ids, given: Any) -> IncomingBatch:
+    def batch_for(self, ids: Ids, given: Any, training: bool) -> IncomingBatch:
         """The batch of these ids, brought in: as announced, or now."""
         wanted = fingerprint(given)
-        batch = next((b for group in self.coming for b in group.batches if b.print == wanted), None)
+        announced = (b for group in self.coming for b in group.batches if b.print == wanted)
+        batch = next((b for b in announced if b.group.training or not training), None)
         if batch is None:
-            batch = IncomingBatch(ids)
+            batch = IncomingBatch(ids, training=training)
             self._start(IncomingGroup(self._next(), [batch]))
         self.settle(batch.group)
         batch.group.batches.remove(batch)
@@ -148,6 +156,7 @@ class InFlight:
         group.ready.wait()
 
     def _start(self, group: IncomingGroup) -> None:
+        self._make_room(group)
         group.ready.clear()
         group.error = None
         oldest, begun = self.oldest(group), None

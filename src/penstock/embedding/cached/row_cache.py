@@ -1,24 +1,26 @@
-"""A cache of rows in device memory, and what it takes to bring a batch's rows there.
+"""A cache of rows on the device: which rows are in which slots, and what it takes to bring a batch's rows there.
 
-The index of `penstock.kernels.cache_contract` is on the device: four bytes for every row of every table and twelve for
-every slot. A batch's missing rows are found there, and so are slots for them; `transport` exchanges the rows.
-A look-up reads the index, so the host need not know which rows are where.
+Where a row is, `SlotList` or `SlotIndex` knows, on the device: a batch's missing rows are found there, and slots for
+them here, twelve bytes each; `transport` exchanges the rows. A look-up asks on the device as well, so the host need not
+know which rows are where.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from penstock.core.errors import ParameterError
+from penstock.embedding.cached.keys import leading
+from penstock.embedding.cached.signed_rows import SignedRows
 from penstock.embedding.cached.transport import Exchange, Stopwatch, Transport
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.numbered_rows import NumberedRows
-from penstock.kernels.cache_contract import UNSEEN, stored
+from penstock.kernels.cache_contract import UNSEEN
 
 STAGES = ("index", "victims", "lists", "wait", "gather", "copy", "enter", "write_back")
 COUNTS = ("batches", "ids", "brought_in", "first_seen", "deferred")
@@ -30,41 +32,53 @@ class NoRoomError(ParameterError):
     """The slots that no batch in flight uses are fewer than a batch's missing rows."""
 
 
+class Places(Protocol):
+    """Where rows are: which slot has which key. `SlotList` and `SlotIndex` say what each call does."""
+
+    absent: Tensor
+
+    def no_keys(self) -> Tensor: ...
+    def clear(self, known: Any) -> None: ...
+    def slots(self, ids: Ids, errors: Tensor, training: bool) -> Ids: ...
+    def claim(
+        self, batches: list[Ids], used: Tensor, number: int, rows: Any, insert: bool
+    ) -> tuple[Tensor, Tensor]: ...
+    def give_up(self, missing: Tensor, was: Tensor) -> None: ...
+    def enter(self, exchange: Exchange, rows: Tensor) -> None: ...
+
+
 class RowCache(nn.Module):
-    """The index of a cache of `capacity` rows over tables of `total`, and the traffic with the store behind it.
+    """A cache of `capacity` rows, which `places` finds, and the traffic with the store behind it.
 
     `described` is the setting that the capacity comes from, for messages.
     """
 
-    slot_of: Tensor
     key_of: Tensor
     row_of: Tensor
     used: Tensor
-    absent: Tensor
 
-    def __init__(self, total: int, capacity: int, device: Any, described: str) -> None:
+    def __init__(self, places: Places, capacity: int, device: Any, described: str) -> None:
         super().__init__()
-        self.total, self.capacity, self.described = total, capacity, described
-        key = torch.int32 if total < 2**31 - 1 else torch.int64
-        # One entry more than there are rows: ids outside their table have no slot.
-        kinds = {"slot_of": (total + 1, torch.int32), "key_of": (capacity, key),
-                 "row_of": (capacity, torch.int32), "used": (capacity, torch.int32)}  # fmt: skip
-        for name, (size, kind) in kinds.items():
-            self.register_buffer(name, torch.full((size,), UNSEEN, dtype=kind, device=device), persistent=False)
-        # The code of an id that was looked up and had no slot: of a captured step that was not announced.
-        self.register_buffer("absent", torch.zeros(1, dtype=torch.int64, device=device), persistent=False)
+        self.places, self.capacity, self.described = places, capacity, described
+        self.register_buffer("key_of", places.no_keys(), persistent=False)
+        for name in ("row_of", "used"):
+            array = torch.full((capacity,), UNSEEN, dtype=torch.int32, device=device)
+            self.register_buffer(name, array, persistent=False)
         self.clear()
 
     def clear(self, known: np.ndarray | None = None) -> None:
         """Forget every row; nothing is written back. `known` are the rows' numbers in the store, -1 for none."""
-        for array in (self.slot_of, self.key_of, self.row_of, self.used):
+        for array in (self.key_of, self.row_of, self.used):
             array.fill_(UNSEEN)
-        if known is not None:
-            numbers = torch.from_numpy(known).to(self.slot_of.device)
-            self.slot_of[:-1] = torch.where(numbers >= 0, stored(numbers), UNSEEN)
+        self.places.clear(known)
         self._hand, self._age = 0, 1.0
         self.forget_device()
         self.counts = dict.fromkeys(COUNTS, 0)
+
+    @property
+    def taken(self) -> Tensor:
+        """Which slots have a row."""
+        return leading(self.key_of) >= 0
 
     def forget_device(self) -> None:
         """Begin anew with the way rows travel: the cache has moved to another device."""
@@ -76,65 +90,41 @@ class RowCache(nn.Module):
         if self._transport is not None:
             self._transport.rest()
 
-    def keys(self, kernels: Any, places: Tensor, ids: Ids) -> Tensor:
-        """Rows of the joint table; `total` for an id outside its table."""
-        out = torch.empty(ids.num_occurrences, dtype=self.key_of.dtype, device=self.used.device)
-        kernels.read(places, ids.singles, None if ids.lists is None else ids.lists[:2], self.total, out)
-        return out
-
-    def slots(self, kernels: Any, places: Tensor, ids: Ids, errors: Tensor) -> Ids:
-        """The ids as slots. Runs on the caller's stream and waits for nothing, so it can be captured."""
-        out = torch.empty(ids.num_occurrences, dtype=torch.int32, device=self.used.device)
-        lists = None if ids.lists is None else ids.lists[:2]
-        kernels.read(places, ids.singles, lists, self.total, out, (self.slot_of, self.capacity, errors, self.absent))
-        (rows, singles), count = ids.singles.shape, ids.singles.numel()
-        packed = None if ids.lists is None else (out[count:].long(), *ids.lists[1:])
-        return Ids(out[:count].view(singles, rows).t(), packed, ids.bags)
-
     def admit(
         self,
-        kernels: Any,
-        keys: Tensor,
+        batches: list[Ids],
         number: int,
         oldest: int,
         columns: Mapping[str, Tensor],
-        store: NumberedRows,
-        batches: int = 1,
+        store: NumberedRows | SignedRows,
+        insert: bool,
     ) -> None:
         """Bring the rows of a group of batches into the slots of rows that no group from `oldest` on has used."""
-        self.counts["batches"] += batches
-        self.counts["ids"] += len(keys)
+        self.counts["batches"] += len(batches)
+        self.counts["ids"] += sum(ids.num_occurrences for ids in batches)
         with self.watch("index"):
-            missing, was = kernels.claim(keys, self.slot_of, self.used, number)
+            missing, was = self.places.claim(batches, self.used, number, store, insert)
         if not len(missing):
             return
         with self.watch("victims"):
             slots = self._idle_slots(len(missing), number, oldest)
         if slots is None:
-            self.slot_of[missing.long()] = was
+            self.places.give_up(missing, was)
             self.counts["deferred"] += 1
-            raise self._no_room(len(missing), number, batches)
+            raise self._no_room(len(missing), number, len(batches))
         exchange = Exchange(slots, missing, was, self.key_of[slots], self.row_of[slots])
         if self._transport is None:
             self._transport = Transport(store, self.used.device, self.watch)
         try:
             rows, new = self._transport.run(exchange, columns)
         except BaseException:
-            self.slot_of[missing.long()] = was  # they have not come
+            self.places.give_up(missing, was)
             raise
         with self.watch("enter"):
-            self._enter(exchange, rows)
+            self.places.enter(exchange, rows)
+            self.key_of[slots], self.row_of[slots] = missing, rows
         self.counts["brought_in"] += len(missing)
         self.counts["first_seen"] += new
-
-    def _enter(self, exchange: Exchange, rows: Tensor) -> None:
-        """Bring the index up to date."""
-        slots, keys, _, old_keys, old_rows = exchange
-        taken = old_keys >= 0
-        self.slot_of[torch.where(taken, old_keys, self.total).long()] = torch.where(taken, stored(old_rows), UNSEEN)
-        self.slot_of[keys.long()] = slots.int()
-        self.key_of[slots] = keys
-        self.row_of[slots] = rows
 
     def _no_room(self, missing: int, number: int, batches: int) -> NoRoomError:
         need = missing + int((self.used == number).sum())

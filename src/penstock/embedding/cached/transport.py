@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from penstock.core.runtime.threads import thread_pool
+from penstock.embedding.cached.keys import in_order
+from penstock.embedding.cached.signed_rows import SignedRows
 from penstock.embedding.numbered_rows import NumberedRows
 from penstock.kernels.cache_contract import UNSEEN, stored
 
@@ -56,7 +58,7 @@ class Stopwatch:
 class Transport:
     """Exchanges rows of the device with the store. What leaves is put into the store by a thread of its own."""
 
-    def __init__(self, store: NumberedRows, device: torch.device, watch: Stopwatch) -> None:
+    def __init__(self, store: NumberedRows | SignedRows, device: torch.device, watch: Stopwatch) -> None:
         self.store, self.device, self.watch = store, device, watch
         self._staging: dict[str, Tensor] = {}
         self._turn = 0
@@ -66,10 +68,10 @@ class Transport:
     def run(self, exchange: Exchange, columns: Mapping[str, Tensor]) -> tuple[Tensor, int]:
         """Begin an exchange, in the order of the current stream: the numbers of the rows that come, and the new ids."""
         with self.watch("lists"):
-            order = torch.argsort(exchange.old_keys)  # the store takes keys in order; slots that are free come first
+            order = in_order(exchange.old_keys)  # the store takes keys in order; slots that are free come first
             lists = [exchange.keys, exchange.was, exchange.old_keys[order], exchange.old_rows[order]]
             keys, was, old_keys, old_rows = self._to_host(lists)
-            free = int(np.searchsorted(old_keys, 0))
+            free = int(np.searchsorted(old_keys if old_keys.ndim == 1 else old_keys[:, 0], 0))
         with self.watch("wait"):
             self.rest()  # a row that left with the last batch may come back with this one
         arrived, leaving = self._copy_out(exchange.slots[order[free:]], columns)
@@ -106,14 +108,16 @@ class Transport:
         numbers.numpy()[:] = rows
         return held, numbers, len(new)
 
-    def _to_host(self, lists: list[Tensor]) -> np.ndarray:
-        """Lists of the same length as rows of one array. Waits for the stream."""
+    def _to_host(self, lists: list[Tensor]) -> list[np.ndarray]:
+        """Lists of the same length, as int64. Waits for the stream."""
         self._turn = 1 - self._turn  # the last lists may still be needed for writing
-        held = self._memory(f"lists {self._turn}", (len(lists), len(lists[0])), torch.int64)
-        for target, source in zip(held, lists, strict=True):
+        widths = [1 if array.dim() == 1 else array.shape[1] for array in lists]
+        held = self._memory(f"lists {self._turn}", (sum(widths), len(lists[0])), torch.int64)
+        parts = [part.view(array.shape) for part, array in zip(held.split(widths), lists, strict=True)]
+        for target, source in zip(parts, lists, strict=True):
             target.copy_(source, non_blocking=True)
         self._after()()
-        return held.numpy()
+        return [part.numpy() for part in parts]
 
     def _copy_out(self, slots: Tensor, columns: Mapping[str, Tensor]) -> tuple[Callable[[], None], dict[str, Tensor]]:
         """Begin to copy rows to the host; a function that waits for it, and where they will be."""

@@ -29,6 +29,12 @@ class Ids(NamedTuple):
     def num_occurrences(self) -> int:
         return self.singles.numel() + (0 if self.lists is None else len(self.lists[0]))
 
+    def replaced(self, found: Tensor) -> Ids:
+        """Other ids in their place, one for each occurrence: single ones feature by feature, then the lists' values."""
+        (rows, singles), count = self.singles.shape, self.singles.numel()
+        packed = None if self.lists is None else (found[count:].long(), *self.lists[1:])
+        return Ids(found[:count].view(singles, rows).t(), packed, self.bags)
+
 
 class BoundedLists:
     """Lists in memory of fixed size, as a captured step has them: behind their values there is room for more.

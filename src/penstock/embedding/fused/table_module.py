@@ -48,6 +48,7 @@ class TableModule(nn.Module):
 
     Args:
         home: makes the home of the rows of a group of tables, given their sizes.
+        sizes: rows by table, where `tables` does not say them: 0 of hashed ones, whose rows come as ids do.
     """
 
     weight: Tensor
@@ -75,6 +76,7 @@ class TableModule(nn.Module):
         align: int = 1,
         device: torch.device | str | int | None = None,
         share: bool = True,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
         given = {"output": output, "pooling": pooling, "scale": scale, "align": align, "lr": lr, "share": share}
@@ -82,7 +84,7 @@ class TableModule(nn.Module):
                        "scale": Real(min=0), "align": Int(min=1), "lr": NONE | Real(min=0), "share": BOOL}  # fmt: skip
         check_all(given, constraints, type(self).__name__)
         self.schema = tables.select(roles=Role.CATEGORICAL) if isinstance(tables, Schema) else None
-        self.sizes = self._sizes_of(tables)
+        self.sizes = table_sizes(tables) if sizes is None else dict(sizes)
         self.named = isinstance(tables, (Schema, Mapping))  # else tables go by their order alone
         self.names, self.pooling, self.align = list(self.sizes), pooling, align
         self._dims = dims_of(dim, self.names, f"{type(self).__name__}.dim")
@@ -99,10 +101,6 @@ class TableModule(nn.Module):
         self.groups = self._grouped(home)
         self._register(weight_dtype("dtype", dtype), scale, device)
         self._taken: int | None = 0  # steps, as far as the host knows
-
-    def _sizes_of(self, tables: Schema | Mapping[str, int] | Sequence[int]) -> dict[str, int]:
-        """Rows of each table, by its name."""
-        return table_sizes(tables)
 
     def _register(self, kind: torch.dtype, scale: float, device: torch.device | str | int | None) -> None:
         for group in self.groups:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from penstock.core.errors import DataError, ParameterError
+from penstock.core.errors import DataError
 from penstock.core.params import NONE, Int, Real, check_all
-from penstock.core.schema import Role, Schema
+from penstock.core.schema import Schema
 from penstock.embedding.dims import DIM
 from penstock.embedding.fused.table_group import STATES
 from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
 from penstock.embedding.hashed.hashed_rows import HashedRows
+from penstock.embedding.hashed.listed_rows import LISTS, hashed_columns, is_listed, wrong_id
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.row_seeds import row_seed, stable_number
 from penstock.kernels.fused_contract import table_and_id
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.embedding.store import Store
 
 _LOW32 = 0xFFFFFFFF
-_LISTS = ("ids", "tables", "touched", "free", "clock")
 
 
 class HashedEmbeddings(TableModule):
@@ -85,20 +85,17 @@ class HashedEmbeddings(TableModule):
         }
         check_all(given, constraints, "HashedEmbeddings")
         keep_from_compiler()
+        columns, sizes = hashed_columns(tables, "HashedEmbeddings")
         super().__init__(
-            _columns(tables), dim, lambda _: HashedRows(capacity, max_rows, scale), optimizer=optimizer, lr=lr,
-            dtype=dtype, output=output, output_dtype=output_dtype, pooling=pooling, scale=0.0, align=align,
-            device=device, share=False,
+            columns, dim, lambda _: HashedRows(capacity, max_rows, scale), optimizer=optimizer, lr=lr, dtype=dtype,
+            output=output, output_dtype=output_dtype, pooling=pooling, scale=0.0, align=align,
+            device=device, share=False, sizes=sizes,
         )  # fmt: skip
         self.seed, home = seed, self.groups[0].home
         assert isinstance(home, HashedRows)
         self.home = home
         home.open(self.groups[0], [row_seed(seed + stable_number(name)) for name in self.names])
         self.index = self.home.index  # moves with the weight
-
-    def _sizes_of(self, tables: Any) -> dict[str, int]:
-        """Tables have no sizes of their own."""
-        return dict.fromkeys(tables.names if isinstance(tables, Schema) else tables, 0)
 
     @property
     def num_rows(self) -> int:
@@ -130,10 +127,7 @@ class HashedEmbeddings(TableModule):
         self.errors.zero_()  # kernels report what was given no row, which is said here
         if code := int(self.index.wrong):
             self.index.wrong.zero_()
-            raise DataError(
-                f"table {self.names[table_and_id(code)[0]]!r} was asked for the id -1, which hashed tables do not "
-                f"take; give what it stands for another id"
-            )
+            raise wrong_id(self.names[table_and_id(code)[0]])
         refused = self.index.counters[BY_TABLE + len(self.names) :]
         counts = refused.tolist()
         if any(counts):
@@ -156,6 +150,14 @@ class HashedEmbeddings(TableModule):
         from penstock.embedding.hashed.as_store import store_of
 
         return store_of(self, self.seed)
+
+    def store_for_serving(self) -> Store:
+        """What a saved model holds: `as_store`.
+
+        Returns:
+            A new store.
+        """
+        return self.as_store()
 
     def stats(self) -> dict[str, Any]:
         """Plain figures: rows (and by table), room for rows, bytes with the index, evictions. Waits for the GPU."""
@@ -200,30 +202,16 @@ class HashedEmbeddings(TableModule):
         errors: list[str],
     ) -> None:  # fmt: skip
         rest = dict(state_dict)
-        given = {name: rest.pop(prefix + name) for name in _LISTS if prefix + name in rest}
-        held = [name for name in STATES if getattr(self, name) is not None]
+        given = {name: rest.pop(prefix + name) for name in LISTS if prefix + name in rest}
+        held = {name: getattr(self, name) for name in STATES if getattr(self, name) is not None}
         rows = {name: rest[prefix + name] for name in held if prefix + name in rest}
-        if not self._is_state(given, rows, held):
+        if not is_listed(given, rows, held, len(self.names)):
             errors.append(f"this is not the state of hashed tables {self.names} of dim {self.dim} and their optimizer")
         else:
             self._fill(given, rows)
             rest.update({prefix + name: getattr(self, name) for name in held})
         super()._load_from_state_dict(rest, prefix, metadata, strict, missing, unexpected, errors)
-        unexpected[:] = [key for key in unexpected if key.removeprefix(prefix) not in _LISTS]
-
-    def _is_state(self, given: dict[str, Tensor], rows: dict[str, Tensor], held: list[str]) -> bool:
-        """Whether these lists and rows can be those of such tables."""
-        if len(given) < len(_LISTS) or len(rows) < len(held):
-            return False
-        used, tables, free = len(given["ids"]), given["tables"], given["free"]
-        if any(given[name].shape != (used,) for name in ("ids", "tables", "touched")):
-            return False
-        if any(rows[name].shape != (used, *getattr(self, name).shape[1:]) for name in held):
-            return False
-        if not used:
-            return not len(free)
-        in_tables = int(tables.min()) >= -1 and int(tables.max()) < len(self.names)
-        return in_tables and bool(((free >= 0) & (free < used)).all()) and len(free) == int((tables < 0).sum())
+        unexpected[:] = [key for key in unexpected if key.removeprefix(prefix) not in LISTS]
 
     def _fill(self, given: dict[str, Tensor], rows: dict[str, Tensor]) -> None:
         """Replace all rows."""
@@ -249,15 +237,3 @@ class HashedEmbeddings(TableModule):
     def extra_repr(self) -> str:
         name = type(self.optimizer).__name__
         return f"{len(self.names)} hashed tables, room for {self.home.capacity} rows, dim={self.dim}, {name}"
-
-
-def _columns(tables: Any) -> Any:
-    """A schema, or names as a mapping."""
-    if isinstance(tables, Schema):
-        if not tables.select(roles=Role.CATEGORICAL).names:
-            raise ParameterError("HashedEmbeddings needs a schema with categorical columns")
-        return tables.select(roles=Role.CATEGORICAL)
-    names = list(tables) if not isinstance(tables, str) else None
-    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
-        raise ParameterError(f"HashedEmbeddings.tables must be a schema or different names, got {tables!r}")
-    return dict.fromkeys(names, 0)

@@ -41,8 +41,9 @@ class HashIndex(nn.Module):
     wrong: Tensor
     seeds: Tensor
 
-    def __init__(self, seeds: Sequence[int], capacity: int, device: Any) -> None:
+    def __init__(self, seeds: Sequence[int], capacity: int, device: Any, region: int = _LEAST_REGION) -> None:
         super().__init__()
+        self._least = _power_of_two(max(region, _LEAST_REGION))  # entries of a region to begin with
         self.num_tables = len(seeds)
         # Nobody can choose ids that collide: the salt is of this process alone, and no number depends on it.
         self.salt = secrets.randbits(62)
@@ -54,14 +55,16 @@ class HashIndex(nn.Module):
         self.register_buffer("wrong", torch.zeros(1, dtype=torch.int64, device=device), persistent=False)
         self.register_buffer("free", torch.empty(capacity, dtype=torch.int64, device=device), persistent=False)
         self.register_buffer("entries", torch.empty((0, 2), dtype=torch.int64, device=device), persistent=False)
-        self._lay_out([_LEAST_REGION] * self.num_tables)
+        self.sizes: list[int] = []
+        self._lay_out([self._least] * self.num_tables)
 
     def _lay_out(self, sizes: list[int]) -> None:
-        """Empty regions of these sizes."""
-        self.sizes, self._places, self._starts = sizes, self._regions(sizes), dict[torch.device, Tensor]()
+        """Empty regions of these sizes, in the same memory where they are as they were."""
         device, total = self.counters.device, sum(sizes)
-        self.entries = torch.zeros((total + GUARDS, 2), dtype=torch.int64, device=device)
-        self.entries[:, 1] = NO_ROW
+        if sizes != self.sizes:
+            self.sizes, self._places, self._starts = sizes, self._regions(sizes), dict[torch.device, Tensor]()
+            self.entries = torch.empty((total + GUARDS, 2), dtype=torch.int64, device=device)
+        self.entries[:, 0], self.entries[:, 1] = 0, NO_ROW
         self.entries[total:, 0] = GUARD_SIGN
         self.counters[BY_TABLE : BY_TABLE + self.num_tables] = 0
 
@@ -78,6 +81,17 @@ class HashIndex(nn.Module):
         self._lay_out([_power_of_two(max(2 * int(count), _LEAST_REGION)) for count in signs])
         self.enter(kernels, *listed)
 
+    def rebuild(self, kernels: Any, wanted: np.ndarray) -> bool:
+        """Forget signs without a row; regions without place for so many more grow. Whether memory has moved."""
+        listed = self.listed()
+        signs = torch.bincount(listed[1], minlength=self.num_tables).cpu().numpy() + wanted
+        needed = [_power_of_two(2 * int(count)) for count in signs]
+        fits = signs <= LOAD * np.array(self.sizes)
+        before = self.sizes
+        self._lay_out([size if ok else more for size, more, ok in zip(before, needed, fits, strict=True)])
+        self.enter(kernels, *listed)
+        return self.sizes != before
+
     def listed(self) -> tuple[Tensor, Tensor, Tensor]:
         """Signs, their tables and their values, of all that have a row."""
         at = (self.entries[: sum(self.sizes), 1] >= 0).nonzero().flatten()
@@ -87,20 +101,22 @@ class HashIndex(nn.Module):
 
     def enter(self, kernels: Any, signs: Tensor, tables: Tensor, values: Tensor) -> None:
         """Put signs in that are not there."""
-        features = self._features((), self.entries.device)
+        features = self.features(())
         kernels.enter(self.entries, features, signs, tables, values, self.counters, self.salt)
 
     def find(self, kernels: Any, ids: Ids, nothing: int, rows: NewRows | None) -> Ids:
         """The ids as rows of the weight; with `rows`, new ones get theirs. Waits for nothing, so it can be captured."""
+        return ids.replaced(self.rows_of(kernels, ids, nothing, rows))
+
+    def rows_of(self, kernels: Any, ids: Ids, nothing: int, rows: NewRows | None = None) -> Tensor:
+        """`find`, as a row for each occurrence."""
         kind = torch.int32 if len(self.entries) < 2**31 - 2 and nothing < 2**31 - 2 else torch.int64
         out = torch.empty(ids.num_occurrences, dtype=kind, device=self.entries.device)
-        features = self._features(ids.bags, self.entries.device)
+        features = self.features(ids.bags)
         lists = None if ids.lists is None else ids.lists[:2]
         common = self.counters, self.num_tables, self.salt, nothing, out, self.wrong, rows
         kernels.find(self.entries, features, ids.singles, lists, *common)
-        (num_rows, singles), count = ids.singles.shape, ids.singles.numel()
-        packed = None if ids.lists is None else (out[count:].long(), *ids.lists[1:])
-        return Ids(out[:count].view(singles, num_rows).t(), packed, ids.bags)
+        return out
 
     def release(self, doomed: Tensor) -> None:
         """Take the rows of some entries away; their signs stay until the region grows."""
@@ -113,18 +129,28 @@ class HashIndex(nn.Module):
     def clear(self) -> None:
         """Forget every id."""
         self.counters[USED] = self.counters[FREE] = 0
-        self._lay_out([_LEAST_REGION] * self.num_tables)
+        self._lay_out([self._least] * self.num_tables)
 
     @property
     def starts(self) -> Tensor:
         """The first entry of each region."""
         device = self.entries.device
         if device not in self._starts:
-            self._starts[device] = self._features((), device)[:, 0].contiguous()
+            self._starts[device] = self.features(())[:, 0].contiguous()
         return self._starts[device]
 
-    def _features(self, bags: tuple[int, ...], device: torch.device) -> Tensor:
-        return self._places.tables(bags, device)
+    def features(self, bags: tuple[int, ...]) -> Tensor:
+        """`hashed_contract`'s features, for a batch in which these tables have lists."""
+        return self._places.tables(bags, self.entries.device)
+
+
+def ids_by_table(ids: Ids, num_tables: int) -> np.ndarray:
+    """How many ids of each table a batch has, at most (how long lists are, the host does not know), and of all."""
+    found = np.full(num_tables + 1, len(ids.singles), np.int64)
+    if ids.lists is not None:
+        found[list(ids.bags)] = len(ids.lists[0])
+    found[-1] = ids.num_occurrences
+    return found
 
 
 def _power_of_two(least: int) -> int:

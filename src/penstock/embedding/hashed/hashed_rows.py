@@ -12,7 +12,7 @@ from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.row_home import RowHome
 from penstock.embedding.fused.table_group import STATES, TableGroup
 from penstock.embedding.hashed.eviction import LOW32, least_recent
-from penstock.embedding.hashed.hash_index import HashIndex
+from penstock.embedding.hashed.hash_index import HashIndex, ids_by_table
 from penstock.embedding.hashed.known_counts import KnownCounts
 from penstock.kernels.gpu_triton import is_interpreted
 from penstock.kernels.hashed_contract import CLOCK, NUMBER, NewRows, state_kind
@@ -55,7 +55,7 @@ class HashedRows(RowHome):
     # A look-up.
 
     def locate(self, tables: TableGroup, ids: Ids, given: Any, training: bool) -> tuple[Ids, Any]:
-        wanted = _ids_by_table(ids, self.index.num_tables)
+        wanted = ids_by_table(ids, self.index.num_tables)
         captured = tables.weight.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         if captured:
             self._in_capture += wanted * training
@@ -172,12 +172,3 @@ class HashedRows(RowHome):
         from penstock.embedding.hashed import cpu_index
 
         return cpu_index
-
-
-def _ids_by_table(ids: Ids, num_tables: int) -> np.ndarray:
-    """How many ids of each table a batch has, at most (how long lists are, the host does not know), and of all."""
-    found = np.full(num_tables + 1, len(ids.singles), np.int64)
-    if ids.lists is not None:
-        found[list(ids.bags)] = len(ids.lists[0])
-    found[-1] = ids.num_occurrences
-    return found
