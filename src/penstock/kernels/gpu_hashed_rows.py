@@ -193,19 +193,9 @@ def assign_rows(
     programs, size = (max(1, min(blocks, _PROGRAMS)),), {"SIZE": BLOCK}
     _COUNT(programs, (out, index, counters, counts, num), size)
     _SCAN((1,), (counters, counts, blocks), size)
-    arguments: tuple[Any, ...] = (
-        out,
-        index,
-        counters,
-        counts,
-        rows.free,
-        fresh,
-        rows.starts,
-        num,
-        num_tables,
-        rows.capacity,
+    _ASSIGN(
+        programs, (out, index, counters, counts, rows.free, fresh, rows.starts, num, num_tables, rows.capacity), size
     )
-    _ASSIGN(programs, arguments, size)
     first, second = (rows.weight if state is None else state for state in rows.states)
     kinds: dict[str, Any] = dict(zip(("FIRST", "SECOND"), map(contract.state_kind, rows.states), strict=True))
     width = max(16, 1 << (dim - 1).bit_length())

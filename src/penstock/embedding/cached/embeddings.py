@@ -92,7 +92,11 @@ class CachedEmbeddings(TableModule):
         }
         check_all(given, constraints, "CachedEmbeddings")
         keep_from_compiler()
-        columns, sizes, settings = _hashed(tables, dim, settings) if hashed else (tables, table_sizes(tables), settings)
+        columns: Any = tables
+        if hashed:
+            columns, sizes, settings = _hashed(tables, dim, settings)
+        else:
+            sizes = table_sizes(columns)
         self.is_hashed, shares = hashed, shared_rows(cache_rows, sizes)
 
         def home(own: Mapping[str, int]) -> CachedRows:
