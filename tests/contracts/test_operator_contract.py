@@ -118,6 +118,7 @@ CASES = [
     Case("HashBucket", ops.HashBucket,
          lambda _: [*A, "genres", "words", "price", "weight", "flag"] >> ops.HashBucket(50)),
     Case("HashBucket-each", ops.HashBucket, lambda _: A >> ops.HashBucket({"user": 5, "city": 7})),
+    Case("HashId", ops.HashId, lambda _: [*A, "genres", "words", "price", "weight", "flag"] >> ops.HashId()),
     Case("HashedCross", ops.HashedCross, lambda _: [["user", "city"], ["city", "price"]] >> ops.HashedCross(99)),
     Case("JoinExternal", ops.JoinExternal, lambda f: A >> ops.JoinExternal(_table(f), on="user", on_ext="id")),
     Case(

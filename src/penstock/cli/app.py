@@ -161,13 +161,13 @@ def options(
     """Click logs to a trained recommender at full pressure."""
 
 
-def recipe_of(recipe: str | None, preset: str | None) -> dict[str, Any] | None:
+def recipe_of(recipe: str | None, preset: str | None, hashed: bool = False) -> dict[str, Any] | None:
     if recipe is not None and preset is not None:
         raise typer.BadParameter("give either --recipe or --preset, not both")
     if preset is not None:
         from penstock.etl import presets
 
-        return presets.load(preset)
+        return presets.load(preset, hashed)
     if recipe is not None:
         from penstock.etl.recipe import read_recipe
 

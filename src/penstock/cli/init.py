@@ -22,6 +22,9 @@ def init(
         str, typer.Option("--output", "-o", metavar="FILE", help="Where the recipe goes; - is standard output.")
     ] = "-",
     on_error: Annotated[OnError, typer.Option(help="What a malformed text line does.")] = OnError.RAISE,
+    hashed: Annotated[
+        bool, typer.Option("--hashed", help="Ids without a vocabulary, for train --tables hashed.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE.")] = False,
 ) -> None:
     """Draft a recipe from the data: what each column is good for, with a comment on each line that says why."""
@@ -32,7 +35,7 @@ def init(
 
     if output != "-":
         check_free(Path(output), overwrite)
-    draft = draft_recipe(data, label, on_error=str(on_error))
+    draft = draft_recipe(data, label, on_error=str(on_error), hashed=hashed)
     if draft.assumed is not None:
         say(draft.assumed)
     if output == "-":

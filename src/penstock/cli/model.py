@@ -130,8 +130,9 @@ def _new_job(output: str, config: str | None, said: dict[str, Any], settings: di
     if not about["data"]:
         raise typer.BadParameter("give DATA: files of raw rows, or a folder of features")
     recipe, preset = about["recipe"], about["preset"]
-    rules = recipe if isinstance(recipe, dict) and preset is None else recipe_of(recipe, preset)
     resolved = TrainSettings.resolve(below, settings)
+    is_hashed = resolved.tables == "hashed"
+    rules = recipe if isinstance(recipe, dict) and preset is None else recipe_of(recipe, preset, is_hashed)
     drafted = None
     if label is not None:
         if rules is not None or about["workflow"] is not None:
@@ -147,7 +148,8 @@ def _drafted(data: Any, label: str, settings: TrainSettings, output: str) -> tup
     """A recipe for the rows, as data and as text; how they were read is said."""
     from penstock.jobs.draft import draft_recipe
 
-    draft = draft_recipe(data, label, on_error=settings.etl.get("on_error") or "raise")
+    is_hashed = settings.tables == "hashed"
+    draft = draft_recipe(data, label, on_error=settings.etl.get("on_error") or "raise", hashed=is_hashed)
     for line in (draft.assumed, f"recipe drafted: {draft.summary}; {output}/recipe.yaml says why"):
         if line is not None:
             say(line)

@@ -82,6 +82,7 @@ def draft_recipe(
     *,
     on_error: str = "raise",
     input: Mapping[str, Any] | None = None,
+    hashed: bool = False,
 ) -> Draft:
     """A recipe for raw rows, drafted from some of them.
 
@@ -90,6 +91,7 @@ def draft_recipe(
         label: the column to predict; told from its name and values when left out.
         on_error: what a malformed text line does.
         input: how text is read, as the section of that name of a recipe; told from the files by default.
+        hashed: whether categories get ids without a vocabulary (`HashId`), as `tables: hashed` takes them.
 
     Returns:
         The draft.
@@ -109,7 +111,7 @@ def draft_recipe(
     data = open_input(source, input, on_error=on_error)
     known = None if input is not None else _known_shape(data, label)
     if known is not None:
-        recipe = presets.text(known)
+        recipe = presets.text(known, hashed)
         own = presets.load(known)["input"]["roles"]["label"][0]
         head = f"# The columns are those of {known}: this is its preset (penstock train --preset {known}).\n"
         return Draft(head + recipe, own, known, assumed_line(data))
@@ -130,6 +132,7 @@ def draft_recipe(
         reasons = "; ".join(f"{column.name}: {column.why}" for column in judged) or "there is no other column"
         raise SchemaError(f"no column is left to predict {name!r} from ({reasons})")
     text = _written(data, rows.height, Judged(name, "label", why, arguments), judged, input)
+    text = presets.without_vocabulary(text) if hashed else text
     return Draft(text, name, None, assumed_line(data))
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from penstock.core.errors import ParameterError, PenstockError, suggest
 from penstock.core.schema import Role, Schema
-from penstock.embedding import CachedEmbeddings, FusedEmbeddings, Store
+from penstock.embedding import CachedEmbeddings, Eviction, FusedEmbeddings, HashedEmbeddings, Store
 from penstock.embedding.dims import dims_of
 from penstock.embedding.fused.settings import WEIGHT_DTYPES, row_owners, table_optimizer, table_sizes, update_rule
 from penstock.embedding.protocol import Embeddings
@@ -45,15 +46,41 @@ def build_embeddings(settings: TrainSettings, schema: Schema, device: torch.devi
     kind = choose_tables(settings, schema, device)
     if kind == "store":
         return build_store(settings, schema)
-    own: dict[str, Any] = {"device": device, **fused_arguments(settings)}
     torch.manual_seed(settings.seed + 1)
-    dim = settings.dims(schema.select(roles=Role.CATEGORICAL).names)
-    if kind == "cached":
-        rows = cache_rows(settings, schema, device)
-        return CachedEmbeddings(schema, dim, cache_rows=rows, **own)
+    return _BUILDERS[kind](settings, schema, device)
+
+
+def _fused(settings: TrainSettings, schema: Schema, device: torch.device) -> FusedEmbeddings:
     if device.type == "cuda":
         _check_memory(settings, schema, device)
-    return FusedEmbeddings(schema, dim, **own)
+    return FusedEmbeddings(schema, _dims(settings, schema), device=device, **fused_arguments(settings))
+
+
+def _cached(settings: TrainSettings, schema: Schema, device: torch.device) -> CachedEmbeddings:
+    rows = cache_rows(settings, schema, device)
+    return CachedEmbeddings(
+        schema, _dims(settings, schema), cache_rows=rows, device=device, **fused_arguments(settings)
+    )
+
+
+def _hashed(settings: TrainSettings, schema: Schema, device: torch.device) -> HashedEmbeddings | CachedEmbeddings:
+    """Their numbers are those of `tables: store` with the same ids."""
+    own = {**hashed_arguments(settings, schema), "device": device, "seed": settings.seed}
+    if (rows := settings.store.get("cache_rows")) is not None:
+        del own["max_rows"]
+        return CachedEmbeddings(schema, cache_rows=rows, hashed=True, **own)
+    return HashedEmbeddings(schema, **own)
+
+
+_BUILDERS: dict[str, Callable[[TrainSettings, Schema, torch.device], Embeddings]] = {
+    "fused": _fused,
+    "cached": _cached,
+    "hashed": _hashed,
+}
+
+
+def _dims(settings: TrainSettings, schema: Schema) -> int | dict[str, int]:
+    return settings.dims(schema.select(roles=Role.CATEGORICAL).names)
 
 
 def count_rows(store: Any) -> int:
@@ -66,9 +93,13 @@ def check_embeddings(settings: TrainSettings, schema: Schema, is_fitted: bool) -
     made = build_store(settings, schema)
     if made is not None:
         made.close()
-    if settings.tables != "cached" and settings.store.get("cache_rows") is not None:
-        raise ParameterError("store.cache_rows goes with tables: cached (--tables cached)")
-    if settings.tables in ON_DEVICE and made is not None:
+    if settings.tables not in ("cached", "hashed") and settings.store.get("cache_rows") is not None:
+        raise ParameterError("store.cache_rows goes with tables: cached or hashed (--tables cached)")
+    if made is None:
+        return
+    if settings.tables == "hashed":
+        hashed_arguments(settings, schema)
+    elif settings.tables in ON_DEVICE:
         fused_arguments(settings)
         if is_fitted:
             table_sizes(schema)
@@ -122,6 +153,28 @@ def fused_arguments(settings: TrainSettings) -> dict[str, Any]:
             f"momentum, Adagrad, LazyAdam and RowWiseAdam{_INSTEAD}"
         ) from None
     return {"optimizer": optimizer, "dtype": storage, "pooling": settings.pooling, "scale": _scale(settings)}
+
+
+def hashed_arguments(settings: TrainSettings, schema: Schema) -> dict[str, Any]:
+    """What `HashedEmbeddings` take of the settings; what they cannot do is refused."""
+    dim = _dims(settings, schema)
+    if not isinstance(dim, int):
+        raise ParameterError(f"slots give the columns several dims, and hashed tables have one{_INSTEAD}")
+    eviction = settings.store_arguments().get("eviction")
+    plain = replace(settings, store={key: value for key, value in settings.store.items() if key != "eviction"})
+    own = {"dim": dim, "max_rows": None, **fused_arguments(plain)}
+    if eviction is None:
+        return own
+    if eviction != Eviction("lru", max_rows=eviction.max_rows):
+        raise ParameterError(
+            f"store.eviction is {settings.store['eviction']}, and hashed tables evict by policy: lru and max_rows "
+            f"alone{_INSTEAD}"
+        )
+    if settings.store.get("cache_rows") is not None:
+        raise ParameterError(
+            "store.eviction and store.cache_rows are set, and rows behind a cache all stay; leave one of them out"
+        )
+    return {**own, "max_rows": eviction.max_rows}
 
 
 def _scale(settings: TrainSettings) -> float:

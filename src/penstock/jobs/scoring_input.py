@@ -93,7 +93,7 @@ def _is_made(data: Dataset, predictor: Predictor) -> bool:
     """Whether the columns are described as the model's features are, codes and all."""
     wanted = [predictor.model.schema[name] for name in model_columns(predictor)]
     same = all((found := data.schema.get(column.name)) is not None and found == column for column in wanted)
-    return same and any(column.cardinality for column in wanted)
+    return same and any(column.cardinality or column.properties.get("ids") == "hashed" for column in wanted)
 
 
 def _without_labels(paths: Paths, section: Mapping[str, Any], labels: list[str]) -> Mapping[str, Any]:

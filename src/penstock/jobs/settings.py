@@ -27,7 +27,7 @@ from penstock.jobs.holding_out import is_way_to_hold_out
 from penstock.metrics.registry import METRICS
 from penstock.nn.registry import MODELS
 
-ON_DEVICE = ("fused", "cached")  # of what `tables` may be, those that train in tables on the device
+ON_DEVICE = ("fused", "cached", "hashed")  # of what `tables` may be, those that train in tables on the device
 TABLES = ("auto", "store", *ON_DEVICE)
 SELECT_BY = ("auc", "log_loss", "last")
 DENSE_OPTIMIZER, EMBEDDING_OPTIMIZER = "Adam", "Adagrad"  # where none is named
@@ -122,7 +122,9 @@ class TrainSettings:
     (`penstock.embedding.FusedEmbeddings`), which need a cardinality of every category, as `Categorify` gives it. "auto"
     takes tables on a GPU where the categories have one, there is room, and nothing is asked for that only a store does.
     "cached" keeps `store.cache_rows` rows of such tables on the device and all of them on the host
-    (`penstock.embedding.CachedEmbeddings`).
+    (`penstock.embedding.CachedEmbeddings`). "hashed" takes ids as they are, without a vocabulary
+    (`penstock.embedding.HashedEmbeddings`): rows come as ids do, and go where `store.eviction` says how many stay; with
+    `store.cache_rows` they are behind a cache.
 
     >>> TrainSettings.resolve({"model": "MLP", "epochs": 2}, {"epochs": 1}).epochs
     1
@@ -185,7 +187,7 @@ class TrainSettings:
     )  # fmt: skip
     tables: str = _setting(
         "auto", OneOf(TABLES), kind=str, default="auto: fused on a GPU", choices=TABLES,
-        help="Embeddings in a store; fused: in tables on the device; cached: those behind a cache there.",
+        help="Embeddings in a store; fused: in tables on the device; cached: behind a cache; hashed: of any ids.",
     )  # fmt: skip
     keep_example: bool = _setting(
         True, BOOL, kind=bool, default="keep-example", is_changeable=True,

@@ -63,6 +63,8 @@ def _module_tables(module: Any, told: Any) -> dict[str, Any] | None:
     if not sizes or dim is None:
         return None
     by_name = dict(sizes) if isinstance(sizes, Mapping) else dict(zip(module.names, sizes, strict=True))
+    if isinstance(told, Mapping):
+        by_name = told.get("rows_by_table", by_name)  # of hashed tables, which have no sizes
     nothing = {"payload_bytes": None, "lookups": None, "hit_rate": None, "missed": None, "ids_per_row": None}
     width = dim * (module.weight.element_size() if hasattr(module, "weight") else 4)
     tables = [{"name": n, "rows": rows, "dim": dim, "bytes": width * rows, **nothing} for n, rows in by_name.items()]

@@ -402,7 +402,8 @@ class TrainJob:
         options = {**settings.loader, **own}
         loader = Loader(ready.features, settings.batch_size, shuffle=True, seed=settings.seed, **options)
         # A cache need not hold the rows of more than a batch.
-        at_once = min(_VALID_BATCH, settings.batch_size) if tables == "cached" else _VALID_BATCH
+        is_cached = tables == "cached" or settings.store.get("cache_rows") is not None
+        at_once = min(_VALID_BATCH, settings.batch_size) if is_cached else _VALID_BATCH
         valid = None if ready.valid is None else Loader(ready.valid, at_once, **own)
         kept = {**settings.loader, "chunk_rows": loader.chunk_rows} if tables in ON_DEVICE else settings.loader
         asked, self.settings = self.settings, replace(settings, tables=tables, loader=kept)

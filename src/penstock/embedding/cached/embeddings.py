@@ -229,7 +229,11 @@ class CachedEmbeddings(TableModule):
         counts = {name: sum(cache.counts[name] for cache in caches) for name in COUNTS}
         counts["batches"] = caches[0].counts["batches"]  # each cache sees all of them
         written_back = counts["brought_in"] - resident
-        own = {**counts, "resident": resident, "written_back": written_back, "seconds": seconds}
+        own: dict[str, Any] = {**counts, "resident": resident, "written_back": written_back, "seconds": seconds}
+        if self.is_hashed:
+            store = self.homes[0].store
+            rows = store.stats()["rows_by_group"]
+            own["rows_by_table"] = {name: rows[store.config[name].group] for name in self.names}
         return {**super().stats(), **own}
 
     def close(self) -> None:

@@ -156,9 +156,14 @@ class InFlight:
         group.ready.wait()
 
     def _start(self, group: IncomingGroup) -> None:
-        self._make_room(group)
         group.ready.clear()
         group.error = None
+        try:
+            self._make_room(group)
+        except BaseException as error:  # raised where the batch is looked up
+            group.error = error
+            group.ready.set()
+            return
         oldest, begun = self.oldest(group), None
         if group.device.type == "cuda":
             begun = torch.cuda.Event()

@@ -12,7 +12,7 @@ from penstock.etl.ops.expression import Expr
 from penstock.etl.ops.fill import FillMedian, FillMissing
 from penstock.etl.ops.filters import Dropna, Filter
 from penstock.etl.ops.groupby import Groupby
-from penstock.etl.ops.hashing import HashBucket, HashedCross
+from penstock.etl.ops.hashing import HashBucket, HashedCross, HashId
 from penstock.etl.ops.join import JoinExternal
 from penstock.etl.ops.join_groupby import JoinGroupby
 from penstock.etl.ops.lag import DifferenceLag
@@ -54,6 +54,7 @@ __all__ = [
     "FittedOperator",
     "Groupby",
     "HashBucket",
+    "HashId",
     "HashedCross",
     "JoinExternal",
     "JoinGroupby",

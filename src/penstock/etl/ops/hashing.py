@@ -70,6 +70,37 @@ class HashBucket(Elementwise):
         return _hashed(column, column.name, self._size(column.name))
 
 
+class HashId(Elementwise):
+    """An id for every value without a vocabulary: 63 bits of its hash, as int64, for tables that take any id.
+
+    Nothing is learned from the data and values that come later have ids of their own, where `HashBucket` has them share
+    one. Hashes are those of `HashBucket`; missing values hash as a value of their own, lists element by element. Two of
+    a billion values get the same id with a probability of 5 %.
+
+    >>> from penstock import Workflow
+    >>> frame = pl.DataFrame({"city": ["Rome", None, "Rome"]})
+    >>> Workflow(["city"] >> HashId()).transform(frame)["city"].to_list()
+    [8841694659976129950, 5700357409661599242, 8841694659976129950]
+    """
+
+    def apply(self, series: pl.Series, name: str) -> pl.Series:
+        return pl.Series(name, (hashes(series) >> np.uint64(1)).astype(np.int64))
+
+    def apply_one(self, value: Any, name: str) -> int:
+        return hash_one(value) >> 1
+
+    def apply_null(self, name: str) -> int:
+        return NULL_HASH >> 1
+
+    def mapped(self, series: pl.Series, name: str) -> pl.Series:
+        out = super().mapped(series, name)
+        return out.fill_null([]) if isinstance(out.dtype, pl.List) else out
+
+    def output_column(self, column: ColumnSchema) -> ColumnSchema:
+        own = {"ids": "hashed"}  # by which ids are told from the raw values, which may be integers as well
+        return ColumnSchema(column.name, "int64", Role.CATEGORICAL, column.is_list, False, None, column.tags, own)
+
+
 class HashedCross(Operator):
     """The hash of several columns together: `[["a", "b"]] >> HashedCross(1000)` gives `a_X_b` in `[0, 1000)`, int32.
 
