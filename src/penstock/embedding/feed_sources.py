@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.core.errors import ParameterError
 from penstock.embedding.feed_packets import NO_EMBEDDINGS, OF_TABLES, TABLES, rows_folder
-from penstock.embedding.protocol import HasStore
+from penstock.embedding.protocol import HasStore, is_served_by_store
 from penstock.embedding.row_files import write_removed, write_shard
 from penstock.embedding.store import Store
 from penstock.embedding.table import Table
@@ -60,7 +60,7 @@ def source_of(embeddings: Any, model: Any = None) -> FeedSource:
         return NoSource()
     if isinstance(embeddings, Store):
         return StoreSource(embeddings)
-    if isinstance(embeddings, HasStore):
+    if is_served_by_store(embeddings):
         return HashedSource(embeddings)
     if hasattr(embeddings, "for_serving"):
         return TableSource(embeddings, model)
@@ -173,7 +173,7 @@ class HashedSource:
         self._about: dict[str, Any] = {}
 
     def write(self, folder: Path, whole: bool) -> bool:
-        with self.embeddings.as_store() as store:
+        with self.embeddings.store_for_serving() as store:
             tables = store.tables
             for group in range(len(tables.tables)):
                 tables.bring_forward(group)

@@ -150,11 +150,25 @@ class TrainsInBackward(Protocol):
 
 @runtime_checkable
 class HasStore(Protocol):
-    """Embeddings on the device whose rows a saved model may hold as a store."""
+    """Embeddings on the device whose rows a saved model or a feed may hold as a store."""
 
-    def store_for_serving(self) -> AbstractContextManager[Store] | None:
-        """A store with the rows that there are, to be left when it is saved; None: the tables are saved as such."""
+    @property
+    def is_served_by_store(self) -> bool:
+        """Whether they do; else the tables are saved as such."""
         ...
+
+    def store_for_serving(self) -> AbstractContextManager[Store]:
+        """A store with the rows that there are, to be left when it has been read."""
+        ...
+
+
+def is_served_by_store(embeddings: object) -> TypeGuard[HasStore]:
+    """Whether a saved model or a feed holds these embeddings as a store that they give.
+
+    >>> is_served_by_store(None)
+    False
+    """
+    return isinstance(embeddings, HasStore) and embeddings.is_served_by_store
 
 
 def is_on_host(embeddings: object) -> TypeGuard[Embeddings]:

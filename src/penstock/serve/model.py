@@ -23,7 +23,7 @@ from penstock.core.params import BOOL, NONE, STR, Instance
 from penstock.core.schema import Role
 from penstock.embedding.dims import plain_dim
 from penstock.embedding.locks import write_lock
-from penstock.embedding.protocol import Embeddings, HasStore, is_on_host
+from penstock.embedding.protocol import Embeddings, is_on_host, is_served_by_store
 from penstock.embedding.store import Store
 from penstock.embedding.tensor_files import read_tensors
 from penstock.etl import Workflow, trusting
@@ -79,9 +79,8 @@ def save_model(
         OutputExistsError: the folder is there and overwrite was not asked for.
         ParameterError: the parts do not go together.
     """
-    found = embeddings.store_for_serving() if isinstance(embeddings, HasStore) else None
-    if found is not None:
-        with found as store:
+    if is_served_by_store(embeddings):
+        with embeddings.store_for_serving() as store:
             save_model(directory, workflow, model, store, overwrite=overwrite, card=card)
         return
     place = Path(directory)

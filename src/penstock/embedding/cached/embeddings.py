@@ -135,13 +135,18 @@ class CachedEmbeddings(TableModule):
         """Rows of all tables; of hashed ones, those that there are so far."""
         return self.homes[0].store.tables.rows if self.is_hashed else super().num_rows
 
-    def store_for_serving(self) -> AbstractContextManager[Store] | None:
-        """What a saved model holds of hashed tables: the store behind them. Others are saved as they are.
+    @property
+    def is_served_by_store(self) -> bool:
+        """Whether a saved model holds the store behind them: that of hashed tables. Others are saved as they are."""
+        return self.is_hashed
+
+    def store_for_serving(self) -> AbstractContextManager[Store]:
+        """The store behind the cache, every row as it is now.
 
         Returns:
-            The store, which stays open; None where it is not what is saved.
+            The store, which stays open.
         """
-        return nullcontext(self.store) if self.is_hashed else None
+        return nullcontext(self.store)
 
     def make_room(self) -> bool:
         """Whether memory has moved that a captured step reads, so that it must be captured anew (`fit` asks).

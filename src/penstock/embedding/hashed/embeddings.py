@@ -151,6 +151,8 @@ class HashedEmbeddings(TableModule):
 
         return store_of(self, self.seed)
 
+    is_served_by_store = True
+
     def store_for_serving(self) -> Store:
         """What a saved model holds: `as_store`.
 
