@@ -86,7 +86,7 @@ class HashId(Elementwise):
     def apply(self, series: pl.Series, name: str) -> pl.Series:
         return pl.Series(name, (hashes(series) >> np.uint64(1)).astype(np.int64))
 
-    def apply_one(self, value: object, name: str) -> int:
+    def apply_one(self, value: str | bytes | float, name: str) -> int:
         return hash_one(value) >> 1
 
     def apply_null(self, name: str) -> int:
