@@ -158,7 +158,7 @@ class TestFiles:
             _service.service().slots()
 
     @pytest.mark.parametrize(
-        ("text", "reason"), [("[1, 2]", "got a list"), ("a: [", "is not YAML"), (None, "No such file")]
+        ("text", "reason"), [("[1, 2]", "got list"), ("a: [", "not valid YAML"), (None, "does not exist")]
     )
     def test_a_bad_file_is_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, reason: str

@@ -13,13 +13,16 @@ from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 from tests.cli.conftest import call, fails
 from tests.faults.writers import fitted, store
 
 from penstock import Workflow
 from penstock.core.artefact import MANIFEST
-from penstock.core.errors import ArtefactError, DataError, ParameterError, PenstockError
+from penstock.core.errors import ArtefactError, DataError, ParameterError, PenstockError, SchemaError
 from penstock.core.printable import printable
 from penstock.core.signing import SIGNATURE, new_key, sign
 from penstock.core.yaml_files import parse_yaml, read_yaml
@@ -96,6 +99,36 @@ def test_pipes_in_the_place_of_recipes_and_stores(tmp_path: Path) -> None:
             read_yaml(tmp_path / "recipe.yaml")
         with pytest.raises(ArtefactError, match=r"store\.json"):
             Store.open(tmp_path / "store")
+
+
+# Names that others would cut off, or take for one another.
+
+
+def test_two_columns_of_one_name_are_refused_by_it(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    feather.write_feather(table, tmp_path / "a.arrow")
+    for name in ("a.parquet", "a.arrow"):
+        with pytest.raises(DataError, match=rf"{name} has 2 columns of the name 'a'"):
+            Dataset(tmp_path / name)
+
+
+def test_a_nought_in_a_name_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a\0b": [1], "a": [2]}), tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_bytes(b"a\0b,c\n1,2\n")
+    for encoding in ("utf-16-le", "utf-16-be", "utf-32"):  # which nothing but the noughts shows
+        (tmp_path / f"{encoding}.csv").write_bytes("name,n\nx,1\n".encode(encoding))
+    for file in sorted(tmp_path.iterdir()):
+        with pytest.raises(DataError, match=f"{file.name}.*nought"):
+            Dataset(file, on_error="null" if file.suffix == ".csv" else "raise")
+    with pytest.raises(SchemaError, match="nought"):
+        Dataset({"a\0": [1]})
+
+
+def test_text_holds_no_lists(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("[1],2\n")
+    with pytest.raises(ParameterError, match=r"dtypes=\{'l': 'list\[int64\]'\}: a field of text is one value"):
+        Dataset(tmp_path / "a.csv", names=["l", "n"], dtypes={"l": "list[int64]", "n": "int64"}, header=False)
 
 
 # What unfolds without measure.

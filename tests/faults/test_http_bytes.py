@@ -137,6 +137,7 @@ def look_later(server: HttpServer, seconds: float) -> None:
         (request(b'{"rows":[{"user":"a","ad":" 0x1_a ","price":1}]}'), 400, b"must be hexadecimal text"),
         (request(b'{"rows":[{"user":"a","ad":1,"price":' + b"[" * 800 + b"]" * 800 + b"}]}"), 400, b"field 'price'"),
         (request(b'{"rows":[{"user":' + b"9" * 5_000 + b"}]}"), 400, b"malformed JSON"),
+        (request(GOOD, b"Content-Encoding: br"), 415, b"the content encoding is br"),
     ],
     ids=lambda value: None if isinstance(value, bytes) else str(value),
 )
@@ -159,6 +160,8 @@ SMUGGLED: dict[str, bytes] = {
     "a line that goes on": HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" + HIDDEN,
     "a piece of too many digits": HEAD + b"Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n" + HIDDEN,
     "a piece that ends otherwise": HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{X0\r\n\r\n" + HIDDEN,
+    "pieces inside a packing": HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "pieces in old HTTP": HEAD.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + HIDDEN,
     "a nought in a header": HEAD + b"X: a\0b\r\nContent-Length: 0\r\n\r\n" + HIDDEN,
 }
 
@@ -177,6 +180,20 @@ def test_a_client_that_stops_sending_gets_its_answer(server) -> None:
     assert final_status(answer) == 200 and answer.count(b"0.") >= 2
     answer = attack(server, request(GOOD) * 3)
     assert answer.count(b"HTTP/1.1 200 OK") == 3
+
+
+@pytest.mark.parametrize("wish", [b"h2c", b"websocket", b"TLS/1.0"])
+def test_a_wish_for_another_protocol_is_passed_over(server, wish) -> None:
+    """Java's client wishes for HTTP/2 with its first request, whatever that is: its body counts all the same."""
+    data = request(GOOD, b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: " + wish, b"HTTP2-Settings: AAMAAABk")
+    answer = attack(server, data * 2)
+    assert re.findall(rb"HTTP/1\.1 ([2-5]\d\d) ", answer) == [b"200", b"200"] and answer.count(b"probabilities") == 2
+    with connect(server, timeout=PATIENCE) as line:  # the body comes later than the head
+        line.sendall(data[: -len(GOOD)])
+        wait_for(lambda: any(c.waiting is Waiting.BODY for c in list(server._guard._connections)))
+        line.sendall(data[-len(GOOD) :])
+        line.shutdown(socket.SHUT_WR)
+        assert b"probabilities" in everything(line)
 
 
 def test_half_heads_keep_nobody_out(server) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.faults.further_writers import FURTHER_WRITERS
 from tests.faults.stopping import FileSystem, points
 from tests.faults.writers import WRITERS, Writer
 
 from penstock.core import durable
 
-BUDGET, LARGE = 8, 100_000  # crash points for each writer and kind of end
+BUDGET, FEW, LARGE = 8, 4, 100_000  # crash points for each writer and kind of end
 ENDS: dict[str, Callable[[FileSystem], None]] = {
     "kill": lambda _: None,
     "content not synced": FileSystem.lose_content,
@@ -59,9 +60,16 @@ def test_old_or_new(writer, end, tmp_path):
     assert _stop_everywhere(writer, tmp_path, end, BUDGET) > 0
 
 
+@pytest.mark.parametrize("writer", FURTHER_WRITERS, ids=lambda writer: writer.name)
+def test_old_or_new_of_what_else_is_written(writer, tmp_path):
+    for end in ENDS:
+        (tmp_path / end).mkdir()
+        assert _stop_everywhere(writer, tmp_path / end, end, FEW) > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
+@pytest.mark.parametrize("writer", [*WRITERS, *FURTHER_WRITERS], ids=lambda writer: writer.name)
 def test_old_or_new_at_every_call(writer, end, tmp_path):
     print(f"{writer.name}, {end}: {_stop_everywhere(writer, tmp_path, end, LARGE)} crash points")
 

@@ -80,10 +80,12 @@ def read_notebook(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise CompatError(f"cannot open {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a notebook: {error}") from error
     try:
         content = nbformat.reads(text, as_version=4)
         nbformat.validate(content)
-    except (nbformat.ValidationError, ValueError, KeyError, AttributeError) as error:  # the last: a list, a number
+    except (nbformat.ValidationError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(f"{path} is not a notebook: {reason}") from error
     return content

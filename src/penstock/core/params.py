@@ -53,7 +53,10 @@ class Real(Constraint):
     def accepts(self, value: Any) -> bool:
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             return False
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # an integer of hundreds of digits
+            return False
         if self.finite and not math.isfinite(number):
             return False
         return (self.min is None or number >= self.min) and (self.max is None or number <= self.max)

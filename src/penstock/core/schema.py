@@ -61,6 +61,8 @@ class ColumnSchema:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise SchemaError(f"a column needs a name, got {self.name!r}")
+        if "\0" in self.name:  # where others read it, it would end there
+            raise SchemaError(f"the name of a column cannot hold a byte of nought, got {self.name!r}")
         set_ = object.__setattr__
         set_(self, "dtype", dtypes.canonical(self.dtype))
         set_(self, "role", _role(self.role))
@@ -318,7 +320,7 @@ class Schema:
         """
         try:
             return cls.from_dict(json.loads(text))
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ArtefactError(f"not a Penstock schema: {error}") from error
 
     def __repr__(self) -> str:

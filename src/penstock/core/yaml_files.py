@@ -12,7 +12,7 @@ import yaml
 from penstock.core.errors import ParameterError
 
 _BOOLEAN, _MERGE = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:merge"
-_MOST_BYTES, _MOST_UNFOLDED = 4 << 20, 1 << 20
+_MOST_BYTES, _MOST_UNFOLDED, _MOST_DEPTH = 4 << 20, 1 << 20, 256
 
 
 class _Loader(yaml.SafeLoader):
@@ -59,16 +59,33 @@ def read_yaml(path: str | Path, hint: str = "") -> dict[str, Any]:
     Raises:
         ParameterError: the file is not there, is no YAML, or holds something else.
     """
+    return parse_yaml(yaml_text(path, hint), str(path))
+
+
+def yaml_text(path: str | Path, hint: str = "") -> str:
+    """The text of a YAML file.
+
+    Args:
+        path: of the file.
+        hint: what to do when there is none, in a few words.
+
+    Returns:
+        Text, not longer than a person writes.
+
+    Raises:
+        ParameterError: the file is not there, cannot be read, is too long, or no UTF-8.
+    """
     file = Path(path)
     if not file.is_file():
         raise ParameterError(f"{file} does not exist{hint and '; '}{hint}")
     if (size := file.stat().st_size) > _MOST_BYTES:
         raise ParameterError(f"{file} is {size:,} bytes long; YAML that a person writes has at most {_MOST_BYTES:,}")
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ParameterError(f"{file} is not valid YAML: {error}") from error
-    return parse_yaml(text, str(file))
+    except OSError as error:
+        raise ParameterError(f"cannot read {file}: {error.strerror}") from error
 
 
 def parse_yaml(text: str, where: str) -> dict[str, Any]:
@@ -87,6 +104,8 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     >>> parse_yaml("on: [no, 1e-3]", "here")
     {'on': [False, 0.001]}
     """
+    if _bracket_depth(text) > _MOST_DEPTH:  # which the parser would take long to find out
+        raise ParameterError(f"{where} is not valid YAML: it is nested too deeply")
     try:
         found = yaml.load(text, Loader=_Loader)  # a safe loader
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: a date or a number that is none
@@ -97,6 +116,15 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
         raise ParameterError(f"{where} must hold a mapping, got {type(found).__name__}")
     _check_unfolded(found, where)
     return dict(found)
+
+
+def _bracket_depth(text: str) -> int:
+    """How many brackets are open at once at most, wherever they stand."""
+    depth = most = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth += 1 if bracket in "[{" else -1
+        most = max(most, depth)
+    return most
 
 
 def _check_unfolded(found: Any, where: str) -> None:

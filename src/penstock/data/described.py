@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.core.artefact import SCHEMA_FILE
+from penstock.core.artefact import SCHEMA_FILE, explaining
+from penstock.core.bounded import parse_json, read_json
 from penstock.core.errors import ColumnNotFoundError
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
@@ -20,12 +21,13 @@ def schema_beside(source: Any, files: list[str], storage_options: dict[str, Any]
     if isinstance(source, str):
         places.append(f"{source.rstrip('/')}/{SCHEMA_FILE}")
     for place in places:
-        if is_remote(place):
-            remote = filesystem(place, storage_options)
-            if remote.exists(place):
-                return Schema.from_json(remote.cat_file(place).decode())
-        elif Path(place).is_file():
-            return Schema.from_json(Path(place).read_text())
+        with explaining(Path(place), "schema of Penstock"):
+            if is_remote(place):
+                remote = filesystem(place, storage_options)
+                if remote.exists(place):
+                    return Schema.from_dict(parse_json(remote.cat_file(place), Path(place)))
+            elif Path(place).is_file():
+                return Schema.from_dict(read_json(Path(place)))
     return None
 
 

@@ -181,7 +181,7 @@ def cast_frame(
     frame: pl.DataFrame, dtypes: Mapping[str, pl.DataType] | None, path: str, first_row: int = 0
 ) -> pl.DataFrame:
     """The frame in the data set's dtypes, every value as it was; anything else names file, column, row and value."""
-    if dtypes is None or all(frame.schema[n] == dtypes.get(n, frame.schema[n]) for n in frame.columns):
+    if dtypes is None or all(dtype == dtypes.get(name, dtype) for name, dtype in frame.schema.items()):
         return frame
     columns = []
     for series in frame:

@@ -21,6 +21,7 @@ from penstock.core.bounded import read_json
 from penstock.core.errors import ArtefactError
 from penstock.core.keys import KeyLike, current_key, read_key, verifying
 from penstock.core.params import Real, check_all
+from penstock.core.plain_files import open_plain
 from penstock.embedding.feed_packets import DENSE, FIELDS, KIND, VERSION, packet_numbers, packet_path
 from penstock.embedding.feed_targets import target_of
 
@@ -192,7 +193,8 @@ class FeedReader:
 def _is_no_manifest(path: Path) -> bool:
     """Whether a file is whole JSON and yet no manifest: waiting for more of it would not help."""
     try:
-        manifest = json.loads(path.read_bytes()[:_LARGEST_MANIFEST])
+        with open_plain(path) as file:
+            manifest = json.loads(file.read(_LARGEST_MANIFEST))
     except RecursionError:
         return True
     except (OSError, ValueError):

@@ -55,7 +55,7 @@ def compare_runs(runs: Sequence[str | Path], output: str | Path) -> dict[str, di
     reports = read_reports(runs)
     try:
         page = render_comparison(reports)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ArtefactError(f"a report is not what a run writes: {type(error).__name__}: {error}") from error
     write_page(output, page)
     return reports

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import warnings
@@ -12,6 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.bounded import read_json
+from penstock.core.errors import ArtefactError
+from penstock.core.params import Instance
 from penstock.jobs.events import (
     METHODS,
     ClusterWatched,
@@ -155,7 +157,7 @@ class RunRecorder(EventListener):
         self._data["output"] = plain(event.output)
         self._data["best_auc"] = event.best_auc or self._data["best_auc"]
         if event.is_resumed:
-            self._earlier = json.loads((self.directory / "report.json").read_text())["records"]
+            self._earlier = _records_of(self.directory / "report.json")
             self._data["records"] = list(self._earlier)
 
     def stage_began(self, event: StageBegan) -> None:
@@ -296,3 +298,11 @@ class RunRecorder(EventListener):
         """
         self._written = time.perf_counter()
         return write(self.report(), self.directory)
+
+
+def _records_of(report: Path) -> list[dict[str, Any]]:
+    """What an earlier part of the run has recorded."""
+    records = read_json(report, {"records": Instance(list, "a list of records")})["records"]
+    if not all(isinstance(record, dict) for record in records):
+        raise ArtefactError(f"{report} is not the report of a run: its records must be mappings")
+    return records

@@ -112,7 +112,7 @@ class RunFolder:
         Returns:
             Whether.
         """
-        return self.config.is_file() and MARK in self.config.read_text()
+        return self.config.is_file() and MARK.encode() in self.config.read_bytes()
 
     def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the run began with: about its data, and its settings.
@@ -125,7 +125,7 @@ class RunFolder:
         """
         if not self.is_run():
             raise ArtefactError(f"{self.path} is not the folder of a training run: it has no {self.config.name} of one")
-        if read_yaml(self.config)[MARK] != VERSION:
+        if read_yaml(self.config).get(MARK) != VERSION:
             raise ArtefactError(f"{self.config} was written by another version of Penstock; start a new run")
         return split_config(self.config)
 

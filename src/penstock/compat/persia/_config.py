@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from penstock.core.errors import ParameterError, suggest
 from penstock.core.params import BOOL, STR, Constraint, Int, ListOf, Satisfies, check
+from penstock.core.yaml_files import parse_yaml, yaml_text
 from penstock.embedding.slots import EmbeddingConfig, HashStack, Init, SlotConfig
 
 _COUNT = Int(min=0)
@@ -111,17 +110,9 @@ class GlobalConfig:
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A YAML file that holds a mapping."""
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ParameterError(f"cannot read {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise ParameterError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise ParameterError(f"{path} must map keys to values, got a {type(content).__name__}")
-    return content
+    text = yaml_text(path)
+    says_something = any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines())
+    return parse_yaml(text, str(path)) if says_something else {}
 
 
 def global_config(content: Mapping[str, Any], where: str, forward_buffer_size: int = 1000) -> GlobalConfig:

@@ -14,6 +14,7 @@ import numpy as np
 import yaml
 
 from penstock.compat.persia._config import read_yaml
+from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError
 from penstock.core.extras import require
 
@@ -60,7 +61,8 @@ def dump_yaml(content: Mapping[str, Any], filepath: str | Path) -> None:
     >>> load_yaml(path)
     {'x': 1}
     """
-    Path(filepath).write_text(yaml.safe_dump(dict(content)), encoding="utf-8")
+    with replacing(filepath) as partial:
+        partial.write_text(yaml.safe_dump(dict(content)), encoding="utf-8")
 
 
 def run_command(cmd: Sequence[Any], env: Mapping[str, str] | None = None) -> None:

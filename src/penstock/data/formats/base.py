@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.core import dtypes as dt
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.core.schema import Schema
+from penstock.data.formats.names import check_names
 from penstock.data.partition import Partition
 
 
@@ -65,8 +66,9 @@ class Format(ABC):
         raise ParameterError(f"{self.name} files cannot be written; cannot write {path}")
 
 
-def polars_schema(schema: pa.Schema) -> dict[str, pl.DataType]:
-    """The dtypes that polars reads an Arrow schema as."""
+def polars_schema(schema: pa.Schema, path: str) -> dict[str, pl.DataType]:
+    """The dtypes that polars reads the Arrow schema of a file as."""
+    check_names(schema.names, path)
     return dict(pl.DataFrame(pl.from_arrow(schema.empty_table())).schema)
 
 

@@ -33,7 +33,7 @@ class Ipc(Format):
         for path in files:
             try:
                 with open_ipc(path, options.storage_options) as source, pa.ipc.open_file(source) as reader:
-                    expected = agree(expected, polars_schema(reader.schema), path, files[0], options.dtypes)
+                    expected = agree(expected, polars_schema(reader.schema, path), path, files[0], options.dtypes)
                     narrowest = _narrowest(reader.schema)
                 rows = _rows_of_batches(path, narrowest, options.storage_options)
             except PenstockError:

@@ -37,7 +37,7 @@ class Parquet(Format):
             opened = file_identity(path)
             footer = Footer.read(path, options.storage_options)
             constants = hive_folders(path)
-            found = polars_schema(footer.schema) | dict.fromkeys(constants, pl.String())
+            found = polars_schema(footer.schema, path) | dict.fromkeys(constants, pl.String())
             expected = agree(expected, found, path, files[0], options.dtypes)
             runs = _row_group_runs(path, footer.metadata, options)
             parts += [replace(part, constants=constants, opened=opened) for part in runs]

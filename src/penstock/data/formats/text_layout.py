@@ -15,6 +15,7 @@ from penstock.core import dtypes as dt
 from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.data.formats.base import OpenOptions
+from penstock.data.formats.names import check_names
 from penstock.data.formats.text_bytes import is_utf8
 from penstock.data.formats.text_sample import first_lines, infer_dtype, missing_words, read_sample
 from penstock.data.formats.text_sniffing import (
@@ -188,9 +189,15 @@ def _names(
     found = list(names) if names is not None else [name or f"column_{i + 1}" for i, name in enumerate(columns)]
     if len(found) != len(columns):
         raise DataError(f"{path} has {len(columns)} columns (separator {separator!r}), names= lists {len(found)}")
-    for name in given:
+    check_names(found, path)
+    for name, dtype in given.items():
         if name not in found:
             raise ColumnNotFoundError(name, found, f"{path} (named in dtypes=)")
+        if dtype.startswith("list["):
+            raise ParameterError(
+                f"dtypes={{{name!r}: {dtype!r}}}: a field of text is one value; read it as 'string', and take it apart "
+                f"with the operator Split"
+            )
     return found
 
 

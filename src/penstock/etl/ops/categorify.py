@@ -14,6 +14,7 @@ from penstock.core.artefact import SavedFolder, replacing
 from penstock.core.conversion import convert
 from penstock.core.dtypes import INTEGERS, DtypeLike, canonical, common, split_list, to_numpy
 from penstock.core.errors import DataError, ParameterError, SchemaError
+from penstock.core.file_names import file_name
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColumn, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.files import parse_bytes
@@ -415,7 +416,7 @@ class Categorify(FittedOperator, Invertible):
         folder.mkdir(parents=True, exist_ok=True)
         for name, vocabulary in self.vocabularies_.items():
             codes = self.codes(name)
-            with replacing(folder / f"unique.{name}.parquet") as partial:
+            with replacing(folder / f"unique.{file_name(name)}.parquet") as partial:
                 _unique_frame(vocabulary, codes.first).write_parquet(partial)
             counts = self.state_.get(name)
             seen = 0 if counts is None else counts.num_rows - counts.num_null
@@ -427,7 +428,7 @@ class Categorify(FittedOperator, Invertible):
             if self.start_index is None:
                 rows = [("pad", 0, 1, 0), ("null", codes.null, 1, 0 if counts is None else counts.num_null), *rows]
             names = ("kind", "offset", "num_indices", "num_observed")
-            with replacing(folder / f"meta.{name}.parquet") as partial:
+            with replacing(folder / f"meta.{file_name(name)}.parquet") as partial:
                 pl.DataFrame(rows, schema=list(names), orient="row").write_parquet(partial)
 
 

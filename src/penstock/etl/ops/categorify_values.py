@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from penstock.core.errors import ParameterError
+from penstock.core.bounded import read_frame
+from penstock.core.errors import ParameterError, PenstockError
 from penstock.etl.operator import plain
 from penstock.etl.vocabulary import VALUE, Vocabulary
 
@@ -38,7 +39,7 @@ def _spelled(name: str, dtype: pl.DataType) -> pl.Expr:
 def given_vocabulary(source: Any, name: str) -> Vocabulary:
     """A vocabulary that the user fixed: values in order, or a parquet file with a column of them."""
     if isinstance(source, (str, Path)):
-        frame = pl.read_parquet(source)
+        frame = _read_vocabulary(source, name)
         column = next((c for c in (VALUE, name) if c in frame.columns), frame.columns[0])
         values = frame[column]
     else:
@@ -50,6 +51,16 @@ def given_vocabulary(source: Any, name: str) -> Vocabulary:
     if values.n_unique() != len(values):
         raise ParameterError(f"Categorify.vocabs[{name!r}] holds a value twice")
     return Vocabulary(values.alias(VALUE))
+
+
+def _read_vocabulary(source: str | Path, name: str) -> pl.DataFrame:
+    try:
+        frame = read_frame(Path(source)) if Path(source).is_file() else pl.read_parquet(source)
+    except (PenstockError, pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise ParameterError(f"Categorify.vocabs[{name!r}]: {source} holds no vocabulary: {error}") from error
+    if not frame.width:
+        raise ParameterError(f"Categorify.vocabs[{name!r}]: {source} has no columns; it needs one of values")
+    return frame
 
 
 def _listed(values: Any) -> list[Any]:

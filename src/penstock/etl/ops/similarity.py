@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from penstock.core.errors import ParameterError, SchemaError
+from penstock.core.array_files import load_arrays
+from penstock.core.errors import ParameterError, PenstockError, SchemaError
 from penstock.core.params import OneOf
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.operator import Columns, Operator
 
 METRICS = ("tfidf", "cosine", "inner")
 CHUNK = 1 << 16  # pairs compared at a time: bounds the memory of expanded rows
+_MOST_WIDTH = 1 << 46  # a pair and a column must fit into 63 bits
 
 
 class Sparse(NamedTuple):
@@ -138,18 +140,23 @@ def as_sparse(features: Any, where: str) -> Sparse:
 
 def _read(path: Path, where: str) -> Sparse:
     try:
-        stored = np.load(path, allow_pickle=False)
+        stored = load_arrays(path, ("data", "indices", "indptr", "shape"))
         if isinstance(stored, np.ndarray):
             return as_sparse(stored, where)
-        with stored:
-            width = int(stored["shape"][1])
-            return _checked(stored["data"], stored["indices"], stored["indptr"], width, where)
-    except (OSError, ValueError, KeyError) as error:
+        width = int(stored["shape"][1])
+        return _checked(stored["data"], stored["indices"], stored["indptr"], width, where)
+    except (PenstockError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise ParameterError(f"ColumnSimilarity.{where}: {path} holds no features: {error}") from error
 
 
 def _checked(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, width: int, where: str) -> Sparse:
+    if data.dtype.kind not in "iufb" or any(array.ndim != 1 for array in (data, indices, indptr)):
+        raise ParameterError(f"ColumnSimilarity.{where}: data, indices and indptr must be lists of numbers")
+    if any(array.dtype.kind not in "iu" for array in (indices, indptr) if len(array)):
+        raise ParameterError(f"ColumnSimilarity.{where}: indices and indptr must be integers")
     indices, indptr = indices.astype(np.int64), indptr.astype(np.int64)
+    if width > _MOST_WIDTH:
+        raise ParameterError(f"ColumnSimilarity.{where} has {width} columns; at most {_MOST_WIDTH} are read")
     whole = len(indptr) and indptr[0] == 0 and indptr[-1] == len(indices) == len(data) and (np.diff(indptr) >= 0).all()
     if not whole or (len(indices) and (indices.min() < 0 or indices.max() >= width)):
         raise ParameterError(f"ColumnSimilarity.{where}: data, indices and indptr do not describe a sparse matrix")
@@ -162,8 +169,8 @@ def weighted(features: Sparse, metric: str) -> Sparse:
     """The features such that their inner products are the metric."""
     data = features.data
     if metric == "tfidf":
-        having = np.bincount(features.indices, minlength=max(1, features.width))
-        data = data * np.log(features.num_rows / np.maximum(having, 1))[features.indices]
+        _, at, having = np.unique(features.indices, return_inverse=True, return_counts=True)  # however wide it is
+        data = data * np.log(features.num_rows / having)[at]
     if metric != "inner":
         rows = np.repeat(np.arange(features.num_rows), np.diff(features.indptr))
         norms = np.sqrt(np.bincount(rows, data * data, minlength=features.num_rows))

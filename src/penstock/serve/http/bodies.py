@@ -72,6 +72,10 @@ class Bodies:
         if kind != b"application/json" and not kind.endswith(b"+json"):
             shown = kind[:80].decode("latin-1") or "none"
             raise RefusedError(415, f"the content type must be application/json, got {shown}")
+        packed = headers.get(b"content-encoding", b"identity").strip().lower()
+        if packed != b"identity":
+            shown = packed[:80].decode("latin-1")
+            raise RefusedError(415, f"a body is taken as it is, not packed, and the content encoding is {shown}")
         length = headers.get(b"content-length", b"0").strip()
         if not length.isdigit():
             raise RefusedError(400, "the content length is not a number", closes=True)

@@ -112,7 +112,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_bytes = self._num_headers = self._discarded = 0
         self._most_head_bytes, self._most_headers = guard.head_bytes, guard.limits.max_headers
         self._problem: RefusedError | None = None
-        self._is_refused = self._is_half_closed = False
+        self._is_refused = self._is_half_closed = self._is_upgrade = False
         self._closing_since: float | None = None
         self._running: Any = None  # the request that is being answered: `cycle` is the newest, which may wait behind it
         self._write_paused_since: float | None = None
@@ -180,14 +180,28 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._unproductive += len(data)
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # the request is answered as it would be without
+            self._parse(data)
         except httptools.HttpParserError:
             self.refuse(self._problem or RefusedError(400, "this is not a request of HTTP/1.1"))
             return
         if self._unproductive > self.guard.head_bytes:
             self.refuse(self._head_too_large())
+
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser, which takes a wish for another protocol for granted: such a request begins anew without."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._is_upgrade:
+                version = self.parser.get_http_version().encode()
+                head = [self.parser.get_method(), b" ", self.url, b" HTTP/", version, b"\r\n"]
+                for name, value in self.headers:
+                    if name != b"upgrade":
+                        head += [name, b": ", value, b"\r\n"]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+                self._is_upgrade = False
+                self._parse(b"".join([*head, b"\r\n", data[upgrade.args[0] :]]))
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client sends no more. It may still wait for its answer, or have gone."""
@@ -242,10 +256,22 @@ class GuardedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED:
             raise self._unfit(RefusedError(503, f"more than {PIPELINED} requests wait on this connection"))
         self._unproductive = 0
+        self._is_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self._is_upgrade:
+            return
+        self._check_framing()
         self.waiting, self.since = BODY, self.loop.time()
         super().on_headers_complete()
         if self._running is None or self._running.response_complete:
             self._running = self.cycle
+
+    def _check_framing(self) -> None:
+        """Refuse a body whose end a proxy could see elsewhere."""
+        for name, value in self.headers:
+            if name == b"transfer-encoding" and (
+                value.strip().lower() != b"chunked" or self.parser.get_http_version() != "1.1"
+            ):
+                raise self._unfit(RefusedError(400, "a body comes whole or chunked, in HTTP/1.1, and not otherwise"))
 
     def on_body(self, body: bytes) -> None:
         self._unproductive = 0
@@ -261,6 +287,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._unproductive = 0
+        if self._is_upgrade:  # it begins anew
+            return
         self.waiting = FIRST if self.cycle.response_complete else ANSWER
         self.since = self.loop.time()
         super().on_message_complete()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core import progress
+from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError
 from penstock.core.params import OneOf, check
 
@@ -68,7 +69,11 @@ def download_file(url: str, local_filename: Any, unzip_files: bool = True, redow
 def _fetch(url: str, file: Path) -> None:
     with urllib.request.urlopen(url) as answer:
         total = int(answer.headers.get("Content-Length") or 0)
-        with progress.bar(f"download {file.name}", total) as bar, file.open("wb") as target:
+        with (
+            progress.bar(f"download {file.name}", total) as bar,
+            replacing(file) as partial,
+            partial.open("wb") as target,
+        ):
             while chunk := answer.read(1 << 20):
                 target.write(chunk)
                 bar.advance(len(chunk))
@@ -82,5 +87,5 @@ def _unpack(file: Path) -> None:
         with tarfile.open(file) as packed:
             packed.extractall(file.parent, filter="data")
     elif file.suffix == ".gz":
-        with gzip.open(file, "rb") as source, file.with_suffix("").open("wb") as target:
+        with gzip.open(file, "rb") as source, replacing(file.with_suffix("")) as partial, partial.open("wb") as target:
             shutil.copyfileobj(source, target)

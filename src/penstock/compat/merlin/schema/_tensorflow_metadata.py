@@ -12,7 +12,8 @@ from penstock.compat.merlin.schema import _text_proto as text_proto
 from penstock.compat.merlin.schema._text_proto import Word
 from penstock.compat.merlin.schema.schema import ColumnSchema, Schema
 from penstock.compat.merlin.schema.tags import Tags, TagSet, text_of
-from penstock.core.artefact import replacing
+from penstock.core.artefact import explaining, replacing
+from penstock.core.bounded import parse_json
 from penstock.core.errors import ArtefactError
 
 _KINDS = {"INT": "int64", "FLOAT": "float32", "BYTES": "str", "STRUCT": "object", "TYPE_UNKNOWN": "unknown"}
@@ -40,8 +41,9 @@ class TensorflowMetadata:
     @classmethod
     def from_proto_text(cls, path_or_proto_text: Any, where: str = "the schema") -> TensorflowMetadata:
         """From the text form."""
-        message = text_proto.parse(str(path_or_proto_text), where)
-        return cls(Schema([_column(_single(feature), where) for feature in message.get("feature", ())]))
+        with explaining(Path(where), "schema"):
+            message = text_proto.parse(str(path_or_proto_text), where)
+            return cls(Schema([_column(_single(feature), where) for feature in message.get("feature", ())]))
 
     @classmethod
     def from_proto_text_file(cls, path: Any, file_name: str = "schema.pbtxt") -> TensorflowMetadata:
@@ -51,11 +53,9 @@ class TensorflowMetadata:
     @classmethod
     def from_json(cls, text: Any, where: str = "the schema") -> TensorflowMetadata:
         """From the JSON form."""
-        try:
-            features = json.loads(text).get("feature", ())
-        except (ValueError, AttributeError) as error:
-            raise ArtefactError(f"{where} is not a schema in JSON: {error}") from error
-        return cls(Schema([_column(_snake(feature), where) for feature in features]))
+        with explaining(Path(where), "schema in JSON"):
+            features = parse_json(text if isinstance(text, bytes) else text.encode(), Path(where)).get("feature", ())
+            return cls(Schema([_column(_snake(feature), where) for feature in features]))
 
     @classmethod
     def from_json_file(cls, path: Any, file_name: str = "schema.json") -> TensorflowMetadata:
@@ -99,7 +99,8 @@ def _file(path: Any, name: str) -> Path:
 def _read(file: Path) -> str:
     if not file.is_file():
         raise ArtefactError(f"{file} does not exist")
-    return file.read_text()
+    with explaining(file, "schema"):
+        return file.read_text(encoding="utf-8")
 
 
 def _write(path: Any, file_name: str, text: str) -> None:

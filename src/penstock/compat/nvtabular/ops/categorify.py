@@ -13,6 +13,7 @@ from penstock.compat.nvtabular.ops.placed import Placed
 from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError
 from penstock.core.extras import require
+from penstock.core.file_names import file_name
 from penstock.core.schema import Role, Schema
 from penstock.data.files import parse_bytes
 from penstock.etl import ops as native
@@ -108,7 +109,11 @@ class Categorify(Placed, native.Categorify):
     def categories(self) -> dict[str, str]:
         """`{vocabulary: file}` once fitted."""
         folder = self._folder()
-        return {name: str(folder / f"unique.{name}.parquet") for name in self.vocabularies_} if self.is_fitted else {}
+        return (
+            {name: str(folder / f"unique.{file_name(name)}.parquet") for name in self.vocabularies_}
+            if self.is_fitted
+            else {}
+        )
 
     def _folder(self) -> Path:
         return Path("." if self.out_path is None else self.out_path) / "categories"
@@ -157,7 +162,7 @@ class Categorify(Placed, native.Categorify):
                 missing = pandas.DataFrame({name: [None], f"{name}_size": [self._nulls(name)]}, index=[codes.null])
                 frame = pandas.concat([missing, frame]) if len(frame) else missing
             frame[name] = frame[name].convert_dtypes()
-            with replacing(folder / f"unique.{name}.parquet") as partial:
+            with replacing(folder / f"unique.{file_name(name)}.parquet") as partial:
                 frame.to_parquet(partial)
 
     def _nulls(self, name: str) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.nvtabular.tools.dataset_inspector import DatasetInspector
+from penstock.core.bounded import read_json
 
 __all__ = ["main", "parse_args"]
 
@@ -31,7 +31,7 @@ def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
 def main(args: argparse.Namespace | None = None) -> None:
     """Describe the data that the arguments name."""
     given = args or parse_args()
-    columns = json.loads(Path(given.config_file).read_text())
+    columns = read_json(Path(given.config_file))
     DatasetInspector().inspect(Dataset(given.data_path, engine=given.format), columns, given.output_file)
 
 

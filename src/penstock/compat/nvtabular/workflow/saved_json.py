@@ -6,7 +6,6 @@ and schemas) and `artifacts/node_<id>/` (vocabularies and statistics as parquet)
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,10 @@ from typing import Any
 from penstock.compat.merlin.schema.tags import role_of
 from penstock.compat.nvtabular.workflow.saved_form import Restored, Saved
 from penstock.compat.nvtabular.workflow.saved_ops import BUILDERS
+from penstock.core.artefact import explaining
+from penstock.core.bounded import check_fields, read_json
 from penstock.core.errors import ArtefactError
+from penstock.core.params import Instance, Int
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl import workflow as native
 from penstock.etl.graph import ColumnSelector, Node
@@ -31,21 +33,15 @@ _SUBGRAPH = "merlin.dag.ops.subgraph.Subgraph"
 def load(folder: Path, client: Any = None) -> native.Workflow:
     """The fitted workflow that a folder holds."""
     file = folder / GRAPH
-    try:
-        content = json.loads(file.read_text())
-        version, records, last = content.get("format_version", FORMAT), content["nodes"], content["output_node_id"]
-    except (ValueError, KeyError, AttributeError, OSError) as error:
-        raise ArtefactError(f"{file} is not a workflow that NVTabular saved: {error!r}") from error
-    if version != FORMAT:
-        raise ArtefactError(f"{file} has format_version {version!r}; format {FORMAT} is read here")
-    builder = _Builder(file, [])
-    try:
-        output = builder.build(records, last, folder, None)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ArtefactError(f"{file} is damaged: a node lacks or mistakes {error}") from error
-    workflow = native.Workflow(output, engine=client)
-    workflow._plan = _fitted(workflow, _input_schema(records, file, builder.restored), builder.restored)
-    return workflow
+    with explaining(file, "workflow that NVTabular saved"):
+        content = read_json(file, {"nodes": Instance(list, "a list of nodes"), "output_node_id": Int()})
+        if (version := content.get("format_version", FORMAT)) != FORMAT:
+            raise ArtefactError(f"{file} has format_version {version!r}; format {FORMAT} is read here")
+        builder = _Builder(file, [])
+        output = builder.build(content["nodes"], content["output_node_id"], folder, None)
+        workflow = native.Workflow(output, engine=client)
+        workflow._plan = _fitted(workflow, _input_schema(content["nodes"], file, builder.restored), builder.restored)
+        return workflow
 
 
 @dataclass
@@ -57,6 +53,8 @@ class _Builder:
 
     def build(self, records: list[Mapping[str, Any]], last: int, folder: Path, inputs: Node | None) -> Node:
         nodes: dict[int, Node] = {}
+        for record in records:  # the number becomes a folder's name
+            check_fields(record, {"id": Int()}, f"{self.file}, a node")
         for record in sorted(records, key=lambda r: r["id"]):
             nodes[record["id"]] = self._node(record, nodes, folder / "artifacts" / f"node_{record['id']}", inputs)
         if last not in nodes:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from penstock.compat.merlin.dag.observed import spelled
 from penstock.compat.nvtabular.workflow import loaded_ops
 from penstock.compat.nvtabular.workflow.saved_form import Groups, Restored, Saved, numpy_name
+from penstock.core.bounded import check_parquet
 from penstock.core.errors import ArtefactError
 from penstock.etl import ops as native
 from penstock.etl.operator import Columns
@@ -112,6 +113,8 @@ def _groups(saved: Saved, name_sep: str, names: list[str], chosen: list[str] | N
 def _read(path: Path) -> tuple[np.ndarray, pl.DataFrame]:
     """A parquet file (or folder of parts) as its pandas index and its columns."""
     try:
+        for part in path.rglob("*.parquet") if path.is_dir() else [path]:
+            check_parquet(part)
         table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise ArtefactError(f"{path} is damaged or truncated ({error})") from error
