@@ -131,6 +131,26 @@ def test_text_holds_no_lists(tmp_path: Path) -> None:
         Dataset(tmp_path / "a.csv", names=["l", "n"], dtypes={"l": "list[int64]", "n": "int64"}, header=False)
 
 
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "\udcff"], ids=["a nought", "too long", "no UTF-8"])
+def test_paths_that_nothing_can_be_called_by(name: str, tmp_path: Path) -> None:
+    place = tmp_path / name
+    flow = fitted(1)
+    if name != "\udcff":  # which text can be called, and polars cannot open
+        with pytest.raises(DataError, match=r"nought|too long"):
+            Dataset(f"{place}.csv")
+    for write in (flow.save, store(1).save, Dataset({"x": [1]}).to_parquet, flow.to_yaml):
+        with pytest.raises(ArtefactError, match=r"nought|too long|UTF-8"):
+            write(place)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_parquet_file_that_is_not_named_in_utf8(tmp_path: Path) -> None:
+    pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "a.parquet")
+    (tmp_path / "a.parquet").rename(tmp_path / "\udcff.parquet")
+    with pytest.raises(DataError, match="not named in UTF-8"):
+        Dataset(tmp_path / "\udcff.parquet").to_polars()
+
+
 # What unfolds without measure.
 
 

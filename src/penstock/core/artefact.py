@@ -35,7 +35,7 @@ import polars as pl
 
 from penstock.core.bounded import check_fields, check_parquet, parse_json
 from penstock.core.durable import publish, settle
-from penstock.core.errors import ArtefactError, MissingExtraError, PenstockError
+from penstock.core.errors import ArtefactError, ForkError, MissingExtraError, PenstockError
 from penstock.core.keys import SigningKey, check_signature, vouching, write_signature
 from penstock.core.params import NONE, STR, Constraint, Instance, Int, Satisfies
 from penstock.core.plain_files import open_plain
@@ -181,7 +181,7 @@ def explaining(place: Path, kind: str) -> Iterator[None]:
 
 def _explained(error: BaseException, place: Path, kind: str) -> BaseException:
     """One error class for everything that the content of an artefact can cause."""
-    if isinstance(error, (MissingExtraError, MemoryError)):
+    if isinstance(error, (MissingExtraError, ForkError, MemoryError)):
         return error
     if isinstance(error, ArtefactError):
         return error if str(place) in str(error) else ArtefactError(f"{place}: {error}")

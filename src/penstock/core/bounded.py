@@ -13,6 +13,7 @@ import polars as pl
 from penstock.core.errors import ArtefactError
 from penstock.core.params import Constraint
 from penstock.core.plain_files import open_plain
+from penstock.core.runtime.forks import require_polars
 
 MOST_JSON_BYTES = 256 << 20
 MOST_JSON_DEPTH = 256
@@ -121,7 +122,9 @@ def read_frame(path: Path, num_rows: int | None = None, content: bytes | None = 
 
     Raises:
         ArtefactError: it is no Parquet file, holds another number of rows, or would unfold without measure.
+        ForkError: in a forked child, which has none of polars' threads.
     """
+    require_polars(f"reading {path}")
     expected = check_parquet(path, num_rows, content)
     try:
         frame = pl.read_parquet(path if content is None else io.BytesIO(content), hive_partitioning=False, glob=False)
@@ -158,6 +161,7 @@ def _footer(path: Path, content: bytes | None) -> tuple[int, int, int]:
         unfolded = sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups))
         return footer.num_rows, footer.num_columns, unfolded
     except pa.ArrowNotImplementedError:  # integers of 128 bits, which exact sums are
+        require_polars(f"reading {path}")
         scan = pl.scan_parquet(path if content is None else io.BytesIO(content), hive_partitioning=False, glob=False)
         return int(scan.select(pl.len()).collect().item()), len(scan.collect_schema()), 0
     except pa.ArrowException as error:

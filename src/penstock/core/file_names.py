@@ -1,10 +1,14 @@
-"""Names that come from data as names of files."""
+"""Names of files: those that come from data, and those that nothing can be called by."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 
+from penstock.core.errors import PenstockError
+
+_LONGEST_PART = 255  # bytes, on most file systems
 _MOST_BYTES = 180  # most file systems take 255, and writers put something before and behind
 
 
@@ -21,3 +25,32 @@ def file_name(name: str) -> str:
     if len(content) <= _MOST_BYTES:
         return plain
     return content[:_MOST_BYTES].decode(errors="ignore") + "%" + hashlib.sha256(content).hexdigest()[:16]
+
+
+def check_path(path: str | os.PathLike[str], error: type[PenstockError], spare: int = 0, is_utf8: bool = True) -> None:
+    """Refuse a local path that the system, or one of the libraries that read it, cannot take.
+
+    Args:
+        path: of a file or folder; it need not be there.
+        error: what is raised.
+        spare: bytes that are put before and behind the last part while it is written.
+        is_utf8: whether it must be UTF-8, which polars and Arrow want of what they open by its name.
+
+    Raises:
+        PenstockError: of the kind given; the message says what is wrong with it.
+
+    >>> from penstock.core.errors import DataError
+    >>> check_path("folder/" + 300 * "x", DataError)
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.DataError: folder/xxx...
+    """
+    text = os.fspath(path)
+    shown = text.encode(errors="backslashreplace").decode()[:200].replace("\0", "\\x00")
+    if "\0" in text:
+        raise error(f"{shown} is no path: it holds a byte of nought")
+    if is_utf8 and any(0xD800 <= ord(letter) < 0xE000 for letter in text if letter > "\x7f"):
+        raise error(f"{shown} is not named in UTF-8, as the libraries that open it need; rename it")
+    parts = [len(os.fsencode(part)) for part in text.split("/")]
+    if max(parts) > _LONGEST_PART or parts[-1] > _LONGEST_PART - spare:
+        raise error(f"{shown}… has a part that is too long for a file's name; shorten it")

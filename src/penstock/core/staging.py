@@ -9,9 +9,11 @@ from pathlib import Path
 from penstock.core.claims import Claim
 from penstock.core.durable import beside, is_leftover, make_folders, publish, remove, settle, sweep
 from penstock.core.errors import ArtefactError, OutputExistsError
+from penstock.core.file_names import check_path
 from penstock.core.saved_folder import MANIFEST
 
 SCHEMA_FILE = "_schema.json"  # what marks a folder of data
+_SPARE = 20  # what staging puts around a name
 
 
 @contextmanager
@@ -50,6 +52,7 @@ def staged_together(places: Sequence[Path], overwrite: bool = False) -> Iterator
 @contextmanager
 def working_folder(place: Path, overwrite: bool = False) -> Iterator[Path]:
     """A fresh folder beside `place`, claimed while the block runs and removed after it."""
+    check_path(place, ArtefactError, _SPARE)
     settle(place)
     check_free(place, overwrite)
     try:
@@ -105,6 +108,7 @@ def replacing(file: str | Path) -> Iterator[Path]:
     ('x: 1', 1)
     """
     file = Path(file)
+    check_path(file, ArtefactError, _SPARE)
     sweep(file.parent)
     partial, claim = _claimed(file, lambda path: path.touch(exist_ok=False))
     with claim:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 import polars as pl
 import pyarrow as pa
 
+from penstock.core.errors import DataError
+from penstock.core.file_names import check_path
+
 if TYPE_CHECKING:
     from penstock.data.dataset import Dataset
 
@@ -51,8 +54,11 @@ def paths_of(source: Paths) -> str | list[str]:
     ('day.tsv', ['a.csv', 'b.csv'])
     """
     if isinstance(source, (str, os.PathLike)):
+        check_path(source, DataError, is_utf8=False)
         return os.fspath(source)
     found = [os.fspath(path) for path in source]
+    for path in found:
+        check_path(path, DataError, is_utf8=False)
     if isinstance(source, (set, frozenset)):
         found.sort()
     return found[0] if len(found) == 1 else found

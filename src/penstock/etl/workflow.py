@@ -414,6 +414,7 @@ class Workflow:
             OutputExistsError: the folder is there and overwrite was not asked for.
             ParameterError: something cannot be saved, a lambda for instance.
         """
+        require_polars("Workflow.save")
         plan = self._fitted_plan()
         tables: dict[str, pl.DataFrame] = {}
         with saving():

@@ -20,6 +20,7 @@ from penstock.core.dtypes import split_list
 from penstock.core.errors import ArtefactError, ColumnNotFoundError, DataError
 from penstock.core.keys import KeyLike
 from penstock.core.params import NONE, Int, Real, check_all
+from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import ColumnSchema
 from penstock.data import Dataset
 from penstock.data.frames import to_polars
@@ -277,9 +278,11 @@ class Predictor:
 
     def _frame(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
         """Many rows as a frame, read as single ones are."""
+        require_polars("predicting many rows at once")
         return frame_of(self.workflow.input_schema if self.workflow is not None else self.model.schema, rows)
 
     def _from_frame(self, frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
+        require_polars("predicting a frame")
         frame = frame.select(self._inputs(frame.columns))
         for part in frame.iter_slices(self.batch_size):
             yield from self._batches(self.workflow.transform(part) if self.workflow is not None else part)

@@ -16,7 +16,10 @@ import pytest
 from penstock import Dataset, Workflow, ops
 from penstock.core.errors import ForkError
 from penstock.core.runtime.forks import Process, polars_is_lost, require_polars
+from penstock.embedding import SGD, Store, slots_from_schema
 from penstock.loader import Loader
+from penstock.nn import MLP
+from penstock.serve import Predictor, save_model
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
@@ -65,6 +68,14 @@ class Parent:
             assert data.to_polars().height == 1000
         graph = (["row", "price"] >> ops.Normalize()) + (["shop"] >> ops.Categorify())
         self.workflow = Workflow(graph).fit(self.parquet)
+        self.workflow.save(folder / "workflow")
+        Workflow(["price"] >> ops.Normalize()).fit(self.parquet).save(folder / "numbers")
+        save_model(folder / "model", self.workflow, MLP(self.workflow.output_schema, 2, hidden=()), self.store())
+        self.predictor = Predictor(folder / "model")
+        assert len(self.predictor.predict(FRAME)) == 1000
+
+    def store(self) -> Store:
+        return Store(slots_from_schema(self.workflow.output_schema, 2), SGD())
 
     def open(self, name: str) -> Dataset:
         return Dataset(str(self.folder / name), part_size=1)
@@ -109,6 +120,14 @@ CASES: dict[str, tuple[int, Callable[[Parent], Any]]] = {
     "fit": (REFUSED, lambda p: Workflow(["price"] >> ops.Normalize()).fit(p.memory)),
     "transform a frame": (REFUSED, lambda p: p.workflow.transform(FRAME)),
     "transform a data set": (REFUSED, lambda p: p.workflow.transform(p.memory).to_polars()),
+    "load a workflow of numbers": (WORKS, lambda p: Workflow.load(p.folder / "numbers").transform_row({"price": 2.0})),
+    "load a workflow": (REFUSED, lambda p: Workflow.load(p.folder / "workflow")),
+    "save a workflow": (REFUSED, lambda p: p.workflow.save(p.folder / "never")),
+    "predict one row": (WORKS, lambda p: p.predictor.predict([{"row": 1, "price": 2.0, "shop": "s1"}])),
+    "predict a frame": (REFUSED, lambda p: p.predictor.predict(FRAME)),
+    "predict many rows": (REFUSED, lambda p: p.predictor.predict(FRAME.to_dicts())),
+    "open a model": (REFUSED, lambda p: Predictor(p.folder / "model")),
+    "a store": (WORKS, lambda p: p.store().lookup({"shop": np.arange(3)})),
     "text in a loader": (REFUSED, lambda p: p.loaded(data=p.text.select(["row"]), continuous=["row"])),
     "a loader with a workflow": (REFUSED, lambda p: p.loaded(transform=p.workflow)),
     "a loader with a function": (REFUSED, lambda p: p.loaded(transform=lambda f: f.select(pl.col("row") * 2))),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core.errors import ColumnNotFoundError, DataError, PenstockError
+from penstock.core.file_names import check_path
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
@@ -69,6 +70,7 @@ class ParquetPartition(Partition):
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         require_polars(f"reading {self.path}")
+        check_path(self.path, DataError)
         self.check_unchanged()
         try:
             frame = self._decode([c for c in columns if c not in self.constants] if columns is not None else None)
