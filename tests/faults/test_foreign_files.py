@@ -218,7 +218,7 @@ READS = {
 ALLOWED = {
     "core/bounded.py", "core/yaml_files.py", "core/array_files.py",  # the places
     "core/schema.py",  # text that the caller has
-    "core/durable.py", "embedding/feed_reader.py",  # a journal and a manifest, both bounded: neither is an error to anyone
+    "core/durable.py", "embedding/feed_reader.py",  # a journal and a manifest, both bounded
     "serve/http/parsing.py",  # requests, within their own limits
     "embedding/ray_shard.py", "embedding/ray_coordinator.py",  # the cluster's own words
     "compat/persia/_sockets.py", "compat/persia/_message.py", "compat/persia/_checkpoints.py",  # frames; weights only
