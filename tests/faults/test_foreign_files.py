@@ -220,7 +220,7 @@ ALLOWED = {
     "core/schema.py",  # text that the caller has
     "core/durable.py", "embedding/feed_reader.py",  # a journal and a manifest, both bounded
     "serve/http/parsing.py",  # requests, within their own limits
-    "embedding/ray_shard.py", "embedding/ray_coordinator.py",  # the cluster's own words
+    "embedding/ray_shard.py", "embedding/ray_coordinator.py", "embedding/ray_lines.py",  # the cluster's own words
     "compat/persia/_sockets.py", "compat/persia/_message.py", "compat/persia/_checkpoints.py",  # frames; weights only
     "data/formats/avro.py", "data/formats/text_partition.py", "data/formats/text_sample.py",  # errors become DataError
     "etl/references.py",  # what polars has just written
