@@ -421,5 +421,5 @@ class TestSchemasBesideData:
             TensorflowMetadata.from_proto_text("}")
         with pytest.raises(ArtefactError, match="without a name"):
             TensorflowMetadata.from_proto_text("feature { type: INT }")
-        with pytest.raises(ArtefactError, match="not a schema in JSON"):
+        with pytest.raises(ArtefactError, match="not valid JSON"):
             TensorflowMetadata.from_json("[")

@@ -300,7 +300,7 @@ class TestRefusals:
         with pytest.raises(ArtefactError, match=r"graph\.json has format_version 2"):
             Workflow.load(folder)
         graph.write_text(whole[:100])
-        with pytest.raises(ArtefactError, match=r"graph\.json is not a workflow that NVTabular saved"):
+        with pytest.raises(ArtefactError, match=r"graph\.json is not valid JSON"):
             Workflow.load(folder)
         graph.write_text(whole.replace('"parent_ids": [\n        0\n', '"parent_ids": [\n        77\n'))
         with pytest.raises(ArtefactError, match=r"graph\.json is damaged"):

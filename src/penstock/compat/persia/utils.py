@@ -47,7 +47,7 @@ def load_yaml(filepath: str | Path) -> dict[str, Any]:
     >>> load_yaml("not/there.yml")
     Traceback (most recent call last):
     ...
-    penstock.core.errors.ParameterError: cannot read not/there.yml: No such file or directory
+    penstock.core.errors.ParameterError: not/there.yml does not exist
     """
     return read_yaml(filepath)
 
