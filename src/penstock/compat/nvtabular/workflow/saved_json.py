@@ -38,7 +38,10 @@ def load(folder: Path, client: Any = None) -> native.Workflow:
         if (version := content.get("format_version", FORMAT)) != FORMAT:
             raise ArtefactError(f"{file} has format_version {version!r}; format {FORMAT} is read here")
         builder = _Builder(file, [])
-        output = builder.build(content["nodes"], content["output_node_id"], folder, None)
+        try:
+            output = builder.build(content["nodes"], content["output_node_id"], folder, None)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ArtefactError(f"{file} is damaged: a node lacks or mistakes {error}") from error
         workflow = native.Workflow(output, engine=client)
         workflow._plan = _fitted(workflow, _input_schema(content["nodes"], file, builder.restored), builder.restored)
         return workflow

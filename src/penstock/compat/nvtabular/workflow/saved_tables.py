@@ -116,7 +116,7 @@ def _read(path: Path) -> tuple[np.ndarray, pl.DataFrame]:
         for part in path.rglob("*.parquet") if path.is_dir() else [path]:
             check_parquet(part)
         table = pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ArtefactError) as error:
         raise ArtefactError(f"{path} is damaged or truncated ({error})") from error
     described = (table.schema.pandas_metadata or {}).get("index_columns") or []
     index = np.arange(table.num_rows)
