@@ -54,6 +54,27 @@ def load_arrays(
         raise DataError(f"{path} holds no arrays that can be read: {reason}") from error
 
 
+def load_array(path: str | Path, mmap: bool = False) -> np.ndarray:
+    """The one array in a file, as `load_arrays` reads it.
+
+    Args:
+        path: of the file.
+        mmap: leave it on the disk.
+
+    Returns:
+        The array.
+
+    Raises:
+        DataError: it cannot be read, or there are several.
+    """
+    found = load_arrays(path, mmap=mmap)
+    if isinstance(found, np.ndarray):
+        return found
+    if len(found) != 1:
+        raise DataError(f"{path} holds {len(found)} arrays; write the one that is meant with numpy.save")
+    return next(iter(found.values()))
+
+
 def _unpacked(path: str | Path, names: Sequence[str] | None) -> dict[str, np.ndarray]:
     with zipfile.ZipFile(path) as packed:
         unfolded = sum(member.file_size for member in packed.infolist())

@@ -302,7 +302,7 @@ class RunRecorder(EventListener):
 
 def _records_of(report: Path) -> list[dict[str, Any]]:
     """What an earlier part of the run has recorded."""
-    records = read_json(report, {"records": Instance(list, "a list of records")})["records"]
+    records: list[dict[str, Any]] = read_json(report, {"records": Instance(list, "a list of records")})["records"]
     if not all(isinstance(record, dict) for record in records):
         raise ArtefactError(f"{report} is not the report of a run: its records must be mappings")
     return records

@@ -13,7 +13,7 @@ from penstock.compat.merlin.dag.base_operator import BaseOperator
 from penstock.compat.merlin.schema.columns import ColumnSchema
 from penstock.compat.merlin.schema.schema import Schema
 from penstock.compat.merlin.schema.tags import Tags
-from penstock.core.array_files import load_arrays
+from penstock.core.array_files import load_array
 from penstock.core.bounded import read_frame
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.params import STR, Real, check
@@ -141,20 +141,11 @@ def _table(embeddings: Any, ids: Any, mmap: bool) -> tuple[np.ndarray, np.ndarra
             raise DataError(f"{path} does not exist; give an array, a .npy file or a parquet file")
         if path.suffix == ".parquet":
             return _from_parquet(path, ids)
-        embeddings = _array(path, mmap)
+        embeddings = load_array(path, mmap)
     if isinstance(ids, (str, Path)):
-        ids = _array(Path(ids), False)
+        ids = load_array(ids)
     table = embeddings.detach().cpu().numpy() if hasattr(embeddings, "detach") else np.asanyarray(embeddings)
     return table, None if ids is None else np.asarray(ids).reshape(-1)
-
-
-def _array(path: Path, mmap: bool) -> np.ndarray:
-    found = load_arrays(path, mmap=mmap)
-    if isinstance(found, np.ndarray):
-        return found
-    if len(found) != 1:
-        raise DataError(f"{path} holds {len(found)} arrays; write the one that is meant with numpy.save")
-    return next(iter(found.values()))
 
 
 def _from_parquet(path: Path, ids: Any) -> tuple[np.ndarray, np.ndarray | None]:
@@ -167,7 +158,8 @@ def _from_parquet(path: Path, ids: Any) -> tuple[np.ndarray, np.ndarray | None]:
         frame = frame.drop(ids)
     lists = [s for s in frame if isinstance(s.dtype, (pl.List, pl.Array))]
     if lists:
-        if lists[0].null_count() or lists[0].cast(pl.List(lists[0].dtype.inner)).list.len().n_unique() > 1:
+        rows = lists[0].to_list()
+        if None in rows or len({len(row) for row in rows}) > 1:
             raise DataError(f"{path}: the lists of column {lists[0].name!r} must all be of one length")
-        return np.vstack(lists[0].to_list()), keys
+        return np.vstack(rows), keys
     return np.ascontiguousarray(frame.to_numpy()), keys

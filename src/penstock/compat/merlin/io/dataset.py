@@ -16,7 +16,7 @@ from penstock.compat.merlin.io._frames import DataFrameIter, native_shuffle
 from penstock.compat.merlin.io.opening import cast, opened
 from penstock.compat.merlin.schema.schema import Schema, as_native
 from penstock.compat.missing import CompatError, CompatTypeError
-from penstock.core.array_files import load_arrays
+from penstock.core.array_files import load_array
 from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.extras import require
@@ -302,7 +302,7 @@ class Dataset:
         """All rows as one `.npy` array, a column of it for each column (and each element of a list)."""
         pieces = [np.hstack([_block(series) for series in frame]) for frame in self.native.iter_frames()]
         if append and Path(output_file).exists():
-            pieces.insert(0, load_arrays(output_file))
+            pieces.insert(0, load_array(output_file))
         with replacing(output_file) as partial, partial.open("wb") as file:
             np.save(file, np.vstack(pieces))
 
