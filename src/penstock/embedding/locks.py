@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import ArtefactError, PenstockError
+from penstock.core.file_names import check_path
 from penstock.core.runtime.forks import Process
 
 
@@ -44,6 +45,7 @@ class WriteLock:
             return False
 
     def _take(self, place: Path) -> None:
+        check_path(self._path, ArtefactError)
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             import fcntl
