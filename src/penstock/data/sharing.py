@@ -11,6 +11,7 @@ from typing import Protocol
 import polars as pl
 
 from penstock.core.errors import ColumnNotFoundError
+from penstock.core.runtime.forks import require_polars
 from penstock.data.partition import Partition, WrappedPartition, select
 
 _open = threading.local()
@@ -72,6 +73,7 @@ class ChosenPartition(WrappedPartition):
     keeps_rows: bool = False
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        require_polars("a choice of rows")
         wanted = list(self.names if columns is None else columns)
         for name in wanted:
             if name not in self.names:
