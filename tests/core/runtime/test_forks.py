@@ -125,7 +125,7 @@ CASES: dict[str, tuple[int, Callable[[Parent], Any]]] = {
     "save a workflow": (REFUSED, lambda p: p.workflow.save(p.folder / "never")),
     "predict one row": (WORKS, lambda p: p.predictor.predict([{"row": 1, "price": 2.0, "shop": "s1"}])),
     "predict a frame": (REFUSED, lambda p: p.predictor.predict(FRAME)),
-    "predict many rows": (REFUSED, lambda p: p.predictor.predict(FRAME.to_dicts())),
+    "predict rows": (WORKS, lambda p: p.predictor.predict(FRAME.to_dicts())),
     "open a model": (REFUSED, lambda p: Predictor(p.folder / "model")),
     "a store": (WORKS, lambda p: p.store().lookup({"shop": np.arange(3)})),
     "text in a loader": (REFUSED, lambda p: p.loaded(data=p.text.select(["row"]), continuous=["row"])),
