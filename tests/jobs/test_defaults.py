@@ -69,6 +69,20 @@ def test_a_network_begins_at_zero_where_rows_are_few() -> None:
     assert [filled(rows).model["linear"] for rows in (100, 8_000, 60_000, 10**7)] == ["first", "first", True, True]
 
 
+def test_few_rows_are_judged_by_their_log_loss() -> None:
+    assert [filled(rows).select_by for rows in (100, 200_000, 10**7)] == ["log_loss", "log_loss", None]
+    assert filled(100, select_by="auc").select_by == "auc"
+    assert filled_in(TrainSettings(), 100, is_selected=False).select_by is None
+
+
+def test_few_rows_begin_with_a_regression() -> None:
+    assert [filled(rows).linear_start for rows in (100, 8_000, 200_000, 10**7)] == [True, True, True, False]
+    assert [filled(rows, linear_start=said).linear_start for rows, said in ((100, False), (10**7, True))] == [
+        False,
+        True,
+    ]
+
+
 def test_few_epochs_where_the_last_one_is_the_model() -> None:
     assert filled_in(TrainSettings(), 8_000, is_selected=False).epochs == 3
     assert filled_in(TrainSettings.resolve({"epochs": 7}), 8_000, is_selected=False).epochs == 7

@@ -172,9 +172,9 @@ def test_the_best_epoch_is_the_model(made: Any, tmp_path: Path) -> None:
     recorder = Spoiler(tmp_path / "best")
     found = job(made, tmp_path / "best", settings={"epochs": 4}, listener=recorder).run()
     evaluated = [record for record in recorder.report()["records"] if record["kind"] == "valid"]
-    best = max(evaluated, key=lambda record: record["auc"])
+    best = min(evaluated, key=lambda record: record["log_loss"])
     assert best["step"] <= 30 < 60 == found.steps and found.auc == best["auc"]
-    expected = {"by": "auc", "step": best["step"], "epoch": best["epoch"] + 1, "epochs": 4, "stopped_early": False}
+    expected = {"by": "log_loss", "step": best["step"], "epoch": best["epoch"] + 1, "epochs": 4, "stopped_early": False}
     assert found.selected == recorder.report()["selected"] == expected
     scored = evaluate_model(found.model, tmp_path / "best" / "valid", is_raw=False)
     assert scored.auc == pytest.approx(found.auc, abs=1e-6)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from penstock.jobs.run_folder import RunFolder
     from penstock.jobs.scoring import PredictResult, ScoreResult, evaluate_model, predict_files
     from penstock.jobs.settings import TrainSettings
-    from penstock.jobs.training import TrainingStopped, TrainJob, TrainResult
+    from penstock.jobs.training import TrainJob
+    from penstock.jobs.training_result import TrainingStopped, TrainResult
 
 __all__ = [
     "Draft",
@@ -54,9 +55,9 @@ _HOMES = {
     "RunRecorder": "recorder",
     "ScoreResult": "scoring",
     "TrainJob": "training",
-    "TrainResult": "training",
+    "TrainResult": "training_result",
     "TrainSettings": "settings",
-    "TrainingStopped": "training",
+    "TrainingStopped": "training_result",
     "compare_runs": "comparing",
     "evaluate_model": "scoring",
     "explain_model": "explaining",

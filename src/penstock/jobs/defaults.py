@@ -21,6 +21,7 @@ _EPOCHS = (2, 12)
 _BLIND_EPOCHS = 3  # where no evaluation tells which was the best
 _RATE, _RATE_BATCH = 5e-4, 256  # a rate that goes with the square root of the batch size, and is this at that one
 _FEW_ROWS = 16_000  # of which a network learns little that its linear part does not know: it begins at zero, slowly
+_LINEAR_START = 200_000  # rows whose logistic regression is a matter of seconds
 _EMBEDDING_RATE = 0.05
 _ACCUMULATOR = 10.0  # of gradients before they are divided by the batch size: what hundreds of rows of an id add
 _DROPOUT = ((50_000, 0.3), (200_000, 0.1))  # up to so many rows
@@ -60,6 +61,10 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
     arguments = {"dropout": default_dropout(num_rows), "linear": FIRST if num_rows <= _FEW_ROWS else True}
     missing = {key: value for key, value in arguments.items() if key in takes and key not in settings.model}
     chosen["model"] = {**settings.model, **missing}
+    if settings.select_by is None and is_selected and num_rows <= _LINEAR_START:
+        chosen["select_by"] = "log_loss"  # an AUC of few held-out rows is more a matter of luck
+    if settings.linear_start is None:
+        chosen["linear_start"] = num_rows <= _LINEAR_START
     return replace(settings, **chosen)
 
 

@@ -87,6 +87,7 @@ class Trained:
     """The last step is done; embeddings may be closed from now on."""
 
     history: History
+    select_by: str | None = None  # what its best evaluation was found by, where somebody says
 
 
 @dataclass(frozen=True)

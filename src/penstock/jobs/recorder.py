@@ -232,7 +232,9 @@ class RunRecorder(EventListener):
 
         history, seen = event.history, {(r["kind"], r["step"]) for r in self._data["records"]}
         self._data["history"] = plain(history.stats)
-        self._data["selected"] = selected(history, self._data["configuration"].get("select_by") or DEFAULT)
+        self._data["selected"] = selected(
+            history, event.select_by or self._data["configuration"].get("select_by") or DEFAULT
+        )
         records = [plain(record_to_dict(record)) for record in history.records]
         earlier = [r for r in records if (r["kind"], r["step"]) not in seen]
         self._data["records"] = sorted([*earlier, *self._data["records"]], key=lambda record: record["step"])

@@ -166,8 +166,9 @@ class TrainSettings:
     )
     max_steps: int | None = _setting(None, _EVERY, help="Stop after so many steps.", default="none", is_changeable=True)
     select_by: str | None = _setting(
-        None, OneOf((None, *SELECT_BY)), kind=str, default="auc", choices=SELECT_BY, is_changeable=True,
-        help="Whose weights are the model: those of the evaluation with the best AUC or log loss, or the last.",
+        None, OneOf((None, *SELECT_BY)), kind=str, choices=SELECT_BY, is_changeable=True,
+        default="log_loss; auc beyond 200,000 rows",
+        help="Whose weights are the model: those of the evaluation with the best log loss or AUC, or the last.",
     )  # fmt: skip
     patience: int | None = _setting(
         None, _EVERY, help="Stop after so many evaluations without a better one.", is_changeable=True,
@@ -188,6 +189,10 @@ class TrainSettings:
     tables: str = _setting(
         "auto", OneOf(TABLES), kind=str, default="auto: fused on a GPU", choices=TABLES,
         help="Embeddings in a store; fused: in tables on the device; cached: behind a cache; hashed: of any ids.",
+    )  # fmt: skip
+    linear_start: bool | None = _setting(
+        None, NONE | BOOL, kind=bool, default="up to 200,000 rows",
+        help="Whether a logistic regression of the rows is fitted first, beside which the network learns the rest.",
     )  # fmt: skip
     keep_example: bool = _setting(
         True, BOOL, kind=bool, default="keep-example", is_changeable=True,

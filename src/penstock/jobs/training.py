@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
-from penstock.core.errors import OutputExistsError, ParameterError, PenstockError
+from penstock.core.errors import OutputExistsError, ParameterError
 from penstock.core.signing import KeyLike, check_signed, verifying
 from penstock.data.dataset import as_dataset
 from penstock.data.sources import DataLike, are_paths
@@ -22,8 +20,7 @@ from penstock.etl import Workflow, trusting
 from penstock.etl.trust import check_references, modules_in
 from penstock.jobs import building
 from penstock.jobs.cluster import Cluster, TrainerWork, train_on
-from penstock.jobs.defaults import filled_in
-from penstock.jobs.embeddings import build_embeddings, choose_tables, count_rows
+from penstock.jobs.embeddings import build_embeddings, count_rows
 from penstock.jobs.etl import check_outside
 from penstock.jobs.events import (
     ClusterWatched,
@@ -34,107 +31,31 @@ from penstock.jobs.events import (
     RunBegan,
     RunDone,
     RunFailed,
-    StageBegan,
-    StageEnded,
     Trained,
     TrainingBegan,
 )
 from penstock.jobs.fitting import fit_model, num_steps
 from penstock.jobs.holding_out import way_of
 from penstock.jobs.label_figures import label_figures
+from penstock.jobs.linear_start import begin_linear
 from penstock.jobs.model_card import model_card
 from penstock.jobs.prediction_figures import describe_predictions, example_predictions
 from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures
 from penstock.jobs.run_folder import RunFolder, absolute_paths, plain_copy
-from penstock.jobs.settings import ON_DEVICE, TrainSettings
+from penstock.jobs.settings import TrainSettings
+from penstock.jobs.stages import timed_stage
+from penstock.jobs.training_loaders import VALID_BATCH, open_loaders
+from penstock.jobs.training_result import TrainingStopped, TrainResult, finite, training_speed
 from penstock.loader.torch import Loader
 from penstock.report.learning import learning_verdict
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.train import Checkpointer, History, Record, TrainRecord
+from penstock.train import Checkpointer, History, Record
 from penstock.train.mirror import Mirror
 from penstock.train.records import record_to_dict
-from penstock.train.selection import DEFAULT, LAST, selected
+from penstock.train.selection import DEFAULT, selected
 
 STAGES = ("etl", "train", "save", "predict")
-_VALID_BATCH = 8192
-
-
-class TrainingStopped(PenstockError):
-    """Training was asked to stop and did, with a checkpoint of its last step.
-
-    Args:
-        step: the last one.
-        steps: how many there were to be.
-        output: the folder of the run.
-    """
-
-    def __init__(self, step: int, steps: int, output: Path) -> None:
-        self.step, self.steps, self.output = step, steps, output
-        super().__init__(f"stopped at step {step:,} of {steps:,}; its checkpoint is in {output}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.step, self.steps, self.output)
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """What a training run has reached.
-
-    `metrics` are those of the held-out rows by name, `auc` and `log_loss` among them: None where there are no such rows
-    or only one label. `rows` counts "train" and "valid", `seconds` the stages and their "total"; `examples` are
-    held-out labels and predictions.
-
-    Args:
-        metrics: of the held-out rows.
-        best_auc: that any model can reach, where the data says so.
-        selected: which evaluation the model and its metrics are of: what it was selected `by`, its `step` and `epoch`
-            (counted from 1), the `epochs` that were trained, and whether training `stopped_early`.
-        labels: the `train_share` and `valid_share` of clicks, and the `constant_log_loss` that knowing no more gives.
-        learning: a verdict on what was learned: its `kind`, `text` and `advice`.
-        rows: by split.
-        steps: taken.
-        rows_per_second: in training.
-        embedding_rows: at the end.
-        model: where it is.
-        examples: labels and predictions.
-        predictions: of the held-out rows: how they lie by label, and their calibration (`describe_predictions`).
-        seconds: by stage.
-        test: `auc`, `log_loss` and `rows` of the rows to test on, where there are some.
-    """
-
-    metrics: dict[str, float | None]
-    best_auc: float | None
-    selected: dict[str, Any]
-    labels: dict[str, float | None]
-    learning: dict[str, str]
-    rows: dict[str, int | None]
-    steps: int
-    rows_per_second: float | None
-    embedding_rows: int
-    model: str
-    examples: list[dict[str, Any]]
-    predictions: dict[str, Any] | None
-    seconds: dict[str, float]
-    test: dict[str, float | None] | None = None
-
-    @property
-    def auc(self) -> float | None:
-        """Of the held-out rows."""
-        return self.metrics.get("auc")
-
-    @property
-    def log_loss(self) -> float | None:
-        """Of the held-out rows."""
-        return self.metrics.get("log_loss")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold.
-
-        Returns:
-            Figures by name.
-        """
-        return {"auc": self.auc, "log_loss": self.log_loss, **asdict(self)}
 
 
 @dataclass
@@ -322,7 +243,9 @@ class TrainJob:
     def _run(self, settings: TrainSettings, preparation: RawRows | ReadyFeatures, device: torch.device) -> TrainResult:
         with self._stage("etl", preparation.has_work):
             ready = preparation.run(self._folder, self._notify, self.progress)
-        loader, valid, settings = self._loaders(settings, ready, device)
+        is_asked = settings.linear_start is True and not self.is_resumed
+        loader, valid, settings = open_loaders(settings, ready, device, self.is_resumed)
+        settings = self._settled(settings)
         held_out = None if ready.valid is None else as_dataset(ready.valid)
         labels = label_figures(as_dataset(ready.features), held_out, ready.label)
         network, cluster = building.build_model(settings, loader.schema), Cluster.of(settings)
@@ -332,12 +255,13 @@ class TrainJob:
             else cluster.store(settings, loader.schema)
         )
         try:
-            self._open_feed(settings, ready, network, store, loader.num_rows)
             with self._stage("train"):
+                settings = self._begun_linear(settings, ready, network, store, is_asked)
+                self._open_feed(settings, ready, network, store, loader.num_rows)  # it begins with these weights
                 history, rows_per_second = self._train(settings, ready, loader, valid, network, store, device, labels)
             with self._stage("save"):
                 kept = {} if history.best is None else history.best.metrics
-                metrics = {name: _finite(value) for name, value in kept.items()}
+                metrics = {name: finite(value) for name, value in kept.items()}
                 card = model_card(self.source, ready, network, loader.num_rows, metrics, settings.keep_example)
                 save_model(self._folder.model, ready.workflow, network, store, overwrite=True, card=card)
             self._notify(ModelSaved(str(self._folder.model)))
@@ -385,31 +309,26 @@ class TrainJob:
             found = evaluate_model(result.model, self.test, progress=self.progress)
         return replace(result, test={"auc": found.auc, "log_loss": found.log_loss, "rows": found.rows})
 
-    def _loaders(
-        self, settings: TrainSettings, ready: Prepared, device: torch.device
-    ) -> tuple[Loader, Loader | None, TrainSettings]:
-        """Batches to train on and to evaluate on. Their schema settles where the embeddings live.
+    def _begun_linear(
+        self, settings: TrainSettings, ready: Prepared, network: torch.nn.Module, store: Any, is_asked: bool
+    ) -> TrainSettings:
+        """Let the linear part begin with a regression where it can; the settings say whether it did."""
+        if not settings.linear_start or begin_linear(settings, network, store, as_dataset(ready.features), ready.label):
+            return settings
+        if is_asked:
+            raise ParameterError(
+                "linear_start cannot be true here: it needs a model with a linear part, a cardinality of every "
+                "category, both labels, and embeddings in float32, in fused tables or in a store of this process "
+                "without FTRL, admission, eviction or slots of their own; leave it out"
+            )
+        return self._settled(replace(settings, linear_start=False))
 
-        Whoever resumes this run needs them there as well, and the same batches: that goes into its settings.
-        """
-        features = as_dataset(ready.features)
-        if not self.is_resumed or settings.batch_size is None:  # else its settings say what it began with
-            is_selected = ready.valid is not None and settings.select_by != LAST
-            settings = filled_in(settings, features.num_rows, is_selected)
-        assert settings.batch_size is not None
-        tables = "store" if Cluster.of(settings) else choose_tables(settings, features.schema, device)
-        own: dict[str, Any] = {"layout": "packed", "device": device} if tables in ON_DEVICE else {}
-        options = {**settings.loader, **own}
-        loader = Loader(ready.features, settings.batch_size, shuffle=True, seed=settings.seed, **options)
-        # A cache need not hold the rows of more than a batch.
-        is_cached = tables == "cached" or settings.store.get("cache_rows") is not None
-        at_once = min(_VALID_BATCH, settings.batch_size) if is_cached else _VALID_BATCH
-        valid = None if ready.valid is None else Loader(ready.valid, at_once, **own)
-        kept = {**settings.loader, "chunk_rows": loader.chunk_rows} if tables in ON_DEVICE else settings.loader
-        asked, self.settings = self.settings, replace(settings, tables=tables, loader=kept)
-        if self.settings != asked:
+    def _settled(self, settings: TrainSettings) -> TrainSettings:
+        """Whoever resumes this run needs the same batches, and embeddings where they are: its settings say so."""
+        asked, self.settings = self.settings, settings
+        if settings != asked:
             self._folder.write(self.configuration)
-        return loader, valid, self.settings
+        return settings
 
     def _train(
         self,
@@ -445,8 +364,8 @@ class TrainJob:
             history = self._train_on(cluster, settings, ready, valid, network, store, keep)
         if self.stop is not None and self.stop() and history.stats["steps"] < steps:
             raise TrainingStopped(history.stats["steps"], steps, Path(self.output))
-        self._notify(Trained(history))
-        return history, _speed(records)
+        self._notify(Trained(history, settings.select_by))
+        return history, training_speed(records)
 
     def _train_on(
         self,
@@ -467,7 +386,7 @@ class TrainJob:
             settings=settings,
             features=ready.features,
             valid=ready.valid,
-            valid_batch=_VALID_BATCH if valid is None else valid.batch_size,
+            valid_batch=VALID_BATCH if valid is None else valid.batch_size,
             store=None if store is None else store.name,
             checkpoints=Path(self._folder.checkpoints).absolute(),
         )
@@ -483,32 +402,9 @@ class TrainJob:
             examples = example_predictions(predictor, ready, self.num_examples)
             return examples, describe_predictions(predictor, as_dataset(ready.valid), ready.label)
 
-    # Telling.
-
     def _notify(self, event: Event) -> None:
         if self.listener is not None:
             self.listener(event)
 
-    @contextmanager
-    def _stage(self, name: str, is_there: bool = True) -> Iterator[None]:
-        if not is_there:
-            yield
-            return
-        self._notify(StageBegan(name))
-        began = time.perf_counter()
-        yield
-        self._seconds[name] = round(time.perf_counter() - began, 3)
-        self._notify(StageEnded(name, self._seconds[name]))
-
-
-def _speed(records: Sequence[Record]) -> float | None:
-    """Rows a second of training alone, over this run's records."""
-    trained = [record for record in records if isinstance(record, TrainRecord)]
-    pairs = [(r.rows_per_second or 0.0, r.seconds["total"]) for r in trained]
-    seconds = sum(took for _, took in pairs)
-    return sum(rate * took for rate, took in pairs) / seconds if seconds else None
-
-
-def _finite(figure: float | None) -> float | None:
-    """No AUC without both labels: None rather than NaN, which JSON cannot hold."""
-    return figure if figure is not None and math.isfinite(figure) else None
+    def _stage(self, name: str, is_there: bool = True) -> AbstractContextManager[None]:
+        return timed_stage(name, self._notify, self._seconds) if is_there else nullcontext()

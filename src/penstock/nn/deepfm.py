@@ -50,6 +50,7 @@ class DeepFM(Model):
         self.deep = perceptron(inputs, hidden, dropout, outputs=1)
         self.project()
         self.begin_with_linear(self.deep[-1])
+        self.begin_with_linear(self.first_order)
 
     def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
         """The logits of a batch.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -40,6 +41,19 @@ class LinearPart(nn.Module):
         self.register_buffer("seen", seen, persistent=False)
         self.weight = nn.Parameter(torch.zeros(num_continuous))
         self.bias = nn.Parameter(torch.zeros(()))
+        self._keeps_ids = False
+
+    def begin(self, numbers: np.ndarray, constant: float) -> None:
+        """Begin with the weights of a model that was fitted before; those of ids, which embeddings hold, stay.
+
+        Args:
+            numbers: the weights of numbers.
+            constant: what is added to every logit.
+        """
+        with torch.no_grad():
+            self.weight.copy_(torch.from_numpy(numbers) / SPEED)
+            self.bias.fill_(constant / SPEED)
+        self._keeps_ids = True
 
     def forward(self, dense: Tensor, stacked: Tensor | None) -> Tensor:
         """The logits of a batch.
@@ -52,7 +66,10 @@ class LinearPart(nn.Module):
             Logits, `(B,)`.
         """
         logits = SPEED * (dense @ self.weight + self.bias)
-        return logits if stacked is None else logits + stacked[:, :, 0].sum(1)
+        if stacked is None:
+            return logits
+        ids = stacked[:, :, 0].sum(1)
+        return logits + (ids.detach() if self._keeps_ids else ids)
 
     def rest(self, stacked: Tensor) -> Tensor:
         """What a network beside it sees of the embeddings.

@@ -11,7 +11,7 @@ from penstock.core.params import NONE, STR, Int, check_all
 from penstock.train.history import History
 from penstock.train.records import ValidRecord
 
-DEFAULT = "auc"  # of a training job that says nothing
+DEFAULT = "auc"  # of a training job that says nothing and has many rows
 LAST = "last"  # select nothing: the weights of the last step stay
 _LOSS = "loss"
 _LOWER_IS_BETTER = ("loss", "log_loss")

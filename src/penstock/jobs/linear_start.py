@@ -1,0 +1,118 @@
+"""Before a network learns: a logistic regression of the same rows, whose weights its linear part begins with and keeps.
+
+It is solved to its end, and how strongly its weights are held back is chosen by rows left out in turn. A network that
+learns ids from few rows by steps of gradients ends there only by luck, and forgets it again when ids that come once are
+learned by heart. So the linear part stays as it is, and the network learns what is left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.core.schema import Role, Schema
+from penstock.data import Dataset
+from penstock.embedding.first_numbers import takes_first_numbers, write_first_numbers
+from penstock.embedding.fused.settings import row_owners
+from penstock.embedding.protocol import Embeddings
+from penstock.jobs.settings import TrainSettings
+from penstock.nn.logistic import LinearRows, fit_logistic
+
+_POOLINGS = ("mean", "sum")
+_MOST_KEYS = 5_000_000
+
+
+def begin_linear(
+    settings: TrainSettings, network: Any, embeddings: Embeddings | None, features: Dataset, label: str
+) -> bool:
+    """Fit the linear part of a model that has one, where the settings ask for it and the embeddings allow it.
+
+    Args:
+        settings: with nothing left open.
+        network: the model; its linear part gets the weights of numbers.
+        embeddings: get the weights of ids.
+        features: to learn from.
+        label: its column.
+
+    Returns:
+        Whether that was done.
+    """
+    part = getattr(network, "linear", None)
+    if not settings.linear_start or part is None or not _is_possible(settings, embeddings, features.schema):
+        return False
+    owners = _owners(settings, features.schema)
+    starts = _starts(features.schema, owners)
+    rows = _rows(settings, features, label, network.continuous, starts)
+    if not _is_sound(rows):
+        return False
+    found = fit_logistic(rows, settings.seed)
+    seen = np.bincount(rows.keys, minlength=rows.num_keys)
+    for name in dict.fromkeys(owners.values()):
+        ids = np.flatnonzero(seen[starts[name] : starts[name] + _size(features.schema, name)])
+        write_first_numbers(embeddings, name, ids, found[starts[name] + ids])
+    part.begin(found[rows.num_keys : -1], float(found[-1]))
+    return True
+
+
+def _is_possible(settings: TrainSettings, embeddings: Embeddings | None, schema: Schema) -> bool:
+    columns = schema.select(roles=Role.CATEGORICAL)
+    if embeddings is None:
+        return not columns.names
+    plain = not any(set(own) - {"dim"} for own in settings.slots.values()) and settings.pooling in _POOLINGS
+    policies = settings.store.get("admission") is not None or settings.store.get("eviction") is not None
+    sizes = [column.cardinality or 0 for column in columns]
+    known = all(sizes) and sum(sizes) <= _MOST_KEYS
+    return plain and known and not policies and takes_first_numbers(embeddings)
+
+
+def _is_sound(rows: LinearRows) -> bool:
+    """Whether there is something to fit; what is wrong with rows that are not is for the loader to say."""
+    return 0 < rows.labels.mean() < 1 and bool(np.isfinite(rows.numbers).all()) and bool((rows.keys >= 0).all())
+
+
+def _owners(settings: TrainSettings, schema: Schema) -> dict[str, str]:
+    """The column whose rows each column has."""
+    columns = schema.select(roles=Role.CATEGORICAL)
+    dims = settings.dims(columns.names)
+    return row_owners(columns, dims if isinstance(dims, dict) else dict.fromkeys(columns.names, dims))
+
+
+def _size(schema: Schema, name: str) -> int:
+    return int(schema[name].cardinality or 0)
+
+
+def _starts(schema: Schema, owners: dict[str, str]) -> dict[str, int]:
+    """The first key of each column; columns that share rows share keys."""
+    own, begin = dict[str, int](), 0
+    for name in dict.fromkeys(owners.values()):
+        own[name], begin = begin, begin + _size(schema, name)
+    return {name: own[owner] for name, owner in owners.items()} | {"": begin}
+
+
+def _rows(
+    settings: TrainSettings, features: Dataset, label: str, continuous: list[str], starts: dict[str, int]
+) -> LinearRows:
+    frame = features.to_polars([label, *continuous, *[name for name in starts if name]])
+    parts = [
+        _keys(frame[name], start, _size(features.schema, name), settings.pooling)
+        for name, start in starts.items()
+        if name
+    ]
+    keys, rows, values = (np.concatenate([part[i] for part in parts] or [np.empty(0, np.int64)]) for i in range(3))
+    numbers = frame.select(continuous).to_numpy() if continuous else np.empty((len(frame), 0))
+    labels = frame[label].cast(pl.Float64).to_numpy()
+    return LinearRows(np.asarray(numbers, np.float64), keys, rows, values, labels, starts[""])
+
+
+def _keys(column: pl.Series, start: int, size: int, pooling: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Keys of a column's ids, the rows they are in, and how much each counts there; -1 for an id that cannot be."""
+    lengths = column.list.len().fill_null(0).to_numpy().astype(np.int64) if column.dtype == pl.List else None
+    ids = column if lengths is None else column.filter(column.list.len() > 0).explode()
+    codes = ids.cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
+    keys = np.where((codes >= 0) & (codes < size), codes + start, -1)
+    if lengths is None:
+        return keys, np.arange(len(keys)), np.ones(len(keys))
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    return keys, rows, 1.0 / lengths[rows] if pooling == "mean" else np.ones(len(rows))

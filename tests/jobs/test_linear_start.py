@@ -1,0 +1,139 @@
+"""A run of few rows begins with their logistic regression, and keeps it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+
+from penstock import Dataset
+from penstock.core.errors import ParameterError
+from penstock.jobs import TrainingStopped, TrainJob
+from penstock.metrics import AUC
+from penstock.nn.logistic import LinearRows, fit_logistic
+from penstock.serve import Predictor
+
+RECIPE = {
+    "recipe": 1,
+    "input": {"roles": {"label": ["click"]}},
+    "nodes": {
+        "label": {"columns": ["click"]},
+        "ids": {"columns": ["user", "tags"], "ops": ["Categorify"]},
+        "numbers": {"columns": ["price"], "ops": ["Normalize"]},
+    },
+    "output": ["label", "ids", "numbers"],
+}
+STILL = {"learning_rate": 1e-12, "embedding_learning_rate": 1e-12, "epochs": 1, "device": "cpu"}  # nothing is learned
+
+
+@pytest.fixture(scope="module")
+def frame() -> pl.DataFrame:
+    rng = np.random.default_rng(0)
+    user, tags = rng.integers(0, 30, 1_500), [sorted(rng.choice(8, rng.integers(0, 4), False)) for _ in range(1_500)]
+    effects = rng.normal(0, 1, 8)
+    logit = rng.normal(0, 1, 30)[user] + [effects[found].mean() if len(found) else 0.0 for found in tags]
+    price = rng.normal(5, 2, 1_500)
+    clicks = rng.random(1_500) < 1 / (1 + np.exp(-(logit + 0.4 * (price - 5))))
+    columns = {"click": clicks.astype(int), "user": user, "tags": [list(map(int, found)) for found in tags]}
+    return pl.DataFrame({**columns, "price": price})
+
+
+def trained(frame: pl.DataFrame, place: Path, **settings: Any) -> np.ndarray:
+    """Logits of all rows by the saved model."""
+    TrainJob(frame, place, RECIPE, settings=settings, overwrite=True, progress=False, num_examples=0).run()
+    with Predictor(place / "model") as predictor:
+        said = np.asarray(predictor.predict(frame.drop("click")), np.float64)
+    return np.log(said / (1 - said))
+
+
+@pytest.mark.parametrize(
+    ("model", "tables"), [("DLRM", "store"), ("DCNv2", "store"), ("DeepFM", "store"), ("MLP", "fused")]
+)
+def test_it_begins_with_the_regression(frame: pl.DataFrame, tmp_path: Path, model: str, tables: str) -> None:
+    found = trained(frame, tmp_path / "run", model=model, tables=tables, **STILL)
+    train, valid = (Dataset(tmp_path / "run" / part).to_polars() for part in ("features", "valid"))
+    wanted = as_rows(pl.concat([train, valid])).logits(fit_logistic(as_rows(train)))
+    # The same rows in another order.
+    assert np.corrcoef(np.sort(found), np.sort(wanted))[0, 1] > 0.999
+    assert np.abs(np.sort(found) - np.sort(wanted)).max() < 0.1
+
+
+def as_rows(features: pl.DataFrame) -> LinearRows:
+    users = features["user"].to_numpy().astype(np.int64)
+    lengths = features["tags"].list.len().to_numpy().astype(np.int64)
+    tags = features["tags"].explode().drop_nulls().to_numpy().astype(np.int64) + 100
+    rows = np.repeat(np.arange(len(features)), lengths)
+    return LinearRows(
+        features.select("price").to_numpy().astype(np.float64), np.concatenate([users, tags]),
+        np.concatenate([np.arange(len(users)), rows]), np.concatenate([np.ones(len(users)), 1 / lengths[rows]]),
+        features["click"].to_numpy().astype(np.float64), 200,
+    )  # fmt: skip
+
+
+def test_weights_of_ids_stay_while_the_network_learns(frame: pl.DataFrame, tmp_path: Path) -> None:
+    def first_numbers(place: Path, **settings: Any) -> np.ndarray:
+        trained(frame, place, model={"name": "MLP", "hidden": [8]}, embedding_dim=4, **settings)
+        with Predictor(place / "model") as predictor:
+            rows = predictor.store.lookup({"user": np.arange(31), "tags": np.arange(31) % 9}, train=False)
+        return np.asarray(rows["user"])
+
+    still = first_numbers(tmp_path / "still", **STILL)
+    moved = first_numbers(tmp_path / "moved", epochs=2, device="cpu")
+    np.testing.assert_array_equal(still[:, 0], moved[:, 0])
+    assert not np.array_equal(still[:, 1:], moved[:, 1:])
+    free = first_numbers(tmp_path / "free", epochs=2, device="cpu", linear_start=False)
+    assert not np.array_equal(still[:, 0], free[:, 0])
+
+
+def test_the_run_says_whether_it_did(frame: pl.DataFrame, tmp_path: Path) -> None:
+    trained(frame, tmp_path / "run", model={"name": "MLP", "hidden": [8]}, epochs=1, device="cpu")
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["linear_start"] is True
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(frame: pl.DataFrame, tmp_path: Path) -> None:
+    frame.write_parquet(tmp_path / "rows.parquet")
+    settings = {"model": {"name": "MLP", "hidden": [8]}, "epochs": 2, "device": "cpu", "staleness": 1}
+
+    def job(place: str, **hooks: Any) -> TrainJob:
+        return TrainJob(tmp_path / "rows.parquet", tmp_path / place, RECIPE, settings=settings, progress=False, **hooks)
+
+    whole, seen = job("whole").run(), []
+    with pytest.raises(TrainingStopped):
+        job("halves", callbacks=[seen.append], stop=lambda: len(seen) > 8).run()
+    again = TrainJob.resumed(tmp_path / "halves", progress=False).run()
+    assert (again.auc, again.log_loss) == (whole.auc, whole.log_loss)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"store": {"storage": "bfloat16"}},
+        {"store": {"admission": {"min_count": 2}}},
+        {"slots": {"user": {"pooling": "sum"}}},
+        {"tables": "cached"},
+        {"embedding_optimizer": {"name": "FTRL", "lr": 0.05}},
+        {"model": {"name": "MLP", "hidden": [8], "linear": False}},
+    ],
+)
+def test_what_does_not_allow_it_trains_as_before(frame: pl.DataFrame, tmp_path: Path, settings: dict[str, Any]) -> None:
+    own = {"model": {"name": "MLP", "hidden": [8]}, "epochs": 1, "device": "cpu", **settings}
+    found = trained(frame, tmp_path / "a", **own).tolist()
+    assert yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())["linear_start"] is False
+    assert found == trained(frame, tmp_path / "b", linear_start=False, **own).tolist()
+    with pytest.raises(ParameterError, match="linear_start cannot be true here"):
+        trained(frame, tmp_path / "c", linear_start=True, **own)
+
+
+def test_numbers_alone(frame: pl.DataFrame, tmp_path: Path) -> None:
+    nodes = {name: RECIPE["nodes"][name] for name in ("label", "numbers")}  # type: ignore[index]
+    recipe = {**RECIPE, "nodes": nodes, "output": list(nodes)}
+    job = TrainJob(frame, tmp_path / "run", recipe, settings={"model": "MLP", **STILL}, progress=False, num_examples=0)
+    assert job.run().auc is not None
+    with Predictor(tmp_path / "run" / "model") as predictor:
+        metric = AUC()
+        metric.update(np.asarray(predictor.predict(frame.select("price")), np.float64), frame["click"].to_numpy())
+    assert metric.compute() > 0.6

@@ -1,0 +1,70 @@
+"""Logistic regression: solved to its end, and held back as rows left out tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from penstock.nn import logistic
+from penstock.nn.logistic import STRENGTHS, LinearRows, fit_logistic
+
+
+def drawn(num_rows: int, num_ids: int, effect: float, seed: int = 0) -> LinearRows:
+    """Two columns of ids and two numbers; what an id says has this deviation."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, num_ids, (2, num_rows))
+    numbers = rng.normal(size=(num_rows, 2))
+    weights = rng.normal(0, effect, (2, num_ids))
+    logits = weights[0][ids[0]] + weights[1][ids[1]] + numbers @ [0.8, -0.5]
+    labels = (rng.random(num_rows) < 1 / (1 + np.exp(-logits))).astype(float)
+    keys = np.concatenate([ids[0], ids[1] + num_ids])
+    return LinearRows(numbers, keys, np.tile(np.arange(num_rows), 2), np.ones(2 * num_rows), labels, 2 * num_ids)
+
+
+@pytest.mark.parametrize("strength", STRENGTHS)
+def test_nothing_pulls_at_the_weights_that_are_found(strength: float) -> None:
+    rows = drawn(500, 20, 1.0)
+    found = logistic._minimum(rows, strength, None)
+    held = np.concatenate([np.full(rows.num_keys, 1 / strength), np.ones(2), [0.0]])
+    pull = rows.gradient(found) + held * found
+    assert np.abs(pull).max() < 0.2  # summed over 500 rows; without a step it is more than 5
+    assert np.abs(rows.gradient(np.zeros_like(found))).max() > 5
+    elsewhere = logistic._minimum(rows, strength, np.random.default_rng(1).normal(size=len(found)))
+    np.testing.assert_allclose(found, elsewhere, atol=0.02)
+
+
+def test_the_gradient_is_that_of_the_loss() -> None:
+    rows = drawn(60, 4, 1.0)
+    weights = np.random.default_rng(3).normal(size=rows.num_keys + 3)
+    moved = [(rows.loss(weights + step) - rows.loss(weights - step)) / 2e-6 for step in 1e-6 * np.eye(len(weights))]
+    np.testing.assert_allclose(rows.gradient(weights), moved, rtol=1e-5, atol=1e-5)
+
+
+def test_ids_that_say_nothing_are_held_back_and_others_are_not() -> None:
+    assert logistic._best_strength(drawn(600, 200, 0.0), 0) == STRENGTHS[0]
+    assert logistic._best_strength(drawn(4_000, 20, 1.5), 0) > STRENGTHS[0]
+
+
+def test_some_rows_are_rows_by_themselves() -> None:
+    rows = drawn(50, 5, 1.0)
+    chosen = np.random.default_rng(0).random(50) < 0.5
+    weights = np.random.default_rng(1).normal(size=rows.num_keys + 3)
+    np.testing.assert_allclose(rows.where(chosen).logits(weights), rows.logits(weights)[chosen])
+    assert fit_logistic(rows).shape == weights.shape
+
+
+def test_one_fold_does_for_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = drawn(800, 10, 1.0)
+    each = fit_logistic(rows)
+    monkeypatch.setattr(logistic, "_EVERY_FOLD", 100)
+    np.testing.assert_allclose(fit_logistic(rows), each, atol=0.5)
+
+
+@pytest.mark.parametrize("times", [1, 40])
+def test_it_is_as_near_with_many_rows(times: int) -> None:
+    """What is left to gain does not grow with the rows."""
+    rows = drawn(500 * times, 20, 1.0)
+    found = logistic._minimum(rows, 0.3, None)
+    held = np.concatenate([np.full(rows.num_keys, 1 / 0.3), np.ones(2), [0.0]])
+    curved = np.concatenate([np.bincount(rows.keys, minlength=rows.num_keys), (rows.numbers**2).sum(0), [500 * times]])
+    assert np.abs((rows.gradient(found) + held * found) / np.sqrt(curved + held)).max() < 0.02
