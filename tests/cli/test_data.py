@@ -314,7 +314,7 @@ def test_version() -> None:
 )
 def test_help_gives_every_option_a_default(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for those that must be given, and flags that only switch something on."""
-    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setenv("COLUMNS", "400")
     shown = ok(command, "--help")
     for option in get_command(app).commands[command].params:
         if option.param_type_name != "option":

@@ -90,6 +90,7 @@ VALUES: Cases = {
     "FillMissing-text": lambda: ["x"] >> ops.FillMissing("none"),
     "FillMissing-flags": lambda: ["x"] >> ops.FillMissing(1, add_binary_cols=True),
     "HashBucket": lambda: ["x"] >> ops.HashBucket(1000),
+    "HashId": lambda: ["x"] >> ops.HashId(),
     "LambdaOp": lambda: ["x"] >> ops.LambdaOp(lambda column: column),
     "LambdaOp-frame": lambda: ["x"] >> ops.LambdaOp(lambda column, frame: column.is_null() | frame["x"].is_null()),
     "LambdaOp-int": lambda: ["x"] >> ops.LambdaOp(lambda column: column, dtype="int16"),

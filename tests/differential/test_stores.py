@@ -114,7 +114,7 @@ def check(calls: list[tuple[Any, ...]]) -> None:
             elif name == "publish":
                 writer.publish()
                 reader.poll()
-                require_equal(reader.store, model)
+                require_equal(reader.embeddings, model)
         require_equal(store, model)
 
 

@@ -134,7 +134,9 @@ def test_interactions(kind, self_interaction):
             "field_each": lambda p, j: kernel[j],
             "field_interaction": lambda p, j: kernel[p],
         }[kind](place, j)
-        np.testing.assert_allclose(out[:, place], np.einsum("bd,de,be->b", x[:, j], middle, x[:, i]), rtol=1e-4)
+        np.testing.assert_allclose(
+            out[:, place], np.einsum("bd,de,be->b", x[:, j], middle, x[:, i]), rtol=1e-4, atol=1e-6
+        )
     assert out.shape[1] == len(pairs) == layer.compute_output_shape((None, 3, 4))[1]
 
 

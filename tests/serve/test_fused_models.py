@@ -102,8 +102,3 @@ def test_what_does_not_fit_is_not_saved(fused: Any, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"the tables are \['a'\]; they must agree"):
         save_model(tmp_path / "m", None, fused.model, FusedEmbeddings({"a": 5}, 4))
     assert not (tmp_path / "m").exists()
-
-
-def test_a_feed_needs_a_store(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has no embedding store"):
-        Predictor(saved, feed=tmp_path)

@@ -168,7 +168,7 @@ class TrainSettings:
     select_by: str | None = _setting(
         None, OneOf((None, *SELECT_BY)), kind=str, choices=SELECT_BY, is_changeable=True,
         default="log_loss; auc beyond 200,000 rows",
-        help="Whose weights are the model: those of the evaluation with the best log loss or AUC, or the last.",
+        help="Whose weights are the model: the best by log loss or AUC, or the last.",
     )  # fmt: skip
     patience: int | None = _setting(
         None, _EVERY, help="Stop after so many evaluations without a better one.", is_changeable=True,
