@@ -56,6 +56,8 @@ def arrow_column(source: pa.BufferReader | str, name: str) -> Column | None:
 
 
 def _numbers(array: pa.Array) -> np.ndarray:
+    if pa.types.is_duration(array.type) and array.type.unit == "s":
+        array = array.cast(pa.duration("ms"))  # the largest unit that polars has
     return (array.fill_null(FILL) if array.null_count else array).to_numpy(zero_copy_only=False)
 
 

@@ -244,7 +244,7 @@ class TrainJob:
         with self._stage("etl", preparation.has_work):
             ready = preparation.run(self._folder, self._notify, self.progress)
         is_asked = settings.linear_start is True and not self.is_resumed
-        loader, valid, settings = open_loaders(settings, ready, device, self.is_resumed)
+        loader, valid, settings = open_loaders(settings, ready, device)
         settings = self._settled(settings)
         held_out = None if ready.valid is None else as_dataset(ready.valid)
         labels = label_figures(as_dataset(ready.features), held_out, ready.label)

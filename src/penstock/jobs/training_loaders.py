@@ -20,7 +20,7 @@ VALID_BATCH = 8192
 
 
 def open_loaders(
-    settings: TrainSettings, ready: Prepared, device: torch.device, is_resumed: bool
+    settings: TrainSettings, ready: Prepared, device: torch.device
 ) -> tuple[Loader, Loader | None, TrainSettings]:
     """Batches to train on and to evaluate on. Their schema settles where the embeddings live.
 
@@ -28,15 +28,13 @@ def open_loaders(
         settings: of the run.
         ready: its features.
         device: that the model is on.
-        is_resumed: whether the settings are those that the run began with.
 
     Returns:
         Both loaders, and the settings with nothing left open.
     """
     features = as_dataset(ready.features)
-    if not is_resumed or settings.batch_size is None:
-        is_selected = ready.valid is not None and settings.select_by != LAST
-        settings = filled_in(settings, features.num_rows, is_selected)
+    is_selected = ready.valid is not None and settings.select_by != LAST
+    settings = filled_in(settings, features.num_rows, is_selected)  # what a resumed run has filled in stays
     assert settings.batch_size is not None
     tables = "store" if Cluster.of(settings) else choose_tables(settings, features.schema, device)
     own: dict[str, Any] = {"layout": "packed", "device": device} if tables in ON_DEVICE else {}

@@ -93,7 +93,8 @@ def are_names(first: list[str], rows: list[list[str]]) -> bool:
     >>> are_names(["userId", "age"], [["1", "3"]]), are_names(["bob", "age"], [["ann", "3"]])
     (True, False)
     """
-    columns = [[row[i] for row in rows if i < len(row) and not _is_missing(row[i])] for i in range(len(first))]
+    rows = [row for row in rows if len(row) == len(first)]  # a malformed line says nothing
+    columns = [[row[i] for row in rows if not _is_missing(row[i])] for i in range(len(first))]
     numbers = [i for i, values in enumerate(columns) if values and all(map(is_number, values))]
     return len(numbers) > 1 and all(_NAME.fullmatch(first[i]) for i in numbers)
 
