@@ -54,7 +54,8 @@ class Counted(FramePartition):
 
 
 def test_rows_are_read_as_they_are_written(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more partitions are in memory than the threads have in hand, however many there are."""
+    """No more partitions are in memory than the threads have in hand, however many there are; a few predictions wait
+    to be written."""
     from penstock.data.formats.parquet import FrameFile
 
     reads: list[int] = []
@@ -70,7 +71,7 @@ def test_rows_are_read_as_they_are_written(model: Path, tmp_path: Path, monkeypa
     data = Dataset.from_partitions(parts, Dataset(rows(1)).schema)
     found = predict_files(model, data, tmp_path / "out.parquet", keep=["user"])
     assert found.rows == 1_200 and len(ahead) == 60
-    assert max(ahead) <= 2 * available_cores() + 1
+    assert max(ahead) <= 2 * available_cores() + 1 + 3
     written = pl.read_parquet(tmp_path / "out.parquet")
     assert written["user"].to_list() == pl.concat([p.frame for p in parts])["user"].to_list()
     with Predictor(model) as predictor:

@@ -35,7 +35,17 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.conversion_rules import BadValue, Policy, converted, reason_against, widens
-from penstock.core.dtypes import INTEGERS, NUMERIC, canonical, inner_of, is_nested, split_list, to_numpy, to_polars
+from penstock.core.dtypes import (
+    INTEGERS,
+    NUMERIC,
+    canonical,
+    inner_of,
+    is_canonical,
+    is_nested,
+    split_list,
+    to_numpy,
+    to_polars,
+)
 from penstock.core.errors import ConversionError
 from penstock.core.times import time_series, values_of
 
@@ -129,6 +139,8 @@ def described_frame(frame: pl.DataFrame, where: str | None = None) -> pl.DataFra
     >>> described_frame(pl.DataFrame({"x": pl.Series(["a"], dtype=pl.Categorical)})).dtypes
     [String]
     """
+    if all(map(is_canonical, frame.dtypes)):
+        return frame
     before = frame.get_columns()
     after = [described(column, where=where) for column in before]
     return frame if all(one is other for one, other in zip(before, after, strict=True)) else pl.DataFrame(after)

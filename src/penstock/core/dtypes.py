@@ -40,6 +40,9 @@ _POLARS: dict[str, pl.DataType] = {
     "null": pl.Null(),
 }
 _NAMES = {dtype: name for name, dtype in _POLARS.items()}
+# Dtypes that their class tells all about. Comparing polars' dtypes runs Python for each, and for every column of every
+# partition the interpreter's lock is held meanwhile, which is what many threads wait for.
+_NAMES_BY_CLASS = {type(dtype): name for dtype, name in _NAMES.items() if not isinstance(dtype, pl.Datetime)}
 _ALIASES = {
     "str": "string", "object": "string", "utf8": "string", "large_string": "string", "category": "string",
     "int": "int64", "float": "float64", "boolean": "bool", "double": "float64", "datetime": "datetime[us]",
@@ -61,7 +64,12 @@ def canonical(dtype: DtypeLike) -> str:
 
     Where a column holds lists of lists, the dtype of its elements is `list[int64]` or the like.
     """
+    known = _NAMES_BY_CLASS.get(type(dtype))  # type: ignore[arg-type]
+    if known is not None:
+        return known
     if isinstance(dtype, str):
+        if dtype in _POLARS:
+            return dtype
         if is_nested(dtype):
             inner = canonical(inner_of(dtype))
             if is_nested(inner):
@@ -120,6 +128,26 @@ def _from_polars(dtype: Any) -> str:
     raise SchemaError(f"columns of type {dtype} are not supported; cast them first or leave them out")
 
 
+def is_canonical(dtype: pl.DataType) -> bool:
+    """Whether a polars dtype is the one that its name stands for, as far as its class tells.
+
+    >>> is_canonical(pl.Int8()), is_canonical(pl.Enum(["a"])), is_canonical(pl.Datetime("us", "Asia/Tokyo"))
+    (True, False, False)
+    """
+    return type(dtype) in _NAMES_BY_CLASS
+
+
+def same_dtype(one: pl.DataType, other: pl.DataType) -> bool:
+    """Whether two polars dtypes are equal.
+
+    >>> same_dtype(pl.Int8(), pl.Int8()), same_dtype(pl.List(pl.Int8), pl.List(pl.Int16))
+    (True, False)
+    """
+    if type(one) is not type(other):
+        return False
+    return type(one) in _NAMES_BY_CLASS or one == other
+
+
 def split_list(dtype: pl.DataType) -> tuple[pl.DataType, bool]:
     """`(element dtype, is_list)` of a polars dtype; the elements of lists of lists are lists."""
     if isinstance(dtype, (pl.List, pl.Array)):
@@ -147,6 +175,8 @@ def without_half(dtype: pl.DataType) -> pl.DataType:
 
 def to_polars(name: str, is_list: bool = False) -> pl.DataType:
     """The polars dtype of a canonical name."""
+    if not is_list and name in _POLARS:
+        return _POLARS[name]
     name = canonical(name)
     dtype = pl.List(_POLARS[inner_of(name)]) if is_nested(name) else _POLARS[name]
     return pl.List(dtype) if is_list else dtype

@@ -5,6 +5,7 @@ Null slots come as a mask. NaN counts as missing; -0.0 and 0.0 are one value.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 _OLDEST = pl.CompatLevel.oldest()
+_KEY_DTYPES = {"uint32": (pl.UInt32, pl.Int32), "uint64": (pl.UInt64, pl.Int64)}  # unsigned, signed
 
 
 class Keys(NamedTuple):
@@ -36,13 +38,14 @@ def key_kind(dtype: pl.DataType) -> str:
 
 def to_keys(series: pl.Series) -> Keys:
     """The keys of a column."""
-    if series.dtype.is_float():
+    dtype = series.dtype
+    if dtype.is_float():
         series = one_zero(series.cast(pl.Float64).fill_nan(None))
     valid = valid_mask(series)
-    kind = key_kind(series.dtype)
+    kind = key_kind(dtype)
     if kind == "bytes":
         return Keys(kind, _byte_strings(series), valid)
-    if series.dtype == pl.Null:
+    if isinstance(dtype, pl.Null):
         return Keys(kind, np.zeros(len(series), np.uint32), valid)
     return Keys(kind, integers(series, kind), valid)
 
@@ -60,11 +63,11 @@ def one_zero(series: pl.Series) -> pl.Series:
 def integers(series: pl.Series, kind: str) -> np.ndarray:
     """The integers behind a column (whatever stands in null slots) as `uint32` or `uint64`, signs extended."""
     physical = series if series.dtype.is_numeric() else series.to_physical()
-    if physical.dtype.is_float():
+    dtype = physical.dtype
+    if dtype.is_float():
         return raw_values(physical).view(np.uint64)
-    width, signed = kind.removeprefix("uint"), physical.dtype.is_signed_integer()
-    wanted = {"32": (pl.UInt32, pl.Int32), "64": (pl.UInt64, pl.Int64)}[width][signed]
-    if physical.dtype != wanted:
+    wanted = _KEY_DTYPES[kind][dtype.is_signed_integer()]
+    if type(dtype) is not wanted:
         physical = physical.cast(wanted)
     return raw_values(physical).view(kind)
 
@@ -80,7 +83,7 @@ def valid_mask(series: pl.Series) -> np.ndarray | None:
     """
     if not series.null_count():
         return None
-    array = series.rechunk().to_arrow()
+    array = _in_one_piece(series).to_arrow()
     bits = array.buffers()[0]
     if bits is None:  # of the null type, which has no memory at all
         return np.zeros(len(series), np.bool_)
@@ -91,15 +94,20 @@ def valid_mask(series: pl.Series) -> np.ndarray | None:
 
 def raw_values(series: pl.Series) -> np.ndarray:
     """The buffer of a numeric column without a copy; null slots hold anything."""
-    array = series.rechunk().to_arrow()
-    buffer = array.buffers()[1]
+    array = _in_one_piece(series).to_arrow()
+    buffer, dtype = array.buffers()[1], _numpy_dtype(type(series.dtype))
     if buffer is None or not len(array):
-        return np.empty(0, _numpy_dtype(series))
-    return np.frombuffer(buffer, _numpy_dtype(series))[array.offset : array.offset + len(array)]
+        return np.empty(0, dtype)
+    return np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array)]
 
 
-def _numpy_dtype(series: pl.Series) -> np.dtype:
-    return np.dtype(str(series.dtype).lower())
+@cache
+def _numpy_dtype(kind: type[pl.DataType]) -> np.dtype:
+    return np.dtype(kind.__name__.lower())
+
+
+def _in_one_piece(series: pl.Series) -> pl.Series:
+    return series if series.n_chunks() == 1 else series.rechunk()
 
 
 def _byte_strings(series: pl.Series) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from penstock.core.conversion import convert
-from penstock.core.dtypes import is_nested, split_list
+from penstock.core.dtypes import is_nested, same_dtype, split_list
 from penstock.core.errors import (
     ColumnNotFoundError,
     ConversionError,
@@ -172,14 +172,11 @@ class Plan:
 
     def declared(self, i: int, out: pl.DataFrame) -> pl.DataFrame:
         """A node's columns in the dtypes that its schema declares; what they do not hold is refused."""
-        wanted, found = self.dtypes[i], out.schema
-        if dict(found) == wanted:
-            return out
-        changed = []
-        for column in self.schemas[i]:
-            if found[column.name] != wanted[column.name]:
-                changed.append(self._declared_column(i, out[column.name], column))
-        return out.with_columns(changed)
+        wanted, changed = self.dtypes[i], []
+        for name, dtype in zip(out.columns, out.dtypes, strict=True):
+            if not same_dtype(dtype, wanted[name]):
+                changed.append(self._declared_column(i, out.get_column(name), self.schemas[i][name]))
+        return out.with_columns(changed) if changed else out
 
     def _declared_column(self, i: int, series: pl.Series, column: ColumnSchema) -> pl.Series:
         is_list = split_list(series.dtype)[1]
@@ -251,11 +248,11 @@ class Plan:
 
     def coerced(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The raw frame in the input schema's dtypes: hexadecimal text decoded, numbers exact, nulls typed."""
-        changed, schema = [], frame.schema
+        changed, found = [], dict(zip(frame.columns, frame.dtypes, strict=True))
         for column in self.input_schema:
-            if column.name not in schema:
+            if column.name not in found:
                 raise ColumnNotFoundError(column.name, frame.columns, FRAME)
-            if schema[column.name] != column.polars_dtype:
+            if not same_dtype(found[column.name], column.polars_dtype):
                 changed.append(converted_column(frame[column.name], column))
         return frame.with_columns(changed) if changed else frame
 

@@ -299,10 +299,15 @@ class Predictor:
         dense = np.empty((len(_first(columns)), len(self.model.continuous)), np.float32)
         for number, name in enumerate(self.model.continuous):
             dense[:, number] = columns[name]
-        matrix = None
+        matrix: np.ndarray | None = None
         if self._takes_matrix and ids and not any(isinstance(value, Ragged) for value in ids.values()):
-            matrix = np.stack([np.asarray(value, np.int64) for value in ids.values()])
+            matrix = np.stack([np.asarray(value, self._id_dtype(value)) for value in ids.values()])
         return ModelInput(ids, matrix, dense, self.unknown.outside(ids))
+
+    def _id_dtype(self, ids: np.ndarray) -> type:
+        """Half as wide where ids travel to a GPU and allow it."""
+        fits = np.can_cast(np.asarray(ids).dtype, np.int32)
+        return np.int32 if fits and self.device.type == "cuda" else np.int64
 
     def _probabilities(self, batch: ModelInput) -> Tensor:
         with torch.inference_mode():

@@ -218,7 +218,7 @@ class Categorify(FittedOperator, Invertible):
         self, state: dict[str, ValueCounts] | None, frame: pl.DataFrame, columns: Columns
     ) -> dict[str, ValueCounts]:
         state = {} if state is None else state
-        shared = self._dtypes(columns, {name: _element(frame.schema[name]) for name in columns.names})
+        shared = self._dtypes(columns, {name: _element(frame.get_column(name).dtype) for name in columns.names})
         for _, vocabulary, names in self._outputs(columns):
             if self.vocabs is not None and vocabulary in self.vocabs:
                 continue
@@ -243,7 +243,7 @@ class Categorify(FittedOperator, Invertible):
         """The values to encode: flat for lists, one JSON text a row for combinations."""
         if len(names) > 1:
             return combined_values(frame, names)
-        series = frame[names[0]]
+        series = frame.get_column(names[0])
         if isinstance(series.dtype, (pl.List, pl.Array)):
             series = flatten(series)[0]
         if isinstance(series.dtype, (pl.Categorical, pl.Enum)):

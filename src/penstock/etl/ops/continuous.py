@@ -6,6 +6,7 @@ import ctypes
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -56,7 +57,8 @@ class Clip(Elementwise):
             raise ParameterError(f"Clip.min_value {self.min_value} is above max_value {self.max_value}")
 
     def expression(self, series: pl.Series, name: str) -> pl.Expr:
-        return pl.col(series.name).clip(*self._bounds(canonical(series.dtype), name))
+        bounds = self._bounds(canonical(series.dtype), name)
+        return _clipped(series.name, bounds, repr(bounds))
 
     def apply_block(self, names: list[str], values: np.ndarray, valid: np.ndarray | None) -> Block | None:
         low, high = self._bounds(values.dtype.name, names[0])
@@ -100,6 +102,12 @@ class Clip(Elementwise):
         if high is not None and value > high:
             return high if isinstance(value, int) else float(high)
         return value
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _clipped(name: str, bounds: tuple[Any, Any], spelled: str) -> pl.Expr:
+    """Made once, not for each partition; `spelled` tells -0.0 from 0.0."""
+    return pl.col(name).clip(*bounds)
 
 
 class LogOp(Elementwise, Invertible):

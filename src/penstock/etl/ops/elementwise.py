@@ -85,9 +85,11 @@ class Elementwise(Operator):
         return per_column(inputs, columns, self.output_column)
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        made = {n: self.expression(frame[n], n) for n in columns.names if not _is_list(frame[n])}
-        done = {s.name: s for s in frame.select(e.alias(n) for n, e in made.items() if e is not None)}
-        return pl.DataFrame([done[n] if n in done else self.mapped(frame[n], n) for n in columns.names])
+        given = {name: frame.get_column(name) for name in columns.names}
+        made = {n: self.expression(series, n) for n, series in given.items() if not _is_list(series)}
+        wanted = [expression.alias(n) for n, expression in made.items() if expression is not None]
+        done = {s.name: s for s in frame.select(wanted)} if wanted else {}
+        return pl.DataFrame([done[n] if n in done else self.mapped(given[n], n) for n in columns.names])
 
     def mapped(self, series: pl.Series, name: str) -> pl.Series:
         """`apply`, inside lists where the column has lists.
@@ -189,11 +191,10 @@ def _one(value: Any, name: str, apply_one: Any, null: Any) -> Any:
 
 def numeric(series: pl.Series, what: str) -> tuple[np.ndarray, np.ndarray | None]:
     """A numeric column's values (anything in null slots) and mask, or an error that names column and operator."""
-    if series.dtype == pl.Boolean:
-        series = series.cast(pl.UInt8)
-    if series.dtype == pl.Null:
-        series = series.cast(pl.Float32)
-    if not series.dtype.is_numeric():
+    dtype = series.dtype
+    if isinstance(dtype, (pl.Boolean, pl.Null)):
+        series = series.cast(pl.UInt8 if isinstance(dtype, pl.Boolean) else pl.Float32)
+    elif not dtype.is_numeric():
         raise SchemaError(f"{what} needs numbers; column {series.name!r} is {series.dtype}")
     return raw_values(series), valid_mask(series)
 

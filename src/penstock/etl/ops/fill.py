@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from penstock.core.conversion import convert
-from penstock.core.dtypes import INTEGERS, canonical, to_polars
+from penstock.core.dtypes import INTEGERS, canonical, same_dtype, to_polars
 from penstock.core.errors import ConversionError
 from penstock.core.params import BOOL
 from penstock.core.schema import ColumnSchema, Role, Schema
@@ -54,12 +56,14 @@ class _Filler(Elementwise):
                 if _missing(series).any():
                     raise
                 return column
-        if to_polars(dtype) != series.dtype:
+        if not same_dtype(to_polars(dtype), series.dtype):
             column = pl.lit(convert(series, dtype, column=name))
         return column.fill_null(self._literal(name, dtype)) if series.null_count() else column
 
     def _literal(self, name: str, dtype: str) -> pl.Expr:
-        return pl.lit(self._held(name, dtype), dtype=to_polars(dtype))
+        value, where = self.fill_value(name), type(self).__name__
+        make = _literal_of if isinstance(value, Hashable) else _literal_of.__wrapped__
+        return make(value, repr(value), dtype, name, where)
 
     def _held(self, name: str, dtype: str) -> Any:
         """The fill value as the column's dtype has it."""
@@ -119,6 +123,12 @@ class _Filler(Elementwise):
             for name, there in zip(names, valid, strict=True)
         ]
         return np.where(valid, values, np.array(fills, values.dtype)[:, None]), None
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _literal_of(value: Any, spelled: str, dtype: str, column: str, where: str) -> pl.Expr:
+    """A value as a column's dtype has it; made once, not for each partition. `spelled` tells -0.0 from 0.0."""
+    return pl.lit(held_value(value, dtype, column, where), dtype=to_polars(dtype))
 
 
 def _missing(series: pl.Series) -> pl.Series:
