@@ -94,7 +94,10 @@ def valid_mask(series: pl.Series) -> np.ndarray | None:
 
 def raw_values(series: pl.Series) -> np.ndarray:
     """The buffer of a numeric column without a copy; null slots hold anything."""
-    array = _in_one_piece(series).to_arrow()
+    series = _in_one_piece(series)
+    if not series.null_count():
+        return series.to_numpy()  # a quarter of what the way through Arrow takes
+    array = series.to_arrow()
     buffer, dtype = array.buffers()[1], _numpy_dtype(type(series.dtype))
     if buffer is None or not len(array):
         return np.empty(0, dtype)
