@@ -35,7 +35,8 @@ from penstock.nn.registry import MODELS
 from penstock.serve import Predictor
 
 SEARCH_MARGIN, LINEAR_MARGIN = 0.005, 0.003
-_RATES, _BATCHES = (5e-4, 1e-3, 3e-3), (64, 256)  # the grid of the search
+_RATES = (5e-4, 1e-3, 3e-3)  # the grid of the search
+_BATCHES = ((16_000, (64, 256)), (10**9, (256, 1024)))  # up to so many rows
 _EPOCHS, _PATIENCE = 8, 2
 _STRENGTHS = (0.03, 0.1, 0.3, 1.0)  # sklearn's C
 
@@ -147,7 +148,9 @@ class Plain(nn.Module):
 def search_auc(model: str, features: Features) -> tuple[float, dict[str, float]]:
     """The best of a small search, chosen by its held-out rows, on the test rows."""
     best, found, how = -1.0, 0.0, dict[str, float]()
-    for rate, batch in itertools.product(_RATES, _BATCHES):
+    num_rows = len(features.parts["train"][2])
+    batches = next(sizes for most, sizes in _BATCHES if num_rows <= most)
+    for rate, batch in itertools.product(_RATES, batches):
         valid, test = _trained(model, features, rate, batch)
         if valid > best:
             best, found, how = valid, test, {"rate": rate, "batch": batch}

@@ -33,6 +33,26 @@ def display(num_rows: int, num_test: int, seed: int = 0) -> Planted:
     return drawn(rng, logit - 1.3, ids, numbers, num_rows, number_ops=("FillMissing", "LogOp", "Normalize"))
 
 
+def counts(num_rows: int, num_test: int, seed: int = 0) -> Planted:
+    """Thirteen counts whose worth rises and falls, whose absence says something by itself, and eight columns of ids."""
+    rng = np.random.default_rng(seed)
+    total = num_rows + num_test
+    users = popular(rng, total, 5_000, 0.9)
+    numbers = np.full((total, 13), np.nan, np.float32)
+    logit = np.zeros(total)
+    for i, gaps in enumerate(np.linspace(0.0, 0.5, 13)):
+        level = effect(rng, users, 5_000, 0.7) + rng.normal(0, 1.1, total)
+        missing = rng.random(total) < gaps
+        numbers[:, i] = np.where(missing, np.nan, np.floor(np.exp(0.5 + i % 4 + level)))
+        turn, slope, hump, gone = rng.normal(0, 0.6), rng.normal(0, 0.15), rng.normal(0, 0.3), rng.normal(0, 0.3)
+        logit += np.where(missing, gone, slope * level + hump * (np.abs(level - turn) < 0.8))
+    sizes = (5, 12, 40, 150, 600, 2_500, 10_000)
+    ids = [users, *[popular(rng, total, size) for size in sizes]]
+    logit = logit + effect(rng, users, 5_000, 0.3)
+    logit = logit + sum(effect(rng, column, size, 0.25) for column, size in zip(ids[1:], sizes, strict=True))
+    return drawn(rng, logit - 1.2, ids, numbers, num_rows, number_ops=("FillMissing", "LogOp", "Normalize"))
+
+
 def impressions(num_rows: int, num_test: int, seed: int = 0) -> Planted:
     """Twenty columns of ids with heavy tails and 17 % clicks, in the order of time: what pages are worth moves on."""
     rng = np.random.default_rng(seed)

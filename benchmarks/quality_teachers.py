@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from quality_planted import Planted, drawn, effect, pair, popular, standard
-from quality_shapes import display, impressions, ratings
+from quality_shapes import counts, display, impressions, ratings
 
 
 def wide(num_rows: int, num_test: int, seed: int = 0) -> Planted:
@@ -70,5 +70,5 @@ def ads(num_rows: int, num_test: int, seed: int = 0) -> Planted:
 
 TEACHERS: dict[str, Callable[..., Planted]] = {
     "wide": wide, "ads": ads, "id_only": id_only, "numeric": numeric, "interactions": interactions,
-    "display": display, "impressions": impressions, "ratings": ratings,
+    "display": display, "counts": counts, "impressions": impressions, "ratings": ratings,
 }  # fmt: skip

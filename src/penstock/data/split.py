@@ -18,6 +18,7 @@ import polars as pl
 
 from penstock.core.conversion import described
 from penstock.core.errors import DataError
+from penstock.data.written_times import read_times
 
 _SMALL = 4096  # rows up to which a stratum is permuted by sorting: a Feistel network of few bits is not uniform
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -218,13 +219,15 @@ class HashSplit:
 class TimeSplit:
     """Keeps the rows of one stretch of time: those at or after exactly `which` of the `bounds`.
 
-    A bound of None lies beyond every row. Rows without a time (null, NaN) go to split `missing`.
+    A bound of None lies beyond every row. Rows without a time (null, NaN) go to split `missing`. Text is read by `form`
+    where there is one.
     """
 
     column: str
     bounds: tuple[Any, ...]
     which: int
     missing: int
+    form: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -232,7 +235,7 @@ class TimeSplit:
         return (self.column,)
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
-        times = known_times(frame[self.column])
+        times = known_times(frame[self.column], self.form)
         passed = np.zeros(frame.height, np.int64)
         for bound in self.bounds:
             if bound is not None:
@@ -240,13 +243,15 @@ class TimeSplit:
         return frame.filter(pl.Series(np.where(times.is_null().to_numpy(), self.missing, passed) == self.which))
 
 
-def known_times(times: pl.Series) -> pl.Series:
-    """A column of times with NaN as null; categories in the order of their text."""
+def known_times(times: pl.Series, form: str | None = None) -> pl.Series:
+    """A column of times with NaN as null; categories in the order of their text, and text in that of its times."""
     times = described(times)
+    if form is not None:
+        return read_times(times.cast(pl.String), form)
     return times.fill_nan(None) if times.dtype.is_float() else times
 
 
-def time_bounds(times: pl.Series, fractions: Sequence[float]) -> tuple[Any, ...]:
+def time_bounds(times: pl.Series, fractions: Sequence[float], form: str | None = None) -> tuple[Any, ...]:
     """The first time of each split but the first; None where no row is left for it.
 
     Rows of one time stay together, so a cut inside them moves to the nearer edge.
@@ -256,7 +261,7 @@ def time_bounds(times: pl.Series, fractions: Sequence[float]) -> tuple[Any, ...]
     >>> time_bounds(pl.Series([1, 1, 1, 2]), [0.5, 0.5])
     (2,)
     """
-    times = known_times(times).drop_nulls().sort()
+    times = known_times(times, form).drop_nulls().sort()
     bounds: list[Any] = []
     for cut in np.cumsum(shares(fractions, [len(times)])[0])[:-1].tolist():
         if cut < len(times):

@@ -14,6 +14,7 @@ from penstock.core.schema import Schema
 from penstock.data import split, tasks
 from penstock.data.partition import FramePartition, Partition, SlicedPartition
 from penstock.data.sharing import Choice, ChosenPartition, SharedPartition
+from penstock.data.written_times import form_to_sort_by
 from penstock.engine import resolve
 
 if TYPE_CHECKING:
@@ -49,9 +50,11 @@ def split_partitions(
         return _kept(dataset, [split.HashSplit(shares, i, seed, keys) for i in range(len(shares))])
     if time is not None:
         check_keys(dataset.schema, [time])
-        bounds = split.time_bounds(dataset.to_polars([time])[time], shares)
+        times = dataset.to_polars([time])[time]
+        form = form_to_sort_by(times)
+        bounds = split.time_bounds(times, shares, form)
         missing = next(i for i, share in enumerate(shares) if share > 0)
-        return _kept(dataset, [split.TimeSplit(time, bounds, i, missing) for i in range(len(shares))])
+        return _kept(dataset, [split.TimeSplit(time, bounds, i, missing, form) for i in range(len(shares))])
     return _random_partitions(dataset, shares, seed, stratify)
 
 

@@ -55,7 +55,7 @@ class Draft:
         assumed: how text was read where nobody said.
 
     >>> Draft("recipe: 1\\nnodes: {label: {columns: [y]}, ids: {columns: [a]}}\\noutput: [label, ids]", "y").summary
-    'label y, 1 ids'
+    'label y, 1 id'
     """
 
     text: str
@@ -66,14 +66,23 @@ class Draft:
     @property
     def summary(self) -> str:
         """The label and how many columns go where, in a few words."""
-        nodes = self.recipe["nodes"]
-        counts = [f"{len(nodes[n]['columns'])} {n}" for n in self.recipe["output"] if n != "label"]
+        recipe, totals = self.recipe, dict[str, int]()
+        for node in recipe["output"]:
+            if node != "label":
+                kind = re.sub(r"_\d+$", "", node)  # times_2 are times
+                totals[kind] = totals.get(kind, 0) + len(recipe["nodes"][node]["columns"])
+        counts = [f"{count} {_one(kind) if count == 1 else kind}".replace("_", " ") for kind, count in totals.items()]
         return f"{f'the preset {self.preset}, ' if self.preset else ''}label {self.label}, {', '.join(counts)}"
 
     @property
     def recipe(self) -> dict[str, Any]:
         """The recipe as plain data."""
         return parse_yaml(self.text, "the drafted recipe")
+
+
+def _one(kind: str) -> str:
+    """The name of a node for one column."""
+    return f"{kind[:-3]}y" if kind.endswith("ies") else kind.removesuffix("s")
 
 
 def draft_recipe(

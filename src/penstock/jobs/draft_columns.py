@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from penstock.data.formats.text_sniffing import is_number
+from penstock.data.written_times import written_forms
 
 LEFT_OUT = "left out"
 _FEW_NUMBERS = 30  # distinct integers that are rather names of things than amounts
@@ -106,7 +107,7 @@ def _as_time(there: pl.Series, distinct: int) -> Judged | None:
         return Judged(name, "times", "a time; its weekday and hour count", {"parts": _parts(there.dtype == pl.Date)})
     if there.dtype == pl.String:
         if not there.str.contains(_ISO).all():
-            return None
+            return _as_written_time(there)
         only_dates = bool((there.str.len_chars() <= 10).all())
         return Judged(name, "times", "a time as text; its weekday and hour count", {"parts": _parts(only_dates)})
     if not there.dtype.is_integer() or distinct < 2:
@@ -121,6 +122,16 @@ def _as_time(there: pl.Series, distinct: int) -> Judged | None:
         if is_named and len(str(int(low))) == len(str(int(high))) == digits and _reads(there, form):
             return Judged(name, "times", f"a time written {form}", {"parts": _parts("H" not in form), "format": form})
     return None
+
+
+def _as_written_time(there: pl.Series) -> Judged | None:
+    """A time as text in another form than ISO's."""
+    forms = written_forms(there)
+    if not forms:
+        return None
+    doubt = f"; {forms[1]} would do as well" if len(forms) > 1 else ""
+    arguments = {"parts": _parts(":" not in str(there[0])), "format": forms[0]}
+    return Judged(there.name, "times", f"a time written {forms[0]}{doubt}", arguments)
 
 
 def _as_decimal(values: pl.Series, label: pl.Series) -> Judged | None:

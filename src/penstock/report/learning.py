@@ -64,7 +64,7 @@ def learning_verdict(
     found = (
         _one_label(labels)
         or _not_a_number(trained, evaluated, selected)
-        or (_few_steps(records) if is_over else None)
+        or (_few_steps(records, evaluated, labels, selected) if is_over else None)
         or _nothing_held_out(trained, evaluated)
         or _constant(evaluated, labels, selected, is_over)
         or _overfitting(evaluated, labels, selected)
@@ -93,12 +93,17 @@ def _not_a_number(trained: Any, evaluated: Any, selected: Mapping[str, Any]) -> 
     return None
 
 
-def _few_steps(records: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
+def _few_steps(
+    records: Sequence[Mapping[str, Any]], evaluated: Any, labels: Mapping[str, Any], selected: Mapping[str, Any]
+) -> dict[str, str] | None:
     steps = max(record["step"] for record in records)
     if steps >= _FEW_STEPS:
         return None
-    text = f"Training took only {whole(steps)} step{'s' if steps != 1 else ''}."
-    return _says("few steps", text, "A smaller batch_size makes more of them, and so do more epochs.")
+    loss = _log_loss(_kept(evaluated, selected)) if evaluated else None
+    reached = "" if loss is None else f": log loss {loss:.4f}{_beside(labels)}"
+    text = f"Training took only {whole(steps)} step{'s' if steps != 1 else ''}{reached}."
+    advice = "More rows help most; a smaller batch_size makes more steps of them, and so do more epochs."
+    return _says("few steps", text, advice)
 
 
 def _nothing_held_out(trained: Any, evaluated: Any) -> dict[str, str] | None:
