@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
-import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +12,8 @@ import pytest
 from penstock.core.yaml_files import parse_yaml
 from penstock.data.synthetic import criteo
 from penstock.serve import Predictor
-from penstock.serve.http import HttpServer
 
-from .conftest import call, fails, ok
+from .conftest import asked, call, fails, ok
 
 SMALL = ("--epochs", 1, "--batch-size", 256, "--embedding-dim", 4)
 ROWS = 1200
@@ -114,16 +111,6 @@ def test_from_a_file_to_a_model_that_serves(job, tmp_path):
     ok("evaluate", run, tmp_path / name)
     ok("predict", run, tmp_path / name, "-o", tmp_path / "scores.csv")
     assert pl.read_csv(tmp_path / "scores.csv").height == ROWS
-
-
-def asked(model: Path, body: dict) -> list[float]:
-    """What the model's service answers, over a socket."""
-    with HttpServer(model, port=0) as server:
-        sent = urllib.request.Request(
-            f"{server.url}/predict", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(sent, timeout=600) as answer:
-            return json.load(answer)["probabilities"]
 
 
 def test_a_model_without_an_example(tmp_path):

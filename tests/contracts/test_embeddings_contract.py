@@ -99,6 +99,9 @@ HOMES: dict[str, Callable[[], Any]] = {
     "cached, hashed": lambda: CachedEmbeddings(
         SCHEMA, DIM, cache_rows=24, hashed=True, optimizer="sgd", lr=RATE, scale=0.1
     ),
+    "cached, hashed, bounded": lambda: CachedEmbeddings(
+        SCHEMA, DIM, cache_rows=24, hashed=True, max_rows=64, optimizer="sgd", lr=RATE, scale=0.1
+    ),
     "hashed": lambda: HashedEmbeddings(SCHEMA, DIM, capacity=8, optimizer="sgd", lr=RATE, scale=0.1),
     "parameter": lambda: EmbeddingTables(SCHEMA, DIM),
     "frozen": frozen,
@@ -157,7 +160,7 @@ def test_it_says_what_it_is(name: str, make: Callable[[str], Any]) -> None:
     assert isinstance(home, Embeddings)
     assert (home.names, home.dims) == (list(SIZES), dict.fromkeys(SIZES, DIM))
     assert home.on_host == (name in ("store", "ray", "own"))
-    on_device = ("fused", "cached", "cached, hashed", "hashed")
+    on_device = ("fused", "cached", "cached, hashed", "cached, hashed, bounded", "hashed")
     assert home.updates_in_backward == (name in on_device)
     assert home.capturable == (name in on_device)
     assert home.stats()["rows"] == (0 if home.on_host or "hashed" in name else sum(SIZES.values()))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -503,13 +503,9 @@ def test_fit_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
         torch.testing.assert_close(resumed[key], whole[key], rtol=0, atol=0)
 
 
-def test_triton_trains_the_same() -> None:
-    """The module on Triton's interpreter, in a process of its own."""
-    pytest.importorskip("triton")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "trained alike" in done.stdout
+def test_triton_trains_the_same(trains_alike_on_triton: Callable[[str], None]) -> None:
+    """The kernels of a GPU on Triton's interpreter."""
+    trains_alike_on_triton(__file__)
 
 
 def _interpreted() -> None:

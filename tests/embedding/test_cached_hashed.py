@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,15 @@ from penstock.core.errors import ArtefactError, DataError, ParameterError
 from penstock.embedding import (
     CachedEmbeddings,
     EmbeddingConfig,
+    Eviction,
     HashedEmbeddings,
     Init,
+    MemoryBudgetError,
     SlotConfig,
     Store,
     prefetched,
 )
+from penstock.embedding.hashed.listed_rows import listed_rows
 
 NAMES, DIM, SCALE, ROWS = ["user", "item", "tags"], 6, 0.05, 11
 OPTIMIZERS = ["sgd", "adagrad", "rowwise_adagrad", "adam", "rowwise_adam"]
@@ -36,7 +37,8 @@ def cached(cache_rows: int = 60, **settings: Any) -> CachedEmbeddings:
 
 def store_like(tables: CachedEmbeddings, pooling: str = "sum") -> Store:
     slots = [SlotConfig(name, DIM, pooling, init=Init("uniform", -SCALE, SCALE)) for name in NAMES]
-    return Store(slots, tables.optimizer, seed=3, num_threads=1)
+    eviction = None if tables.max_rows is None else Eviction("lru", max_rows=tables.max_rows)
+    return Store(slots, tables.optimizer, seed=3, eviction=eviction, num_threads=1)
 
 
 def batch(seed: int, most: int = 200) -> dict[str, Any]:
@@ -67,26 +69,115 @@ def same_rows(tables: CachedEmbeddings, store: Store, seeds: range) -> None:
         close(found.numpy(), store.lookup(batch(seed), train=False).packed)
 
 
+def trained_with(tables: CachedEmbeddings, store: Store, together: int, compared: bool) -> None:
+    """Twenty steps in both; `compared`, also what evaluation finds in between."""
+    tables.prefetch_batches = max(together, 1)
+    batches = [tensors(batch(seed)) for seed in range(20)]
+    coming = prefetched(batches, tables, ids=lambda ids: ids) if together else iter(batches)
+    for seed, ids in enumerate(coming):
+        found, wanted = tables(ids), store.lookup(batch(seed))
+        close(found.detach().reshape(ROWS, -1).numpy(), wanted.packed)
+        gradient = np.random.default_rng(seed).standard_normal((ROWS, 3, DIM)).astype(np.float32)
+        found.backward(torch.from_numpy(gradient))
+        store.update(wanted, {name: gradient[:, i] for i, name in enumerate(NAMES)})
+        if compared and seed % 6 == 5:
+            same_rows(tables, store, range(seed - 2, seed + 1))
+
+
 @pytest.mark.parametrize("together", [0, 1, 3])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_numbers_are_a_stores(optimizer: str, together: int) -> None:
     tables = cached(60 * max(together, 1), optimizer=optimizer)
-    tables.prefetch_batches = max(together, 1)
-    batches = [tensors(batch(seed)) for seed in range(20)]
     with store_like(tables) as store:
-        coming = prefetched(batches, tables, ids=lambda ids: ids) if together else iter(batches)
-        for seed, ids in enumerate(coming):
-            found, wanted = tables(ids), store.lookup(batch(seed))
-            close(found.detach().reshape(ROWS, -1).numpy(), wanted.packed)
-            gradient = np.random.default_rng(seed).standard_normal((ROWS, 3, DIM)).astype(np.float32)
-            found.backward(torch.from_numpy(gradient))
-            store.update(wanted, {name: gradient[:, i] for i, name in enumerate(NAMES)})
-            if seed % 6 == 5:
-                same_rows(tables, store, range(seed - 2, seed + 1))
+        trained_with(tables, store, together, compared=True)
         same_rows(tables, store, range(25))
         figures = tables.stats()
         assert figures["rows"] == store.stats()["rows"] == tables.store.stats()["rows"]
         assert figures["written_back"] > 0 and set(tables.store.stats()["steps"].values()) == {20}
+
+
+def last_used(store: Store) -> dict[str, torch.Tensor]:
+    """Whose rows there are, and which steps used them last."""
+    found = listed_rows(store, NAMES, {})
+    return {name: found[name] for name in ("tables", "ids", "touched", "clock")}
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "cache_rows", "together"),
+    # A bound below the cache, about as large and above; batches that must wait for one another, and that need not.
+    [(40, 45, 0), (40, 60, 1), (60, 200, 1), (90, 60, 1), (90, 120, 2), (120, 200, 3), (200, 60, 0), (200, 200, 3)],
+)
+def test_with_a_bound_the_least_recently_used_rows_go_as_in_a_store(
+    max_rows: int, cache_rows: int, together: int
+) -> None:
+    tables = cached(cache_rows, max_rows=max_rows)
+    with store_like(tables) as store:
+        trained_with(tables, store, together, compared=together == 0)
+        same_rows(tables, store, range(25))
+        figures, wanted = tables.stats(), store.stats()
+        assert (figures["rows"], figures["evicted"]) == (wanted["rows"], wanted["evicted"])
+        assert wanted["evicted"] > 50 and figures["rows"] <= max_rows
+        assert_same(last_used(tables.store), last_used(store))
+
+
+@pytest.mark.parametrize("settings", [{"optimizer": "adam"}, {"dtype": "bfloat16", "optimizer": "sgd"}])
+def test_a_bound_can_be_repeated_bit_for_bit(settings: dict[str, Any]) -> None:
+    states = []
+    for _ in range(2):
+        tables = cached(200, max_rows=120, prefetch_batches=3, **settings)
+        for ids in prefetched([tensors(batch(seed)) for seed in range(12)], tables, ids=lambda ids: ids):
+            tables(ids).square().sum().backward()
+        states.append(tables.state_dict())
+    assert_same(*states)
+
+
+def test_the_bound_is_that_of_hashed_tables() -> None:
+    behind, plain = cached(max_rows=50), HashedEmbeddings(NAMES, DIM, max_rows=50, lr=0.1, scale=SCALE, seed=3)
+    for tables in (behind, plain):
+        trained(tables, range(9))
+    assert behind.stats()["evicted"] == plain.stats()["evicted"] > 100
+    again = cached(max_rows=50)
+    again.load_state_dict(plain.state_dict())
+    assert_same(last_used(again.store), last_used(behind.store))
+
+
+def test_a_smaller_bound_holds_as_soon_as_rows_are_loaded() -> None:
+    whole = trained(cached(), range(6))
+    fewer = cached(max_rows=60)
+    fewer.load_state_dict(whole.state_dict())
+    assert fewer.num_rows <= 60 < whole.num_rows
+    assert trained(fewer, range(6, 8)).num_rows <= 60
+
+
+def test_rows_in_flight_stay() -> None:
+    tables = cached(200, max_rows=80)
+    first, second = tables(tensors(batch(0))), tables(tensors(batch(1)))  # no backward pass so far
+    with pytest.raises(ParameterError, match=r"max_rows=80 does not hold .* train on the batches before first"):
+        tables(tensors(batch(2)))
+    (first.sum() + second.sum()).backward()
+    trained(tables, range(2, 4))
+    assert tables.num_rows <= 80
+
+
+def test_a_batch_larger_than_the_bound_is_refused() -> None:
+    tables = cached(max_rows=5)
+    with pytest.raises(MemoryBudgetError, match=r"one batch needs \d+ rows .*max_rows=5"):
+        tables(tensors(batch(0)))
+    one = {"user": torch.tensor([7]), "item": torch.tensor([8]), "tags": torch.tensor([9])}
+    trained_on = tables(one)
+    trained_on.sum().backward()
+    assert tables.num_rows <= 5 and (trained_on != 0).all()
+
+
+def test_changes_since_a_checkpoint_tell_of_rows_that_went(tmp_path: Path) -> None:
+    tables = trained(cached(45, max_rows=60), range(4))
+    tables.store.save(tmp_path / "base")
+    trained(tables, range(4, 8))
+    tables.store.save(tmp_path / "changes", base=tmp_path / "base")
+    with Store.open(tmp_path / "changes") as opened:
+        assert opened.tables.eviction == Eviction("lru", max_rows=60)
+        assert_same(last_used(opened), last_used(tables.store))
+        same_rows(tables, opened, range(9))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "sqrt_n"])
@@ -160,11 +251,11 @@ def assert_same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -
         assert torch.equal(left[key], right[key]), key
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rowwise_adagrad", "sgd"])
-def test_what_is_saved_goes_on_with_the_same_bits(optimizer: str, tmp_path: Path) -> None:
-    whole = trained(cached(optimizer=optimizer), range(5))
+@pytest.mark.parametrize("settings", [{"optimizer": "adam"}, {}, {"optimizer": "sgd"}, {"max_rows": 50}])
+def test_what_is_saved_goes_on_with_the_same_bits(settings: dict[str, Any], tmp_path: Path) -> None:
+    whole = trained(cached(**settings), range(5))
     whole.save(tmp_path / "saved")
-    resumed = trained(cached(90, optimizer=optimizer), range(30, 33))  # what is there is replaced
+    resumed = trained(cached(90, **settings), range(30, 33))  # what is there is replaced
     resumed.load(tmp_path / "saved")
     assert_same(resumed.state_dict(), whole.state_dict())
     assert_same(trained(resumed, range(5, 9)).state_dict(), trained(whole, range(5, 9)).state_dict())
@@ -208,6 +299,14 @@ def test_stores_and_settings_that_do_not_fit() -> None:
         cached(store=Store(EmbeddingConfig(slots, 8), cached().optimizer))
     with pytest.raises(ParameterError, match="pooling='sum', the tables 'mean'"):
         cached(store=Store(slots, cached().optimizer), pooling="mean")
+    evicting = Store(slots, cached().optimizer, eviction=Eviction("lru", max_rows=9))
+    with pytest.raises(ParameterError, match=r"max_rows=8 and the bound .*max_rows=9.* differ"):
+        cached(store=evicting, max_rows=8)
+    assert cached(store=evicting).max_rows == cached(store=evicting, max_rows=9).max_rows == 9
+    with pytest.raises(ParameterError, match="policy='lru' and max_rows alone"):
+        cached(store=Store(slots, cached().optimizer, eviction=Eviction("lfu", max_rows=9)))
+    with pytest.raises(ParameterError, match="is for hashed=True"):
+        CachedEmbeddings([10, 20], 4, cache_rows=9, max_rows=9)
     with pytest.raises(ParameterError, match="dim"):
         CachedEmbeddings(NAMES, [4, 4, 8], cache_rows=9, hashed=True)
     with pytest.raises(ParameterError, match="different names"):
@@ -239,29 +338,12 @@ def test_a_saved_model_predicts_with_the_rows_that_there_are(tmp_path: Path) -> 
     trained_again.sum().backward()
 
 
-def test_triton_trains_the_same() -> None:
-    """The module on Triton's interpreter, in a process of its own: the numbers of the CPU's index."""
-    pytest.importorskip("triton")
-    done = subprocess.run(
-        [sys.executable, __file__], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "trained alike" in done.stdout
-
-
-def _interpreted() -> None:
-    states = []
-    for interpreted in ("1", "0"):
-        os.environ["TRITON_INTERPRET"] = interpreted
-        states.append(trained(cached(), range(3)).state_dict())
-    mine, theirs = states
-    for key in mine:
-        if mine[key].is_floating_point():
-            torch.testing.assert_close(mine[key], theirs[key], rtol=1e-5, atol=1e-6)
-        else:
-            assert torch.equal(mine[key], theirs[key]), key
-    print("trained alike")
+def test_triton_trains_the_same(trains_alike_on_triton: Callable[[str], None]) -> None:
+    """The module on Triton's interpreter: the numbers of the CPU's index."""
+    trains_alike_on_triton(__file__)
 
 
 if __name__ == "__main__":
-    _interpreted()
+    from on_both import train_on_both
+
+    train_on_both(lambda: trained(cached(max_rows=50), range(4)))

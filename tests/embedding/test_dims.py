@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -189,13 +187,9 @@ def test_wrong_ids_are_named(kind: type) -> None:
     assert all(torch.equal(a, group.weight) for a, group in zip(before, tables.groups, strict=True))
 
 
-def test_triton_trains_the_same() -> None:
-    """The kernels of a GPU on Triton's interpreter, in a process of its own."""
-    pytest.importorskip("triton")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "trained alike" in done.stdout
+def test_triton_trains_the_same(trains_alike_on_triton: Callable[[str], None]) -> None:
+    """The kernels of a GPU on Triton's interpreter."""
+    trains_alike_on_triton(__file__)
 
 
 def _interpreted() -> None:

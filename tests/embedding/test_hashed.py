@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -225,30 +223,12 @@ def test_a_saved_model_predicts_with_the_rows_that_there_are(tmp_path: Path) -> 
         close(np.asarray(predictor.predict_features(pl.DataFrame(ids))).reshape(-1), wanted.numpy())
 
 
-def test_triton_trains_the_same() -> None:
-    """The module on Triton's interpreter, in a process of its own: the bits of the CPU's index."""
-    pytest.importorskip("triton")
-    done = subprocess.run(
-        [sys.executable, __file__], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "trained alike" in done.stdout
-
-
-def _interpreted() -> None:
-    states = []
-    for interpreted in ("1", "0"):
-        os.environ["TRITON_INTERPRET"] = interpreted
-        tables = trained(2, hashed(max_rows=26))
-        states.append(tables.state_dict())
-    mine, theirs = states
-    for key in mine:
-        if mine[key].is_floating_point():
-            torch.testing.assert_close(mine[key], theirs[key], rtol=1e-5, atol=1e-6)
-        else:
-            assert torch.equal(mine[key], theirs[key]), key
-    print("trained alike")
+def test_triton_trains_the_same(trains_alike_on_triton: Callable[[str], None]) -> None:
+    """The module on Triton's interpreter: the bits of the CPU's index."""
+    trains_alike_on_triton(__file__)
 
 
 if __name__ == "__main__":
-    _interpreted()
+    from on_both import train_on_both
+
+    train_on_both(lambda: trained(2, hashed(max_rows=26)))

@@ -130,9 +130,15 @@ def test_the_figures_are_a_stores(run: Run, clicks: Path, tmp_path: Path) -> Non
 
 
 def test_rows_go_where_the_settings_say_how_many_stay(clicks: Path, tmp_path: Path) -> None:
-    settings = {"store": {"eviction": {"policy": "lru", "max_rows": 80}}, "epochs": 1, "batch_size": 16}
-    found = job(clicks, tmp_path / "run", settings=settings).run()
-    assert found.embedding_rows <= 80
+    """On the device, behind a cache and in a store: the same figures."""
+    found = []
+    for name, own in {"hashed": {}, "cached": {"cache_rows": 100}, "store": {}}.items():
+        bound = {"eviction": {"policy": "lru", "max_rows": 80}}
+        settings = {"store": bound | own, "epochs": 1, "batch_size": 16} | ({"tables": name} if name == "store" else {})
+        found.append(job(clicks, tmp_path / name, settings=settings).run())
+    assert found[0].embedding_rows == found[1].embedding_rows == found[2].embedding_rows <= 80
+    assert found[1].log_loss == pytest.approx(found[0].log_loss, rel=1e-5)
+    assert found[2].log_loss == pytest.approx(found[0].log_loss, rel=1e-3)
 
 
 SCHEMA = Schema([ColumnSchema(name, "int64", role="categorical") for name in ("user", "item")])
@@ -142,7 +148,7 @@ SCHEMA = Schema([ColumnSchema(name, "int64", role="categorical") for name in ("u
     ("settings", "said"),
     [
         ({"store": {"eviction": {"policy": "lfu", "max_rows": 9}}}, "policy: lru and max_rows alone"),
-        ({"store": {"eviction": {"policy": "lru", "max_rows": 9}, "cache_rows": 5}}, "leave one of them out"),
+        ({"store": {"eviction": {"policy": "lfu", "max_rows": 9}, "cache_rows": 5}}, "policy: lru and max_rows alone"),
         ({"store": {"admission": {"min_count": 2}}}, "admission is set"),
         ({"slots": {"user": {"dim": 2}}}, "several dims, and hashed tables have one"),
         ({"embedding_optimizer": {"name": "FTRL"}}, "SGD without momentum"),

@@ -12,7 +12,16 @@ from penstock.kernels import cpu_embedding_upkeep as upkeep
 if TYPE_CHECKING:
     from penstock.embedding.tables import TableSet
 
-_ROOM = 16  # evicting frees one row in so many, so that it happens seldom
+_ROOM = 16  # evicting frees one row in so many
+
+
+def rows_left(most: int) -> int:
+    """How many rows stay, of those that may go, when there are more than `most`: one in 16 fewer, so it happens seldom.
+
+    >>> rows_left(1600), rows_left(15)
+    (1500, 15)
+    """
+    return most - most // _ROOM
 
 
 def make_room(shard: TableSet) -> None:
@@ -22,11 +31,17 @@ def make_room(shard: TableSet) -> None:
         return
     if shard.eviction.steps and shard.clock % max(1, shard.eviction.steps // 4) == 0:
         _remove(shard, False, shard.clock - shard.eviction.steps, 0)
-    most = shard.eviction.max_rows
-    if most is not None and shard.rows > most:
-        evict(shard, shard.rows - max(most - most // _ROOM, 0), at_least=shard.rows - most)
+    if shard.eviction.max_rows is not None:
+        fit_rows(shard, shard.eviction.max_rows)
     if shard.eviction.max_bytes is not None:
         _fit_bytes(shard, shard.eviction.max_bytes)
+
+
+def fit_rows(shard: TableSet, most: int) -> list[np.ndarray]:
+    """Evict where there are more than `most` rows; the signs of those that went, by table."""
+    if shard.rows <= most:
+        return [np.empty(0, np.uint64) for _ in shard.tables]
+    return evict(shard, shard.rows - rows_left(most), at_least=shard.rows - most)
 
 
 def _fit_bytes(shard: TableSet, most: int) -> None:
@@ -50,11 +65,11 @@ def _forget_waiting(shard: TableSet) -> None:
         seen += 1
 
 
-def evict(shard: TableSet, wanted: int, at_least: int) -> None:
+def evict(shard: TableSet, wanted: int, at_least: int) -> list[np.ndarray]:
     """Evict `wanted` rows (or all that may go, which must be `at_least` so many): the lowest in rank.
 
     The rank is the step of the last touch or the count; equal ranks are broken by the hash of the sign, so the choice
-    depends on nothing but the rows themselves. Rows of the current step stay.
+    depends on nothing but the rows themselves. Rows of the current step stay. The signs of those that went, by table.
     """
     by_count = shard.eviction is not None and shard.eviction.policy == "lfu"
     upper_bins = _histogram(shard, by_count, -1)
@@ -67,8 +82,7 @@ def evict(shard: TableSet, wanted: int, at_least: int) -> None:
             "raise the budget or use smaller batches"
         )
     if wanted >= available:
-        _remove(shard, by_count, 1 << 32, 0)
-        return
+        return _remove(shard, by_count, 1 << 32, 0)
     upper = int(np.searchsorted(np.cumsum(upper_bins), wanted, side="right"))
     wanted -= int(upper_bins[:upper].sum())
     lower_bins = _histogram(shard, by_count, upper)
@@ -80,7 +94,7 @@ def evict(shard: TableSet, wanted: int, at_least: int) -> None:
         most = int(lower_bins[lower])
         hashes = np.concatenate([table.ties(by_count, shard.clock, priority, most) for table in shard.tables])
         tie = int(np.partition(hashes, wanted)[wanted])
-    _remove(shard, by_count, priority, tie)
+    return _remove(shard, by_count, priority, tie)
 
 
 def _histogram(shard: TableSet, by_count: bool, upper: int) -> np.ndarray:
@@ -90,9 +104,10 @@ def _histogram(shard: TableSet, by_count: bool, upper: int) -> np.ndarray:
     return bins
 
 
-def _remove(shard: TableSet, by_count: bool, limit: int, tie: int) -> None:
-    for group, table in enumerate(shard.tables):
-        signs = table.remove(upkeep.BY_PRIORITY, by_count, shard.clock, limit, tie)
+def _remove(shard: TableSet, by_count: bool, limit: int, tie: int) -> list[np.ndarray]:
+    gone = [table.remove(upkeep.BY_PRIORITY, by_count, shard.clock, limit, tie) for table in shard.tables]
+    for group, signs in enumerate(gone):
         shard.evicted += len(signs)
         if len(signs) and shard.watchers:
             shard.removed.append((shard.clock, group, signs))
+    return gone

@@ -6,13 +6,12 @@ The tables lie one above the other; a *key* is a row of that joint table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
+from penstock.embedding.keyed_rows import KeyedRows
 from penstock.embedding.row_layout import RowColumns
 from penstock.embedding.store import Store
-from penstock.embedding.store_rows import StoreRows
 from penstock.kernels import cpu_embedding_cache as kernel
 from penstock.kernels import cpu_embedding_index as index
 from penstock.kernels.cpu_intrinsics import address_of
@@ -21,7 +20,7 @@ _BLOCK = 1 << 20  # rows held twice while all are read or written
 _LOW32 = np.uint64(0xFFFFFFFF)
 
 
-class NumberedRows:
+class NumberedRows(KeyedRows):
     """Rows of a store's slots, `sizes` ids each. Columns are arrays named as `StoreRows` has them.
 
     >>> from penstock.embedding import SGD, SlotConfig, Store
@@ -36,22 +35,9 @@ class NumberedRows:
     """
 
     def __init__(self, store: Store, sizes: Mapping[str, int]) -> None:
-        self.store, self._rows = store, StoreRows(store, list(sizes))
+        super().__init__(store, list(sizes))
         self.starts = np.cumsum([0, *sizes.values()])
         self.groups, self._prefixes, self.layout = self._rows.groups, self._rows.prefixes, self._rows.layout
-
-    @property
-    def stale(self) -> bool:
-        """Whether numbers may name other rows than they did, or none."""
-        return self._rows.stale
-
-    def renew(self) -> None:
-        """Whoever keeps numbers has forgotten them."""
-        self._rows.renew()
-
-    def find(self, keys: np.ndarray) -> np.ndarray:
-        """The numbers of keys in ascending order; ids not seen before are inserted with their initial values."""
-        return self._rows.find(self._signs(keys), self._cuts(keys))
 
     def known(self) -> np.ndarray | None:
         """For every key the number of its row, or -1 where the store has none; None for an empty store."""
@@ -68,17 +54,6 @@ class NumberedRows:
 
         self._rows.on_all_tables(list_rows)
         return numbers
-
-    def read(self, keys: np.ndarray, numbers: np.ndarray, columns: Mapping[str, Any]) -> None:
-        """Copy rows out to the columns; keys in ascending order."""
-        self._rows.move(self._cuts(keys), numbers, columns, out=True)
-
-    def write(self, keys: np.ndarray, numbers: np.ndarray, columns: Mapping[str, Any]) -> None:
-        """Copy rows in from the columns; keys in ascending order, none twice."""
-        cuts = self._cuts(keys)
-        self._rows.move(cuts, numbers, columns, out=False)
-        if self.store.tables.watchers:  # someone follows which rows change
-            self._rows.touch(self._signs(keys), cuts)
 
     def read_all(self, columns: Mapping[str, np.ndarray]) -> None:
         """Every row of every table; those not seen yet as they will begin."""

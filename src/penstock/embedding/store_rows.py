@@ -7,6 +7,7 @@ then on they are `stale`: nothing is read or written by them.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.runtime.threads import thread_pool
+from penstock.embedding.evicting import fit_rows
 from penstock.embedding.store import Store
 from penstock.kernels import cpu_embedding_cache as kernel
 from penstock.kernels import cpu_embedding_index as index
@@ -50,12 +52,14 @@ class StoreRows:
         self.groups = np.array([config.groups.index(group) for group in groups], np.int64)
         self.prefixes = np.array([config.prefix(group) for group in groups], np.uint64)
         self.layout = store.tables.tables[self.groups[0]].layout
+        self._evicting = threading.Lock()
         self.renew()
 
     @property
     def stale(self) -> bool:
-        """Whether numbers may name other rows than they did, or none."""
-        return self._generation() != self._known
+        """Whether numbers may name other rows than they did, or none; but for those that went with `evict`."""
+        with self._evicting:
+            return self._generation() != self._known
 
     def renew(self) -> None:
         """Whoever keeps numbers has forgotten them."""
@@ -65,26 +69,43 @@ class StoreRows:
         tables = self.store.tables
         return id(tables), *(int(g) for g in tables.headers[self.groups, index.GENERATION])
 
-    def find(self, signs: np.ndarray, cuts: np.ndarray, insert: bool = True) -> np.ndarray:
-        """The numbers of signs; those not seen before are inserted with their initial values, or have -1."""
+    def find(self, signs: np.ndarray, cuts: np.ndarray, insert: bool = True, step: int | None = None) -> np.ndarray:
+        """The numbers of signs; those not seen before are inserted with their initial values, or have -1.
+
+        Inserting is a step of its own, or part of `step`. No row goes: a store with a bound is told when (`evict`).
+        """
         tables, numbers, fresh = self.store.tables, np.empty(len(signs), np.int64), np.zeros(len(signs), np.bool_)
         scratch = np.empty(self.layout.dim, np.float32)
         common = tables.headers, tables.settings, signs, numbers, fresh
         with self.store._lock:
-            tables.clock += insert
+            tables.clock += insert and step is None
+            stamp = np.uint64(tables.clock if step is None else step)
             tables._stamp_if_needed()
             pieces = self._pieces(cuts, len(signs))
             with self._without_values():
                 while len(pieces):
-                    self._run(kernel.resolve_pieces, pieces, *common, np.uint64(tables.clock), insert, scratch)
+                    self._run(kernel.resolve_pieces, pieces, *common, stamp, insert, scratch)
                     pieces = pieces[pieces[:, kernel.STATUS] != 0]
                     for table, first, last, status in pieces.tolist():
                         tables.tables[table].grow(status, last - first)
             if insert:
                 # Touching new memory is what takes time, so all threads do it.
                 self._run(kernel.initialise_pieces, self._pieces(cuts), *common, scratch)
-                tables._upkeep()
+                tables.split_crowded()
         return numbers
+
+    def evict(self) -> list[np.ndarray]:
+        """Rows beyond the store's `max_rows` go as after a look-up; their signs, by slot. Other numbers hold.
+
+        Raises:
+            MemoryBudgetError: the rows of this step alone are more.
+        """
+        tables = self.store.tables
+        with self.store._lock, self._evicting:
+            most = None if tables.eviction is None else tables.eviction.max_rows
+            gone = fit_rows(tables, tables.rows if most is None else most)
+            self.renew()
+        return [gone[group] for group in self.groups]
 
     @contextmanager
     def _without_values(self) -> Iterator[None]:
@@ -108,11 +129,11 @@ class StoreRows:
         with self.store._lock, thread_pool(self.store.tables.threads.num_threads, "store") as pool:
             list(pool.map(function, range(len(self.groups))))
 
-    def touch(self, signs: np.ndarray, cuts: np.ndarray) -> None:
-        """Rows have changed: whoever follows that (`TableSet.watchers`) shall see it."""
-        tables = self.store.tables
-        for group, low, high in zip(self.groups, cuts[:-1], cuts[1:], strict=True):
-            tables.tables[group].touch(signs[low:high], tables.clock)
+    def touch(self, signs: np.ndarray, cuts: np.ndarray, stamps: np.ndarray) -> None:
+        """Say in which steps rows were used or changed last."""
+        with self.store._lock:
+            for group, low, high in zip(self.groups, cuts[:-1], cuts[1:], strict=True):
+                self.store.tables.tables[group].touch(signs[low:high], stamps[low:high])
 
     def _pieces(self, cuts: np.ndarray, most: int = _PIECE) -> np.ndarray:
         """What threads draw: stretches of at most `most` rows of one table, `(table, first, last, status)`."""

@@ -271,9 +271,9 @@ class Table:
         self.header[index.NEXT_ROW] = rows.stop
         self._point()
 
-    def touch(self, signs: np.ndarray, clock: int) -> None:
-        """Stamp rows that are there with step `clock`."""
-        upkeep.touch(self.header, signs, clock)
+    def touch(self, signs: np.ndarray, stamps: np.ndarray) -> None:
+        """Stamp rows that are there, each with its step unless it has a later one."""
+        upkeep.touch(self.header, signs, stamps.astype(np.uint64))
 
     def drop(self, signs: np.ndarray) -> None:
         """Remove rows by sign."""

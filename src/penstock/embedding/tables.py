@@ -192,9 +192,13 @@ class TableSet:
         self.headers[:, index.STAMPED] = self.eviction is not None or bool(self.watchers)
 
     def _upkeep(self) -> None:
+        self.split_crowded()
+        make_room(self)
+
+    def split_crowded(self) -> None:
+        """Give tables whose index fills up more of it."""
         for group in np.flatnonzero(self.headers[:, index.CROWDED]):
             self.tables[group].split_crowded()
-        make_room(self)
 
     def _order(self, work: BatchWork) -> np.ndarray:
         # The largest tables first: their groups take longest, and a long one begun last leaves threads idle.
@@ -365,8 +369,8 @@ class TableSet:
         # Before anyone watched, rows were not stamped: a look-up of the very step at which a watch began counts too.
         if any(work.clock <= seen for seen in self.watchers.values()):
             for table, info in zip(self.tables, work.groups, strict=True):
-                start = info[layout.START]
-                table.touch(work.signs[start : start + info[layout.UNIQUE]], self.clock)
+                start, count = info[layout.START], info[layout.UNIQUE]
+                table.touch(work.signs[start : start + count], np.full(count, self.clock))
 
     def clear(self) -> None:
         """Forget every row and all optimizer state."""

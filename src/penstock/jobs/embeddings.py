@@ -67,7 +67,6 @@ def _hashed(settings: TrainSettings, schema: Schema, device: torch.device) -> Ha
     """Their numbers are those of `tables: store` with the same ids."""
     own = {**hashed_arguments(settings, schema), "device": device, "seed": settings.seed}
     if (rows := settings.store.get("cache_rows")) is not None:
-        del own["max_rows"]
         return CachedEmbeddings(schema, cache_rows=rows, hashed=True, **own)
     return HashedEmbeddings(schema, **own)
 
@@ -169,10 +168,6 @@ def hashed_arguments(settings: TrainSettings, schema: Schema) -> dict[str, Any]:
         raise ParameterError(
             f"store.eviction is {settings.store['eviction']}, and hashed tables evict by policy: lru and max_rows "
             f"alone{_INSTEAD}"
-        )
-    if settings.store.get("cache_rows") is not None:
-        raise ParameterError(
-            "store.eviction and store.cache_rows are set, and rows behind a cache all stay; leave one of them out"
         )
     return {**own, "max_rows": eviction.max_rows}
 

@@ -82,7 +82,7 @@ _PLAIN: dict[str, dict[str, Constraint]] = {
 _FORMER = {"loader": {"threads": "num_threads"}}  # keys of sections in files that were written before
 _SLOT_KEYS = ("dim", "pooling", "length", "hash_stack", "group", "init")
 # Keys inside sections that have names of their own, the same as the options of the command line.
-SHORTHANDS = {
+SHORTHANDS: dict[str, tuple[str, ...]] = {
     "learning_rate": ("dense_optimizer", "lr"),
     "embedding_learning_rate": ("embedding_optimizer", "lr"),
     "engine": ("etl", "engine"),
@@ -90,6 +90,8 @@ SHORTHANDS = {
     "trainers": ("cluster", "trainers"),
     "shards": ("cluster", "shards"),
     "replicas": ("cluster", "replicas"),
+    "cache_rows": ("store", "cache_rows"),
+    "max_rows": ("store", "eviction", "max_rows"),
 }
 _BY_BATCH = "by the batch size"
 _SHORTHAND_OPTIONS = {
@@ -102,6 +104,8 @@ _SHORTHAND_OPTIONS = {
     "trainers": Setting(help="Of a cluster: processes that train the model.", default="1"),
     "shards": Setting(help="Of a cluster: processes that hold the embeddings.", default="2"),
     "replicas": Setting(help="Of a cluster: 2 gives every shard a standby.", default="1"),
+    "cache_rows": Setting(help="Of cached and hashed tables: rows on the device.", default="as there is room"),
+    "max_rows": Setting(help="Of stores and hashed tables: rows that stay; the least used go.", default="all"),
 }
 # What a file of settings may also say: where the rows are and how they become features.
 DATA_KEYS = ("data", "valid", "test", "recipe", "preset", "workflow")
@@ -123,8 +127,8 @@ class TrainSettings:
     takes tables on a GPU where the categories have one, there is room, and nothing is asked for that only a store does.
     "cached" keeps `store.cache_rows` rows of such tables on the device and all of them on the host
     (`penstock.embedding.CachedEmbeddings`). "hashed" takes ids as they are, without a vocabulary
-    (`penstock.embedding.HashedEmbeddings`): rows come as ids do, and go where `store.eviction` says how many stay; with
-    `store.cache_rows` they are behind a cache.
+    (`penstock.embedding.HashedEmbeddings`): rows come as ids do, and the least recently used go where `max_rows`
+    (`store.eviction.max_rows`) says how many stay; with `cache_rows` (`store.cache_rows`) they are behind a cache.
 
     >>> TrainSettings.resolve({"model": "MLP", "epochs": 2}, {"epochs": 1}).epochs
     1
@@ -251,7 +255,10 @@ class TrainSettings:
             _keys(layer, [*values, *SHORTHANDS])
             for key, value in sorted(layer.items(), key=lambda item: item[0] in SHORTHANDS):  # sections first
                 if key in SHORTHANDS:
-                    key, inner = SHORTHANDS[key]
+                    key, inner, *last = SHORTHANDS[key]
+                    if last:
+                        held = values[key].get(inner)
+                        value = {**(held if isinstance(held, Mapping) else {}), last[0]: value}
                     value = {inner: value}
                 values[key] = _laid_over(key, values[key], value)
         return cls(**values)
@@ -369,7 +376,7 @@ def command_line_options() -> dict[str, Setting]:
     """
     plain = TrainSettings()
     defaults = {name: getattr(plain, name) for name in described()}
-    defaults |= {name: defaults[section].get(key) for name, (section, key) in SHORTHANDS.items()}
+    defaults |= {name: defaults[section].get(key) for name, (section, key, *_) in SHORTHANDS.items()}
     return {
         name: dataclasses.replace(setting, default=setting.default or str(defaults[name]))
         for name, setting in {**described(), **_SHORTHAND_OPTIONS}.items()

@@ -20,7 +20,6 @@ import numpy as np
 from penstock.kernels.cpu_embedding_batch import (
     AHEAD,
     DONE,
-    DROPPED,
     EVICTED,
     FIRST,
     NO_ROW,
@@ -32,9 +31,8 @@ from penstock.kernels.cpu_embedding_batch import (
     UPDATED,
     deduplicate,
     pool_slot,
-    sum_bundle,
-    sum_group,
 )
+from penstock.kernels.cpu_embedding_gradients import sum_bundle
 from penstock.kernels.cpu_embedding_index import (
     ABSENT,
     DIM,
@@ -55,7 +53,7 @@ from penstock.kernels.cpu_embedding_index import (
 from penstock.kernels.cpu_embedding_optim import apply_row, catch_up
 from penstock.kernels.cpu_half import FLOAT32, mix, narrow_row, widen_row
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64, prefetch
-from penstock.kernels.cpu_vector import fetch_add, load_u32, row_is_finite, store_u32, zero_row
+from penstock.kernels.cpu_vector import fetch_add, load_u32, store_u32
 from penstock.kernels.kernel_cache import njit
 
 
@@ -233,14 +231,14 @@ def apply_group(
 
 @njit(**KERNEL)
 def _update_group(
-    group: Any, mine: np.ndarray, header: np.ndarray, hyper: np.ndarray, kind: Any, info: np.ndarray,
-    signs: np.ndarray, rows: np.ndarray, sums: Any, scratch: Any, counts: np.ndarray,
+    header: np.ndarray, hyper: np.ndarray, kind: Any, info: np.ndarray, signs: np.ndarray, rows: np.ndarray, sums: Any,
+    scratch: Any, counts: np.ndarray,
 ) -> None:  # fmt: skip
     signs_at = np.uint64(signs.ctypes.data) + (np.uint64(info[START]) << LOG2_8)
     rows_at = np.uint64(rows.ctypes.data) + (np.uint64(info[START]) << LOG2_4)
-    counts[mine[0], UPDATED] = 1
+    counts[UPDATED] = 1
     if np.uint64(info[SEEN_GENERATION]) != header[GENERATION]:
-        counts[mine[0], EVICTED] += _find_again(header, info[UNIQUE], signs_at, rows_at)
+        counts[EVICTED] += _find_again(header, info[UNIQUE], signs_at, rows_at)
     apply_group(kind, header, hyper, info[UNIQUE], signs_at, rows_at, sums, scratch)
 
 
@@ -264,40 +262,25 @@ def update_groups(
     scratch: np.ndarray,
     counts: np.ndarray,
 ) -> None:
-    """Draw bundles of groups until none is left: sum the gradients per distinct sign, check, apply.
-
-    A bundle is one group of any kind, or several of one slot each whose gradients lie side by side.
-    """
+    """Draw bundles of groups until none is left: sum their gradients (`sum_bundle`), apply."""
     inverse_at, scratch_at = np.uint64(inverse.ctypes.data), np.uint64(scratch.ctypes.data)
-    places, alone = np.zeros(64, np.uint64), np.zeros(64, np.int64)
+    places, firsts = np.zeros(64, np.uint64), np.zeros(64, np.int64)
     while True:
         task = fetch_add(np.uint64(counter.ctypes.data), 1)
         if task >= starts.shape[0] - 1:
             return
         bundle = order[starts[task] : starts[task + 1]]
-        at = np.uint64(sums.ctypes.data)
-        if bundle.shape[0] == 1:
-            group = bundle[0]
-            mine = members[group_starts[group] : group_starts[group + 1]]
-            if sum_group(mine, slots, inputs, groups[group, UNIQUE], at, inverse_at, counts):
+        sum_bundle(
+            bundle, group_starts, members, slots, inputs, groups, inverse_at, np.uint64(sums.ctypes.data), places,
+            firsts, counts,
+        )  # fmt: skip
+        for k in range(bundle.shape[0]):
+            group = bundle[k]
+            if places[k] > 0:
                 _update_group(
-                    group, mine, headers[group], hyper[group], kind, groups[group], signs, rows, at, scratch_at, counts
-                )
-            continue
-        for k in range(bundle.shape[0]):
-            places[k], alone[k] = at, members[group_starts[bundle[k]]]
-            at += (np.uint64(groups[bundle[k], UNIQUE]) * headers[bundle[k], DIM]) << LOG2_4
-        zero_row(places[0], np.int64((at - places[0]) >> LOG2_4))
-        sum_bundle(slots, inputs, alone[: bundle.shape[0]], places, inverse_at)
-        for k in range(bundle.shape[0]):
-            group, mine = bundle[k], alone[k : k + 1]
-            if not row_is_finite(places[k], groups[group, UNIQUE] * np.int64(headers[group, DIM])):
-                counts[mine[0], DROPPED] += 1
-                continue
-            _update_group(
-                group, mine, headers[group], hyper[group], kind, groups[group], signs, rows, places[k], scratch_at,
-                counts,
-            )  # fmt: skip
+                    headers[group], hyper[group], kind, groups[group], signs, rows, places[k], scratch_at,
+                    counts[firsts[k]],
+                )  # fmt: skip
 
 
 @njit(**KERNEL)

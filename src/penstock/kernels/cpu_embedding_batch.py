@@ -1,8 +1,8 @@
-"""What a batch means, apart from any table: numbering its distinct signs, pooling their rows, summing their gradients.
+"""What a batch means, apart from any table: numbering its distinct signs and pooling their rows.
 
 Slots are described by one line of `slots` (fixed by the configuration) and one of `inputs` (filled in for each batch:
 addresses of ids, outputs and gradients). The same functions serve the fused in-process kernels and the client of a
-sharded store, whose rows come over the network.
+sharded store, whose rows come over the network. `cpu_embedding_gradients` goes the other way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from penstock.kernels.cpu_vector import (
     fetch_add,
     load_u16,
     load_u32,
-    row_is_finite,
     store_u8,
     store_u32,
     store_u64,
@@ -46,7 +45,6 @@ DONE, REDO = 0, 1
 DROPPED, EVICTED, UPDATED, NUM_COUNTS = range(4)
 
 AHEAD = 16  # how far prefetches run before their use
-TILE = 64  # samples of one slot before the next slot of a bundle has its turn
 NO_ROW = np.uint32(0xFFFFFFFF)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -257,89 +255,3 @@ def pool_slot(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> N
         _pool_single(row, slot, places, inverse)
     else:
         _pool_lists(row, slot, places, inverse)
-
-
-@njit(**KERNEL)
-def gradient_is_finite(row: np.ndarray, slot: np.ndarray) -> Any:
-    """Whether a slot's whole gradient is finite."""
-    width = np.int64(slot[SLOT_DIM]) * (np.int64(slot[LENGTH]) if np.int64(slot[POOLING]) == RAW else 1)
-    finite = True
-    for b in range(row[SAMPLES]):
-        finite &= row_is_finite(row[GRADIENT] + np.uint64(b) * row[GRADIENT_STRIDE], width)
-    return finite
-
-
-@njit(**KERNEL)
-def _sum_single(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> None:
-    dim, gradient, stride = np.int64(slot[SLOT_DIM]), row[GRADIENT], row[GRADIENT_STRIDE]
-    count = np.int64(row[COUNT])
-    width = np.uint64(dim) << LOG2_4
-    for b in range(count):
-        prefetch(gradient + np.uint64(b + AHEAD) * stride)
-        number = np.uint64(load_u32(inverse + (np.uint64(b) << LOG2_4)))
-        add_row(sums + number * width, gradient + np.uint64(b) * stride, dim, np.float32(1))
-
-
-@njit(**KERNEL)
-def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> None:
-    dim, raw = np.int64(slot[SLOT_DIM]), np.int64(slot[POOLING]) == RAW
-    turns, width = max(np.int64(slot[ROUNDS]), np.int64(1)), np.uint64(dim) << LOG2_4
-    for b in range(row[SAMPLES]):
-        begin, end = sample_bounds(row, np.int64(b))
-        gradient = row[GRADIENT] + np.uint64(b) * row[GRADIENT_STRIDE]
-        factor = pooling_factor(np.int64(slot[POOLING]), end - begin)
-        for i in range(begin, end):
-            source = gradient + np.uint64(i - begin) * width if raw else gradient
-            for turn in range(turns):
-                number = np.uint64(load_u32(inverse + (np.uint64(i * turns + turn) << LOG2_4)))
-                add_row(sums + number * width, source, dim, factor)
-
-
-@njit(**KERNEL)
-def sum_bundle(slots: np.ndarray, inputs: np.ndarray, members: np.ndarray, sums: np.ndarray, inverse: Any) -> None:
-    """Sum the gradients of several one-slot groups that lie side by side, a few samples of each in turn.
-
-    The lines of a sample's row are neighbours in memory; reading them together is what makes packed gradients fast.
-    """
-    count = np.int64(inputs[members[0], COUNT])
-    for begin in range(0, count, TILE):
-        end = min(np.int64(begin + TILE), count)
-        for k in range(members.shape[0]):
-            row, dim = inputs[members[k]], np.int64(slots[members[k], SLOT_DIM])
-            first, width = inverse + (row[FIRST] << LOG2_4), np.uint64(dim) << LOG2_4
-            stride, target = row[GRADIENT_STRIDE], sums[k]
-            for b in range(begin, end):
-                gradient = row[GRADIENT] + np.uint64(b) * stride
-                prefetch(gradient + np.uint64(TILE) * stride)
-                number = np.uint64(load_u32(first + (np.uint64(b) << LOG2_4)))
-                add_row(target + number * width, gradient, dim, np.float32(1))
-
-
-@njit(**KERNEL)
-def sum_group(
-    members: np.ndarray, slots: np.ndarray, inputs: np.ndarray, unique: Any, sums: Any, inverse: Any, counts: np.ndarray
-) -> Any:
-    """Sum the gradients of a group per distinct sign; False where none of its slots has a finite one.
-
-    A slot whose gradient is not finite anywhere is left out as a whole and counted. A group of one slot is checked on
-    its sums, which are in cache, rather than on its gradients.
-    """
-    dim, alone, any_summed = np.int64(slots[members[0], SLOT_DIM]), members.shape[0] == 1, False
-    zero_row(sums, unique * dim)
-    for slot in members:
-        row = inputs[slot]
-        if row[GRADIENT] == 0:
-            continue
-        if not alone and not gradient_is_finite(row, slots[slot]):
-            counts[slot, DROPPED] += 1
-            continue
-        first = inverse + (row[FIRST] << LOG2_4)
-        if row[OFFSETS] == 0 and slots[slot, ROUNDS] == 0 and slots[slot, POOLING] != RAW:
-            _sum_single(row, slots[slot], sums, first)
-        else:
-            _sum_lists(row, slots[slot], sums, first)
-        if alone and not row_is_finite(sums, unique * dim):
-            counts[slot, DROPPED] += 1
-            continue
-        any_summed = True
-    return any_summed

@@ -12,19 +12,17 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels.cpu_embedding_batch import (
-    DROPPED,
     FIRST,
     START,
     STATUS,
     UNIQUE,
     deduplicate,
     pool_slot,
-    sum_bundle,
-    sum_group,
 )
+from penstock.kernels.cpu_embedding_gradients import sum_bundle
 from penstock.kernels.cpu_embedding_remote import shard_of
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8
-from penstock.kernels.cpu_vector import copy_row, fetch_add, row_is_finite, zero_row
+from penstock.kernels.cpu_vector import copy_row, fetch_add
 from penstock.kernels.kernel_cache import njit
 
 
@@ -106,34 +104,20 @@ def sum_bundles(
     slots: np.ndarray, inputs: np.ndarray, groups: np.ndarray, inverse: np.ndarray, dims: np.ndarray,
     owner: np.ndarray, place: np.ndarray, begin: np.ndarray, sums: np.ndarray, counts: np.ndarray,
 ) -> None:  # fmt: skip
-    """Sum gradients by distinct sign, check them, copy them to `begin`; STATUS says which groups have a gradient.
-
-    A bundle is one group of any kind, or several of one slot each whose gradients lie side by side.
-    """
+    """`sum_bundle` for each, its sums copied to `begin`; STATUS says which groups have a gradient."""
     inverse_at = np.uint64(inverse.ctypes.data)
-    places, alone = np.zeros(64, np.uint64), np.zeros(64, np.int64)
+    places, firsts = np.zeros(64, np.uint64), np.zeros(64, np.int64)
     while True:
         task = fetch_add(np.uint64(counter.ctypes.data), 1)
         if task >= starts.shape[0] - 1:
             return
         bundle = order[starts[task] : starts[task + 1]]
-        at = np.uint64(sums.ctypes.data)
-        for group in bundle:
-            groups[group, STATUS] = 0
-        if bundle.shape[0] == 1:
-            group = bundle[0]
-            mine = members[group_starts[group] : group_starts[group + 1]]
-            if sum_group(mine, slots, inputs, groups[group, UNIQUE], at, inverse_at, counts):
-                _send_group(group, groups[group], dims[group], owner, place, begin, at)
-            continue
-        for k in range(bundle.shape[0]):
-            places[k], alone[k] = at, members[group_starts[bundle[k]]]
-            at += np.uint64(groups[bundle[k], UNIQUE] * dims[bundle[k]]) << LOG2_4
-        zero_row(places[0], np.int64((at - places[0]) >> LOG2_4))
-        sum_bundle(slots, inputs, alone[: bundle.shape[0]], places, inverse_at)
+        sum_bundle(
+            bundle, group_starts, members, slots, inputs, groups, inverse_at, np.uint64(sums.ctypes.data), places,
+            firsts, counts,
+        )  # fmt: skip
         for k in range(bundle.shape[0]):
             group = bundle[k]
-            if row_is_finite(places[k], groups[group, UNIQUE] * dims[group]):
+            groups[group, STATUS] = 0
+            if places[k] > 0:
                 _send_group(group, groups[group], dims[group], owner, place, begin, places[k])
-            else:
-                counts[alone[k], DROPPED] += 1

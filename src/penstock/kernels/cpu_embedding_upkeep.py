@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.kernels.cpu_embedding_batch import AHEAD
 from penstock.kernels.cpu_embedding_index import (
     CAPACITY,
     COUNT_OFFSET,
@@ -30,6 +31,7 @@ from penstock.kernels.cpu_embedding_index import (
     STRIDE,
     allocate_row,
     find_entry,
+    first_place,
     hash_of,
     place_entry,
     row_address,
@@ -37,7 +39,7 @@ from penstock.kernels.cpu_embedding_index import (
     side_address,
 )
 from penstock.kernels.cpu_half import FLOAT32, mix
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, load8, load64
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, load8, load64, prefetch
 from penstock.kernels.cpu_vector import load_u16, load_u32, store_u8, store_u16, store_u32, store_u64
 from penstock.kernels.kernel_cache import njit
 
@@ -283,10 +285,11 @@ def write_rows(
 
 
 @njit(**KERNEL)
-def touch(header: np.ndarray, signs: np.ndarray, clock: Any) -> None:
-    """Stamp rows that are there with step `clock`."""
-    for sign in signs:
-        entry = find_entry(header, sign)
+def touch(header: np.ndarray, signs: np.ndarray, stamps: np.ndarray) -> None:
+    """Stamp rows that are there, each with its step unless it has a later one."""
+    for i in range(signs.shape[0]):
+        prefetch(first_place(header, signs[min(i + AHEAD, signs.shape[0] - 1)]))
+        entry = find_entry(header, signs[i])
         value = load64(entry + np.uint64(8))
-        if load64(entry) == sign and value & _LOW32 != PENDING_ROW:
-            store_u64(entry + np.uint64(8), (value & _LOW32) | (np.uint64(clock) << _SHIFT32))
+        if load64(entry) == signs[i] and value & _LOW32 != PENDING_ROW and value >> _SHIFT32 < stamps[i]:
+            store_u64(entry + np.uint64(8), (value & _LOW32) | (stamps[i] << _SHIFT32))

@@ -58,7 +58,9 @@ class CachedRows(RowHome):
         else:
             self._rows = NumberedRows(store, tables.sizes)
             places = SlotList(tables, self.cache_rows)
-        self.cache = RowCache(places, self.cache_rows, device, self._described)
+        eviction = store.tables.eviction
+        most = None if eviction is None else eviction.max_rows
+        self.cache = RowCache(places, self.cache_rows, device, self._described, most)
         self.cache.clear(self._rows.known())
         self.in_flight = InFlight(self._bring_in, self._make_room, lambda: not is_interpreted())
 
@@ -147,7 +149,10 @@ class CachedRows(RowHome):
         for part in taken.split(_FLUSHED_AT_ONCE):
             keys, rows = (array[part].long().cpu().numpy() for array in (cache.key_of, cache.row_of))
             held = {name: column[part].cpu() for name, column in self.columns().items()}
-            self._rows.write(keys, rows, as_arrays(held))
+            stamps = None if cache.budget is None else cache.budget.touched[part].cpu().numpy()
+            self._rows.write(keys, rows, as_arrays(held), stamps)
+        if cache.budget is not None:
+            cache.budget.told(cache.used, oldest)
         self._flushed = oldest - 1
         self.store.tables.set_steps([int(self.tables.steps)] * len(self.store.tables.tables))
 
@@ -176,6 +181,8 @@ class CachedRows(RowHome):
         self.rest()
         self.store.clear()
         write_listed(self.store, self.tables.names, given)
+        if isinstance(self._rows, SignedRows) and self.cache.budget is not None:
+            self._rows.evict()
         self._forget()
 
     def rest(self) -> None:

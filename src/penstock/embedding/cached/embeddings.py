@@ -17,6 +17,7 @@ from penstock.embedding.cached.cached_rows import CachedRows
 from penstock.embedding.cached.in_flight import IncomingBatch
 from penstock.embedding.cached.row_cache import COUNTS, STAGES
 from penstock.embedding.dims import DIM, Dims
+from penstock.embedding.evicting import rows_left
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.settings import table_sizes
 from penstock.embedding.fused.table_group import STATES, TableGroup
@@ -45,6 +46,9 @@ class CachedEmbeddings(TableModule):
             (`shared_rows` says how large).
         hashed: whether ids need no vocabulary: any int64 but -1 has a row in the store once it is trained on, and one
             that has none is zeros.
+        max_rows: rows that stay, of hashed tables; none go by default. Those least recently used go, as with a store's
+            `Eviction("lru", max_rows=…)`: the numbers are that store's. Rows of batches in flight stay, so a batch is
+            brought in ahead where the bound holds its rows and theirs, and else when it is looked up.
         scale: new rows start uniform in ±scale.
         store: a store to put behind the cache instead of a new one, with a slot for every table: one that was trained
             or loaded before, say.
@@ -72,6 +76,7 @@ class CachedEmbeddings(TableModule):
         *,
         cache_rows: int,
         hashed: bool = False,
+        max_rows: int | None = None,
         scale: float = 0.01,
         store: Store | None = None,
         seed: int | None = None,
@@ -80,7 +85,7 @@ class CachedEmbeddings(TableModule):
     ) -> None:
         given = {
             "cache_rows": cache_rows, "scale": scale, "store": store, "prefetch_batches": prefetch_batches,
-            "hashed": hashed, "seed": seed,
+            "hashed": hashed, "max_rows": max_rows, "seed": seed,
         }  # fmt: skip
         constraints = {
             "cache_rows": Int(min=1),
@@ -88,6 +93,7 @@ class CachedEmbeddings(TableModule):
             "store": NONE | Instance(Store),
             "prefetch_batches": NONE | Int(min=1),
             "hashed": BOOL,
+            "max_rows": NONE | Int(min=1, max=2**32 - 2),
             "seed": NONE | Int(0, 2**63),
         }
         check_all(given, constraints, "CachedEmbeddings")
@@ -95,6 +101,10 @@ class CachedEmbeddings(TableModule):
         columns: Any = tables
         if hashed:
             columns, sizes, settings = _hashed(tables, dim, settings)
+        elif max_rows is not None:
+            raise ParameterError(
+                f"CachedEmbeddings.max_rows={max_rows} is for hashed=True; tables of known sizes keep every row"
+            )
         else:
             sizes = table_sizes(columns)
         self.is_hashed, shares = hashed, shared_rows(cache_rows, sizes)
@@ -108,9 +118,9 @@ class CachedEmbeddings(TableModule):
         super().__init__(columns, dim, home, scale=0.0, sizes=sizes, **settings)
         self.prefetch_batches = prefetch_batches
         if store is None:
-            store = new_store(self, scale, seed, hashed)
+            store = new_store(self, scale, seed, hashed, max_rows)
         else:
-            check_store(store, self, hashed)
+            check_store(store, self, hashed, max_rows)
             self.steps.fill_(max(store.tables.steps))
         for group, own in zip(self.groups, self.homes, strict=True):
             own.open(group, store)
@@ -134,6 +144,12 @@ class CachedEmbeddings(TableModule):
     def num_rows(self) -> int:
         """Rows of all tables; of hashed ones, those that there are so far."""
         return self.homes[0].store.tables.rows if self.is_hashed else super().num_rows
+
+    @property
+    def max_rows(self) -> int | None:
+        """The bound on the rows of hashed tables; None where all stay."""
+        budget = self.homes[0].cache.budget
+        return None if budget is None else budget.max_rows
 
     @property
     def is_served_by_store(self) -> bool:
@@ -190,8 +206,9 @@ class CachedEmbeddings(TableModule):
             return self.prefetch_batches
         parts = self.read(ids)
         count = min(_IDS_TOGETHER // max(sum(part.num_occurrences for part in parts), 1), _MOST_TOGETHER)
+        bound = 2**62 if self.max_rows is None else rows_left(self.max_rows)
         while count > 1 and any(
-            _most_rows(part, self._most_ids(group), 2 * count) > home.cache_rows  # two groups are in flight
+            _most_rows(part, self._most_ids(group), 2 * count) > min(home.cache_rows, bound)  # two groups are in flight
             for part, group, home in zip(parts, self.groups, self.homes, strict=True)
         ):
             count -= 1
@@ -233,11 +250,12 @@ class CachedEmbeddings(TableModule):
         seconds = {stage: round(sum(cache.watch.seconds[stage] for cache in caches), 6) for stage in STAGES}
         counts = {name: sum(cache.counts[name] for cache in caches) for name in COUNTS}
         counts["batches"] = caches[0].counts["batches"]  # each cache sees all of them
-        written_back = counts["brought_in"] - resident
+        written_back = counts["brought_in"] - resident - counts["dropped"]
         own: dict[str, Any] = {**counts, "resident": resident, "written_back": written_back, "seconds": seconds}
         if self.is_hashed:
             store = self.homes[0].store
             rows = store.stats()["rows_by_group"]
+            own["evicted"] = store.tables.evicted
             own["rows_by_table"] = {name: rows[store.config[name].group] for name in self.names}
         return {**super().stats(), **own}
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import numpy as np
 
-from penstock.embedding.store import Store
-from penstock.embedding.store_rows import StoreRows
+from penstock.embedding.keyed_rows import KeyedRows
 
 
-class SignedRows:
+class SignedRows(KeyedRows):
     """Rows of slots of a store whose ids are of any number. Keys come in order: by the table, then by the id.
 
-    >>> from penstock.embedding import SGD, SlotConfig
+    >>> from penstock.embedding import SGD, SlotConfig, Store
     >>> store = Store([SlotConfig("user", 4), SlotConfig("item", 4)], SGD(lr=0.1))
     >>> rows, keys = SignedRows(store, ["user", "item"]), np.array([[0, 2**60], [1, 5]])
     >>> rows.find(keys, insert=False), rows.find(keys)
@@ -25,35 +21,45 @@ class SignedRows:
     >>> store.close()
     """
 
-    def __init__(self, store: Store, names: Sequence[str]) -> None:
-        self.store, self._rows = store, StoreRows(store, names)
-
-    @property
-    def stale(self) -> bool:
-        """Whether numbers may name other rows than they did, or none."""
-        return self._rows.stale
-
-    def renew(self) -> None:
-        """Whoever keeps numbers has forgotten them."""
-        self._rows.renew()
-
     def known(self) -> None:
         """Which rows the store has is not told beforehand: whoever wants to know asks by key."""
 
-    def find(self, keys: np.ndarray, insert: bool = True) -> np.ndarray:
-        """The numbers of keys; ids not seen before are inserted with their initial values, or have -1."""
-        return self._rows.find(self._signs(keys), self._cuts(keys), insert)
+    # A bound on the rows: whoever counts the steps says which of them used a row last, and when rows go.
 
-    def read(self, keys: np.ndarray, numbers: np.ndarray, columns: Mapping[str, Any]) -> None:
-        """Copy rows out to the columns."""
-        self._rows.move(self._cuts(keys), numbers, columns, out=True)
+    @property
+    def clock(self) -> int:
+        """The step that the store has come to."""
+        return self.store.tables.clock
 
-    def write(self, keys: np.ndarray, numbers: np.ndarray, columns: Mapping[str, Any]) -> None:
-        """Copy rows in from the columns; none twice."""
-        cuts = self._cuts(keys)
-        self._rows.move(cuts, numbers, columns, out=False)
-        if self.store.tables.watchers:  # someone follows which rows change
-            self._rows.touch(self._signs(keys), cuts)
+    def take_steps(self, count: int) -> int:
+        """The next steps are these; the first of them, in which new rows come."""
+        self._step = self.store.tables.clock + 1
+        self.store.tables.clock += count
+        return self._step
+
+    def take_back(self, clock: int) -> None:
+        """The steps after this one are still to come."""
+        self.store.tables.clock = clock
+
+    @property
+    def count(self) -> int:
+        """Rows of the whole store."""
+        return self.store.tables.rows
+
+    def num_new(self, keys: np.ndarray) -> int:
+        """How many keys have no row."""
+        return int((self.find(keys, insert=False) < 0).sum())
+
+    def stamp(self, keys: np.ndarray, stamps: np.ndarray) -> None:
+        """Say which steps used rows last."""
+        self._rows.touch(self._signs(keys), self._cuts(keys), stamps)
+
+    def evict(self) -> np.ndarray:
+        """Least recently used rows go where the store has more than its bound; the keys of those that went."""
+        gone = self._rows.evict()
+        tables = np.repeat(np.arange(len(gone)), [len(signs) for signs in gone])
+        signs = np.concatenate([*gone, np.empty(0, np.uint64)])
+        return np.stack([tables, (signs - self._rows.prefixes[tables]).view(np.int64)], 1)
 
     def _signs(self, keys: np.ndarray) -> np.ndarray:
         signs: np.ndarray = keys[:, 1].astype(np.uint64) + self._rows.prefixes[keys[:, 0]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,14 @@ from penstock.kernels.gpu_triton import is_interpreted
 from penstock.kernels.hashed_contract import NO_ROW
 
 _ENTRIES = 2  # of the index, for each slot
+
+
+class Uses(NamedTuple):
+    """What a group of batches uses: the keys that no slot has, once each and in order, and the slots of each batch."""
+
+    keys: Tensor
+    last: Tensor  # which batch is the last that names each key
+    slots: list[Tensor]
 
 
 class SlotIndex(nn.Module):
@@ -101,27 +109,57 @@ class SlotIndex(nn.Module):
 
         Without `insert` only keys are named that the store has.
         """
-        missing = [self._missing(ids, used, number) for ids in batches]
-        keys = torch.cat(missing)
-        keys = keys[in_order(keys)]
-        first = torch.ones(len(keys), dtype=torch.bool, device=keys.device)
-        first[1:] = (keys[1:] != keys[:-1]).any(1)
-        keys = keys[first]
+        keys, _, _ = self.uses(batches, used, number)
         was = torch.full((len(keys),), UNSEEN, dtype=torch.int32, device=keys.device)
         if not insert and len(keys):
             numbers = torch.from_numpy(rows.find(keys.cpu().numpy(), insert=False)).to(keys.device)
             there = numbers >= 0
             keys, was = keys[there], stored(numbers[there]).int()
+        self.expect(keys)
+        self.expected(number)
+        return keys, was
+
+    def uses(self, batches: list[Ids], used: Tensor, number: int, in_turn: bool = False) -> Uses:
+        """What batches use; the slots of those keys that have one are used by `number`. `in_turn`, also which does."""
+        parts = [self._missing(ids, used, number) for ids in batches]
+        keys = torch.cat([missing for missing, _ in parts])
+        order = in_order(keys)
+        keys = keys[order]
+        first = torch.ones(len(keys), dtype=torch.bool, device=keys.device)
+        first[1:] = (keys[1:] != keys[:-1]).any(1)
+        last = torch.zeros(int(first.sum()), dtype=torch.int32, device=keys.device)
+        if in_turn and len(batches) > 1:
+            counts = torch.tensor([len(missing) for missing, _ in parts], device=keys.device)
+            batch = torch.repeat_interleave(torch.arange(len(batches), dtype=torch.int32, device=keys.device), counts)
+            last.scatter_reduce_(0, first.cumsum(0) - 1, batch[order], "amax")
+        return Uses(keys[first], last, [slots for _, slots in parts])
+
+    def expect(self, keys: Tensor) -> None:
+        """These keys come in: they will have entries."""
         counts = torch.bincount(keys[:, 0], minlength=len(self._signs)).cpu().numpy()
         with self._lock:
             self._signs += counts
-            self._asked.pop(number, None)
-        return keys, was
 
-    def _missing(self, ids: Ids, used: Tensor, number: int) -> Tensor:
-        """The keys of a batch that have no slot, as often as they come."""
+    def expected(self, number: int) -> None:
+        """All keys of a group of batches are known."""
+        with self._lock:
+            self._asked.pop(number, None)
+
+    def drop(self, keys: Tensor) -> Tensor:
+        """Keys that have no row any more, in the order of their tables; the slots that had one."""
+        cuts = torch.searchsorted(keys[:, 0].contiguous(), torch.arange(len(self._signs) + 1, device=keys.device))
+        lists = keys[:, 1].contiguous(), torch.stack([cuts[:-1], cuts[1:]], 1).flatten(), None
+        ids = Ids(keys.new_empty((1, 0)), lists, tuple(range(len(self._signs))))
+        slots = self.index.rows_of(self._kernels, ids, self.capacity).long()
+        there = slots < self.capacity
+        self._enter(keys[there], torch.full((int(there.sum()),), NO_ROW, device=keys.device))
+        return slots[there]
+
+    def _missing(self, ids: Ids, used: Tensor, number: int) -> tuple[Tensor, Tensor]:
+        """The keys of a batch that have no slot, as often as they come, and the slots of the others."""
         found = self.index.rows_of(self._kernels, ids, self.capacity)
-        used.index_fill_(0, found[found < self.capacity].long(), number)
+        slots = found[found < self.capacity].long()
+        used.index_fill_(0, slots, number)
         at = (found == self.capacity).nonzero().flatten()
         (rows, singles), count = ids.singles.shape, ids.singles.numel()
         feature = torch.div(at, max(rows, 1), rounding_mode="floor").clamp(max=max(singles - 1, 0))
@@ -134,7 +172,7 @@ class SlotIndex(nn.Module):
             feature = torch.where(is_listed, singles + own, feature)
             identity = torch.where(is_listed, values[place].long(), identity)
         keys = torch.stack([self.index.features(ids.bags)[:, 2][feature], identity], 1)
-        return keys[identity != -1]  # which is reported where it is looked up
+        return keys[identity != -1], slots  # -1 is reported where it is looked up
 
     def give_up(self, missing: Tensor, was: Tensor) -> None:
         """What was claimed does not come; nothing was written."""

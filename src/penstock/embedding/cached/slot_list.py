@@ -64,7 +64,7 @@ class SlotList(nn.Module):
 
     def enter(self, exchange: Exchange, rows: Tensor) -> None:
         """What has left has its number in the store, what has come its slot."""
-        slots, keys, _, old_keys, old_rows = exchange
+        slots, keys, _, old_keys, old_rows, _ = exchange
         taken = old_keys >= 0
         self.slot_of[torch.where(taken, old_keys, self.total).long()] = torch.where(taken, stored(old_rows), UNSEEN)
         self.slot_of[keys.long()] = slots.int()

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from penstock.core.runtime.threads import thread_pool
 from penstock.embedding.cached.keys import in_order
-from penstock.embedding.cached.signed_rows import SignedRows
-from penstock.embedding.numbered_rows import NumberedRows
+from penstock.embedding.keyed_rows import KeyedRows
 from penstock.kernels.cache_contract import UNSEEN, stored
 
 _LEAST_STAGING = 1 << 12
@@ -33,6 +32,7 @@ class Exchange(NamedTuple):
     was: Tensor
     old_keys: Tensor
     old_rows: Tensor
+    touched: Tensor | None  # the steps that used what is there last, where rows have a bound
 
 
 class Stopwatch:
@@ -58,7 +58,7 @@ class Stopwatch:
 class Transport:
     """Exchanges rows of the device with the store. What leaves is put into the store by a thread of its own."""
 
-    def __init__(self, store: NumberedRows | SignedRows, device: torch.device, watch: Stopwatch) -> None:
+    def __init__(self, store: KeyedRows, device: torch.device, watch: Stopwatch) -> None:
         self.store, self.device, self.watch = store, device, watch
         self._staging: dict[str, Tensor] = {}
         self._turn = 0
@@ -70,7 +70,9 @@ class Transport:
         with self.watch("lists"):
             order = in_order(exchange.old_keys)  # the store takes keys in order; slots that are free come first
             lists = [exchange.keys, exchange.was, exchange.old_keys[order], exchange.old_rows[order]]
-            keys, was, old_keys, old_rows = self._to_host(lists)
+            if exchange.touched is not None:
+                lists.append(exchange.touched[order])
+            keys, was, old_keys, old_rows, *touched = self._to_host(lists)
             free = int(np.searchsorted(old_keys if old_keys.ndim == 1 else old_keys[:, 0], 0))
         with self.watch("wait"):
             self.rest()  # a row that left with the last batch may come back with this one
@@ -85,7 +87,8 @@ class Transport:
         def write() -> None:
             with self.watch("write_back"):
                 arrived()
-                self.store.write(old_keys[free:], old_rows[free:], as_arrays(leaving))
+                stamps = touched[0][free:] if touched else None
+                self.store.write(old_keys[free:], old_rows[free:], as_arrays(leaving), stamps)
 
         self._writing = self._thread.submit(write)
         return rows, new

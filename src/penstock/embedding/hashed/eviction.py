@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from penstock.embedding.evicting import rows_left
 from penstock.embedding.policies import MemoryBudgetError
 
-_ROOM = 16  # evicting frees one row in so many, so that it happens seldom
 LOW32 = 0xFFFFFFFF
 _FACTOR = 0xD6E8FEB86659FD93 - (1 << 64)
 
@@ -25,7 +25,7 @@ def least_recent(signs: Tensor, values: Tensor, may_go: Tensor, rows: int, most:
             f"one batch needs {rows - len(may_go)} rows, more than max_rows={most}; raise max_rows or use smaller "
             f"batches"
         )
-    wanted = rows - (most - most // _ROOM)
+    wanted = rows - rows_left(most)
     if wanted >= len(may_go):
         return may_go
     touched = values[may_go] >> 32
