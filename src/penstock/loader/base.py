@@ -134,19 +134,18 @@ class BaseLoader:
             self.seed = self._epoch_seed(epoch)
             rows = self._row_counts()
             divisible = [isinstance(p, FramePartition) for p in self._partitions()]
-            self._plans = {
-                epoch: EpochPlan.build(
-                    units_of(rows, divisible, self.chunk_rows),
-                    batch_size=self.batch_size,
-                    chunk_rows=self.chunk_rows,
-                    shuffle=self.shuffle,
-                    seed=self.seed,
-                    epoch=epoch,
-                    rank=self.rank,
-                    world=self.world,
-                    last_batch=self.last_batch,
-                )
-            }
+            made = EpochPlan.build(
+                units_of(rows, divisible, self.chunk_rows),
+                batch_size=self.batch_size,
+                chunk_rows=self.chunk_rows,
+                shuffle=self.shuffle,
+                seed=self.seed,
+                epoch=epoch,
+                rank=self.rank,
+                world=self.world,
+                last_batch=self.last_batch,
+            )
+            self._plans = {number: plan for number, plan in self._plans.items() if number == epoch - 1} | {epoch: made}
         return self._plans[epoch]
 
     def _partitions(self) -> list[Partition]:
@@ -181,6 +180,13 @@ class BaseLoader:
             epoch: its number, from 0.
         """
         self.epoch, self._batch, self._resume = epoch, 0, 0
+
+    def read_on(self, more: bool) -> None:
+        """Say whether another epoch follows: where batches go to a device, it is read before the present one ends.
+
+        Args:
+            more: whether it does; without, what was begun is dropped.
+        """
 
     # Iteration.
 

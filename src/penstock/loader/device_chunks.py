@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.core.batch import Batch, BlockSpec, ListSpec, Ragged
+from penstock.core.batch import BlockSpec, ListSpec, Ragged
 from penstock.core.dtypes import narrowest_int
 from penstock.core.extras import require
 from penstock.core.runtime.threads import start_thread
@@ -287,25 +287,3 @@ def gather_lists(values: Any, offsets: Any, picks: Any) -> tuple[Any, Any]:
 
 def _torch_dtype(dtype: np.dtype) -> Any:
     return getattr(torch, dtype.name)
-
-
-def staged_batches(loader: BaseLoader, runtime: Runtime, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
-    """Batches as slices of chunks on the device."""
-    stager = Stager(loader, runtime, plan, start, stop)
-    batch = start
-    try:
-        while batch < stop and (chunk := stager.next_chunk()) is not None:
-            stager.side.join(chunk)
-            end = chunk.first + chunk.num_rows
-            while batch < stop and plan.bounds(batch)[1] <= end:
-                low, high = (row - chunk.first for row in plan.bounds(batch))
-                ragged = {name: _cut(lists, chunk.places[name], low, high) for name, lists in chunk.ragged.items()}
-                yield Batch(loader._layout.blocks, [b[:, low:high] for b in chunk.blocks], ragged, high - low)
-                batch += 1
-            del chunk
-    finally:
-        stager.close()
-
-
-def _cut(lists: Ragged, places: dict[int, int], low: int, high: int) -> Ragged:
-    return Ragged(lists.values[places[low] : places[high]], lists.offsets[low : high + 1] - places[low])

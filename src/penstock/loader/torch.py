@@ -23,6 +23,8 @@ from penstock.loader.transforms import Transform
 
 if TYPE_CHECKING:
     import torch
+
+    from penstock.loader.staged import StagedBatches
 else:
     torch = require("torch", "torch")
 
@@ -85,6 +87,8 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
             rank=rank, world=world, num_threads=num_threads,
         )  # fmt: skip
         self.device = torch.device(device if device is not None else "cpu")
+        self._reads_on = False
+        self._begun: StagedBatches | None = None  # of the epoch to come
         if chunk_rows is None and parts_per_chunk is None and self.device.type == "cuda":
             self.chunk_rows = default_chunk_rows(self._stored_bytes(), on_device=True)
         self.device_memory = device_memory
@@ -105,6 +109,9 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
         moved._runtime = None if self._staged != moved._staged else self._runtime
         return moved
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_reads_on": False, "_begun": None}
+
     @property
     def _staged(self) -> bool:
         """Whether batches go through pinned memory to a device."""
@@ -123,9 +130,32 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
     def _source(self, runtime: Runtime, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
         if not self._staged:
             return super()._source(runtime, plan, start, stop)
-        from penstock.loader.device_chunks import staged_batches
+        from penstock.loader.staged import StagedBatches
 
-        return staged_batches(self, runtime, plan, start, stop)
+        source, self._begun = self._begun, None
+        if source is None or not source.is_of(plan, start, stop):
+            if source is not None:
+                source.close()
+            source = StagedBatches(self, runtime, plan, start, stop)
+        if self._reads_on and stop == plan.num_batches:
+            source.call_near_end(lambda: self._begin(runtime, plan.epoch + 1))
+        return source
+
+    def read_on(self, more: bool) -> None:
+        # Where memory is bounded there is room for the chunks of one epoch; and who draws a seed for each epoch is
+        # asked for it when that epoch comes.
+        plain = type(self)._epoch_seed is BaseLoader._epoch_seed and self.device_memory is None
+        self._reads_on = more and plain and self._staged
+        if not self._reads_on and self._begun is not None:
+            self._begun.close()
+            self._begun = None
+
+    def _begin(self, runtime: Runtime, epoch: int) -> None:
+        from penstock.loader.staged import StagedBatches
+
+        plan = self.plan(epoch)
+        if self._reads_on and plan.num_batches:
+            self._begun = StagedBatches(self, runtime, plan, 0, plan.num_batches)
 
     def _make_runtime(self) -> Runtime:
         if not self._staged:

@@ -127,12 +127,17 @@ class Loop:
             and (not evaluated or evaluated.step < self.executor.steps)
         ):
             self._evaluate(number - 1)  # it was interrupted between an epoch's last step and its evaluation
-        while number < self._first_epoch + self.epochs and not self._finished():
-            if not self._mid_epoch and hasattr(self.loader, "set_epoch"):
-                self.loader.set_epoch(number)
-            self._mid_epoch = False
-            self._epoch(number, drawn)
-            number += 1
+        last = self._first_epoch + self.epochs - 1
+        try:
+            while number <= last and not self._finished():
+                if not self._mid_epoch and hasattr(self.loader, "set_epoch"):
+                    self.loader.set_epoch(number)
+                self._mid_epoch = False
+                self._read_on(number < last)
+                self._epoch(number, drawn)
+                number += 1
+        finally:
+            self._read_on(False)
         self.meter_record()
         evaluated = self.history.last("valid")
         if self.selection is not None and not self.stopped and (not evaluated or evaluated.step != self.executor.steps):
@@ -144,6 +149,10 @@ class Loop:
         self._take_best()
         self._publish()
         self._await_copies()
+
+    def _read_on(self, more: bool) -> None:
+        if hasattr(self.loader, "read_on"):
+            self.loader.read_on(more)
 
     def _publish(self) -> None:
         if self.publisher is not None:
