@@ -31,36 +31,36 @@ def reading() -> int:
 
 def test_an_epoch_that_was_begun_early_has_the_same_batches(dataset):
     plain, early = made(dataset), made(dataset)
-    early.read_on(True)
+    early.expect_epochs(9)
     for number in range(3):
         early.set_epoch(number)
         plain.set_epoch(number)
         assert rows(early) == rows(plain)
         assert early._begun is not None and early._begun.is_of(early.plan(number + 1), 0, len(early))
-    early.read_on(False)
+    early.expect_epochs(0)
     assert early._begun is None and reading() == 0
 
 
 def test_it_begins_while_batches_of_the_present_one_are_left(dataset):
     loader = made(dataset)
-    loader.read_on(True)
+    loader.expect_epochs(9)
     batches, begun = iter(loader), []
     for _ in batches:
         begun.append(loader._begun is not None)
     assert not begun[0] and begun[-5]
     assert loader.state_dict()["epoch"] == 1
-    loader.read_on(False)
+    loader.expect_epochs(0)
 
 
 def test_another_epoch_than_the_one_that_was_begun(dataset):
     plain, early = made(dataset), made(dataset)
-    early.read_on(True)
+    early.expect_epochs(9)
     rows(early)
     early.set_epoch(7)
     plain.set_epoch(7)
     assert rows(early) == rows(plain)
     early.set_epoch(0)
-    early.read_on(False)
+    early.expect_epochs(0)
     state = early.state_dict()
     assert rows(early)[:256] == rows(made(dataset))[:256] and state["batch"] == 0
     assert reading() == 0
@@ -68,13 +68,13 @@ def test_another_epoch_than_the_one_that_was_begun(dataset):
 
 def test_a_loop_that_is_left_early_leaves_nothing(dataset):
     loader = made(dataset)
-    loader.read_on(True)
+    loader.expect_epochs(9)
     batches = iter(loader)
     for _ in range(len(loader) - 1):
         next(batches)
     assert loader._begun is not None
     batches.close()
-    loader.read_on(False)
+    loader.expect_epochs(0)
     assert reading() == 0
 
 
@@ -86,7 +86,7 @@ def test_bounded_memory_and_seeds_of_ones_own_wait_for_their_epoch(dataset):
     bounded = made(dataset)
     bounded.device_memory = 10**9
     for loader in (bounded, Drawn(dataset, 256, shuffle=True, chunk_rows=1000)):
-        loader.read_on(True)
+        loader.expect_epochs(9)
         rows(loader)
         assert loader._begun is None
     assert reading() == 0
@@ -94,7 +94,7 @@ def test_bounded_memory_and_seeds_of_ones_own_wait_for_their_epoch(dataset):
 
 def test_an_error_of_the_next_epoch_is_raised_there(dataset, monkeypatch):
     loader = made(dataset)
-    loader.read_on(True)
+    loader.expect_epochs(9)
     first = rows(loader)
     assert loader._begun is not None
     loader._begun._stager._queue.get()  # its first chunk is staged already
@@ -105,19 +105,23 @@ def test_an_error_of_the_next_epoch_is_raised_there(dataset, monkeypatch):
     monkeypatch.setattr(loader._begun._stager, "next_chunk", broken)
     with pytest.raises(OSError, match="disk is gone"):
         rows(loader)
-    loader.read_on(False)
+    loader.expect_epochs(0)
     assert sorted(first) == list(range(5003)) and reading() == 0
 
 
 def test_training_reads_on_and_ends_clean(dataset):
     from penstock.train.loop import Loop
 
-    asked = []
+    asked, used = [], []
 
     class Told(Staged):
-        def read_on(self, more):
-            asked.append(more)
-            super().read_on(more)
+        def expect_epochs(self, count):
+            asked.append(count)
+            super().expect_epochs(count)
+
+        def _source(self, runtime, plan, start, stop):
+            used.append(self._begun is not None)
+            return super()._source(runtime, plan, start, stop)
 
     class Steps:
         """An executor that takes batches and does nothing with them."""
@@ -138,5 +142,5 @@ def test_training_reads_on_and_ends_clean(dataset):
     loop = Loop(Steps(), loader, None, None, 3, None, None, None, None, [])
     with bar("train", 1, show=False) as drawn:
         loop.all_epochs(drawn)
-    assert asked == [True, True, False, False] and loop.executor.steps == 3 * len(loader)
+    assert asked == [3, 2, 1, 0] and used == [False, True, True] and loop.executor.steps == 3 * len(loader)
     assert reading() == 0

@@ -181,11 +181,11 @@ class BaseLoader:
         """
         self.epoch, self._batch, self._resume = epoch, 0, 0
 
-    def read_on(self, more: bool) -> None:
-        """Say whether another epoch follows: where batches go to a device, it is read before the present one ends.
+    def expect_epochs(self, count: int) -> None:
+        """Say how many epochs will be asked for: where batches go to a device, the next is read before one ends.
 
         Args:
-            more: whether it does; without, what was begun is dropped.
+            count: with the one that comes now; with 0, what was begun is dropped.
         """
 
     # Iteration.

@@ -87,7 +87,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
             rank=rank, world=world, num_threads=num_threads,
         )  # fmt: skip
         self.device = torch.device(device if device is not None else "cpu")
-        self._reads_on = False
+        self._epochs_expected = 0
         self._begun: StagedBatches | None = None  # of the epoch to come
         if chunk_rows is None and parts_per_chunk is None and self.device.type == "cuda":
             self.chunk_rows = default_chunk_rows(self._stored_bytes(), on_device=True)
@@ -110,7 +110,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_reads_on": False, "_begun": None}
+        return {**super().__getstate__(), "_epochs_expected": 0, "_begun": None}
 
     @property
     def _staged(self) -> bool:
@@ -137,16 +137,16 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
             if source is not None:
                 source.close()
             source = StagedBatches(self, runtime, plan, start, stop)
-        if self._reads_on and stop == plan.num_batches:
+        if self._epochs_expected > 1 and stop == plan.num_batches:
             source.call_near_end(lambda: self._begin(runtime, plan.epoch + 1))
         return source
 
-    def read_on(self, more: bool) -> None:
+    def expect_epochs(self, count: int) -> None:
         # Where memory is bounded there is room for the chunks of one epoch; and who draws a seed for each epoch is
         # asked for it when that epoch comes.
         plain = type(self)._epoch_seed is BaseLoader._epoch_seed and self.device_memory is None
-        self._reads_on = more and plain and self._staged
-        if not self._reads_on and self._begun is not None:
+        self._epochs_expected = count if plain and self._staged else 0
+        if self._epochs_expected == 0 and self._begun is not None:
             self._begun.close()
             self._begun = None
 
@@ -154,7 +154,7 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
         from penstock.loader.staged import StagedBatches
 
         plan = self.plan(epoch)
-        if self._reads_on and plan.num_batches:
+        if self._epochs_expected > 1 and plan.num_batches:
             self._begun = StagedBatches(self, runtime, plan, 0, plan.num_batches)
 
     def _make_runtime(self) -> Runtime:

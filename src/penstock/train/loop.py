@@ -133,11 +133,11 @@ class Loop:
                 if not self._mid_epoch and hasattr(self.loader, "set_epoch"):
                     self.loader.set_epoch(number)
                 self._mid_epoch = False
-                self._read_on(number < last)
+                self._expect_epochs(last - number + 1)
                 self._epoch(number, drawn)
                 number += 1
         finally:
-            self._read_on(False)
+            self._expect_epochs(0)
         self.meter_record()
         evaluated = self.history.last("valid")
         if self.selection is not None and not self.stopped and (not evaluated or evaluated.step != self.executor.steps):
@@ -150,9 +150,9 @@ class Loop:
         self._publish()
         self._await_copies()
 
-    def _read_on(self, more: bool) -> None:
-        if hasattr(self.loader, "read_on"):
-            self.loader.read_on(more)
+    def _expect_epochs(self, count: int) -> None:
+        if hasattr(self.loader, "expect_epochs"):
+            self.loader.expect_epochs(count)
 
     def _publish(self) -> None:
         if self.publisher is not None:
