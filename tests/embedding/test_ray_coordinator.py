@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from penstock.embedding.ray_calls import CommandNumbers
 from penstock.embedding.ray_coordinator import Coordinator, Grant
+from penstock.embedding.ray_in_flight import CommandNumbers
 
 
 class Clock:

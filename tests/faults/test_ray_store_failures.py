@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from penstock.embedding import (
     StoreTimeoutError,
 )
 from penstock.embedding.checkpoint import CheckpointLostError
+from penstock.embedding.ray_lines import Line, Ticket
+from penstock.embedding.ray_shard import TooEarly
 from penstock.loader.torch import Loader
 from penstock.nn import MLP
 from penstock.train import Checkpointer, CheckpointRecord, fit
@@ -120,6 +123,116 @@ def test_an_update_counts_once_when_its_answer_is_lost(
     figures = store.stats()
     assert [shard["updates"] for shard in figures["shards"]] == [4, 4]
     assert figures["tables"]["c"]["distinct"] == 4 * len(IDS)  # look-ups that train are counted once, too
+
+
+def steps_in_flight(store: Any, numbers: range, ahead: int) -> list[np.ndarray]:
+    """Steps as a training loop takes them: look-ups `ahead` of their updates, and no call waits for the one before."""
+    lookups, updates, seen = deque(store.begin_lookup({"c": IDS}) for _ in numbers[:ahead]), [], []
+    for place, number in enumerate(numbers):
+        found = lookups.popleft().finish()
+        seen.append(found["c"].copy())
+        updates.append(store.begin_update(found, gradient(number)))
+        lookups += [store.begin_lookup({"c": IDS}) for _ in numbers[place + ahead : place + ahead + 1]]
+    for update in updates:
+        update.finish()
+    return seen
+
+
+def expected_ahead(numbers: range, ahead: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """The same, one call after the other."""
+    with Store(SLOTS, Adam(lr=0.1), num_threads=1) as undisturbed:
+        lookups, seen = deque(undisturbed.lookup({"c": IDS}) for _ in numbers[:ahead]), []
+        for place, number in enumerate(numbers):
+            found = lookups.popleft()
+            seen.append(found["c"].copy())
+            undisturbed.update(found, gradient(number))
+            lookups += [undisturbed.lookup({"c": IDS}) for _ in numbers[place + ahead : place + ahead + 1]]
+        return seen, rows(undisturbed)
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_calls_in_flight_count_in_their_order(store: RayStore, ahead: int) -> None:
+    wanted, last = expected_ahead(range(6), ahead)
+    np.testing.assert_array_equal(steps_in_flight(store, range(6), ahead), wanted)
+    assert store.calls_in_flight == 0
+    np.testing.assert_array_equal(rows(store), last)
+    begun = [store.begin_lookup({"c": IDS}) for _ in range(3)]
+    assert store.calls_in_flight == 3 and store.stats()["rows"] == len(IDS)  # which is behind them
+    assert all(call.is_ready() for call in begun) and store.calls_in_flight == 0
+    np.testing.assert_array_equal(begun[2].finish()["c"], last)  # whatever becomes of those before it
+
+
+@pytest.mark.parametrize("lost", [pytest.param(lambda count: count % 3 == 0, id="every third")])
+def test_calls_in_flight_whose_answers_are_lost_count_once(
+    store: RayStore, monkeypatch: pytest.MonkeyPatch, lost: Callable[[int], bool]
+) -> None:
+    lose_answers(monkeypatch, store, lost)
+    wanted, last = expected_ahead(range(5), 3)
+    np.testing.assert_array_equal(steps_in_flight(store, range(5), 3), wanted)
+    np.testing.assert_array_equal(rows(store), last)
+    assert [shard["updates"] for shard in store.stats()["shards"]] == [5, 5]
+
+
+def test_a_call_that_overtakes_another_is_applied_behind_it(store: RayStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    step(store, 0)
+    calls, real, heard = store._calls, store._calls._submit, []
+    while not all(map(calls.lines.has, calls.shards)):  # on which calls arrive in their order
+        rows(store)
+    get = calls.lines.get
+
+    def submit(number: int, method: str, arguments: Any, deadline: float) -> Any:
+        if method == "update" and number == 1 and "lost" not in heard:
+            heard.append("lost")  # on its way to one of the shards
+            line = Line()
+            line.close()
+            return Ticket(line, 1)
+        return real(number, method, arguments, deadline)
+
+    def listen(*given: Any) -> Any:
+        replies = get(*given)
+        heard.extend(reply for reply in replies if isinstance(reply, TooEarly))
+        return replies
+
+    monkeypatch.setattr(calls, "_submit", submit)
+    monkeypatch.setattr(calls.lines, "get", listen)
+    update = store.begin_update(store.lookup({"c": IDS}), gradient(1))
+    ahead = store.begin_lookup({"c": IDS})
+    np.testing.assert_array_equal(ahead.finish()["c"], expected_rows(0, 1))
+    update.finish()
+    assert heard == ["lost", TooEarly()]
+
+
+def test_what_is_in_flight_when_a_shard_dies_is_not_counted_as_lost(ray: Any, store: RayStore, tmp_path: Path) -> None:
+    step(store, 0)
+    store.save(tmp_path / "saved")
+    step(store, 1)
+    found = [store.lookup({"c": IDS}) for _ in range(2)]
+    kill(ray, store._calls.shards[1])
+    updates = [store.begin_update(lookup, gradient(number)) for number, lookup in enumerate(found, 2)]
+    ahead = store.begin_lookup({"c": IDS})
+    with pytest.warns(ShardRestartedWarning, match=r"restored from .*saved; 1 updates since then are lost"):
+        updates[0].finish()
+    np.testing.assert_array_equal(ahead.finish()["c"], expected_rows(0, 2, 3))
+    updates[1].finish()
+    np.testing.assert_array_equal(rows(store), expected_rows(0, 2, 3))
+
+
+def test_calls_behind_one_that_is_not_answered_are_given_up_with_it(ray: Any, store: RayStore) -> None:
+    step(store, 0)
+    found = store.lookup({"c": IDS})
+    stopped = kill(ray, store._calls.shards[1], signal.SIGSTOP)
+    try:
+        store.timeout = 0.2
+        update, ahead = store.begin_update(found, gradient(1)), store.begin_lookup({"c": IDS})
+        for begun in (ahead, update):
+            with pytest.raises(StoreTimeoutError, match=r"shard 1 .* did not answer 'update'"):
+                begun.finish()
+        assert store.calls_in_flight == 0
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    store.timeout = 300
+    store.update(found, gradient(1))
+    np.testing.assert_array_equal(rows(store), expected_rows(0, 1))
 
 
 def test_an_update_may_be_tried_again_after_a_shard_hung(ray: Any, store: RayStore) -> None:

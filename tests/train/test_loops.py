@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.core.errors import PenstockError
+from penstock.train.begun import Later
 from penstock.train.loops import Loops
-from penstock.train.store_thread import Interruptible, LateSource, StoreThread
+from penstock.train.sources import Interruptible, LateSource
+from penstock.train.store_thread import StoreThread
 
 
 class Feed:
@@ -53,6 +55,102 @@ def test_updates_do_not_wait_for_a_late_batch_and_leaving_interrupts_the_source(
     assert updated.is_set() and not feed.interrupted
     batches.close()  # type: ignore[attr-defined]
     assert feed.interrupted and loops.training is None
+
+
+class Answer:
+    """A call that is answered when somebody says so."""
+
+    def __init__(self, log: list[str], name: str, error: Exception | None = None) -> None:
+        self.log, self.name, self.error, self.came = log, name, error, threading.Event()
+        log.append(f"begun {name}")
+
+    def is_ready(self) -> bool:
+        return self.came.is_set()
+
+    def finish(self) -> str:
+        self.came.wait(300)
+        self.log.append(f"finished {self.name}")
+        if self.error is not None:
+            raise self.error
+        return self.name
+
+
+def test_calls_are_begun_before_those_before_them_are_answered_and_finished_in_order() -> None:
+    log: list[str] = []
+    answers: dict[str, Answer] = {}
+    all_begun = threading.Event()
+
+    def begin(name: str) -> Later[str]:
+        answers[name] = Answer(log, name)
+        if name == "look-up 2":
+            all_begun.set()
+        return Later(answers[name], lambda finish: str(finish()))
+
+    thread = StoreThread(range(3), lambda n: begin(f"look-up {n}"), lambda batch: begin(f"{batch} again"), ahead=3)
+    taken: list[str] = []
+    loop = threading.Thread(target=lambda: taken.append(thread.next_batch()))
+    loop.start()
+    assert all_begun.wait(300)
+    for answer in list(answers.values())[::-1]:  # however they come in
+        answer.came.set()
+    loop.join()
+    thread.submit(lambda: Later(answers.setdefault("update", Answer(log, "update")), lambda finish: finish()))
+    while "update" not in answers:
+        threading.Event().wait(0.001)
+    answers["update"].came.set()
+    thread.drain()
+    calls = ["look-up 0", "look-up 1", "look-up 2", "update"]
+    assert taken == ["look-up 0"] and [line for line in log if line.startswith("begun")] == [
+        f"begun {c}" for c in calls
+    ]
+    assert [line for line in log if line.startswith("finished")] == [f"finished {call}" for call in calls]
+    assert log.index("begun look-up 2") < log.index("finished look-up 0")
+    assert [thread.next_batch(), thread.next_batch(), thread.next_batch()] == ["look-up 1", "look-up 2", None]
+    thread.stop()
+
+
+def test_what_was_begun_does_not_wait_for_a_source_that_was_slow() -> None:
+    log: list[str] = []
+    more = threading.Event()
+
+    def slow_source() -> Iterator[int]:
+        yield 0
+        threading.Event().wait(0.02)  # as is noticed
+        yield 1
+        more.wait(300)
+        yield 2
+
+    class Unhurried(Answer):
+        """It is there for who waits for it."""
+
+        def finish(self) -> str:
+            self.came.set()
+            return super().finish()
+
+    def begin(number: int) -> Later[str]:
+        return Later(Unhurried(log, str(number)), lambda finish: str(finish()))
+
+    thread = StoreThread(slow_source(), begin, begin, ahead=3)
+    assert [thread.next_batch(), thread.next_batch()] == ["0", "1"]  # though the third has not come
+    more.set()
+    assert thread.next_batch() == "2"
+    thread.stop()
+
+
+def test_a_call_that_fails_ends_the_loop_and_those_behind_it_are_let_go() -> None:
+    log: list[str] = []
+
+    def begin(number: int) -> Later[str]:
+        answer = Answer(log, str(number), ValueError("no rows") if number == 1 else None)
+        answer.came.set()
+        return Later(answer, lambda finish: str(finish()))
+
+    thread = StoreThread(range(3), begin, begin, ahead=3)
+    with pytest.raises(ValueError, match="no rows"):
+        while thread.next_batch() is not None:
+            pass
+    thread.stop(discard=True)
+    assert "finished 1" in log and not thread.is_running
 
 
 def test_only_one_loop_trains_and_any_number_evaluate() -> None:

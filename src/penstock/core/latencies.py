@@ -28,7 +28,6 @@ class Latencies:
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
         self._sum = 0.0
-        self.running = 0  # blocks of `timing` that have begun and not ended
 
     def add(self, seconds: float) -> None:
         """One more of them.
@@ -42,13 +41,9 @@ class Latencies:
     @contextmanager
     def timing(self) -> Iterator[None]:
         """Add what the block takes, unless it raises."""
-        self.running += 1
         began = perf_counter()
-        try:
-            yield
-            self.add(perf_counter() - began)
-        finally:
-            self.running -= 1
+        yield
+        self.add(perf_counter() - began)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data.

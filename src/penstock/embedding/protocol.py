@@ -117,6 +117,31 @@ class Embeddings(Protocol):
         ...
 
 
+class Begun(Protocol):
+    """A call that was sent to where rows are, and is finished later: in the order in which calls were begun."""
+
+    def is_ready(self) -> bool:
+        """Whether `finish` would not have to wait."""
+        ...
+
+    def finish(self) -> Any:
+        """Wait for what the call gives."""
+        ...
+
+
+@runtime_checkable
+class BeginsCalls(Protocol):
+    """Embeddings on the host whose rows are elsewhere: several calls may be in flight, and count in their order."""
+
+    def begin_lookup(self, batch: Mapping[str, Any], train: bool = True) -> Begun:
+        """As `lookup`, which it gives when it is finished."""
+        ...
+
+    def begin_update(self, lookup: Any, gradients: Any = None, scale: float = 1.0) -> Begun:
+        """As `update`; gradients are read before this returns."""
+        ...
+
+
 class TrainsInBackward(Protocol):
     """What a step on the device asks of embeddings whose backward pass is the update of their rows."""
 

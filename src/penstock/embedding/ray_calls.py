@@ -11,19 +11,19 @@ import threading
 import time
 import uuid
 import warnings
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeAlias
+from itertools import takewhile
+from typing import Any
 
 from penstock.core.errors import PenstockError
 from penstock.core.runtime.threads import start_thread
 from penstock.embedding.ray_coordinator import Grant
-from penstock.embedding.ray_shard import Command, Refused, Standing
+from penstock.embedding.ray_in_flight import Arguments, CommandNumbers, InFlight, Sent
+from penstock.embedding.ray_shard import Command, Refused, Standing, TooEarly
 from penstock.embedding.ray_submitting import CallFailed, Lines, Pending
 
-Arguments: TypeAlias = Callable[[int, bool], tuple[Any, ...]]  # for a shard, and whether it shares this memory
 LEASE_SECONDS = 15.0  # how long the others wait for a client that died while it saved or restored
 _PAUSE = 0.05  # seconds between two questions whether a shard is back, or another client done
 
@@ -36,56 +36,8 @@ class ShardRestartedWarning(UserWarning):
     """A shard died and the store was restored; the message says from what, and what was lost."""
 
 
-class CommandNumbers:
-    """Numbers of a client's commands, and which of them will not be sent again.
-
-    >>> numbers = CommandNumbers()
-    >>> first, second = numbers.new(), numbers.new()
-    >>> numbers.settle(second)
-    >>> numbers.settled, first
-    (0, 1)
-    >>> numbers.settle(first)
-    >>> numbers.settled
-    2
-    """
-
-    def __init__(self) -> None:
-        self.client = uuid.uuid4().hex
-        self._last = 0
-        self._open: set[int] = set()
-        self._given_up: deque[int] = deque()  # collected by whichever thread drops the last reference
-
-    def new(self, owner: object | None = None) -> int:
-        """The next number; with an owner, which may send it again, it is settled when the owner is gone."""
-        self._last += 1
-        self._open.add(self._last)
-        if owner is not None:
-            weakref.finalize(owner, self._given_up.append, self._last).atexit = False
-        return self._last
-
-    def settle(self, number: int) -> None:
-        """This command will not be sent again."""
-        self._open.discard(number)
-
-    @property
-    def settled(self) -> int:
-        """This number and all below it will not be sent again."""
-        while self._given_up:
-            self._open.discard(self._given_up.popleft())
-        return min(self._open, default=self._last + 1) - 1
-
-
-class Sent(NamedTuple):
-    """A command as it was sent to all shards."""
-
-    method: str
-    command: Command
-    given: Arguments
-    keep: object
-
-
 class ShardCalls:
-    """The shards and the coordinator of one store, for one client. One call at a time: the store holds a lock."""
+    """The shards and the coordinator of one store, for one client, on one thread at a time: the store holds a lock."""
 
     def __init__(self, ray: Any, name: str, coordinator: Any, shards: list[Any], timeout: float) -> None:
         self._ray, self._name, self.timeout = ray, name, timeout
@@ -96,34 +48,46 @@ class ShardCalls:
         self._epoch = 0
         self._applied = 0  # updates that all shards are known to have applied
         self._shares = [True] * len(shards)  # whether a shard can reach this client's memory
+        self.in_flight: deque[InFlight] = deque()  # oldest first
         self._kept: list[tuple[list[Pending], object]] = []
         self._told = 0  # restarts that this client has warned of
 
     def call(
         self, method: str, given: Arguments, number: int = 0, patience: float = 1.0, keep: object = None
     ) -> list[Any]:
-        """Call every shard at once, again and again until all have answered in the same epoch.
+        """Call every shard at once, again and again until all have answered in the same epoch."""
+        while self.in_flight:
+            self._finish_oldest(patience)
+        return self.wait(self.begin(method, given, number, keep), patience)
 
-        `keep` holds memory that shards read and write: after an error it stays until the last of them is done with it.
-        """
-        deadline = time.monotonic() + self.timeout * patience
+    def begin(self, method: str, given: Arguments, number: int = 0, keep: object = None) -> InFlight:
+        """Send a command to every shard, behind those that are in flight: shards apply a client's in their order."""
         self._kept = [(calls, kept) for calls, kept in self._kept if not self.lines.are_done(calls)]
-        while True:
-            command = Command(self._epoch, self.numbers.client, number, self.numbers.settled)
-            pending: list[Pending] = []
-            try:
-                replies = self._round(method, command, given, pending, deadline)
-            except BaseException:
-                if keep is not None:
-                    self._kept.append((pending, keep))
-                raise
-            refused = [reply for reply in replies if isinstance(reply, Refused)]
-            if refused:
-                deadline = self._catch_up(refused, command, deadline)
-            elif all(reply is not None for reply in replies):
-                return self._completed(Sent(method, command, given, keep), replies)
-            else:  # once more: those that cannot reach this client's memory are sent what they need
-                self._shares = [old and reply is not None for old, reply in zip(self._shares, replies, strict=True)]
+        call = InFlight(method, given, number, keep)
+        self.in_flight.append(call)
+        try:
+            self._send(call, time.monotonic() + self.timeout)
+        except BaseException as error:
+            self._give_up_all(error)
+            raise
+        return call
+
+    def wait(self, call: InFlight, patience: float = 1.0) -> list[Any]:
+        """The answers to a command; those before it are answered first.
+
+        Raises:
+            StoreTimeoutError: a shard did not answer it, or one before it, in time.
+        """
+        while not call.is_done:
+            self._finish_oldest(patience)
+        if call.replies is None:
+            assert call.error is not None
+            raise call.error
+        return call.replies
+
+    def is_answered(self, call: InFlight) -> bool:
+        """Whether all shards have answered, so that nobody would wait."""
+        return call.is_done or self.lines.are_done(call.pending)
 
     def settle(self, number: int) -> None:
         """This command will not be sent again."""
@@ -133,15 +97,54 @@ class ShardCalls:
         """What the caller gets once all shards have answered."""
         return replies
 
-    def _round(
-        self, method: str, command: Command, given: Arguments, pending: list[Pending], deadline: float
-    ) -> list[Any]:
-        arguments = [(command, *given(k, self._shares[k])) for k in range(len(self.shards))]
-        pending += [self._submit(k, method, part, deadline) for k, part in enumerate(arguments)]
-        replies = self._await_all(pending, deadline)
-        if replies is not None:
-            return replies
-        return [self._answer(k, method, pending, part, deadline) for k, part in enumerate(arguments)]
+    def _finish_oldest(self, patience: float) -> None:
+        call = self.in_flight[0]
+        try:
+            call.replies = self._answers(call, time.monotonic() + self.timeout * patience)
+            self.in_flight.popleft()
+        except BaseException as error:
+            self._give_up_all(error)
+
+    def _give_up_all(self, error: BaseException) -> None:
+        """Nobody knows what has become of a command: those behind it are not waited for either."""
+        for call in self.in_flight:
+            call.error = error
+            if call.keep is not None:
+                self._kept.append((call.pending, call.keep))
+        self.in_flight.clear()
+
+    def _send(self, call: InFlight, deadline: float) -> None:
+        before = 0
+        if call.number:
+            earlier = (other.number for other in takewhile(lambda other: other is not call, self.in_flight))
+            before = max(earlier, default=0)
+        command = Command(self._epoch, self.numbers.client, call.number, self.numbers.settled, before)
+        call.sent = Sent(call.method, command, call.given, call.keep)
+        call.arguments = [(command, *call.given(k, self._shares[k])) for k in range(len(self.shards))]
+        call.pending = []
+        for shard, part in enumerate(call.arguments):
+            call.pending.append(self._submit(shard, call.method, part, deadline))
+
+    def _answers(self, call: InFlight, deadline: float) -> list[Any]:
+        """Wait for the oldest command in flight, and send it again until all shards have answered in the same epoch."""
+        while True:
+            assert call.sent is not None
+            if call.sent.command.epoch != self._epoch:  # restored while one before it was waited for
+                self._send(call, deadline)
+            sent = call.sent
+            replies = self._await_all(call.pending, deadline)
+            if replies is None:
+                replies = [
+                    self._answer(k, call.method, call.pending, part, deadline) for k, part in enumerate(call.arguments)
+                ]
+            refused = [reply for reply in replies if isinstance(reply, Refused)]
+            if refused:
+                deadline = self._catch_up(refused, sent.command, deadline)
+            elif all(reply is not None and not isinstance(reply, TooEarly) for reply in replies):
+                return self._completed(sent, replies)
+            else:  # once more: those that cannot reach this client's memory are sent what they need
+                self._shares = [old and reply is not None for old, reply in zip(self._shares, replies, strict=True)]
+            self._send(call, deadline)
 
     def _await_all(self, pending: list[Pending], deadline: float) -> list[Any] | None:
         """All answers, as is usual; None where something is wrong with one of them."""

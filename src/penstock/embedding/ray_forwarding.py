@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.embedding.ray_calls import Sent
+from penstock.embedding.ray_in_flight import Sent
 from penstock.embedding.ray_replica import Placed, Told
 from penstock.embedding.ray_submitting import Pending
 

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.core.runtime.threads import start_thread
 from penstock.embedding.ray_coordinator import NAMESPACE, actor_name
 from penstock.embedding.ray_memory import Place
-from penstock.embedding.ray_shard import SAVING, Answer, Command, Refused, Shard, Standing, packed
+from penstock.embedding.ray_shard import SAVING, Answer, Command, Refused, Shard, Standing, TooEarly, packed
 from penstock.embedding.ray_state import (
     ShardState,
     TableRows,
@@ -71,7 +71,7 @@ class ReplicatedShard(Shard):
 
     # The primary
 
-    def _once(self, command: Command, run: Callable[[], Answer]) -> Answer | Refused:
+    def _once(self, command: Command, run: Callable[[], Answer]) -> Answer | Refused | TooEarly:
         if not self._primary:
             return Refused(True, self.epoch)
         if command.number == 0:
@@ -130,7 +130,7 @@ class ReplicatedShard(Shard):
         if found is None:
             return None
         return [
-            self._once(head.command._replace(epoch=command.epoch), partial(self._do, head.method, own))
+            self._once(head.command._replace(epoch=command.epoch, before=0), partial(self._do, head.method, own))
             for head, own in _divided(told, found)
         ]
 

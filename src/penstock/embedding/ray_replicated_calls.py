@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from penstock.embedding.ray_calls import Sent, ShardCalls, StoreTimeoutError
+from penstock.embedding.ray_calls import ShardCalls, StoreTimeoutError
 from penstock.embedding.ray_coordinator import Grant
 from penstock.embedding.ray_forwarding import Forwarding, Message
+from penstock.embedding.ray_in_flight import InFlight, Sent
 from penstock.embedding.ray_pairs import Arrangement
 from penstock.embedding.ray_replica import Placed
 from penstock.embedding.ray_shard import Command, Refused, Standing, packed
@@ -34,11 +35,10 @@ class ReplicatedCalls(ShardCalls):
         self._suspects: set[int] = set()  # shards whose answer did not come
         self._is_stale = False  # a standby that took over is known, but not what else has changed
 
-    def call(self, *arguments: Any, **named: Any) -> list[Any]:
-        """As for shards without standbys."""
+    def _send(self, call: InFlight, deadline: float) -> None:
         if self._is_stale:
             self._rearrange()
-        return super().call(*arguments, **named)
+        super()._send(call, deadline)
 
     def settle(self, number: int) -> None:
         """This command will not be sent again, once all standbys have it."""

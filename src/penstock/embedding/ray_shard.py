@@ -48,6 +48,7 @@ class Command(NamedTuple):
     client: str
     number: int  # 0: nothing changes, so it may be done again
     settled: int  # this number and all below it will not be sent again
+    before: int = 0  # of the same client, in flight when this one was sent: it must have been applied
 
 
 class _Sent(NamedTuple):
@@ -75,12 +76,16 @@ class Refused(NamedTuple):
     epoch: int
 
 
+class TooEarly(NamedTuple):
+    """A shard's answer to a command that overtook one of the same client: it is to be sent again."""
+
+
 class Standing(NamedTuple):
     """How far a shard has come."""
 
     lost: bool
     epoch: int
-    updates: int  # without that of the command which was asked about
+    updates: int  # without those of the command which was asked about, and behind it
 
 
 class Shard:
@@ -141,7 +146,7 @@ class Shard:
 
     def lookup(
         self, command: Command, counts: np.ndarray, signs: Given, train: bool, rows: Place | None = None
-    ) -> np.ndarray | bool | Refused | None:
+    ) -> np.ndarray | bool | Refused | TooEarly | None:
         """Rows of the signs, end to end: written to where `rows` says (then the answer is True), or the answer."""
         found, out = self._here(signs), None if rows is None else self._shared.array(rows)
         if found is None or (rows is not None and out is None):
@@ -155,7 +160,7 @@ class Shard:
 
     def update(
         self, command: Command, counts: np.ndarray, signs: Given, sums: Given, stepped: np.ndarray, scale: float
-    ) -> int | Refused | None:
+    ) -> int | Refused | TooEarly | None:
         """Apply summed gradients; how many updates this shard has applied in all."""
         found, gradients = self._here(signs), self._here(sums)
         if found is None or gradients is None:
@@ -178,7 +183,7 @@ class Shard:
         self.updates += 1
         return self.updates
 
-    def _once(self, command: Command, run: Callable[[], Answer]) -> Answer | Refused:
+    def _once(self, command: Command, run: Callable[[], Answer]) -> Answer | Refused | TooEarly:
         """Run a command, or give the answer that it was given before."""
         if self._lost or command.epoch != self.epoch:
             return Refused(self._lost, self.epoch)
@@ -186,6 +191,8 @@ class Shard:
             return run()
         answers = self._open_answers(command)
         if command.number not in answers:
+            if command.before and command.before not in answers:
+                return TooEarly()
             answers[command.number] = run()
         answer: Answer = answers[command.number]
         return answer
@@ -201,7 +208,7 @@ class Shard:
 
     def save(
         self, command: Command, right: int, folder: str, incremental: bool, aside: bool = False
-    ) -> dict[str, Any] | Refused:
+    ) -> dict[str, Any] | Refused | TooEarly:
         """Write this shard's rows into a checkpoint under way; how far the shard has come.
 
         With `aside` they are copied, and written by a thread while the shard goes on (`written`).
@@ -229,7 +236,7 @@ class Shard:
             work()
         return {**checkpoint.progress(self.tables), "updates": self.updates}
 
-    def written(self, command: Command, right: int) -> bool | Refused:
+    def written(self, command: Command, right: int) -> bool | Refused | TooEarly:
         """Whether what was to be written aside is; where that failed, why."""
         return self._once(command, lambda: self._written(right))
 
@@ -244,7 +251,7 @@ class Shard:
         writing.result()
         return True
 
-    def saved(self, command: Command, right: int) -> bool | Refused:
+    def saved(self, command: Command, right: int) -> bool | Refused | TooEarly:
         """The checkpoint is complete: what changes from now on belongs to the next one, unless this shard was restored.
 
         Then it holds something else than was saved, and the next checkpoint cannot build on that one.
@@ -268,11 +275,11 @@ class Shard:
             )
         self._saver = right
 
-    def publish(self, command: Command, since: str, token: str, folder: str) -> int | bool | Refused:
+    def publish(self, command: Command, since: str, token: str, folder: str) -> int | bool | Refused | TooEarly:
         """Write this shard's part of a feed's packet; see `ShardFeed`."""
         return self._once(command, lambda: self._feed.publish(since, token, folder))
 
-    def published(self, command: Command, token: str) -> bool | Refused:
+    def published(self, command: Command, token: str) -> bool | Refused | TooEarly:
         """A packet is in place; see `ShardFeed`."""
         return self._once(command, lambda: self._feed.published(token))
 
@@ -284,8 +291,9 @@ class Shard:
 
     def standing(self, command: Command) -> Standing:
         """How far this shard has come."""
-        answer = self._answers.get(command.client, {}).get(command.number)
-        return Standing(self._lost, self.epoch, self.updates - self._is_update(answer))
+        answers = self._answers.get(command.client, {})
+        again = sum(self._is_update(answer) for number, answer in answers.items() if 0 < command.number <= number)
+        return Standing(self._lost, self.epoch, self.updates - again)
 
     def _is_update(self, answer: Any) -> bool:
         return type(answer) is int  # that of a look-up may be True
@@ -320,7 +328,7 @@ class Shard:
         owned(signs, self.number, self.num_shards, mask)
         return mask
 
-    def stats(self, command: Command) -> dict[str, Any] | Refused:
+    def stats(self, command: Command) -> dict[str, Any] | Refused | TooEarly:
         """This shard's figures."""
         return self._once(command, self._stats)
 

@@ -28,6 +28,7 @@ from penstock.embedding.locks import SecondWriterError
 from penstock.embedding.lookup import Gradients, Lookup
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
+from penstock.embedding.ray_begun import BegunLookup, BegunUpdate
 from penstock.embedding.ray_calls import ShardCalls, ShardRestartedWarning, StoreTimeoutError
 from penstock.embedding.ray_client import RoutedBatch
 from penstock.embedding.ray_coordinator import NAMESPACE, Coordinator, actor_name
@@ -184,6 +185,27 @@ class RayStore(EmbeddingStore):
     # The interface
 
     def lookup(self, batch: Mapping[str, Any], train: bool = True) -> Lookup:
+        return self.begin_lookup(batch, train).finish()
+
+    def update(self, lookup: Lookup, gradients: Gradients | None = None, scale: float = 1.0) -> None:
+        self.begin_update(lookup, gradients, scale).finish()
+
+    def begin_lookup(self, batch: Mapping[str, Any], train: bool = True) -> BegunLookup:
+        """Send a look-up to the shards, and go on. Several may be in flight, and updates among them.
+
+        Every shard applies what one client has begun in that order: rows are those of calls one after the other.
+
+        Args:
+            batch: ids by slot; they must not change until it is finished.
+            train: whether `update` will follow.
+
+        Returns:
+            What is to be finished.
+
+        Raises:
+            PenstockError: the store has no optimizer, and training was asked for.
+            DataError: ids that no slot can have.
+        """
         check_all({"train": train}, {"train": BOOL})
         if train and self.optimizer is None:
             raise PenstockError("this store was opened without an optimizer (for serving); look up with train=False")
@@ -191,18 +213,24 @@ class RayStore(EmbeddingStore):
             ids = IdBatch(self.config, batch, self._threads.run)
             found = Lookup(self.config, ids, self._pool, train)
             routed = RoutedBatch(self._layout, ids, self._pool, self._shared, self._threads, self.num_shards)
-            number = self._calls.numbers.new() if train else 0
-            try:
-                with self.seconds["lookup"].timing():
-                    rows = self._calls.call("lookup", partial(routed.request, train), number, keep=routed)
-                routed.pool_rows(rows)
-            finally:
-                self._calls.settle(number)
-            found._work = routed if train else None
-            self._counters.lookups += train
-        return found
+            number = self._calls.numbers.new(routed) if train else 0
+            call = self._calls.begin("lookup", partial(routed.request, train), number, keep=routed)
+        return BegunLookup(self, call, routed, found)
 
-    def update(self, lookup: Lookup, gradients: Gradients | None = None, scale: float = 1.0) -> None:
+    def begin_update(self, lookup: Lookup, gradients: Gradients | None = None, scale: float = 1.0) -> BegunUpdate:
+        """Send an update to the shards, and go on.
+
+        Args:
+            lookup: what a look-up for training gave.
+            gradients: as for `update`; they are read before this returns.
+            scale: what the loss was multiplied by.
+
+        Returns:
+            What is to be finished.
+
+        Raises:
+            PenstockError: the look-up was no training one, or has been updated already.
+        """
         routed = training_work(lookup, scale)
         gradients = lookup.collected() if gradients is None else gradients
         with self._lock:
@@ -211,14 +239,15 @@ class RayStore(EmbeddingStore):
             del kept
             numbers = self._calls.numbers
             routed.number = routed.number or numbers.new(routed)  # the same when it is tried again after an error
-            sent = partial(routed.gradients, stepped, float(scale))
-            with self.seconds["update"].timing():
-                applied = self._calls.call("update", sent, routed.number, keep=routed)
-            self._calls.count_updates(applied)
-            self._calls.settle(routed.number)
-            self._counters.dropped += dropped
-            self._counters.updates += 1
-        lookup._work = None
+            call = self._calls.begin(
+                "update", partial(routed.gradients, stepped, float(scale)), routed.number, keep=routed
+            )
+        return BegunUpdate(self, call, routed, lookup, dropped)
+
+    @property
+    def calls_in_flight(self) -> int:
+        """Calls of this client that shards have not answered, or whose answers were not taken."""
+        return len(self._calls.in_flight)
 
     def save(self, path: str | Path, overwrite: bool = False, base: str | Path | None = None) -> None:
         """Write a checkpoint, each shard its part; with `base`, the last one saved or loaded, only what changed since.

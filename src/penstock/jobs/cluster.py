@@ -139,7 +139,7 @@ def _figures_of_client(store: RayStore) -> dict[str, Any]:
     """How long a trainer has waited for its shards, and the calls that they have not answered."""
     return {
         "seconds": {command: counted.to_dict() for command, counted in store.seconds.items()},
-        "in_flight": sum(counted.running for counted in store.seconds.values()),
+        "in_flight": store.calls_in_flight,
     }
 
 

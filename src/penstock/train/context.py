@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 from penstock.core.errors import PenstockError
 from penstock.core.params import CALLABLE, NONE, Instance, Int, Real, Satisfies, check_all
 from penstock.embedding.protocol import Embeddings, updates_in_backward
-from penstock.train import distributed
+from penstock.train import begun, distributed
 from penstock.train.batch import TrainBatch
+from penstock.train.begun import Later
 from penstock.train.feeder import Feeder, Source, check_columns, module_on_device
 from penstock.train.gradients import Outcome, broken, dense_finite, dropped_counts, embedding_gradients
 from penstock.train.loops import Loops
@@ -229,15 +231,19 @@ class TrainContext:
         share = scale * self.world  # divided by the workers, as the model's gradients are
         assert thread is not None
 
-        def update() -> None:
+        clock = partial(self.timings.timed, "update")
+
+        def applied(apply: Callable[[], None]) -> None:
             before = dropped_counts(home)
-            arrived = transfer.to_host(gradients, ready)
-            with self.timings.timed("update"):
-                home.update(lookup, arrived, scale=share)
+            with clock():
+                apply()
             dropped = [name for name, count in dropped_counts(home).items() if count > before.get(name, 0)]
             for name in dropped:
                 self.dropped_gradients[name] = self.dropped_gradients.get(name, 0) + 1
             outcome._dropped = dropped
+
+        def update() -> Later[None] | None:
+            return begun.update(home, lookup, transfer.to_host(gradients, ready), share, applied, clock)
 
         if wait:
             outcome._wait = thread.drain

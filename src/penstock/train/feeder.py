@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from penstock.core.errors import ParameterError, suggest
 from penstock.embedding.protocol import Embeddings, is_on_host
+from penstock.train import begun
 from penstock.train.batch import TrainBatch, as_tensor, to_device, training_batch
+from penstock.train.begun import Later
 from penstock.train.store_thread import StoreThread
 from penstock.train.timing import Timings
 from penstock.train.transfer import Transfer
@@ -41,7 +44,7 @@ class Feeder:
         columns_of_ids = list(self.dims) if self._on_host else schema.select(roles="categorical").names
         position = getattr(loader, "state_dict", None) if training else None
 
-        def prepare(raw: Any) -> TrainBatch:
+        def prepare(raw: Any) -> TrainBatch | Later[TrainBatch]:
             with self.timings.timed("prepare" if training else None):
                 batch = training_batch(raw, columns, continuous, columns_of_ids)
                 batch.position = position() if position is not None else None
@@ -54,12 +57,21 @@ class Feeder:
         timings = self.timings if training else None
         return StoreThread(loader, prepare, lambda batch: self.look_up(batch, training), ahead, timings)
 
-    def look_up(self, batch: TrainBatch, training: bool) -> TrainBatch:
-        """Fill in the embeddings: one packed leaf where the model can read it as it lies, else one view a slot."""
+    def look_up(self, batch: TrainBatch, training: bool) -> TrainBatch | Later[TrainBatch]:
+        """Fill in the embeddings, now or when they have come."""
         if not self._on_host:
             return batch
-        with self.timings.timed("lookup" if training else None):
-            found = self.embeddings.lookup(batch.ids, train=training)
+        clock = partial(self.timings.timed, "lookup" if training else None)
+
+        def filled(find: Callable[[], Any]) -> TrainBatch:
+            with clock():
+                found = find()
+            return self._fill(batch, training, found)
+
+        return begun.look_up(self.embeddings, batch.ids, training, filled, clock)
+
+    def _fill(self, batch: TrainBatch, training: bool, found: Any) -> TrainBatch:
+        """One packed leaf where the model can read it as it lies, else one view a slot."""
         batch.lookup = found if training else None
         masks, packed = getattr(found, "masks", {}), getattr(found, "packed", None)
         batch.dims = {} if packed is None else {name: dim for name, dim in self.dims.items() if name not in masks}

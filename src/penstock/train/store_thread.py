@@ -8,6 +8,9 @@ look-up sees does not depend on how fast anything runs. With k = 1 every look-up
     backward of batch 0 update 0
     asked for batch 1   look up k
     backward of batch 1 update 1          …
+
+Where rows are elsewhere, the thread begins a call and goes on with the next command while others are at work on it: the
+order is the same, and calls are finished in it.
 """
 
 from __future__ import annotations
@@ -21,37 +24,21 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from penstock.core.errors import PenstockError
 from penstock.core.runtime.threads import new_thread
+from penstock.train.begun import Later
+from penstock.train.sources import Interruptible, LateSource
 from penstock.train.timing import Timings
 
+_SLOW = 0.005  # seconds for a batch of the source, from which on nothing that was begun waits for the next one
 _TICK = 0.5  # seconds between looks at whether the thread is still alive
 _GLANCE = 0.05  # seconds to wait for a late batch before looking whether there is something else to do
 
 
 class _End:
     """Behind the last batch."""
-
-
-@runtime_checkable
-class Interruptible(Protocol):
-    """A source that may wait for its next batch: a loop that ends calls `interrupt`, and the waiting ends."""
-
-    def interrupt(self) -> None:
-        """Let whoever waits for a batch go: iteration ends."""
-
-
-@runtime_checkable
-class LateSource(Protocol):
-    """A source whose batches may be late, as those of a stream are: updates need not wait for them.
-
-    Look-ups are fresher so than they would be, and their order depends on the stream.
-    """
-
-    def available(self, seconds: float) -> bool:
-        """Whether the next batch (or the end) is there, now or within so many seconds."""
 
 
 _ALIVE: weakref.WeakSet[StoreThread] = weakref.WeakSet()  # all of this process, for who watches it
@@ -75,8 +62,8 @@ def queue_lengths() -> dict[str, int]:
 class StoreThread:
     """Prepares batches of `source` with `prepare`, up to `ahead` of them before they are taken.
 
-    `prepare(raw)` makes a batch and looks it up; `refresh(batch)` looks it up again. A source whose batches may be late
-    can say so, see `LateSource`.
+    `prepare(raw)` makes a batch and looks it up; `refresh(batch)` looks it up again; both, and updates, may give a
+    `Later` to be finished. A source whose batches may be late can say so, see `LateSource`.
 
     >>> thread = StoreThread([1, 2, 3], prepare=lambda n: n * n, refresh=lambda n: n, ahead=2)
     >>> thread.next_batch(), thread.next_batch()
@@ -102,6 +89,8 @@ class StoreThread:
         self._source, self._prepare, self._refresh, self._ahead = source, prepare, refresh, ahead
         self._commands: deque[tuple[str, Any]] = deque()
         self._ready: deque[Any] = deque()
+        self._begun: deque[tuple[Later[Any], bool]] = deque()  # and whether it gives a batch
+        self._fetch_seconds = 0.0  # that the source took for its last batch
         self._changed = threading.Condition()
         self._busy, self._started, self._discard, self._ended = False, False, False, False
         self._error: BaseException | None = None
@@ -143,8 +132,8 @@ class StoreThread:
         self._timings.add("wait", waited)
         return item
 
-    def submit(self, update: Callable[[], None]) -> None:
-        """Have an update done, behind everything ordered before."""
+    def submit(self, update: Callable[[], Later[None] | None]) -> None:
+        """Have an update done, or begun, behind everything ordered before."""
         with self._changed:
             self._raise()
             self._commands.append(("update", update))
@@ -157,6 +146,8 @@ class StoreThread:
                 self._wait_for(self._done, timeout)
 
     def _done(self) -> bool:
+        if self._begun:
+            return False
         if self._late is None:
             return not self._commands and not self._busy
         # Batches that have not arrived may take as long as they like.
@@ -166,7 +157,7 @@ class StoreThread:
         """Order a fresh look-up of the batches that wait to be taken: after a checkpoint, as after a resumption."""
         with self._changed:
             if self._started:
-                self._wait_for(lambda: self._fetching or not self._busy)
+                self._wait_for(lambda: not self._begun and (self._fetching or not self._busy))
             items = list(self._ready)
             self._ready.clear()
             self._commands.appendleft(("refresh", items))  # before batches that are still to come
@@ -213,16 +204,17 @@ class StoreThread:
 
     def _run(self) -> None:
         _give_way()
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._commands)
-                command, argument = self._commands.popleft()
-                self._busy = True
-            skip = self._discard or self._error is not None
+        command = ""
+        while command != "stop":
+            command, argument = self._next_command()
             try:
                 if command == "stop":
                     self._close()
-                elif not skip:
+                elif self._error is not None or self._discard:
+                    self._leave_begun()
+                elif command == "finish":
+                    self._finish_oldest()
+                else:
                     self._do(command, argument)
             except BaseException as error:
                 self._error = error
@@ -231,24 +223,66 @@ class StoreThread:
                     self._busy = False
                     self._changed.notify_all()
             del argument
-            if command == "stop":
-                return
+
+    def _next_command(self) -> tuple[str, Any]:
+        """What the loop has ordered, or to finish what was begun: when that is answered, or there is nothing else."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._commands or self._begun)
+            first = self._commands[0][0] if self._commands else "nothing"
+        if self._begun and (first in ("nothing", "refresh", "stop") or self._is_answered()):
+            return "finish", None
+        with self._changed:
+            self._busy = True
+            return self._commands.popleft()
+
+    def _is_answered(self) -> bool:
+        return self._error is not None or self._discard or self._begun[0][0].is_ready()
 
     def _do(self, command: str, argument: Any) -> None:
         if command == "update":
-            argument()
+            self._begin(argument(), is_batch=False)
         elif command == "refresh":
             for item in argument:
-                self._deliver(item if item is _End else self._refresh(item))
+                self._begin(item if item is _End else self._refresh(item), is_batch=True)
         elif not self._ended and self._arrived():
             item = self._fetch()
             self._ended = item is _End
+            self._begin(item, is_batch=True)
+
+    def _begin(self, item: Any, is_batch: bool) -> None:
+        """Take what a command gave: something to be finished, or a batch; a batch that is there does not overtake."""
+        if isinstance(item, Later):
+            self._begun.append((item, is_batch))
+        elif is_batch:
+            self._finish_all()
             self._deliver(item)
+
+    def _finish_oldest(self) -> None:
+        later, is_batch = self._begun[0]
+        result = later.finish()
+        with self._changed:
+            self._begun.popleft()
+            if is_batch:
+                self._ready.append(result)
+
+    def _finish_all(self) -> None:
+        while self._begun:
+            self._finish_oldest()
+
+    def _leave_begun(self) -> None:
+        """After an error elsewhere, what was begun has been ordered before it; on leaving, it is nobody's business."""
+        while self._begun:
+            later, _ = self._begun.popleft()
+            if not self._discard:
+                with suppress(Exception):
+                    later.finish()
 
     def _arrived(self) -> bool:
         """Whether the next batch is there; if not, it is asked for again behind what has been ordered since."""
         if self._late is None:
             return True
+        if self._begun and not self._late.available(0.0):
+            self._finish_all()  # it may take as long as it likes
         with self._changed:
             self._fetching = True
             others = any(command != "fetch" for command, _ in self._commands)
@@ -268,15 +302,21 @@ class StoreThread:
     def _fetch(self) -> Any:
         if self._iterator is None:
             self._iterator = iter(self._source)
+        if self._fetch_seconds > _SLOW:
+            self._finish_all()
+        began = time.perf_counter()
         try:
-            with self._timings.timed("fetch"):
-                raw = next(self._iterator)
+            raw = next(self._iterator)
         except StopIteration:
             return _End
+        finally:
+            self._fetch_seconds = time.perf_counter() - began
+            self._timings.add("fetch", self._fetch_seconds)
         return self._prepare(raw)
 
     def _close(self) -> None:
         """End the loader's threads; a generator must be closed by the thread that runs it."""
+        self._leave_begun()
         self._ready.clear()
         if hasattr(self._iterator, "close"):
             with suppress(Exception):

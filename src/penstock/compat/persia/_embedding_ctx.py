@@ -93,7 +93,7 @@ class EmbeddingCtx(BaseCtx):
     def get_embedding_from_data(self, persia_batch: Any, device_id: int | None = None) -> PersiaTrainingBatch:
         """Look a batch up now."""
         training = self.preprocess_mode is PreprocessMode.TRAIN
-        return self._engine.prepare(message_of(persia_batch), training)
+        return self._engine.looked_up(message_of(persia_batch), training)
 
     def get_embedding_from_bytes(self, data: bytes, device_id: int | None = None) -> PersiaTrainingBatch:
         """Look up a batch that came as bytes (`PersiaBatch.to_bytes`)."""

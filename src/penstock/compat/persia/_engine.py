@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,11 @@ from penstock.compat.persia._message import Message
 from penstock.compat.persia._training_batch import PersiaTrainingBatch
 from penstock.core.batch import Ragged
 from penstock.core.errors import PenstockError
+from penstock.embedding.lookup import Lookup
 from penstock.embedding.store import EmbeddingStore
+from penstock.train import begun
 from penstock.train.batch import as_tensor
+from penstock.train.begun import Later
 from penstock.train.gradients import all_finite
 from penstock.train.loops import Loops
 from penstock.train.store_thread import StoreThread
@@ -59,7 +62,7 @@ class Engine:
                 yield batch
                 del batch
 
-    def prepare(self, message: Message, training: bool) -> PersiaTrainingBatch:
+    def prepare(self, message: Message, training: bool) -> PersiaTrainingBatch | Later[PersiaTrainingBatch]:
         """A batch with everything on the device."""
         batch = PersiaTrainingBatch(message)
         to_device = self._transfer.to_device
@@ -67,14 +70,19 @@ class Engine:
         batch.label_torch_tensors = [to_device(as_tensor(named.data)) for named in message.labels]
         return self.look_up(batch, training)
 
-    def look_up(self, batch: PersiaTrainingBatch, training: bool) -> PersiaTrainingBatch:
-        """Fill in the embeddings: a leaf for each feature, all of them views of one copy."""
+    def look_up(self, batch: PersiaTrainingBatch, training: bool) -> PersiaTrainingBatch | Later[PersiaTrainingBatch]:
+        """Fill in the embeddings, now or when they have come."""
         message, config = batch.message, self.store.config
         for name in message.ids:
             config[name]  # a feature without a slot is refused, with the slots there are
         training = training and message.requires_grad
         empty = Ragged(np.empty(0, np.uint64), np.zeros(message.rows + 1, np.int64))
-        found = self.store.lookup({name: message.ids.get(name, empty) for name in config.names}, train=training)
+        ids = {name: message.ids.get(name, empty) for name in config.names}
+        return begun.look_up(self.store, ids, training, lambda find: self._fill(batch, training, find()), nullcontext)
+
+    def _fill(self, batch: PersiaTrainingBatch, training: bool, found: Lookup) -> PersiaTrainingBatch:
+        """A leaf for each feature, all of them views of one copy."""
+        message, config = batch.message, self.store.config
         packed, column, leaves = self._transfer.to_device(torch.from_numpy(found.packed)), 0, {}
         for slot in config:
             if slot.length is None:
@@ -87,6 +95,11 @@ class Engine:
         batch.masks = self._transfer.to_device(masks)
         batch.lookup = found if training else None
         return batch
+
+    def looked_up(self, message: Message, training: bool) -> PersiaTrainingBatch:
+        """A batch with its embeddings, outside a loop."""
+        batch = self.prepare(message, training)
+        return batch.finish() if isinstance(batch, Later) else batch
 
     # Gradients.
 
@@ -102,13 +115,17 @@ class Engine:
         lookup, ready, transfer, store = batch.lookup, self._transfer.mark(), self._transfer, self.store
         batch.lookup, batch.embeddings = None, {}
 
-        def update() -> None:
-            store.update(lookup, transfer.to_host(gradients, ready), scale=scale)
+        def applied(apply: Callable[[], None]) -> None:
+            apply()
             if self._after_update is not None:
                 self._after_update(batch)
 
+        def update() -> Later[None] | None:
+            return begun.update(store, lookup, transfer.to_host(gradients, ready), scale, applied, nullcontext)
+
         if self._loops.training is None:
-            update()
+            if (later := update()) is not None:
+                later.finish()
         else:
             self._loops.training.submit(update)
         return finite
