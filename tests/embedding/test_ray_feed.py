@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.faults.stopped import hang
 
 from penstock.embedding import Adam, FeedReader, FeedWriter, RayStore, SlotConfig, Store
 from penstock.embedding.ray_probes import Probes
@@ -114,7 +115,7 @@ def test_probes_hear_who_answers_who_is_silent_and_who_is_down(store: RayStore, 
     answers = probes.answers()
     assert {answers[0]["state"], answers[1]["state"]} == {"up"} and answers[0]["role"] == "primary"
     process = ray.get(first.ping.remote())
-    os.kill(process, signal.SIGSTOP)
+    hang(process)
     now[0] = 2.0
     probes.look(asks)
     now[0] = 8.0

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.faults.stopped import hang
 
 from penstock.core.errors import ParameterError
 from penstock.embedding import Adam, Admission, Eviction, RayStore, ShardRestartedWarning, SlotConfig, Store
@@ -213,7 +214,7 @@ def test_where_both_processes_of_a_shard_die_all_go_back_to_the_checkpoint(
 def test_a_shard_that_hangs_is_replaced_by_its_standby(ray: Any, store: RayStore) -> None:
     _, last = undisturbed(store, range(2))
     step(store, 0)
-    os.kill(process_of(ray, store, 1), signal.SIGSTOP)
+    hang(process_of(ray, store, 1))
     store.timeout = 2.0
     step(store, 1)
     store.timeout = 300

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from tests.faults.stopped import hang
 
 from penstock.core.errors import ArtefactError, PenstockError
 from penstock.embedding import (
@@ -74,7 +75,10 @@ def expected_rows(*numbers: int) -> np.ndarray:
 
 def kill(ray: Any, actor: Any, with_signal: int = signal.SIGKILL) -> int:
     process: int = ray.get(actor.ping.remote())
-    os.kill(process, with_signal)
+    if with_signal == signal.SIGSTOP:
+        hang(process)
+    else:
+        os.kill(process, with_signal)
     return process
 
 
