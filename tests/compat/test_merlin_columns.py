@@ -163,3 +163,13 @@ class TestDispatch:
         import importlib
 
         assert importlib.import_module(module).get_versions()["version"] == "23.8.0"
+
+
+def test_columns_stay_where_they_are():
+    """A column of CuPy's lies on a GPU; nothing moves there or back unasked."""
+    from merlin.table import CupyColumn, Device, NumpyColumn
+    from merlin.table.conversions import convert_col
+
+    assert CupyColumn.supported_devices() == [Device.GPU] and NumpyColumn.supported_devices() == [Device.CPU]
+    with pytest.raises(NotImplementedError, match="Could not convert from type NumpyColumn"):
+        convert_col(NumpyColumn(np.array([1])), CupyColumn)

@@ -256,3 +256,28 @@ def test_columns_of_cupy_need_cupy():
         CupyColumn(np.array([1]))
     table = tensor_table_from_df(pd.DataFrame({"a": [1, 2]}))
     assert isinstance(table, TensorTable) and df_from_tensor_table(table)["a"].tolist() == [1, 2]
+
+
+def test_parents_and_dependencies_are_kept_apart():
+    """The left side of `+` and `-` is the parent, what stands right of it a dependency, as of an operator's names."""
+    from merlin.dag import BaseOperator, ColumnSelector
+    from merlin.schema import Schema
+    from nvtabular import ops
+
+    first, second, third = (list(names) >> BaseOperator() for names in ("ab", "cd", "b"))
+    both = first + second + third
+    assert both.parents == [first] and both.dependencies == [second, third]
+    assert (second + both).parents == [second] and (second + both).dependencies == [first, second, third]
+    assert (first - ["a"]).dependencies == [] and (first - third).dependencies == [third]
+    assert (["a", "b"] - third).parents[0].selector == ColumnSelector(["a", "b"])
+    group = first + [second, "e"]
+    assert group.parents == [first] and len(group.dependencies) == 1
+    lag = ["time"] >> ops.DifferenceLag(partition_cols=["user"])
+    assert [node.selector.names for node in lag.parents_with_dependencies] == [["time"], ["user"]]
+    both.compute_schemas(Schema(list("abcd")))
+    assert both.parents == [first] and both.output_columns.names == ["a", "c", "d", "b"]
+    both.add_dependency("e")
+    both.add_parent("f")
+    assert [len(nodes) for nodes in (both.parents, both.dependencies)] == [2, 3]
+    first.remove_child(both)
+    assert len(both.parents) == 1 and both.dependencies[:2] == [second, third]

@@ -88,3 +88,30 @@ class TestListsOfLists:
         features, _ = next(iter(loader))
         assert features["m__values"].numpy().tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
         assert features["m__offsets"].numpy().tolist() == [0, 2, 6]
+
+
+class TestSchemas:
+    def test_padding_shows_in_the_schema(self):
+        from merlin.dataloader.loader_base import LoaderBase
+        from merlin.dataloader.ops.padding import Padding
+        from merlin.io import Dataset
+
+        data = Dataset(pd.DataFrame({"a": [[1], [1, 2], [1, 2, 3]]}))
+        for transforms in (["a"] >> Padding(5, 0), [Padding(5, 0)]):
+            loader = LoaderBase(data, 2, shuffle=False, transforms=transforms)
+            column = loader.output_schema["a"]
+            assert column.shape.as_tuple[-1] == 5 and not column.is_ragged
+            assert all(features["a"].values.shape[-1] == 5 for features, _ in loader)
+
+    def test_another_schema_comes_before_the_first_batch(self):
+        from merlin.dataloader.torch import Loader
+        from merlin.io import Dataset
+
+        data = Dataset(pd.DataFrame({"a": [1, 2], "b": [3, 4]}))
+        loader = Loader(data, batch_size=1, shuffle=False)
+        next(loader)
+        with pytest.raises(RuntimeError, match="after the dataloader has started"):
+            loader.input_schema = data.schema.excluding_by_name(["b"])
+        loader.stop()
+        loader.input_schema = data.schema.excluding_by_name(["b"])
+        assert set(loader.peek()[0]) == {"a"}

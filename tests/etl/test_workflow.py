@@ -151,7 +151,7 @@ class TestUpdate:
         whole = Workflow(graph()).fit(pl.concat([first, second]))
         assert flow.transform(first)["c"].to_list()[:3] == before[:3]
         np.testing.assert_array_equal(flow.transform(second)["x"].to_numpy(), whole.transform(second)["x"].to_numpy())
-        mine, theirs = (w.output.parents[0].operator.vocabularies_["c"] for w in (flow, whole))
+        mine, theirs = (w.output.feeds[0].operator.vocabularies_["c"] for w in (flow, whole))
         assert dict(zip(mine.values, mine.counts, strict=True)) == dict(zip(theirs.values, theirs.counts, strict=True))
         assert mine.values.to_list() == ["b", "z", "rare"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from penstock.compat import children, keras_saving, names, settings
+from penstock.compat import children, dask_objects, keras_saving, names, settings
 from penstock.compat import cpu as _cpu
 from penstock.compat.after_import import find_elsewhere
 from penstock.compat.missing import PREFIX, CompatError, missing_module
@@ -63,7 +63,7 @@ def activate(
     `packages`: which of nvtabular, merlin and persia. `force`: also where the real package is installed. `nvtabular`:
     whose conventions its loaders follow ("0.5", "1.0" or "latest"). `cpu`: where there is no CUDA, let what asks torch
     for it run on the CPU. From then on `model.save` of Keras writes a SavedModel where the path has no suffix, as it
-    did in TensorFlow 2. Calling it again adds to what is active.
+    did in TensorFlow 2, and Dask leaves columns of objects as they are. Calling it again adds to what is active.
 
     >>> activate(packages=["nvtabular"])
     >>> active()
@@ -80,6 +80,7 @@ def activate(
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     keras_saving.save_folders()
+    dask_objects.keep_objects()
     if cpu:
         _cpu.map_to_cpu()
     children.follow(activate, {"packages": active(), "force": True, "cpu": _cpu.mapped()})
@@ -103,6 +104,7 @@ def deactivate() -> None:
         sys.meta_path.remove(_finder)
     settings.reset()
     keras_saving.undo()
+    dask_objects.undo()
     _cpu.unmap()
     children.forget()
 

@@ -19,6 +19,14 @@ class CompatTypeError(CompatError, TypeError):
     """An argument of a type that the old library refused with a `TypeError`."""
 
 
+class CompatRuntimeError(CompatError, RuntimeError):
+    """What the old library refused with a `RuntimeError`."""
+
+
+class CompatNotImplementedError(CompatError, NotImplementedError):
+    """What the old library refused with a `NotImplementedError`."""
+
+
 class MissingNameError(CompatError, AttributeError):
     """A name that the old library had; an `AttributeError`, so `hasattr` says no."""
 

@@ -122,23 +122,24 @@ class Node:
     """One step of the graph; made by the operators `>>`, `+`, `-` and `[…]`, not by hand.
 
     `kind` is `source` (columns of the raw data), `apply` (an operator), `join` (branches side by side), `pick` or
-    `drop` (a choice of the parent's columns).
+    `drop` (a choice of the columns that come in). `feeds` are the nodes whose columns come in, `extras` those whose
+    columns the operator reads besides.
     """
 
     def __init__(
         self,
         kind: str,
-        parents: Sequence[Node] = (),
+        feeds: Sequence[Node] = (),
         *,
         operator: Operator | None = None,
         selector: ColumnSelector | None = None,
-        dependencies: Sequence[Node] = (),
+        extras: Sequence[Node] = (),
         name: str | None = None,
         optional: bool = False,
     ) -> None:
         self.optional = optional  # a source that may be absent: the reader's other inputs may hold the column
-        self.kind, self.parents, self.operator, self.selector = kind, list(parents), operator, selector
-        self.dependencies = tuple(dependencies)
+        self.kind, self.feeds, self.operator, self.selector = kind, list(feeds), operator, selector
+        self.extras = tuple(extras)
         self.name = name
         self.domain = self._row_domain()
 
@@ -150,7 +151,7 @@ class Node:
         return self._same_rows()
 
     def _same_rows(self) -> Any:
-        domains = {id(p.domain): p.domain for p in (*self.parents, *self.dependencies)}
+        domains = {id(p.domain): p.domain for p in (*self.feeds, *self.extras)}
         if len(domains) > 1:
             changing = [d for d in domains.values() if isinstance(d, Node)]
             names = " and ".join(repr(d.operator) for d in changing)
@@ -184,13 +185,12 @@ class Node:
         op._in_graph = True
         # Where rows were filtered or grouped before, raw columns no longer line up: the inputs must hold what is named.
         named = [d for d in op.dependencies() if self.domain is None or not isinstance(d, str)]
-        dependencies = [_dependency(d) for d in named]
-        return Node("apply", [self], operator=op, dependencies=dependencies)
+        return Node("apply", [self], operator=op, extras=[_dependency(d) for d in named])
 
     def __add__(self, other: Any) -> Node:
-        mine = self.parents if self.kind == "join" and self.name is None else (self,)
+        mine = self.feeds if self.kind == "join" and self.name is None else (self,)
         other = as_node(other)
-        theirs = other.parents if other.kind == "join" and other.name is None else (other,)
+        theirs = other.feeds if other.kind == "join" and other.name is None else (other,)
         return Node("join", [*mine, *theirs])
 
     def __radd__(self, other: Any) -> Node:
@@ -252,11 +252,11 @@ def _labels_kept(made: Schema, inputs: Schema, origins: Mapping[str, str]) -> Sc
 
 def _groups_of(node: Node, inputs: Schema) -> tuple[tuple[str, ...], ...]:
     """Groups survive operators that keep names, so `[["a", "b"]] >> FillMissing() >> Categorify()` works."""
-    if len(node.parents) == 1 and node.parents[0].kind == "source":
-        return node.parents[0].columns(inputs).groups  # exactly as written
+    if len(node.feeds) == 1 and node.feeds[0].kind == "source":
+        return node.feeds[0].columns(inputs).groups  # exactly as written
     groups: dict[tuple[str, ...], None] = {}
     alone: set[str] = set()
-    pending = list(node.parents)
+    pending = list(node.feeds)
     while pending:
         parent = pending.pop(0)
         if parent.selector is not None and parent.kind != "drop":
@@ -264,7 +264,7 @@ def _groups_of(node: Node, inputs: Schema) -> tuple[tuple[str, ...], ...]:
             groups |= dict.fromkeys(found)
             # A name that stands alone beside a group with it is meant twice: `["a", ["a", "b"]]`.
             alone |= {g[0] for g in parent.selector.groups if len(g) == 1 and any(g[0] in other for other in found)}
-        pending += parent.parents
+        pending += parent.feeds
     grouped = {name for group in groups for name in group}
     out: list[tuple[str, ...]] = []
     for name in inputs.names:
@@ -312,7 +312,7 @@ def ancestors(outputs: Sequence[Node]) -> list[Node]:
             elif id(current) not in seen:
                 seen.add(id(current))
                 stack.append((current, True))
-                stack.extend((p, False) for p in reversed((*current.parents, *current.dependencies)))
+                stack.extend((p, False) for p in reversed((*current.feeds, *current.extras)))
 
     for output in outputs:
         order.extend(visit(output))
@@ -323,8 +323,8 @@ def rebuilt(output: Node, change: Callable[[Node, list[Node], list[Node]], Node 
     """A copy of the graph in which `change(node, parents, dependencies)` gives each node anew; None removes it."""
     done: dict[int, Node | None] = {}
     for node in ancestors([output]):
-        parents = [done[id(p)] for p in node.parents]
-        dependencies = [done[id(d)] for d in node.dependencies]
+        parents = [done[id(p)] for p in node.feeds]
+        dependencies = [done[id(d)] for d in node.extras]
         kept = [p for p in parents if p is not None]
         lost = len(kept) < len(parents) if node.kind != "join" else not kept
         needed = node.operator is None or not node.operator.fit_only_dependencies
@@ -348,7 +348,7 @@ def without_inputs(output: Node, schema: Schema, names: Sequence[str]) -> Node |
             parents,
             operator=node.operator,
             selector=node.selector,
-            dependencies=dependencies,
+            extras=dependencies,
             name=node.name,
         )
 

@@ -36,8 +36,8 @@ class Plan:
         self.nodes = ancestors([output])
         self.output = len(self.nodes) - 1
         number = {id(node): i for i, node in enumerate(self.nodes)}
-        self.parents = [tuple(number[id(p)] for p in node.parents) for node in self.nodes]
-        self.dependencies = [tuple(number[id(d)] for d in node.dependencies) for node in self.nodes]
+        self.parents = [tuple(number[id(p)] for p in node.feeds) for node in self.nodes]
+        self.dependencies = [tuple(number[id(d)] for d in node.extras) for node in self.nodes]
         self.input_schema = input_schema
         self.available = input_schema.names
         self.refresh()

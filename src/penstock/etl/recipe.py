@@ -46,7 +46,7 @@ def to_recipe(output: Node, attached: dict[str, pl.DataFrame] | None = None) -> 
     last = ancestors([output])[-1]
     if last.kind == "join" and last.name is None and len(chains[names[id(last)]]) == 1:
         del nodes[names[id(last)]]
-        return {"recipe": RECIPE_VERSION, "nodes": nodes, "output": [names[id(p)] for p in last.parents]}
+        return {"recipe": RECIPE_VERSION, "nodes": nodes, "output": [names[id(p)] for p in last.feeds]}
     return {"recipe": RECIPE_VERSION, "nodes": nodes, "output": [names[id(last)]]}
 
 
@@ -56,10 +56,10 @@ def _entry(chain: list[Node], names: dict[int, str], attached: dict[str, pl.Data
     if head.kind == "source":
         entry["columns"] = head.selector.to_recipe()  # type: ignore[union-attr]
     else:
-        entry["from"] = [names[id(p)] for p in head.parents]
+        entry["from"] = [names[id(p)] for p in head.feeds]
         if head.kind in ("pick", "drop"):
             entry[head.kind] = head.selector.to_recipe()  # type: ignore[union-attr]
-    depends = [names[id(d)] for n in ops for d in n.dependencies if not _is_raw(d, n.operator)]
+    depends = [names[id(d)] for n in ops for d in n.extras if not _is_raw(d, n.operator)]
     if depends:
         entry["depends"] = depends
     if ops:
@@ -102,13 +102,13 @@ def node_names(output: Node) -> dict[int, str]:
     order = ancestors([output])
     readers: dict[int, list[Node]] = {}
     for node in order:
-        for parent in (*node.parents, *node.dependencies):
+        for parent in (*node.feeds, *node.extras):
             readers.setdefault(id(parent), []).append(node)
     names: dict[int, str] = {}
     used = {n.name for n in order if n.name}
     for node in reversed(order):
         reader = readers.get(id(node), [])
-        follows = len(reader) == 1 and reader[0].kind == "apply" and node in reader[0].parents and node.name is None
+        follows = len(reader) == 1 and reader[0].kind == "apply" and node in reader[0].feeds and node.name is None
         if follows and (node.kind == "source" or node.kind in ("apply", "pick", "drop", "join")):
             names[id(node)] = names[id(reader[0])]
         else:
@@ -181,7 +181,7 @@ def _build(name: str, entries: Mapping[str, Any], built: dict[str, Node], path: 
     for item in entry.get("ops", ()):
         node = node >> _operator(item, name)
         if extra:
-            node = Node("apply", node.parents, operator=node.operator, dependencies=[*node.dependencies, *extra])
+            node = Node("apply", node.feeds, operator=node.operator, extras=[*node.extras, *extra])
     if node.name is None:
         node.name = name
     built[name] = node

@@ -22,7 +22,7 @@ class Drawing:
         nodes = list(ancestors([node]))
         number = {id(node): i for i, node in enumerate(nodes)}
         self._labels = [_label(node) for node in nodes]
-        self._edges = [(number[id(parent)], i) for i, node in enumerate(nodes) for parent in node.parents]
+        self._edges = [(number[id(parent)], i) for i, node in enumerate(nodes) for parent in node.feeds]
 
     @property
     def source(self) -> str:

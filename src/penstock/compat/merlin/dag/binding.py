@@ -38,11 +38,11 @@ def bind(output: native.Node, schema: NativeSchema, data: Dataset | None = None)
 
 
 def _in_order(output: native.Node) -> list[Node]:
-    """Nodes, parents first. A join's own branches count: its parents may be what an earlier binding made of them."""
+    """Nodes, parents first. A join's own branches count: its feeds may be what an earlier binding made of them."""
     for node in ancestors([output]):
         promoted(node)
         if isinstance(node, Node) and node._branches is not None:
-            node.parents = list(node._branches)
+            node.feeds = list(node._branches)
     return [promoted(node) for node in ancestors([output])]
 
 
@@ -61,7 +61,7 @@ def _settle_join(node: Node, schema: NativeSchema) -> None:
             kept.append(branch)
         elif len(again) < len(names[i]):
             kept.append(promoted(native.Node("drop", [branch], selector=DroppedColumns(again))))
-    node.parents = kept
+    node.feeds = kept
 
 
 def _settle_groups(node: Node, names_of: Callable[[native.Node], list[str]]) -> None:
@@ -71,7 +71,7 @@ def _settle_groups(node: Node, names_of: Callable[[native.Node], list[str]]) -> 
 
 
 def _settle_subtraction(node: Node, schema: NativeSchema, data: Dataset | None) -> None:
-    known = Plan(node.parents[0], schema).schemas[-1]
+    known = Plan(node.feeds[0], schema).schemas[-1]
     gone: dict[str, None] = {}
     for item in node._removed or ():
         if isinstance(item, native.Node):
@@ -91,8 +91,8 @@ def _settle_subtraction(node: Node, schema: NativeSchema, data: Dataset | None) 
 def declare(output: native.Node, root: Schema) -> None:
     """Give every node its schemas by what operators declare, for a schema that does not say all dtypes."""
     for node in _in_order(output):
-        parents = sum((promoted(p).output_schema for p in node.parents), Schema())
-        further = sum((promoted(d).output_schema for d in node.dependencies), Schema())
+        parents = sum((promoted(p).output_schema for p in node.feeds), Schema())
+        further = sum((promoted(d).output_schema for d in node.extras), Schema())
         inputs = root if node.kind == "source" else parents
         node._schemas = (inputs + further, _declared(node, inputs, further, root))
         if node.kind == "source":

@@ -79,7 +79,7 @@ class Graph:
     @property
     def leaf_nodes(self) -> list[Node]:
         """The nodes that select raw columns."""
-        return [node for node in postorder_iter_nodes(self.output_node) if not node.parents]
+        return [node for node in postorder_iter_nodes(self.output_node) if not node.feeds]
 
     @property
     def input_dtypes(self) -> dict[str, Any]:

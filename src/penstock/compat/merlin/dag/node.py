@@ -34,9 +34,6 @@ class Node(Wired):
     __array_ufunc__ = None  # so that an array of names leaves its operators to the node
     _place: tuple[Plan, int] | None = None  # where it stands in a fitted workflow
     _schemas: tuple[Schema, Schema] | None = None  # input and output, where only these are known
-    _branches: tuple[native.Node, ...] | None = None  # of a join, before columns that a later one has are left out
-    _removed: tuple[Any, ...] | None = None  # what a subtraction takes away: selectors and nodes
-    _groups: tuple[tuple[Node, ...], tuple[Node, ...]] | None = None  # branches alone, and those that are groups
     _origin: Node | None = None  # of a subgraph that was placed behind another node: its last node as it was made
 
     def __init__(self, selector: Any = None) -> None:
@@ -59,7 +56,7 @@ class Node(Wired):
         if isinstance(op, native.Node):
             return inside(op, self)
         made = promoted(super().__rshift__(as_operator(op)))
-        for further in made.dependencies:
+        for further in made.extras:
             promoted(further)
         return born(made)
 
@@ -92,12 +89,6 @@ class Node(Wired):
         """The steps that lead here, as text."""
         return Drawing(self)
 
-    @property
-    def parents_with_dependencies(self) -> list[Node]:
-        return [promoted(node) for node in (*(self._branches or self.parents), *self.dependencies)]
-
-    grouped_parents_with_dependencies = parents_with_dependencies
-
     # Once a schema is known.
 
     @property
@@ -125,8 +116,8 @@ class Node(Wired):
         known = self.input_schema
         if self.kind == "pick":
             return ColumnSelector(self.output_schema.column_names)
-        if self._place is None and self.parents:
-            known = sum((promoted(node).output_schema for node in self.parents), Schema())
+        if self._place is None and self.feeds:
+            known = sum((promoted(node).output_schema for node in self.feeds), Schema())
         if self._place is None or self.kind == "source":
             return ColumnSelector(known.column_names)
         plan, number = self._place
@@ -136,10 +127,10 @@ class Node(Wired):
     @property
     def dependency_columns(self) -> ColumnSelector:
         if not self._has_schema:
-            chosen = [_raw(node) for node in self.dependencies]
+            chosen = [_raw(node) for node in self.extras]
             groups = [group for selector in chosen if selector is not None for group in selector.groups]
             return ColumnSelector([name for group in groups for name in group])
-        known = sum((promoted(node).output_schema for node in self.dependencies), Schema())
+        known = sum((promoted(node).output_schema for node in self.extras), Schema())
         return ColumnSelector(known.column_names)
 
     @property
@@ -182,12 +173,12 @@ def promoted(node: native.Node) -> Node:
 def joined(branches: Sequence[native.Node]) -> Node:
     """Branches side by side; of columns with one name, the later branch's."""
     node = promoted(native.Node("join", branches))
-    node._branches = tuple(node.parents)
+    node._branches, node._leading = tuple(node.feeds), 1
     return node
 
 
 def _branches_of(node: Node) -> tuple[native.Node, ...]:
-    return (node._branches or tuple(node.parents)) if node.kind == "join" and node.name is None else (node,)
+    return (node._branches or tuple(node.feeds)) if node.kind == "join" and node.name is None else (node,)
 
 
 def as_node(value: Any) -> Node:
@@ -243,18 +234,17 @@ def inside(inner: native.Node, outer: Node) -> Node:
     """A graph that reads its columns from a node instead of from the raw data, under its own name."""
     done: dict[int, native.Node] = {}
     for node in ancestors([inner]):
-        parents = [done[id(p)] for p in node.parents]
-        dependencies = [done[id(d)] for d in node.dependencies]
+        feeds = [done[id(p)] for p in node.feeds]
+        extras = [done[id(d)] for d in node.extras]
         if node.kind == "source":
             made: native.Node = native.Node("pick", [outer], selector=node.selector)
         else:
-            made = native.Node(
-                node.kind, parents, operator=node.operator, selector=_raw(node), dependencies=dependencies
-            )
+            made = native.Node(node.kind, feeds, operator=node.operator, selector=_raw(node), extras=extras)
         made.name = node.name
         changed = promoted(made)
         if isinstance(node, Node):
             changed._removed = node._removed
+            changed._leading = node._leading
             changed._branches = None if node._branches is None else tuple(done.get(id(b), b) for b in node._branches)
             if node._groups is not None:
                 alone, groups = (tuple(promoted(done.get(id(b), b)) for b in part) for part in node._groups)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Wired(native.Node):
-    """Mixin of nodes: `op`, `selector`, `children`, and the methods that put nodes together one by one.
+    """Mixin of nodes: `op`, `selector`, `parents`, `children`, and the methods that put nodes together one by one.
 
     >>> from penstock.compat.merlin.dag import Node
     >>> from penstock.compat.merlin.dag.ops.concat_columns import ConcatColumns
@@ -27,8 +27,10 @@ class Wired(native.Node):
     (2, True, 'SelectionOp')
     """
 
-    _branches: Any
-    _removed: Any
+    _branches: tuple[native.Node, ...] | None = None  # of a join, before columns that a later one has are left out
+    _leading: int = 0  # how many of the branches are parents in Merlin's eyes; the others are dependencies
+    _removed: tuple[Any, ...] | None = None  # what a subtraction takes away: selectors and nodes
+    _groups: tuple[tuple[Node, ...], tuple[Node, ...]] | None = None  # branches alone, and those that are groups
 
     # Penstock's nodes have an operator where one is applied; Merlin's have one for every step.
 
@@ -40,7 +42,7 @@ class Wired(native.Node):
         if self.operator is not None:
             return getattr(self.operator, "op", self.operator)
         if self.kind == "join":
-            return _steps.ConcatColumns("+") if self.parents else None
+            return _steps.ConcatColumns("+") if self.feeds else None
         chosen = ColumnSelector(getattr(self.selector, "grouped_names", []))
         if self.kind == "drop":
             return _steps.SubtractionOp(chosen)
@@ -69,7 +71,7 @@ class Wired(native.Node):
         """What was selected here; of an operator and of `+`, its input columns, once a schema is known."""
         own = self._selector
         known: Any = self
-        if self.kind not in ("apply", "join") or not (self.parents or self.dependencies):
+        if self.kind not in ("apply", "join") or not (self.feeds or self.extras):
             return own
         if known._has_schema:
             return FoundNames(lambda: known.input_columns.names)
@@ -80,10 +82,33 @@ class Wired(native.Node):
         if isinstance(chosen, (list, tuple)):
             chosen = ColumnSelector(chosen)
         if isinstance(chosen, ColumnSelector):
-            if chosen and self.kind == "join" and not self.parents:
+            if chosen and self.kind == "join" and not self.feeds:
                 self.kind = "source"
             chosen = chosen.to_native() if chosen else EmptySelector()
         self.__dict__["selector"] = chosen
+
+    @property
+    def parents(self) -> list[Node]:
+        """The nodes whose columns this one works on; of `a + b` and `a - b` it is `a` alone."""
+        if self._groups is not None:
+            return list(self._groups[0][:1])
+        feeds = self._branches or tuple(self.feeds)
+        return list(feeds[: self._leading] if self._branches else feeds)  # type: ignore[arg-type]
+
+    @property
+    def dependencies(self) -> list[Node]:
+        """The nodes whose columns this one needs besides: what an operator names, and right sides of `+` and `-`."""
+        if self._groups is not None:
+            return [*self._groups[0][1:], *self._groups[1]]
+        if self._removed is not None:
+            return [item for item in self._removed if isinstance(item, native.Node)]  # type: ignore[misc]
+        return list((self._branches or ())[self._leading :] or self.extras)  # type: ignore[arg-type]
+
+    @property
+    def parents_with_dependencies(self) -> list[Node]:
+        return self.parents + self.dependencies
+
+    grouped_parents_with_dependencies = parents_with_dependencies
 
     @property
     def children(self) -> list[Node]:
@@ -94,8 +119,10 @@ class Wired(native.Node):
         """Let the columns of a node, a selector or names (or of several in a list) come into this node."""
         from penstock.compat.merlin.dag.node import as_node
 
-        for node in _nodes(parent):
-            self.parents.append(as_node(node))
+        added = [as_node(node) for node in _nodes(parent)]
+        at = self._leading if self.kind == "join" else len(self.feeds)
+        self.feeds[at:at] = added
+        self._leading += len(added)
         if self.kind == "source":
             self.kind = "pick"
         self._rewired()
@@ -104,7 +131,11 @@ class Wired(native.Node):
         """Let this node's operator read further columns besides its inputs."""
         from penstock.compat.merlin.dag.node import as_node
 
-        self.dependencies = (*self.dependencies, *(as_node(node) for node in _nodes(dep)))
+        added = [as_node(node) for node in _nodes(dep)]
+        if self.kind == "join":  # which has no operator of its own: its columns are all that comes in
+            self.feeds += added
+        else:
+            self.extras = (*self.extras, *added)
         self._rewired()
 
     def add_child(self, child: Any) -> None:
@@ -115,13 +146,14 @@ class Wired(native.Node):
     def remove_child(self, child: Any) -> None:
         """Let this node's columns no longer go into another."""
         for node in _nodes(child):
-            node.parents = [parent for parent in node.parents if parent is not self]
+            node._leading -= min(node._leading, sum(parent is self for parent in node.parents))
+            node.feeds = [feed for feed in node.feeds if feed is not self]
             node._rewired()
             self.children[:] = [known for known in self.children if known is not node]
 
     def _rewired(self) -> None:
         if self.kind == "join":
-            self._branches = tuple(self.parents)
+            self._branches = tuple(self.feeds)
         self.domain = self._row_domain()
         born(self)
 
@@ -168,7 +200,7 @@ def names_before(node: Any) -> list[str]:
     """
     if node.kind in ("source", "pick"):
         return list(getattr(node._selector, "names", []))
-    inputs = list(dict.fromkeys(name for parent in (node._branches or node.parents) for name in names_before(parent)))
+    inputs = list(dict.fromkeys(name for parent in (node._branches or node.feeds) for name in names_before(parent)))
     if node.kind == "apply":
         try:
             return list(node.op.output_column_names(ColumnSelector(inputs)).names)
@@ -179,7 +211,7 @@ def names_before(node: Any) -> list[str]:
 
 def born(node: Any) -> Any:
     """The node, known to its parents as their child."""
-    for parent in (*(node._branches or node.parents), *node.dependencies):
+    for parent in (*(node._branches or node.feeds), *node.extras):
         if isinstance(parent, Wired) and not any(child is node for child in parent.children):
             parent.children.append(node)
     return node

@@ -36,6 +36,7 @@ class Columns:
     data: native_data.Dataset
     options: dict[str, Any]  # of Penstock's loader
     batch_ops: list[EmbeddingOperator]
+    padding: Padding | None
     shapes: dict[str, tuple[int, ...]]  # of rows that have more than one axis
 
 
@@ -65,7 +66,7 @@ def columns_of(dataset: Any, transforms: Any) -> Columns:
         "lists": lists or "ragged",
         "fill": missing_numbers(schema, schema.names),
     }
-    return Columns(data, options, batch_ops, shapes)
+    return Columns(data, options, batch_ops, padding, shapes)
 
 
 def as_native_dataset(dataset: Any) -> native_data.Dataset:
@@ -120,7 +121,7 @@ def _look_ups(transforms: Any) -> tuple[Any, list[EmbeddingOperator]]:
     found: list[EmbeddingOperator] = []
     while isinstance(node, NativeNode) and isinstance(op := getattr(node.operator, "op", None), EmbeddingOperator):
         found.insert(0, op)
-        [node] = node.parents
+        [node] = node.feeds
     return (node, found) if found else (transforms, [])
 
 

@@ -12,9 +12,11 @@ from penstock.compat.merlin.dag.utils import ungroup_values_offsets
 from penstock.compat.merlin.dataloader._columns import Columns, as_native_dataset, columns_of
 from penstock.compat.merlin.dataloader._embeddings import EmbeddingOperator
 from penstock.compat.merlin.dataloader._nested import reshaped
+from penstock.compat.merlin.dataloader._padding import Padding
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.schema.schema import Schema
 from penstock.compat.merlin.table.tensor_table import TensorTable
+from penstock.compat.missing import CompatRuntimeError
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Role
 from penstock.core.schema import Schema as NativeSchema
@@ -42,6 +44,7 @@ class LoaderMixin(SeededEpochs):
     _cursor: Iterator[Any] | None = None
     _made: Mapping[str, Any] = MappingProxyType({})
     _batch_ops: list[EmbeddingOperator]
+    _padding: Padding | None = None
     _maps: tuple[Callable[[Any], Any], ...]
 
     def __next__(self) -> Any:
@@ -106,6 +109,8 @@ class LoaderMixin(SeededEpochs):
         """The features of a batch, as Merlin's schema."""
         features = [c for c in self._described if c.role is not Role.LABEL]
         outputs = Schema.from_native(NativeSchema(features))
+        if self._padding is not None:
+            outputs = self._padding.compute_output_schema(outputs, None)
         for op in self._batch_ops:
             outputs = op.compute_output_schema(outputs, None)
         return outputs
@@ -122,6 +127,11 @@ class LoaderMixin(SeededEpochs):
     def input_schema(self, schema: Schema) -> None:
         if not self._made:
             raise ParameterError(f"{type(self).__name__} takes its columns by name; make another one")
+        if self._working:
+            raise CompatRuntimeError(
+                "Setting the input_schema after the dataloader has started is not supported: set it before the first "
+                "batch, or after stop()"
+            )
         data = Dataset(as_native_dataset(self._made["dataset"]))
         data.schema = schema
         self._again(dataset=data)
@@ -174,7 +184,7 @@ class MerlinLoader(LoaderMixin):
     ) -> None:
         self._remember(locals())
         wanted = columns_of(dataset, transforms)
-        self._batch_ops, self._row_shapes = wanted.batch_ops, wanted.shapes
+        self._batch_ops, self._padding, self._row_shapes = wanted.batch_ops, wanted.padding, wanted.shapes
         super().__init__(  # type: ignore[call-arg]
             wanted.data,
             batch_size,

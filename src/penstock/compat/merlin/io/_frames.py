@@ -6,7 +6,13 @@ import enum
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import polars as pl
+
 from penstock.core.errors import ParameterError
+from penstock.core.extras import require
+from penstock.core.schema import Schema
+from penstock.data.dataset import Dataset
+from penstock.data.partition import Partition
 
 
 class Shuffle(enum.Enum):
@@ -78,3 +84,34 @@ class DataFrameIter:
         for _ in range(self.epochs):
             for index in self.indices:
                 yield self.data.partitions[index].read(names).to_pandas()
+
+
+class _ReadPandas:
+    """Reads a partition for Dask."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self.columns = columns
+
+    def __call__(self, part: Partition) -> Any:
+        return part.read(self.columns).to_pandas()
+
+
+def dask_frame(parts: Sequence[Partition], schema: Schema) -> Any:
+    """A Dask frame of pandas partitions with the columns of a schema."""
+    frames = require("dask.dataframe", "dask")
+    meta = pl.DataFrame(schema=schema.polars_schema).to_pandas()
+    read = _ReadPandas(tuple(schema.names))
+    with require("dask", "dask").config.set({"dataframe.convert-string": False}):  # lists are no strings
+        return frames.from_map(read, parts, meta=meta, enforce_metadata=False, label="read_pandas")
+
+
+def last_rows(data: Dataset, count: int) -> Any:
+    """The last rows, as a pandas frame."""
+    frames: list[pl.DataFrame] = []
+    missing = count
+    for part in reversed(data.partitions):
+        frames.insert(0, part.read(data.schema.names).tail(missing))
+        missing -= frames[0].height
+        if missing <= 0:
+            break
+    return pl.concat(frames).to_pandas()

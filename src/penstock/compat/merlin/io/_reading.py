@@ -14,7 +14,8 @@ import polars as pl
 from penstock.core.errors import ColumnNotFoundError, ParameterError
 from penstock.core.schema import Schema
 from penstock.data.dataset import Dataset
-from penstock.data.partition import Partition
+from penstock.data.files import parse_bytes
+from penstock.data.partition import Partition, SlicedPartition
 
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name in a parquet file
 _COMPARED = {
@@ -27,6 +28,26 @@ def without_index(data: Dataset) -> Dataset:
     """Without the index that pandas wrote into its files: it is no feature."""
     kept = [name for name in data.schema.names if not _INDEX.fullmatch(name)]
     return data if len(kept) == len(data.schema.names) or not kept else data.select(kept)
+
+
+@dataclass(frozen=True)
+class _Signed:
+    """Ids of 32 bits with a sign, as NVTabular read hexadecimal text: `ffffffff` is -1."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.with_columns(
+            pl.col(n).reinterpret(signed=True) for n in self.names if frame.schema[n] == pl.UInt32
+        )
+
+
+def signed(data: Dataset, names: Sequence[str]) -> Dataset:
+    """Columns that were asked for as `"hex"`."""
+    if not names:
+        return data
+    plain = [c.with_(dtype="int32", properties={}) if c.name in names else c for c in data.schema]
+    return data.map(_Signed(tuple(names)), Schema(plain))
 
 
 @dataclass(frozen=True)
@@ -90,6 +111,32 @@ def with_dates(data: Dataset, parse_dates: Any) -> Dataset:
 def _mapped(data: Dataset, change: Any) -> Dataset:
     found = Schema.from_polars(change(data.head(1000)).schema)
     return data.map(change, Schema(data.schema[c.name].with_(dtype=c.dtype) for c in found))
+
+
+def aggregated(data: Dataset, how: Any, part_size: int | str) -> Dataset:
+    """Small files together in one partition: all of them, or those of one folder `how=…` with each other."""
+    if not how:
+        return data
+    most, parts = parse_bytes(part_size), list[list[Partition]]()
+    for part in data.partitions:
+        last = parts[-1] if parts else []
+        fits = last and sum(p.num_bytes for p in (*last, part)) <= most
+        if fits and (how is True or folder_value(last[0], how) == folder_value(part, how)):
+            last.append(part)
+        else:
+            parts.append([part])
+    return Dataset.from_partitions([together(group) for group in parts], data.schema)
+
+
+def together(parts: Sequence[Any]) -> Partition:
+    """Partitions as one."""
+    return parts[0] if len(parts) == 1 else SlicedPartition(tuple(parts), 0, sum(part.count() for part in parts))
+
+
+def folder_value(part: Partition, name: str) -> str | None:
+    """What the folders of a partition's file say of a column, as `day` in `data/day=3/0.parquet`."""
+    found = re.search(rf"[\\/]{re.escape(name)}=([^\\/]*)[\\/]", part.path or "")
+    return None if found is None else found[1]
 
 
 def filtered(data: Dataset, filters: Any) -> Dataset:

@@ -8,32 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from penstock.compat.merlin.core._clients import chosen_client
 from penstock.compat.merlin.io import hugectr, writing
-from penstock.compat.merlin.io._frames import DataFrameIter, native_shuffle
-from penstock.compat.merlin.io.opening import cast, opened
+from penstock.compat.merlin.io._frames import DataFrameIter, dask_frame, last_rows, native_shuffle
+from penstock.compat.merlin.io.arrays import write_array
+from penstock.compat.merlin.io.merging import merged
+from penstock.compat.merlin.io.opening import cast, opened, require_gpu
 from penstock.compat.merlin.schema.schema import Schema, as_native
-from penstock.compat.missing import CompatError, CompatTypeError
-from penstock.core.array_files import load_array
-from penstock.core.artefact import replacing
-from penstock.core.errors import ParameterError, SchemaError
-from penstock.core.extras import require
+from penstock.compat.missing import CompatTypeError
+from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema as NativeSchema
 from penstock.data import dataset as native
 from penstock.data.partition import FramePartition, Partition
 
 __all__ = ["Dataset"]
 
-_JOINS = {"inner": "inner", "left": "left", "outer": "full", "full": "full"}
-
 
 class Dataset:
     """Rows from parquet, CSV or Avro files, or from a pandas, polars, Arrow, cuDF or Dask frame.
 
-    Partitions hold about 64 MB; `part_size` says otherwise, `part_mem_fraction` only bounds them. `client`, `cpu` and
-    `base_dataset` are taken for the sake of old code: there is one kind of data set.
+    Partitions hold about 64 MB; `part_size` says otherwise, `part_mem_fraction` only bounds them. `base_dataset` tells
+    the files that `to_parquet(preserve_files=True)` keeps. `client` and `cpu` are taken for the sake of old code: there
+    is one kind of data set. Only `cpu=False` is refused, as ever, where there is no GPU and nobody said `--cpu`.
 
     >>> import pandas as pd
     >>> data = Dataset(pd.DataFrame({"user": [1, 2, 3], "click": [0, 1, 0]}))
@@ -65,6 +62,8 @@ class Dataset:
                 f"unsupported schema type for merlin.io.Dataset: {type(schema).__name__}; it must be a "
                 f"merlin.schema.Schema"
             )
+        if cpu is False:
+            require_gpu()
         source = path_or_source.native if isinstance(path_or_source, Dataset) else path_or_source
         data = opened(source, engine, npartitions, part_size, part_mem_fraction, storage_options, dtypes, kwargs)
         self.native = data if schema is None else _described(data, schema)
@@ -147,14 +146,7 @@ class Dataset:
 
     def tail(self, n: int = 5, **kwargs: Any) -> Any:
         """The last rows."""
-        frames: list[pl.DataFrame] = []
-        missing = n
-        for part in reversed(self.native.partitions):
-            frames.insert(0, part.read(self.native.schema.names).tail(missing))
-            missing -= frames[0].height
-            if missing <= 0:
-                break
-        return pl.concat(frames).to_pandas()
+        return last_rows(self.native, n)
 
     def persist(self, **kwargs: Any) -> Dataset:
         """The same rows, in memory."""
@@ -163,15 +155,11 @@ class Dataset:
 
     def to_ddf(self, columns: Any = None, shuffle: bool = False, seed: int | None = None) -> Any:
         """A Dask frame of pandas partitions; `shuffle` orders these at random."""
-        frames = require("dask.dataframe", "dask")
         names = [columns] if isinstance(columns, str) else list(columns or self.native.schema.names)
-        schema = self.native.schema.select(names)
         parts = self.native.partitions
         if shuffle:
             parts = [parts[i] for i in np.random.default_rng(seed).permutation(len(parts))]
-        meta = pl.DataFrame(schema=schema.polars_schema).to_pandas()
-        with require("dask", "dask").config.set({"dataframe.convert-string": False}):  # lists are no strings
-            return frames.from_map(_ReadPandas(tuple(names)), parts, meta=meta, enforce_metadata=False)
+        return dask_frame(parts, self.native.schema.select(names))
 
     def to_iter(
         self,
@@ -206,20 +194,7 @@ class Dataset:
     def merge(cls, left: Dataset, right: Any, **kwargs: Any) -> Dataset:
         """Join two data sets; `on`, `how` and `suffixes` as pandas takes them."""
         other = right if isinstance(right, Dataset) else Dataset(right)
-        how = kwargs.pop("how", "inner")
-        if how not in _JOINS:
-            raise ParameterError(f"how must be one of {', '.join(_JOINS)}, got {how!r}")
-        on = kwargs.pop("on", None)
-        left_on, right_on = kwargs.pop("left_on", on), kwargs.pop("right_on", on)
-        suffixes = kwargs.pop("suffixes", ("_x", "_y"))
-        if kwargs or left_on is None or right_on is None:
-            raise ParameterError(f"merge takes on (or left_on and right_on), how and suffixes, got {sorted(kwargs)}")
-        keys, theirs = ([k] if isinstance(k, str) else list(k) for k in (left_on, right_on))
-        both = [n for n in left.native.schema.names if n in other.native.schema and n not in keys]
-        mine = _renamed(left.native, {n: f"{n}{suffixes[0]}" for n in both})
-        names = {n: f"{n}{suffixes[1]}" for n in both} | dict(zip(theirs, keys, strict=True))
-        joined = mine.merge(_renamed(other.native, names), keys, _JOINS[how], engine=left.client or chosen_client())
-        return left._like(joined)
+        return left._like(merged(left.native, other.native, left.client or chosen_client(), kwargs))
 
     def to_cpu(self) -> None:
         """Data is in host memory always."""
@@ -252,9 +227,8 @@ class Dataset:
         """Write parquet files and the schema; what an earlier run wrote to the same folder is replaced.
 
         `output_files` is a number or a list of names; `cats`, `conts` and `labels` say what columns are to a model.
+        `write_hugectr_keyset` adds `_hugectr.keyset`, the ids of the columns that Categorify encoded.
         """
-        if write_hugectr_keyset:
-            raise CompatError("HugeCTR's key sets are not written; its training is not part of Penstock")
         if preserve_files and (output_files or partition_on):
             raise ParameterError("preserve_files excludes output_files and partition_on")
         if isinstance(output_files, (list, tuple, Mapping)) and out_files_per_proc:
@@ -267,7 +241,7 @@ class Dataset:
             data = writing.by_place(data, list(output_files.values()))
         number = output_files if isinstance(output_files, int) and output_files else out_files_per_proc
         if preserve_files:
-            data, names = writing.by_file(data)
+            data, names = writing.by_file(data, self.base_dataset.native, suffix)
         writing.write(
             data,
             output_path,
@@ -279,6 +253,8 @@ class Dataset:
             suffix,
             self.client or chosen_client(),
         )
+        if write_hugectr_keyset:
+            hugectr.write_keys(data, output_path)
 
     def to_hugectr(
         self,
@@ -300,11 +276,7 @@ class Dataset:
 
     def to_npy(self, output_file: Any, append: bool = False) -> None:
         """All rows as one `.npy` array, a column of it for each column (and each element of a list)."""
-        pieces = [np.hstack([_block(series) for series in frame]) for frame in self.native.iter_frames()]
-        if append and Path(output_file).exists():
-            pieces.insert(0, load_array(output_file))
-        with replacing(output_file) as partial, partial.open("wb") as file:
-            np.save(file, np.vstack(pieces))
+        write_array(self.native, output_file, append)
 
     def validate_dataset(
         self,
@@ -337,32 +309,6 @@ class Dataset:
         return repr(self.native)
 
 
-class _ReadPandas:
-    """Reads a partition for Dask."""
-
-    def __init__(self, columns: tuple[str, ...]) -> None:
-        self.columns = columns
-
-    def __call__(self, part: Partition) -> Any:
-        return part.read(self.columns).to_pandas()
-
-
-class _Renames:
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self.names = dict(names)
-
-    def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.rename(self.names, strict=False)
-
-
-def _renamed(data: native.Dataset, names: Mapping[str, str]) -> native.Dataset:
-    changed = {old: new for old, new in names.items() if old != new}
-    if not changed:
-        return data
-    columns = [c.with_(name=changed.get(c.name, c.name)) for c in data.schema]
-    return data.map(_Renames(changed), type(data.schema)(columns))
-
-
 def _as_written(schema: Schema) -> list[Any]:
     """All that a schema says, so that an edit shows; columns compare as equal where a shape is unknown."""
     return [
@@ -378,12 +324,3 @@ def _described(data: native.Dataset, schema: Any) -> native.Dataset:
         raise CompatTypeError(f"schema must be a merlin.schema.Schema, got {type(schema).__name__}")
     chosen = data if described.names == data.schema.names else data.select(described.names)
     return chosen.with_schema(described)
-
-
-def _block(series: pl.Series) -> np.ndarray:
-    if isinstance(series.dtype, pl.List):
-        lengths = set(series.list.len().to_list())
-        if len(lengths) > 1:
-            raise SchemaError(f"column {series.name!r} holds lists of different lengths; an array needs them equal")
-        return np.vstack(series.to_list()) if series.len() else np.empty((0, 0))
-    return series.to_numpy().reshape(-1, 1)

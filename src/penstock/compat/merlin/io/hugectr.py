@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from penstock.compat.merlin.schema.schema import Schema
 from penstock.core.artefact import replacing
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.params import Int, check
 from penstock.data.dataset import Dataset
 
 __all__ = ["HugeCTRWriter"]
+
+KEYSET_FILE = "_hugectr.keyset"
 
 
 class HugeCTRWriter:
@@ -85,6 +88,16 @@ class HugeCTRWriter:
         listed = "\n".join([str(len(self.data_paths)), *self.data_paths])
         (self.out_dir / "_file_list.txt").write_text(f"{listed}\n")
         return self.data_paths
+
+
+def write_keys(data: Dataset, folder: Any) -> None:
+    """Write `_hugectr.keyset`: every id that a column's embedding has a row for, as four bytes, the highest first."""
+    sizes = [column.properties.get("embedding_sizes") or {} for column in Schema.from_native(data.schema)]
+    known = [int(size["cardinality"]) for size in sizes if "cardinality" in size]
+    if not known:
+        raise ParameterError("write_hugectr_keyset needs columns with a number of ids: put them through Categorify")
+    with replacing(Path(folder) / KEYSET_FILE) as partial:
+        partial.write_bytes(b"".join(np.arange(count + 1, dtype=">u4").tobytes() for count in known))
 
 
 def write(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from penstock.compat import cpu
 from penstock.compat.merlin.io import _reading as reading
 from penstock.compat.merlin.schema._tensorflow_metadata import schema_beside
+from penstock.compat.missing import CompatRuntimeError
 from penstock.core.dtypes import canonical, to_polars
 from penstock.core.errors import ColumnNotFoundError, ParameterError, suggest
 from penstock.core.params import Int, Real, check
@@ -26,7 +31,7 @@ from penstock.data.partition import Partition
 
 ENGINES = ("parquet", "csv", "avro")
 # Arguments of the readers below NVTabular that say how to read, not what; there is nothing to say here.
-HOW = ("legacy", "batch_size", "aggregate_files", "gather_statistics", "split_row_groups",
+HOW = ("legacy", "batch_size", "gather_statistics", "split_row_groups",
        "index", "blocksize", "chunksize", "include_path_column", "assume_missing", "sample", "low_memory",
        "memory_map", "engine_kwargs", "cpu", "use_cpu", "calculate_divisions", "ignore_metadata_file")  # fmt: skip
 
@@ -47,8 +52,8 @@ def opened(
     if isinstance(source, (str, os.PathLike)) or _is_paths(source):
         size = _part_size(part_size, part_mem_fraction)
         return _files(source, engine, size, storage_options, dtypes, dict(kwargs))
-    if kwargs:
-        raise ParameterError(f"{next(iter(kwargs))!r} says how files are read; the data is a {type(source).__name__}")
+    if said := [name for name in kwargs if name not in HOW]:
+        raise ParameterError(f"{said[0]!r} says how files are read; the data is a {type(source).__name__}")
     if hasattr(source, "to_delayed") and hasattr(source, "npartitions"):
         data = _dask(source)
     else:
@@ -56,6 +61,18 @@ def opened(
     if dtypes:
         data = cast(data, dtypes)
     return data if npartitions is None else data.repartition(npartitions)
+
+
+def require_gpu() -> None:
+    """Refuse to go on where old code insists on a GPU, there is none, and nobody said that the CPU will do."""
+    if cpu.mapped():
+        return
+    torch = sys.modules.get("torch") or (importlib.import_module("torch") if find_spec("torch") else None)
+    if torch is None or not torch.cuda.is_available():
+        raise CompatRuntimeError(
+            "cpu=False asks for a GPU, and this machine shows none; leave cpu out, or run the program with penstock "
+            "run --cpu (activate(cpu=True))"
+        )
 
 
 def _is_paths(source: Any) -> bool:
@@ -100,7 +117,9 @@ def _files(
     if groups is not None:
         check("row_groups_per_part", groups, Int(min=1))
         part_size = 1
-    missing, dates, filters = (kwargs.pop(name, None) for name in ("na_values", "parse_dates", "filters"))
+    missing, dates, filters, together = (
+        kwargs.pop(name, None) for name in ("na_values", "parse_dates", "filters", "aggregate_files")
+    )
     for name in kwargs:
         if name not in HOW:
             known = ["sep", "names", "header", "dtype", "usecols", "na_values", "parse_dates", "filters"]
@@ -112,10 +131,11 @@ def _files(
     if groups is not None and all(hasattr(part, "row_groups") for part in data.partitions):
         data = reading.by_row_groups(data, groups)
     data = _as_merlin_described(data)
+    data = reading.signed(data, [name for name, dtype in dtypes.items() if str(dtype) == "hex"])
     data = reading.without_index(data)
     data = reading.with_missing(data, missing, wanted)
     data = reading.with_dates(data, dates)
-    data = reading.filtered(data, filters)
+    data = reading.filtered(reading.aggregated(data, together, part_size), filters)
     return data if chosen is None else data.select(list(chosen))
 
 
@@ -227,8 +247,3 @@ def cast(data: Dataset, dtypes: Mapping[str, Any]) -> Dataset:
     found = Schema.from_polars(change(pl.DataFrame(schema=data.schema.polars_schema)).schema)
     schema = Schema(data.schema[c.name].with_(dtype=c.dtype) for c in found)
     return data.map(change, schema)
-
-
-def stem(path: str) -> str:
-    """A file's name without its suffix."""
-    return Path(path).name.split(".")[0]

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.compat.merlin.io.opening import stem
+from penstock.compat.merlin.io._reading import together
+from penstock.compat.merlin.io.hugectr import KEYSET_FILE
 from penstock.compat.merlin.schema._tensorflow_metadata import TensorflowMetadata
 from penstock.compat.merlin.schema.schema import Schema
 from penstock.core.artefact import SCHEMA_FILE, check_free, replacing, staged
@@ -23,7 +24,6 @@ from penstock.data.dataset import Dataset
 from penstock.data.files import is_remote, local_path, parse_bytes
 from penstock.data.formats import format_of_name
 from penstock.data.manifest import MANIFEST_FILE, rename_files
-from penstock.data.partition import SlicedPartition
 
 MERLIN_FOLDER = ".merlin"
 _OWN_FILES = {
@@ -34,6 +34,7 @@ _OWN_FILES = {
     "_metadata",
     "_metadata.json",
     "_file_list.txt",
+    KEYSET_FILE,
 }
 _NUMBERED = re.compile(r"part[-_]\d+\.parquet")
 
@@ -168,17 +169,33 @@ def _holds_only_data(place: Path) -> bool:
     return SCHEMA_FILE in (names := {file.name for file in others}) and names <= _OWN_FILES
 
 
-def by_file(data: Dataset) -> tuple[Dataset, list[str]]:
-    """One partition for each file that the data came from, and the files' names."""
+def by_file(data: Dataset, base: Dataset, suffix: str | None) -> tuple[Dataset, list[str]]:
+    """One partition for each file that the data came from, and names for them with a suffix.
+
+    The files are those of the base data set, where the data is what Dask made of its partitions.
+    """
+    known = base if all(part.path is None for part in data.partitions) else data
+    if any(part.path is None for part in known.partitions) or len(known.partitions) != len(data.partitions):
+        raise ParameterError(
+            "preserve_files=True keeps the files of data that came from files; this came from memory (if Dask made it "
+            "of the partitions of another data set, give that one as base_dataset)"
+        )
     groups: dict[str, list[Any]] = {}
-    for part in data.partitions:
-        if part.path is None:
-            raise ParameterError(
-                "preserve_files=True keeps the files of data that came from files; this came from memory"
-            )
-        groups.setdefault(part.path, []).append(part)
-    parts = [_together(group) for group in groups.values()]
-    return Dataset.from_partitions(parts, data.schema), [f"{stem(path)}.parquet" for path in groups]
+    for part, origin in zip(data.partitions, known.partitions, strict=True):
+        groups.setdefault(str(origin.path), []).append(part)
+    parts = [together(group) for group in groups.values()]
+    return Dataset.from_partitions(parts, data.schema), [_named_as(path, suffix or "") for path in groups]
+
+
+def _named_as(path: str, suffix: str) -> str:
+    """The name of a file for what is made of it; a suffix that names a format gives way to the new one.
+
+    >>> _named_as("in/day.0.csv", ".parquet"), _named_as("in/0.part", ".pq")
+    ('day.0.parquet', '0.part.pq')
+    """
+    name = Path(path).name
+    root, _, last = name.rpartition(".")
+    return f"{root if suffix and last in ('parquet', 'csv', 'avro', 'orc') else name}{suffix}"
 
 
 def by_place(data: Dataset, places: Sequence[Any]) -> Dataset:
@@ -187,8 +204,4 @@ def by_place(data: Dataset, places: Sequence[Any]) -> Dataset:
     for number in (number for group in groups for number in group):
         if not 0 <= number < len(data.partitions):
             raise ParameterError(f"output_files names partition {number}; there are {len(data.partitions)}")
-    return Dataset.from_partitions([_together([data.partitions[n] for n in group]) for group in groups], data.schema)
-
-
-def _together(parts: list[Any]) -> SlicedPartition:
-    return SlicedPartition(tuple(parts), 0, sum(part.count() for part in parts))
+    return Dataset.from_partitions([together([data.partitions[n] for n in group]) for group in groups], data.schema)

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.compat.merlin.dtypes.base import DType, dtype_of
 from penstock.compat.merlin.dtypes.shape import Shape
-from penstock.compat.missing import CompatTypeError
+from penstock.compat.missing import CompatNotImplementedError, CompatTypeError
 from penstock.core.errors import DataError
 from penstock.core.extras import require
 
@@ -119,7 +119,8 @@ class TensorColumn:
 
     @classmethod
     def supported_devices(cls) -> list[Device]:
-        return [Device.CPU] if cls.framework == "numpy" else [Device.CPU, Device.GPU]
+        only = {"numpy": [Device.CPU], "cupy": [Device.GPU]}
+        return only.get(cls.framework, [Device.CPU, Device.GPU])
 
     def __len__(self) -> int:
         return len(self.values) if self.offsets is None else len(self.offsets) - 1
@@ -200,7 +201,14 @@ def convert_col(column: TensorColumn, target_type: type[TensorColumn], *function
     >>> convert_col(TensorColumn(np.array([1])), TorchColumn).values.tolist()
     [1]
     """
-    return column if isinstance(column, target_type) else target_type.cast(column)
+    if isinstance(column, target_type):
+        return column
+    if column.device not in target_type.supported_devices():
+        raise CompatNotImplementedError(
+            f"Could not convert from type {type(column).__name__} to {target_type.__name__}: it lies in the memory of "
+            f"the {column.device.name}, where {target_type.__name__} has no arrays; move it with cpu() or gpu() first"
+        )
+    return target_type.cast(column)
 
 
 _COLUMNS: dict[str, type[TensorColumn]] = {

@@ -9,7 +9,28 @@ import polars as pl
 
 from penstock.compat.nvtabular.ops.placed import Placed
 from penstock.etl import ops as native
+from penstock.etl.operator import Operator
 from penstock.etl.ops.elementwise import from_values, numeric
+
+
+class Bucketize(Placed, native.Bucketize):
+    """The number of the bucket that a value falls in; a missing value is in the last one, as NaN is for `np.digitize`.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> Workflow(["x"] >> Bucketize([0, 5])).transform(pd.DataFrame({"x": [-1.0, 0.0, 9.0, None]}))["x"].tolist()
+    [0, 1, 2, 2]
+    """
+
+    def apply(self, series: pl.Series, name: str) -> pl.Series:
+        return super().apply(series, name).fill_null(len(self._of(name)))
+
+    def apply_null(self, name: str) -> int:
+        return len(self._of(name))
+
+    @classmethod
+    def recipe_class(cls) -> type[Operator]:
+        return cls
 
 
 class LogOp(Placed, native.LogOp):

@@ -91,8 +91,8 @@ class _Builder:
         if any(len(group) > 1 for group in found.groups):
             parent = parent[[list(g) if len(g) > 1 else g[0] for g in found.groups]]
         node = parent >> found.op
-        if further and not node.dependencies and not found.op.fit_only_dependencies:
-            node = Node("apply", node.parents, operator=node.operator, dependencies=further)
+        if further and not node.extras and not found.op.fit_only_dependencies:
+            node = Node("apply", node.feeds, operator=node.operator, extras=further)
         self.restored.append((node.operator, found))
         return node
 
