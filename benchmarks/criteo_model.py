@@ -208,3 +208,19 @@ def dataset(folder: Path) -> Dataset:
     for name, size in zip(CATEGORICAL, SIZES, strict=True):
         schema = schema.with_column(schema[name].with_(cardinality=size))
     return data.with_schema(schema)
+
+
+def every_row(sizes: list[int], dim: int) -> dict:
+    """The state of hashed tables that have seen each id below their sizes once."""
+    import torch
+
+    total = sum(sizes)
+    return {
+        "ids": torch.cat([torch.arange(size) for size in sizes]),
+        "tables": torch.arange(len(sizes), dtype=torch.int32).repeat_interleave(torch.tensor(sizes)),
+        "touched": torch.zeros(total, dtype=torch.int64),
+        "free": torch.empty(0, dtype=torch.int64),
+        "clock": torch.tensor(2),
+        "weight": torch.empty(total, dim).uniform_(-0.01, 0.01),
+        "first_state": torch.zeros(total),
+    }

@@ -5,15 +5,19 @@ on the GPU, in the same run, in turns. The model is that of `criteo_h200.py` wit
 ids follow a Zipf law with exponent `--zipf` (P(k) ~ k^-s in every table). The cache is in its steady state: batches
 that fill it come first, and the store holds every row, as after loading a checkpoint. With `--cold` it holds none, so
 most of what is brought in is new. A breakdown by stage follows, measured without overlap.
+
+With `--ids hashed` they have no vocabulary: claim `gpu/cache, hashed`, against `HashedEmbeddings` with all rows on the
+GPU. `--max-rows` bounds the rows of both; where it is below those of the tables, rows go and come anew all the while.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 
-from criteo_model import DIM, NUMBERS, SIZES, model_over
+from criteo_model import DIM, NUMBERS, SIZES, every_row, model_over
 from harness import Claim, report
 
 GIB = 2**30
@@ -121,7 +125,36 @@ def measure(torch, rows: int, tables: dict, options, sizes: list[int], rounds: i
         "cold": options.cold, "together": tables["cached"].batches_to_prefetch(ids[0]), "stages_ms": alone,
         "first_ten_batches": round(10 * rows / cold),
     }  # fmt: skip
-    return Claim("gpu/cache", "rows/s", rows / best["cached"], {"on_gpu": rows / best["on_gpu"]}, extra=extra)
+    claim = "gpu/cache"
+    if tables["cached"].is_hashed:
+        claim += ", hashed"
+        extra |= {"max_rows": options.max_rows, "evicted": after["evicted"] - before["evicted"]}
+    return Claim(claim, "rows/s", rows / best["cached"], {"on_gpu": rows / best["on_gpu"]}, extra=extra)
+
+
+def both_kinds(options, sizes: list[int], is_hashed: bool) -> dict:
+    """The same tables behind a cache and all on the GPU, every row known to both unless `--cold`."""
+    from penstock.embedding import CachedEmbeddings, FusedEmbeddings, HashedEmbeddings
+
+    cache_rows = int(options.cache_gib * GIB / row_bytes(options.dim))
+    settings = {"dim": options.dim, "lr": 0.01, "output": "concat", "align": 16, "device": "cuda"}
+    if not is_hashed:
+        on_gpu = FusedEmbeddings(sizes, **settings)
+        cached = CachedEmbeddings(sizes, cache_rows=cache_rows, **settings)
+    else:
+        names, total = [f"c{i}" for i in range(len(sizes))], sum(sizes)
+        bound = {"max_rows": options.max_rows, "seed": 0}
+        room = max(options.batch) * len(sizes)
+        most = total if options.max_rows is None else min(total, options.max_rows)
+        on_gpu = HashedEmbeddings(names, capacity=most + room, **settings, **bound)
+        cached = CachedEmbeddings(names, cache_rows=cache_rows, hashed=True, **settings, **bound)
+        if not options.cold:
+            on_gpu.load_state_dict({**on_gpu.state_dict(), **every_row(sizes, options.dim)})
+    if not options.cold:
+        began = time.perf_counter()
+        cached.load_state_dict(on_gpu.state_dict())
+        print(f"loaded {cached.num_rows:,} rows in {time.perf_counter() - began:.1f} s", flush=True)
+    return {"cached": cached, "on_gpu": on_gpu}
 
 
 def main() -> None:
@@ -132,6 +165,8 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=DIM)
     parser.add_argument("--zipf", type=float, default=1.0)
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--ids", nargs="+", choices=["known", "hashed"], default=["known"])
+    parser.add_argument("--max-rows", type=int, default=None, help="of hashed ids: rows that stay")
     parser.add_argument(
         "--together",
         nargs="+",
@@ -147,23 +182,16 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("benchmarks/gpu_cache.py needs a CUDA device; there is none here")
         sys.exit(0)
-    from penstock.embedding import CachedEmbeddings, FusedEmbeddings
-
     sizes = scaled_sizes(options.tables_gib, options.dim)
-    cache_rows = int(options.cache_gib * GIB / row_bytes(options.dim))
-    settings = {"dim": options.dim, "lr": 0.01, "output": "concat", "align": 16, "device": "cuda"}
-    tables = {
-        "cached": CachedEmbeddings(sizes, cache_rows=cache_rows, **settings),
-        "on_gpu": FusedEmbeddings(sizes, **settings),
-    }
-    if not options.cold:
-        began = time.perf_counter()
-        tables["cached"].load_state_dict(tables["on_gpu"].state_dict())
-        print(f"loaded {sum(sizes):,} rows in {time.perf_counter() - began:.1f} s", flush=True)
     claims = []
-    for rows in options.batch:
-        for tables["cached"].prefetch_batches in options.together:
-            claims.append(measure(torch, rows, tables, options, sizes))
+    for kind in options.ids:
+        tables = both_kinds(options, sizes, kind == "hashed")
+        for rows in options.batch:
+            for tables["cached"].prefetch_batches in options.together:
+                claims.append(measure(torch, rows, tables, options, sizes))
+        tables.clear()
+        gc.collect()
+        torch.cuda.empty_cache()
     title = f"{options.tables_gib:g} GiB of tables behind a cache of {options.cache_gib:g} GiB"
     report(f"{title}, {torch.cuda.get_device_name()}", claims)
 

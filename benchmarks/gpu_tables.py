@@ -15,7 +15,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from criteo_model import SIZES, fbgemm_tables
+from criteo_model import SIZES, every_row, fbgemm_tables
 from harness import Claim, report
 
 HOTS = [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1]  # MLPerf's, ids a row
@@ -77,18 +77,7 @@ def hashed_run(torch, shape: Shape) -> Callable[[], object]:
     tables = HashedEmbeddings(
         names, shape.dim, capacity=total + 16 * shape.rows * len(names), lr=0.01, output="concat", device="cuda"
     )
-    counts = torch.tensor(shape.sizes)
-    known = {
-        "ids": torch.cat([torch.arange(size) for size in shape.sizes]),
-        "tables": torch.arange(len(names), dtype=torch.int32).repeat_interleave(counts),
-        "touched": torch.zeros(total, dtype=torch.int64),
-        "free": torch.empty(0, dtype=torch.int64),
-        "clock": torch.tensor(1),
-        "weight": torch.empty(total, shape.dim).uniform_(-0.01, 0.01),
-        "first_state": torch.zeros(total),
-    }
-    tables.load_state_dict({**tables.state_dict(), **known})
-    del known
+    tables.load_state_dict({**tables.state_dict(), **every_row(shape.sizes, shape.dim)})
     ids, fresh = torch.stack(shape.columns).t().long(), shape.rows // 64
     if shape.kind == "growing":
         ids[:fresh] = torch.arange(fresh, device="cuda")[:, None] + 2**40

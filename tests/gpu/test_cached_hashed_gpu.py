@@ -62,6 +62,26 @@ def test_a_cache_changes_nothing(optimizer: str, cache_rows: int, together: int)
         assert not cached(unseen).any()
 
 
+@pytest.mark.parametrize(
+    ("cache_rows", "together", "max_rows"), [(6000, 1, 4000), (6000, 1, 9000), (16_000, 3, 20_000)]
+)
+def test_a_bound_holds_as_without_a_cache(cache_rows: int, together: int, max_rows: int) -> None:
+    states = []
+    for _ in range(2):  # the second time for the bits
+        cached, plain = pair(cache_rows, max_rows=max_rows)
+        cached.prefetch_batches = together
+        torch.manual_seed(1)
+        for ids in prefetched(batches(2500, 30), cached, ids=lambda b: b):
+            factor = torch.randn(2500, 2, 16, device="cuda")
+            for tables in (cached, plain):
+                (tables(ids) * factor).sum().backward()
+        assert_same(cached, plain)
+        assert cached.stats()["evicted"] == plain.stats()["evicted"] > 10_000
+        states.append(cached.state_dict())
+    for key, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][key]), key
+
+
 class Clicks(nn.Module):
     def __init__(self, tables) -> None:
         super().__init__()
@@ -72,9 +92,10 @@ class Clicks(nn.Module):
         return self.layers(self.tables(ids)).squeeze(1)
 
 
+@pytest.mark.parametrize("max_rows", [None, 15_000])
 @pytest.mark.parametrize(("cache_rows", "together"), [(4200, 1), (20_000, 3)])
-def test_captured_steps(cache_rows: int, together: int) -> None:
-    cached, plain = pair(cache_rows, output="concat")
+def test_captured_steps(cache_rows: int, together: int, max_rows: int | None) -> None:
+    cached, plain = pair(cache_rows, output="concat", max_rows=max_rows)
     cached.prefetch_batches = together
     models = [Clicks(cached), Clicks(plain)]
     models[1].layers.load_state_dict(models[0].layers.state_dict())

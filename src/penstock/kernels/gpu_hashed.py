@@ -30,38 +30,56 @@ _FIND_BLOCK = 512  # ids a program seeks
 
 
 @triton.jit
-def _seek(sign, start, size, place, seeking, index, guards, counters, salt, INSERT: tl.constexpr):
+def _skip(sign, start, size, at, held, probes, index):
+    """Go on from the entries of other signs to the sign's own, or to an empty one. Reads alone, mostly of one line."""
+    passing = (held != sign) & (held != 0)
+    left = tl.max(passing.to(tl.int32), 0)
+    while left > 0:
+        at = tl.where(passing, start + ((at - start + 1) & (size - 1)), at)
+        held = tl.where(passing, tl.load(index + 2 * at, mask=passing, other=0), held)
+        passing = passing & (held != sign) & (held != 0)
+        probes += 1
+        left = tl.where(probes < _PROBES, tl.max(passing.to(tl.int32), 0), 0)
+    return at, held, probes
+
+
+@triton.jit
+def _seek(
+    sign, start, size, place, seeking, index, guards, counters, salt, INSERT: tl.constexpr, ONE_TABLE: tl.constexpr
+):
     """The entry of each sign that is sought, and whether it has one; with INSERT an empty one is taken."""
     lane = tl.arange(0, sign.shape[0])
     bits = (size - 1).to(tl.uint64, bitcast=True)
     home = (mix((sign ^ salt).to(tl.uint64, bitcast=True)) & bits).to(tl.int64, bitcast=True)
     at = tl.where(seeking, start + home, guards + lane)
-    found = tl.zeros(sign.shape, tl.int1)
-    probes, left = 0, tl.max(seeking.to(tl.int32), 0)
-    while left > 0:
-        held = tl.load(index + 2 * at, mask=seeking, other=1)
-        if INSERT:
+    held = tl.where(seeking, tl.load(index + 2 * at, mask=seeking, other=0), sign)
+    at, held, probes = _skip(sign, start, size, at, held, tl.zeros((), tl.int32), index)
+    if INSERT:
+        empty = seeking & (held == 0)
+        taken = tl.zeros(sign.shape, tl.int1)
+        left = tl.max(empty.to(tl.int32), 0)
+        while left > 0:
+            # There is no mask: lanes that take nothing fail at an entry of their own.
+            target = tl.where(empty, at, guards + lane)
+            before = tl.atomic_cas(index + 2 * target, tl.zeros_like(sign), sign)
+            taken = taken | (empty & (before == 0))
+            held = tl.where(empty, tl.where(before == 0, sign, before), held)
+            at, held, probes = _skip(sign, start, size, at, held, probes, index)
             empty = seeking & (held == 0)
-            if tl.max(empty.to(tl.int32), 0) > 0:
-                # There is no mask: lanes that take nothing fail at an entry of their own.
-                target = tl.where(empty, at, guards + lane)
-                before = tl.atomic_cas(index + 2 * target, tl.zeros_like(sign), sign)
-                held = tl.where(empty, tl.where(before == 0, sign, before), held)
-                taken = empty & (before == 0)
-                tl.atomic_add(counters + _BY_TABLE + place, tl.full(sign.shape, 1, tl.int64), mask=taken)
-        here = seeking & (held == sign)
-        found = found | here
-        seeking = seeking & (here == 0) & (held != 0)
-        at = tl.where(seeking, start + ((at - start + 1) & (size - 1)), at)
-        probes += 1
-        left = tl.where(probes < _PROBES, tl.max(seeking.to(tl.int32), 0), 0)
-    return at, found
+            left = tl.where(probes < _PROBES, tl.max(empty.to(tl.int32), 0), 0)
+        if ONE_TABLE:  # many adding to one place would wait for one another
+            many = tl.sum(taken.to(tl.int64), 0)
+            if many > 0:
+                tl.atomic_add(counters + _BY_TABLE + place, many)
+        else:
+            tl.atomic_add(counters + _BY_TABLE + place, tl.full(sign.shape, 1, tl.int64), mask=taken)
+    return at, seeking & (held == sign)
 
 
 @triton.jit
 def _find(
     identity, feature, inside, occurrence, features, index, guards, counters, out, wrong, num_tables, salt, nothing,
-    TRAIN: tl.constexpr, STAMP: tl.constexpr,
+    TRAIN: tl.constexpr, STAMP: tl.constexpr, ONE_TABLE: tl.constexpr,
 ):  # fmt: skip
     """Write the row of each id to `out`: for one without, `nothing`; in training its entry, as `-2 - entry`."""
     start = tl.load(features + feature * _FIELDS)
@@ -72,7 +90,9 @@ def _find(
     code = ((place + 1) << _ID_BITS) | (identity & _ID_MASK)
     tl.atomic_max(wrong + zero, code, mask=inside & (sign == 0))
     seeking = inside & (sign != 0)
-    at, found = _seek(sign, start + zero, size + zero, place + zero, seeking, index, guards, counters, salt, TRAIN)
+    at, found = _seek(
+        sign, start + zero, size + zero, place, seeking, index, guards, counters, salt, TRAIN, ONE_TABLE
+    )  # fmt: skip
     value = tl.load(index + 2 * at + 1, mask=found, other=-1)
     known = found & (value >= 0)
     row = tl.where(known, value & 0xFFFFFFFF, nothing)
@@ -105,7 +125,7 @@ def _find_singles(
     occurrence = feature.to(tl.int64) * num_rows + row
     _find(
         identity, feature, inside, occurrence, features, index, guards, counters, out, wrong, num_tables, salt, nothing,
-        TRAIN, STAMP,
+        TRAIN, STAMP, True,
     )  # fmt: skip
 
 
@@ -126,7 +146,7 @@ def _find_bags(
     tl.store(out + first + k, (tl.zeros_like(k) + nothing + 1).to(out.dtype.element_ty), mask=inside & (claimed == 0))
     _find(
         identity, feature, claimed, first + k, features, index, guards, counters, out, wrong, num_tables, salt, nothing,
-        TRAIN, STAMP,
+        TRAIN, STAMP, False,
     )  # fmt: skip
 
 
@@ -138,7 +158,7 @@ def _enter(signs, tables, values, features, index, guards, counters, num, salt, 
     table = tl.load(tables + i, mask=inside, other=0).to(tl.int64)
     start = tl.load(features + table * _FIELDS)
     size = tl.load(features + table * _FIELDS + 1)
-    at, found = _seek(sign, start, size, table, inside, index, guards, counters, salt, True)
+    at, found = _seek(sign, start, size, table, inside, index, guards, counters, salt, True, False)
     tl.store(index + 2 * at + 1, tl.load(values + i, mask=inside, other=-1), mask=found)
 
 

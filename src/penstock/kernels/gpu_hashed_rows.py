@@ -51,12 +51,13 @@ def _first(block, out, index, num, SIZE: tl.constexpr):
 
 
 @triton.jit
-def _count(out, index, counters, counts, num, SIZE: tl.constexpr):
-    """How many new ids each block has."""
+def _count(out, index, counters, counts, waiting, num, SIZE: tl.constexpr):
+    """How many new ids each block has, and how many occurrences without a row."""
     blocks = tl.where(tl.load(counters + _PENDING) > 0, tl.cdiv(num, SIZE), 0)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
-        _, _, first = _first(block, out, index, num, SIZE)
+        _, entry, first = _first(block, out, index, num, SIZE)
         tl.store(counts + block, tl.sum(first.to(tl.int32), 0))
+        tl.store(waiting + block, tl.sum((entry >= 0).to(tl.int32), 0))
 
 
 @triton.jit
@@ -74,28 +75,29 @@ def _scan(counters, counts, num_blocks, SIZE: tl.constexpr):
 
 @triton.jit
 def _assign(
-    out, index, counters, counts, free, fresh, starts, num, num_tables, capacity, SIZE: tl.constexpr
+    out, index, counters, counts, waiting, free, fresh, starts, num, num_tables, capacity, SIZE: tl.constexpr
 ):  # fmt: skip
     """Give each new id its row; its entry goes on the list `fresh`, or loses its claim where there is no room."""
     blocks = tl.where(tl.load(counters + _NEW) > 0, tl.cdiv(num, SIZE), 0)
     used, available = tl.load(counters + _USED), tl.load(counters + _FREE)
     clock = tl.load(counters + _CLOCK)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
-        _, entry, first = _first(block, out, index, num, SIZE)
-        number = tl.load(counts + block).to(tl.int64) + tl.cumsum(first.to(tl.int64), 0) - 1
-        again = first & (number < available)
-        row = tl.load(free + available - 1 - number, mask=again, other=0).to(tl.int64)
-        row = tl.where(again, row, used + number - available)
-        fits = row < capacity
-        value = tl.where(fits, row | (clock << 32), _NO_ROW)
-        tl.store(index + 2 * entry + 1, value, mask=first)
-        tl.store(fresh + number, entry.to(fresh.dtype.element_ty), mask=first)
-        if tl.max((first & (fits == 0)).to(tl.int32), 0) > 0:
-            table = tl.zeros_like(entry) - 1
-            for t in range(num_tables):
-                table += (entry >= tl.load(starts + t)).to(tl.int64)
-            refused = counters + _BY_TABLE + num_tables + table
-            tl.atomic_add(refused, tl.full(entry.shape, 1, tl.int64), mask=first & (fits == 0))
+        if tl.load(waiting + block) > 0:
+            _, entry, first = _first(block, out, index, num, SIZE)
+            number = tl.load(counts + block).to(tl.int64) + tl.cumsum(first.to(tl.int64), 0) - 1
+            again = first & (number < available)
+            row = tl.load(free + available - 1 - number, mask=again, other=0).to(tl.int64)
+            row = tl.where(again, row, used + number - available)
+            fits = row < capacity
+            value = tl.where(fits, row | (clock << 32), _NO_ROW)
+            tl.store(index + 2 * entry + 1, value, mask=first)
+            tl.store(fresh + number, entry.to(fresh.dtype.element_ty), mask=first)
+            if tl.max((first & (fits == 0)).to(tl.int32), 0) > 0:
+                table = tl.zeros_like(entry) - 1
+                for t in range(num_tables):
+                    table += (entry >= tl.load(starts + t)).to(tl.int64)
+                refused = counters + _BY_TABLE + num_tables + table
+                tl.atomic_add(refused, tl.full(entry.shape, 1, tl.int64), mask=first & (fits == 0))
 
 
 @triton.jit
@@ -149,8 +151,8 @@ def _start(
 
 @triton.jit(do_not_specialize=["nothing"])
 def _finish(
-    out, index, counters, fresh, starts, seeds, weight, first, second, num, num_tables, capacity, nothing, low, width,
-    first_start, second_start,
+    out, index, counters, waiting, fresh, starts, seeds, weight, first, second, num, num_tables, capacity, nothing, low,
+    width, first_start, second_start,
     FIRST: tl.constexpr, SECOND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr,
     SIZE: tl.constexpr,
 ):  # fmt: skip
@@ -158,11 +160,12 @@ def _finish(
     many = tl.load(counters + _NEW)
     blocks = tl.where(many > 0, tl.cdiv(num, SIZE), 0)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
-        k = tl.arange(0, SIZE).to(tl.int64) + block * SIZE
-        entry = -2 - tl.load(out + k, mask=k < num, other=0).to(tl.int64)
-        value = tl.load(index + 2 * entry + 1, mask=entry >= 0, other=_NO_ROW)
-        row = tl.where(value >= 0, value & 0xFFFFFFFF, nothing + 1)
-        tl.store(out + k, row.to(out.dtype.element_ty), mask=entry >= 0)
+        if tl.load(waiting + block) > 0:
+            k = tl.arange(0, SIZE).to(tl.int64) + block * SIZE
+            entry = -2 - tl.load(out + k, mask=k < num, other=0).to(tl.int64)
+            value = tl.load(index + 2 * entry + 1, mask=entry >= 0, other=_NO_ROW)
+            row = tl.where(value >= 0, value & 0xFFFFFFFF, nothing + 1)
+            tl.store(out + k, row.to(out.dtype.element_ty), mask=entry >= 0)
     for begin in range(tl.program_id(0) * ROWS, many, tl.num_programs(0) * ROWS):
         number = begin + tl.arange(0, ROWS)
         _start(
@@ -188,19 +191,18 @@ def assign_rows(
     """Rows for the ids that `gpu_hashed.find` has found to be new, in `out` as well; ends the step."""
     num, device, dim = len(out), out.device, rows.weight.shape[1]
     blocks = parts(num, BLOCK)
-    counts = torch.empty(max(blocks, 1), dtype=torch.int32, device=device)
+    counts, waiting = torch.empty((2, max(blocks, 1)), dtype=torch.int32, device=device)
     fresh = torch.empty(max(num, 1), dtype=out.dtype, device=device)
     programs, size = (max(1, min(blocks, _PROGRAMS)),), {"SIZE": BLOCK}
-    _COUNT(programs, (out, index, counters, counts, num), size)
+    _COUNT(programs, (out, index, counters, counts, waiting, num), size)
     _SCAN((1,), (counters, counts, blocks), size)
-    _ASSIGN(
-        programs, (out, index, counters, counts, rows.free, fresh, rows.starts, num, num_tables, rows.capacity), size
-    )
+    numbered = out, index, counters, counts, waiting, rows.free, fresh, rows.starts, num, num_tables, rows.capacity
+    _ASSIGN(programs, numbered, size)
     first, second = (rows.weight if state is None else state for state in rows.states)
     kinds: dict[str, Any] = dict(zip(("FIRST", "SECOND"), map(contract.state_kind, rows.states), strict=True))
     width = max(16, 1 << (dim - 1).bit_length())
     arguments = (
-        out, index, counters, fresh, rows.starts, rows.seeds, rows.weight, first, second, num, num_tables,
+        out, index, counters, waiting, fresh, rows.starts, rows.seeds, rows.weight, first, second, num, num_tables,
         rows.capacity, nothing, rows.low, rows.width, *rows.state_starts,
     )  # fmt: skip
     _FINISH(programs, arguments, {**kinds, "WIDTH": dim, "DIM": width, "ROWS": max(4, _ELEMENTS // width), **size})
