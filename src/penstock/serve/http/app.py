@@ -27,7 +27,7 @@ from penstock.serve.following import Follower
 from penstock.serve.http.bodies import Bodies
 from penstock.serve.http.limits import Limits
 from penstock.serve.http.page import front_page
-from penstock.serve.http.parsing import AT_ONCE, parse_rows
+from penstock.serve.http.parsing import AT_ONCE, BodySize, parse_rows
 from penstock.serve.http.requests import (
     Message,
     Receive,
@@ -49,6 +49,7 @@ from starlette.exceptions import HTTPException  # noqa: E402
 from penstock.serve.http.metrics import Metrics  # noqa: E402
 
 log = logging.getLogger("penstock.serve")
+_LISTS_BESIDE = 16  # lists and objects that a row may have beside those of its columns
 _FAILED = "the service failed on this request; its log says why"
 
 
@@ -83,16 +84,18 @@ class Service:
         if predictor.follows_feed:
             self.follower = Follower(predictor, poll_seconds, lambda packets: self.metrics.followed(packets))
         self.since, self.ready = time.time(), False
-        self._row_bytes = self.limits.row_bytes
+        self._size = BodySize(
+            self.limits.max_rows, self.limits.row_bytes, sum(column.is_list for column in schema) + _LISTS_BESIDE
+        )
         self.pages = _pages(self)
         self._warm_up()
 
     def _warm_up(self) -> None:
         """Load and compile what predictions need, alone and together, before the first request waits for it."""
-        rows = self.checker([self.example]) * 8
+        row = self.checker([self.example])
         with contextlib.suppress(PenstockError):  # an example need not suit every workflow
-            for count in (1, len(rows)):
-                self.predictor.predict(rows[:count])
+            for count in (1, 8, self.limits.max_rows):
+                self.predictor.predict(row * count)
         self.predictor.unknown.counts[:] = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -135,7 +138,7 @@ class Service:
                 return await asyncio.to_thread(self._parsed, body)
 
     def _parsed(self, body: bytes) -> Rows:
-        return self.checker(parse_rows(body, self.limits.max_rows, self._row_bytes))
+        return self.checker(parse_rows(body, self._size))
 
     def _answer(self, scores: np.ndarray) -> bytes:
         """Every float32 in full: read back, it has the same bits."""

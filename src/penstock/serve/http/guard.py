@@ -20,6 +20,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.extras import require
 from penstock.serve.http.limits import Limits
 from penstock.serve.http.requests import LINGER_SECONDS, RefusedError
+from penstock.serve.http.turns import PORTION, Backlog, Flow, Turns
 
 require("httptools", "serve")
 require("uvicorn", "serve")
@@ -29,7 +30,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 log = logging.getLogger("penstock.serve")
 SWEEP_SECONDS = 1.0
-PIPELINED = 64  # requests of one connection that may wait for the one before
+PIPELINED = 16  # requests of one connection that may wait for the one before
 _SPARE_FILES = 128  # that a process keeps for other things than connections
 _PROBE_SECONDS = (0.02, 0.2)  # after a client has stopped sending: when to look whether it has gone altogether
 
@@ -64,6 +65,7 @@ class Guard:
         self.max_connections = min(limits.max_connections, _openable())
         self._connections: dict[GuardedProtocol, None] = {}  # oldest first
         self._timer: asyncio.TimerHandle | None = None
+        self.turns = Turns()
 
     def protocol(self, **settings: Any) -> GuardedProtocol:
         """A connection's protocol, as uvicorn asks for it."""
@@ -116,15 +118,20 @@ class GuardedProtocol(HttpToolsProtocol):
         self._closing_since: float | None = None
         self._running: Any = None  # the request that is being answered: `cycle` is the newest, which may wait behind it
         self._write_paused_since: float | None = None
+        self._plain = 0  # bytes of a body that comes whole which are still to come
+        self._has_ended = False
 
     # The life of a connection.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = Flow(transport)
+        self._backlog = Backlog(self.guard.turns, self.flow, self._take, self._worked_off)
         self.guard.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.guard.dismiss(self)
+        self._backlog.drop()
         self._disconnect()
         super().connection_lost(exc)
 
@@ -175,6 +182,22 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_refused:  # read and thrown away, so that a client which is still sending gets to its answer
             return
+        if (len(data) <= PORTION or len(data) <= self._plain) and not self._backlog:
+            self._take(data)
+        else:
+            self._backlog.add(data, self.loop)
+
+    def _take(self, data: bytes) -> int:
+        """Parse what has arrived; the bytes of a whole body that are still to come."""
+        if not self._is_refused and not self.transport.is_closing():
+            self._take_in(data)
+        return self._plain
+
+    def _worked_off(self) -> None:
+        if self._has_ended and not self.transport.is_closing() and self.eof_received() is None:
+            self.transport.close()
+
+    def _take_in(self, data: bytes) -> None:
         if self.waiting is FIRST:
             self.waiting, self.since = HEAD, self.loop.time()
         self._unset_keepalive_if_required()
@@ -205,9 +228,14 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client sends no more. It may still wait for its answer, or have gone."""
-        if self._is_refused or self.waiting is FIRST:
+        if self._backlog:  # asked again behind it
+            self._has_ended = True
+            return True
+        if self.waiting is FIRST:
             return None
         is_answered = self.cycle is None or self.cycle.response_complete
+        if self._is_refused:  # what was whole before it is still answered
+            return None if is_answered or self.cycle.disconnected else True
         if self.waiting is HEAD or (self.waiting is BODY and not is_answered):
             self.refuse(RefusedError(400, "the connection ended before the request did"))
             return True
@@ -267,14 +295,18 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _check_framing(self) -> None:
         """Refuse a body whose end a proxy could see elsewhere."""
+        self._plain = 0
         for name, value in self.headers:
             if name == b"transfer-encoding" and (
                 value.strip().lower() != b"chunked" or self.parser.get_http_version() != "1.1"
             ):
                 raise self._unfit(RefusedError(400, "a body comes whole or chunked, in HTTP/1.1, and not otherwise"))
+            if name == b"content-length" and len(value) < 19 and value.isdigit():
+                self._plain = int(value)
 
     def on_body(self, body: bytes) -> None:
         self._unproductive = 0
+        self._plain -= len(body)
         if self.cycle.response_complete:
             self._discarded += len(body)
             if self._discarded > self.guard.body_bytes:
@@ -286,7 +318,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unproductive = 0
 
     def on_message_complete(self) -> None:
-        self._unproductive = 0
+        self._unproductive = self._plain = 0
         if self._is_upgrade:  # it begins anew
             return
         self.waiting = FIRST if self.cycle.response_complete else ANSWER
