@@ -28,7 +28,10 @@ from penstock.serve.devices import default_device, named_device
 from penstock.serve.model import model_in
 from penstock.serve.predictor import ModelInput, Predictor
 
-_ON_CPU, _BATCH_SIZES = 8192, {"cuda": 131_072}  # rows: what stays in a cache, and what keeps a GPU busy
+_ON_CPU, _BATCH_SIZES = (
+    8192,
+    {"cuda": 262_144},
+)  # rows: what stays in a cache; a partition of text, so that few calls do
 # Threads that count while the model goes on. As many on every machine: partitions go to them in turns, so that figures
 # are added up in the same order everywhere.
 _LANES = 4

@@ -13,6 +13,7 @@ import polars as pl
 
 from penstock.core.batch import BlockSpec, ListSpec, Ragged
 from penstock.core.runtime.buffers import BufferPool
+from penstock.data.files import is_remote
 from penstock.kernels.cpu_gather import (
     LIST_SLACK,
     as_bits,
@@ -83,6 +84,8 @@ class ChunkJob:
             columns = self._source.frame_columns(partition)
             if columns:
                 tasks.append(partial(self._read_frame, partition, columns))
+            if is_remote(str(self._source.partitions[partition].path)):
+                tasks.append(partial(self._fetch, partition))
         if self._shuffle_here and (self._plan.shuffle or self._sampling is not None):
             tasks.append(self._draw_order)
         elif self._plan.shuffle:
@@ -123,6 +126,9 @@ class ChunkJob:
         self._targets.clear()
         self._slabs.clear()
         del self._files
+
+    def _fetch(self, partition: int, space: Workspace) -> None:
+        self._source.fetch(partition, self._files)
 
     def _read_frame(self, partition: int, columns: list[str], space: Workspace) -> None:
         self._frames[partition] = self._source.read_frame(partition, columns)

@@ -113,7 +113,7 @@ class ColumnSource:
             native = self._native(partition, column)
             if native is None or _stored_dtype(native[0], self.schema[column]) != out.dtype:
                 return False
-            file = files.get(str(self.partitions[partition].path))
+            file = files.get(str(self.partitions[partition].path), native)
             chunks += [(chunk, file) for chunk in native]
         start, read_before, fill = time.perf_counter(), space.read_seconds, self.fill.of(column)
         nulls = self._parquet.read_at_once(chunks, space, out.view(chunks[0][0].dtype), fill)
@@ -156,8 +156,9 @@ class ColumnSource:
             return False
         start, chunks = time.perf_counter(), list[tuple[ColumnChunk, OpenFile]]()
         for partition in partitions:
-            file = files.get(str(self.partitions[partition].path))
-            chunks += [(chunk, file) for chunk in self._native(partition, column) or ()]
+            native = self._native(partition, column) or []
+            file = files.get(str(self.partitions[partition].path), native)
+            chunks += [(chunk, file) for chunk in native]
         found = self._parquet.find_runs(chunks, space, encoded.buffer, encoded.reserve(size))
         self.stats.add("read", time.perf_counter() - start, size)
         if found is None:
@@ -167,6 +168,17 @@ class ColumnSource:
         assert limits is not None
         encoded.add(FoundColumn(column, stored, *found, limits))
         return True
+
+    def fetch(self, partition: int, files: Files) -> None:
+        """Have all of a remote partition that is going to be read at hand, in few requests."""
+        wanted = [column.name for column in self.schema if self._cached(partition, column.name) is None]
+        natives = [self._native(partition, name) for name in wanted]
+        chunks = [chunk for native in natives for chunk in native or ()]
+        if not chunks:
+            return
+        start = time.perf_counter()
+        files.get(str(self.partitions[partition].path), chunks)
+        self.stats.add("read", time.perf_counter() - start)
 
     def whole_column(self, partitions: Sequence[int], column: str) -> np.ndarray:
         """A column of whole partitions, decoded and checked here and now."""
@@ -219,7 +231,7 @@ class ColumnSource:
             out = np.empty(rows, dtype) if self.cache else space.array("values", rows, dtype)
         path = str(source.path)
         start, read_before = time.perf_counter(), space.read_seconds
-        nulls = self._parquet.read(chunks, files.get(path), path, space, out.view(chunks[0].dtype), fill)
+        nulls = self._parquet.read(chunks, files.get(path, chunks), path, space, out.view(chunks[0].dtype), fill)
         read = space.read_seconds - read_before
         self.stats.add("read", read, sum(c.size for c in chunks))
         self.stats.add("decode", time.perf_counter() - start - read, out.nbytes)
@@ -259,7 +271,7 @@ class ColumnSource:
         if chunks is not None:
             start, read_before, path = time.perf_counter(), space.read_seconds, str(source.path)
             out.offsets[0] = 0
-            count = self._parquet.read_lists(chunks, files.get(path), path, space, out, 0, 0)
+            count = self._parquet.read_lists(chunks, files.get(path, chunks), path, space, out, 0, 0)
             read = space.read_seconds - read_before
             self.stats.add("read", read, sum(c.size for c in chunks))
             self.stats.add("decode", time.perf_counter() - start - read, out.values.nbytes)
@@ -284,11 +296,14 @@ class Files:
         self._open: dict[str, OpenFile] = {}
         self._lock = threading.Lock()
 
-    def get(self, path: str) -> OpenFile:
+    def get(self, path: str, chunks: list[ColumnChunk]) -> OpenFile:
+        """A file with the bytes of these chunks at hand."""
         with self._lock:
             if path not in self._open:
                 self._open[path] = self._parquet.open(path)
-            return self._open[path]
+            file = self._open[path]
+        file.require(chunks)
+        return file
 
 
 def _stored_dtype(chunk: ColumnChunk, column: ColumnSchema) -> np.dtype:

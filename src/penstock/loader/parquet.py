@@ -1,4 +1,4 @@
-"""Columns of local parquet files without a frame in between: the loader's fast road (see `kernels.cpu_parquet`)."""
+"""Columns of parquet files without a frame in between: the loader's fast road (see `kernels.cpu_parquet`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from penstock.kernels import cpu_parquet_pages as page_kernels
 from penstock.kernels.cpu_gather import BITS
 from penstock.kernels.parquet_runs_contract import PAGE_FIELDS, RUN_FIELDS
 from penstock.loader.parquet_chunks import ColumnChunk, column_chunks
+from penstock.loader.remote_file import RemoteFile, RemoteStamp
 
 if hasattr(os, "pread"):
     from penstock.kernels import cpu_parquet_column as _whole
@@ -71,6 +72,9 @@ class OpenFile:
         if _stamp(os.fstat(handle)) != stamp:
             raise DataError(f"{path} was changed after the loader had opened it; make a new loader")
 
+    def require(self, chunks: list[ColumnChunk]) -> None:
+        """Have the bytes of column chunks at hand."""
+
     def read(self, into: np.ndarray, size: int, offset: int, path: str) -> None:
         done = 0
         view = memoryview(into)  # type: ignore[arg-type]
@@ -92,18 +96,35 @@ class OpenFile:
             os.close(self.handle)
 
 
+class FetchedFile(OpenFile):
+    """A file of another file system; chunks are fetched before they are read."""
+
+    def __init__(self, stamp: RemoteStamp) -> None:
+        self._remote = RemoteFile(stamp)
+        self.handle = os.dup(self._remote.handle)
+
+    def require(self, chunks: list[ColumnChunk]) -> None:
+        self._remote.require(chunks)
+
+
+Stamp: TypeAlias = tuple[int, int] | RemoteStamp  # size and time of a local file
+_Known: TypeAlias = tuple[Stamp, dict[tuple[int, str], ColumnChunk]]
+
+
 class ParquetColumns:
     """Which columns of which partitions can be read the fast way, and reading them."""
 
     def __init__(self) -> None:
-        self._files: dict[str, tuple[tuple[int, int], dict[tuple[int, str], ColumnChunk]]] = {}
+        self._files: dict[str, _Known] = {}
         self._lock = threading.Lock()
 
     def chunks(self, partition: Partition, column: str) -> list[ColumnChunk] | None:
         """The column's chunks in a partition, or None where only the general reader can read them."""
-        if not isinstance(partition, ParquetPartition) or is_remote(partition.path):
+        if not isinstance(partition, ParquetPartition):
             return None
-        stamp, known = self._footer(partition.path)
+        if is_remote(partition.path) and not hasattr(os, "pread"):
+            return None
+        stamp, known = self._footer(partition.path, partition.storage_options)
         if partition.opened is not None and stamp != partition.opened:
             raise replaced(partition.path)
         found = [known.get((group, column)) for group in partition.row_groups]
@@ -116,14 +137,16 @@ class ParquetColumns:
         return chunks
 
     def open(self, path: str) -> OpenFile:
-        return OpenFile(path, self._footer(path)[0])
+        stamp = self._footer(path)[0]
+        return OpenFile(path, stamp) if isinstance(stamp, tuple) else FetchedFile(stamp)
 
-    def _footer(self, path: str) -> tuple[tuple[int, int], dict[tuple[int, str], ColumnChunk]]:
+    def _footer(self, path: str, storage_options: dict[str, Any] | None = None) -> _Known:
         with self._lock:
             if path not in self._files:
                 try:
-                    stamp = _stamp(Path(path).stat())
-                    self._files[path] = stamp, column_chunks(Footer.read(path))
+                    stamp: Stamp
+                    stamp = RemoteStamp(path, storage_options) if is_remote(path) else _stamp(Path(path).stat())
+                    self._files[path] = stamp, column_chunks(Footer.read(path, storage_options))
                 except (pa.ArrowException, OSError) as error:
                     raise DataError(f"{path} cannot be read any more ({error})") from error
             return self._files[path]
