@@ -93,6 +93,10 @@ JOBS = {
     "deepctr": (deepctr, "movielens_sample.txt", ("--label", "rating")),
     "criteo": (real_criteo, "train.txt", ("--label", "label")),
     "odd": (odd, "odd.txt", ("--label", "gekauft")),
+    "avazu-alone": (avazu, "train.csv", ()),
+    "movielens-alone": (ratings, "u.data", ()),
+    "criteo-alone": (real_criteo, "train.txt", ()),
+    "deepctr-alone": (deepctr, "movielens_sample.txt", ()),
 }
 
 
@@ -102,7 +106,7 @@ def test_from_a_file_to_a_model_that_serves(job, tmp_path):
     make(tmp_path / name)
     run = tmp_path / "run"
     ok("train", tmp_path / name, "-o", run, *options, *SMALL)
-    assert (run / "recipe.yaml").exists() == ("--label" in options)
+    assert (run / "recipe.yaml").exists() == ("--preset" not in options)
     with Predictor(run / "model") as predictor:
         row = dict.fromkeys(predictor.workflow.input_schema.names)
         assert 0 < predictor.predict_row(row) < 1
@@ -186,6 +190,12 @@ def test_init_asks_for_the_label(tmp_path):
     assert "did you mean" in fails(1, "init", tmp_path / "a.csv", "--label", "bb")
     (tmp_path / "b.csv").write_text("a,price\n" + "".join(f"{i},{i}.5\n" for i in range(50)))
     assert "regression" in fails(1, "init", tmp_path / "b.csv", "--label", "price")
+
+
+def test_train_asks_for_the_label_that_it_cannot_tell(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n3,4\n5,6\n" * 10)
+    said = fails(1, "train", tmp_path / "a.csv", "-o", tmp_path / "run")
+    assert "which column is the label? Say --label COLUMN" in said and not (tmp_path / "run").exists()
 
 
 def test_init_needs_rows(tmp_path):

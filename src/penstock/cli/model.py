@@ -134,9 +134,10 @@ def _new_job(output: str, config: str | None, said: dict[str, Any], settings: di
     is_hashed = resolved.tables == "hashed"
     rules = recipe if isinstance(recipe, dict) and preset is None else recipe_of(recipe, preset, is_hashed)
     drafted = None
-    if label is not None:
-        if rules is not None or about["workflow"] is not None:
-            raise typer.BadParameter("--label drafts a recipe; a recipe, preset or workflow names the label itself")
+    if label is not None and (rules is not None or about["workflow"] is not None):
+        raise typer.BadParameter("--label drafts a recipe; a recipe, preset or workflow names the label itself")
+    is_described = rules is not None or about["workflow"] is not None or hooks.get("verify") is not None
+    if label is not None or (not is_described and _is_raw(about["data"])):
         rules, drafted = _drafted(about["data"], label, resolved, output)
     return TrainJob(
         about["data"], output, rules, valid=about["valid"], test=about["test"], workflow=about["workflow"],
@@ -144,7 +145,19 @@ def _new_job(output: str, config: str | None, said: dict[str, Any], settings: di
     )  # fmt: skip
 
 
-def _drafted(data: Any, label: str, settings: TrainSettings, output: str) -> tuple[dict[str, Any], str]:
+def _is_raw(data: Any) -> bool:
+    """Whether these are rows that can be read and that say of no column what it is for."""
+    from penstock.core.errors import PenstockError
+    from penstock.core.schema import Role
+    from penstock.data.dataset import as_dataset
+
+    try:
+        return all(column.role is Role.OTHER for column in as_dataset(data).schema)
+    except PenstockError:  # which is told in the words of who reads them
+        return False
+
+
+def _drafted(data: Any, label: str | None, settings: TrainSettings, output: str) -> tuple[dict[str, Any], str]:
     """A recipe for the rows, as data and as text; how they were read is said."""
     from penstock.jobs.draft import draft_recipe
 
