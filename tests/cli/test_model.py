@@ -172,7 +172,7 @@ def test_a_port_that_is_taken_is_named_before_anything_is_written(logs: Path, tm
     ("arguments", "code", "said"),
     [
         (("--preset", "criteo"), 2, "give DATA"),
-        (("{logs}",), 1, "raw rows need a recipe (--recipe FILE or --preset NAME)"),
+        (("nope.tsv",), 1, "raw rows need a recipe (--recipe FILE or --preset NAME)"),
         (("nope.tsv", "--preset", "criteo"), 1, "nope.tsv does not exist"),
         (("{logs}", "--preset", "critoe"), 1, "did you mean 'criteo'"),
         (("{logs}", "--preset", "criteo", "--epochs", 0), 1, "epochs must be one of None, or an int ≥ 1, got 0"),
