@@ -498,6 +498,19 @@ class TestOwnOperators:
             ["x"] >> nvt.ops.LogOp() >> 3
 
 
+def test_constant_columns_and_tags_of_lists(tmp_path):
+    import nvtabular as nvt
+    from merlin.schema import Tags
+
+    frame = pd.DataFrame({"x": [3.0, 3.0, None], "y": [1.0, 2.0, 3.0], "z": [[1, 2], [3], []]})
+    flow = nvt.Workflow((["x", "y"] >> nvt.ops.NormalizeMinMax()) + (["z"] >> nvt.ops.ListSlice(1)))
+    made = flow.fit_transform(nvt.Dataset(frame)).compute()
+    assert made["x"][:2].tolist() == [0.5, 0.5] and pd.isna(made["x"][2]) and made["y"].tolist() == [0.0, 0.5, 1.0]
+    assert Tags.LIST in flow.output_schema["z"].tags
+    flow.save(tmp_path / "flow")
+    assert nvt.Workflow.load(tmp_path / "flow").transform(frame.assign(x=-7.0))["x"].tolist() == [0.5] * 3
+
+
 def test_buckets_of_missing_values(tmp_path):
     """NaN is above every border for `np.digitize`; a saved workflow says the same wherever it is loaded."""
     import nvtabular as nvt

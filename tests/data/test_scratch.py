@@ -50,3 +50,18 @@ def test_a_place_that_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_SCRATCH", str(tmp_path / "file"))
     with pytest.raises(ParameterError, match="PENSTOCK_SCRATCH"):
         Scratch()
+
+
+def test_a_folder_that_is_swept_before_it_is_claimed_is_made_anew(tmp_path, monkeypatch):
+    """Two processes start at once: one makes its folder, the other finds nobody who claims it."""
+    make, made = scratch.tempfile.mkdtemp, []
+
+    def swept_once(**arguments):
+        made.append(make(**arguments))
+        if len(made) == 1:
+            Path(made[0]).rmdir()
+        return made[-1]
+
+    monkeypatch.setattr(scratch.tempfile, "mkdtemp", swept_once)
+    kept = Scratch(tmp_path)
+    assert str(kept.path) == made[1] and kept.path.is_dir()

@@ -75,7 +75,7 @@ def _claimed(place: Path, make: Callable[[Path], None]) -> tuple[Path, Claim]:
         staging = beside(place)
         make(staging)
         try:
-            claim = Claim(staging)
+            claim = Claim(staging, wait=True)  # another writer that sweeps holds it for a moment, or until it is gone
         except FileNotFoundError:  # another writer has swept it before it was claimed
             continue
         if claim.is_current():

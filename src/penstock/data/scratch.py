@@ -37,8 +37,7 @@ class Scratch:
 
     def __init__(self, parent: Path | None = None) -> None:
         parent = _parent() if parent is None else parent
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))  # for its owner alone (0700)
-        claim = Claim(self.path)  # tells others that it is in use
+        self.path, claim = _claimed(parent)
         if str(parent) not in _swept:
             _swept.add(str(parent))
             _sweep(parent)
@@ -46,6 +45,20 @@ class Scratch:
 
     def __reduce__(self) -> tuple[Callable[[str], Scratch], tuple[str]]:
         return _borrowed, (str(self.path),)
+
+
+def _claimed(parent: Path) -> tuple[Path, Claim]:
+    """A folder for its owner alone (0700), and the claim that tells others that it is in use.
+
+    A process that sweeps may come between: it holds the folder for a moment, and may have removed it then.
+    """
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        with contextlib.suppress(FileNotFoundError):
+            claim = Claim(path, wait=True)
+            if claim.is_current():
+                return path, claim
+            claim.close()
 
 
 def _parent() -> Path:

@@ -1,4 +1,4 @@
-"""Numbers to the last bit as NVTabular had them."""
+"""Numbers, and lists of them, to the last bit as NVTabular had them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from penstock.compat.nvtabular.ops.placed import Placed
+from penstock.core.schema import ColumnSchema
 from penstock.etl import ops as native
 from penstock.etl.operator import Operator
 from penstock.etl.ops.elementwise import from_values, numeric
@@ -31,6 +32,21 @@ class Bucketize(Placed, native.Bucketize):
     @classmethod
     def recipe_class(cls) -> type[Operator]:
         return cls
+
+
+class ListSlice(Placed, native.ListSlice):
+    """Some elements of every list; the columns are tagged as lists from here on.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> sliced = Workflow(["x"] >> ListSlice(-2)).transform(pd.DataFrame({"x": [[1, 2, 3], [4]]}))
+    >>> [row.tolist() for row in sliced["x"]]
+    [[2, 3], [4]]
+    """
+
+    def _column(self, column: ColumnSchema) -> ColumnSchema:
+        made = super()._column(column)
+        return made.with_(tags=made.tags | {"list"})
 
 
 class LogOp(Placed, native.LogOp):

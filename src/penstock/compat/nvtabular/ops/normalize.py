@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.compat import settings
 from penstock.compat.nvtabular.ops.placed import Placed
 from penstock.etl import ops as native
+from penstock.etl.operator import Operator
+
+if TYPE_CHECKING:
+    from penstock.kernels.cpu_stats import Moments
 
 __all__ = ["Normalize", "NormalizeMinMax"]
+
+_HUGE = 2.0**1000
 
 
 class Normalize(Placed, native.Normalize):
@@ -33,7 +39,7 @@ class Normalize(Placed, native.Normalize):
 
 
 class NormalizeMinMax(Placed, native.NormalizeMinMax):
-    """The range seen in fitting becomes [0, 1]; a constant column becomes 0.
+    """The range seen in fitting becomes [0, 1]; a column that was constant becomes 0.5, whatever comes later.
 
     >>> import pandas as pd
     >>> from penstock.compat.nvtabular import Workflow
@@ -43,6 +49,15 @@ class NormalizeMinMax(Placed, native.NormalizeMinMax):
 
     def __init__(self, out_dtype: Any = None) -> None:
         super().__init__(_dtype(out_dtype))
+
+    @classmethod
+    def recipe_class(cls) -> type[Operator]:
+        return cls
+
+    def offset_and_scale(self, moments: Moments) -> tuple[float, float]:
+        if moments.minimum is not None and moments.minimum == moments.maximum:
+            return -_HUGE, 2 * _HUGE  # beside which any number is nothing
+        return super().offset_and_scale(moments)
 
     @property
     def mins(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from penstock.etl.graph import Node as NativeNode
 from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator, Operator
 
 SAME_ARGUMENTS = (
-    "Clip", "Dropna", "FillMissing", "ListSlice", "TagAsItemFeatures",
+    "Clip", "Dropna", "FillMissing", "TagAsItemFeatures",
     "TagAsItemID", "TagAsUserFeatures", "TagAsUserID",
 )  # fmt: skip
 
