@@ -18,6 +18,7 @@ from penstock.embedding.cached.in_flight import IncomingBatch
 from penstock.embedding.cached.row_cache import COUNTS, STAGES
 from penstock.embedding.dims import DIM, Dims
 from penstock.embedding.evicting import rows_left
+from penstock.embedding.fused import table_exports
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.settings import table_sizes
 from penstock.embedding.fused.table_group import STATES, TableGroup
@@ -292,10 +293,7 @@ class CachedEmbeddings(TableModule):
             raise ParameterError(
                 "plain tables have known sizes, and hashed ones have none; use .store, which has all rows"
             )
-        plain = self._plain_tables()
-        with torch.no_grad():
-            plain.weight.copy_(self.of_columns(self.homes[0].all_rows()["weight"]))
-        return plain
+        return table_exports.plain(self, self.homes[0].all_rows()["weight"])
 
     def _apply(self, *arguments: Any, **named: Any) -> Any:
         for home in self.homes:

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from penstock.core.errors import DataError, ParameterError, SchemaError
-from penstock.core.params import BOOL, NONE, Int, OneOf, Real, Satisfies, check_all
+from penstock.core.errors import DataError, ParameterError
+from penstock.core.params import BOOL, NONE, Int, OneOf, Real, check_all
 from penstock.core.schema import Role, Schema
-from penstock.embedding.dims import Dims, dims_of, plain_dim
+from penstock.embedding.dims import Dims, dims_of
+from penstock.embedding.fused import table_exports
 from penstock.embedding.fused.ids import Ids, read_groups
 from penstock.embedding.fused.look_up_function import LookUpFunction
 from penstock.embedding.fused.row_home import RowHome
@@ -30,17 +31,17 @@ from penstock.embedding.fused.settings import (
     update_rule,
     weight_dtype,
 )
-from penstock.embedding.fused.step_rates import correct_rates
 from penstock.embedding.fused.table_group import TableGroup
 from penstock.embedding.fused.table_lookup import TableLookup
+from penstock.embedding.fused.table_steps import TableSteps
+from penstock.embedding.fused.table_widths import TableWidths
 from penstock.embedding.module_files import load_module, save_module
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.parameter_tables import EmbeddingTables
-from penstock.embedding.schedules import rate_at
 from penstock.kernels.fused_contract import POOLINGS, table_and_id
 
 
-class TableModule(nn.Module):
+class TableModule(TableWidths, TableSteps):
     """Tables over a `RowHome`, those of one dim in one weight. Arguments are those of `FusedEmbeddings`.
 
     Weights and state are buffers: they are in `state_dict()` and not in `parameters()`. Tables of one dim have them as
@@ -52,11 +53,7 @@ class TableModule(nn.Module):
     """
 
     weight: Tensor
-    steps: Tensor
-    rates: Tensor
     errors: Tensor
-    unscale: Tensor
-    skipped: Tensor
     on_host = False
     updates_in_backward = True
 
@@ -100,17 +97,12 @@ class TableModule(nn.Module):
         self.rule = update_rule(self.optimizer)
         self.groups = self._grouped(home)
         self._register(weight_dtype("dtype", dtype), scale, device)
-        self._taken: int | None = 0  # steps, as far as the host knows
 
     def _register(self, kind: torch.dtype, scale: float, device: torch.device | str | int | None) -> None:
         for group in self.groups:
             group.register(kind, scale, device)
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
-        rate = rate_at(self.optimizer.lr, 0)
-        self.register_buffer("rates", torch.tensor([rate, rate, 1.0], dtype=torch.float32, device=device))
+        self.register_steps(device)
         self.register_buffer("errors", torch.zeros(1, dtype=torch.int64, device=device), persistent=False)
-        self.register_buffer("unscale", torch.ones(1, dtype=torch.float32, device=device), persistent=False)
-        self.register_buffer("skipped", torch.zeros(1, dtype=torch.int64, device=device), persistent=False)
 
     def _grouped(self, home: Callable[[Mapping[str, int]], RowHome]) -> list[TableGroup]:
         """The tables by dim, those of the first table first."""
@@ -130,77 +122,9 @@ class TableModule(nn.Module):
         return sum(group.num_rows for group in self.groups)
 
     @property
-    def dims(self) -> dict[str, int]:
-        """The width of each table's embeddings."""
-        return dict(self._dims)
-
-    @property
-    def is_one_dim(self) -> bool:
-        """Whether all tables are as wide."""
-        return len(set(self._dims.values())) == 1
-
-    @property
-    def dim(self) -> int | dict[str, int]:
-        """The width of embeddings: one number where it is the same for all tables, else by table."""
-        return plain_dim(self._dims)
-
-    @property
-    def embedded_width(self) -> int:
-        """Columns that all embeddings take side by side."""
-        return sum(self._dims.values())
-
-    @property
     def device(self) -> torch.device:
         """Where the tables are."""
         return self.errors.device
-
-    def width(self, num_dense: int = 0) -> int:
-        """Columns of the output of "concat" with `num_dense` numbers beside the embeddings.
-
-        Args:
-            num_dense: how many.
-
-        Returns:
-            The width.
-        """
-        return -(-(self.embedded_width + num_dense) // self.align) * self.align
-
-    @property
-    def lr(self) -> float:
-        """The rate. Setting it takes effect at the next step, in captured CUDA graphs too; reading it waits."""
-        return float(self.rates[0])
-
-    @lr.setter
-    def lr(self, rate: float) -> None:
-        check_all({"lr": rate}, {"lr": Real(min=0)}, type(self).__name__)
-        self.rates[0].fill_(rate)
-
-    @property
-    def loss_scale(self) -> float:
-        """What losses are multiplied by before `backward()`; gradients are divided by it. Reading it waits.
-
-        It can be a tensor on the device; setting it waits for nothing, and works between replays of captured graphs.
-        """
-        return 1.0 / float(self.unscale)
-
-    @loss_scale.setter
-    def loss_scale(self, scale: float | Tensor) -> None:
-        if isinstance(scale, Tensor):
-            self.unscale.copy_(scale.detach().reshape(1).reciprocal())
-        else:
-            above_zero = Satisfies(lambda v: Real(min=0).accepts(v) and v > 0, "a number above 0")
-            check_all({"loss_scale": scale}, {"loss_scale": above_zero}, type(self).__name__)
-            self.unscale.fill_(1.0 / scale)
-
-    @property
-    def skipped_rows(self) -> int:
-        """How often a row was left alone because its gradient was not finite. Waits for the GPU."""
-        return int(self.skipped)
-
-    @property
-    def capturable(self) -> bool:
-        """Whether a CUDA graph can hold a step: a rate that is a function of the step is worked out on the host."""
-        return not callable(self.optimizer.lr)
 
     def forward(self, ids: Any, dense: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None) -> Tensor:
         """The embeddings of a batch.
@@ -338,20 +262,7 @@ class TableModule(nn.Module):
         Returns:
             Both.
         """
-        names, sizes = schema.names, self.sizes.values()
-        if len(names) != len(sizes) or (self.named and names != self.names):
-            raise ParameterError(
-                f"the model reads embeddings of {names}, and the tables are {self.names}; they must agree, in order"
-            )
-        sized = Schema([schema[name].with_(cardinality=size) for name, size in zip(names, sizes, strict=True)])
-        dtype = str(self.groups[0].weight.dtype).removeprefix("torch.")
-        dims = dict(zip(names, self._dims.values(), strict=True))
-        arguments: dict[str, Any] = {"dim": plain_dim(dims), "pooling": self.pooling, "dtype": dtype}
-        if self.schema is not None and any(owner != name for name, owner in self.owners.items()):
-            arguments["share"], sized = True, self.schema  # which says what is shared
-        description = {"class": "FrozenEmbeddings", "schema": sized.to_dict(), "arguments": arguments}
-        state, kept = self.state_dict(), [group.key("weight") for group in self.groups]
-        return description, {name: state[name].detach().cpu().contiguous() for name in kept}
+        return table_exports.frozen(self, schema)
 
     # The protocol `Embeddings`, by hand.
 
@@ -399,30 +310,7 @@ class TableModule(nn.Module):
             ParameterError: the tables have several dims.
             SchemaError: there is no schema.
         """
-        plain = self._plain_tables().to(self.device)
-        with torch.no_grad():
-            plain.weight.copy_(self.of_columns(self.weight))
-        return plain
-
-    def of_columns(self, rows: Tensor) -> Tensor:
-        """Rows of tables of one dim, column by column: those that columns share come for each of them.
-
-        Args:
-            rows: of the tables.
-
-        Returns:
-            Rows of the columns, one above the other.
-        """
-        starts = self.groups[0].starts
-        return torch.cat([rows[starts[name] : starts[name] + size] for name, size in self.sizes.items()])
-
-    def _plain_tables(self) -> EmbeddingTables:
-        """Tables as these, with weights of their own."""
-        if self.schema is None:
-            raise SchemaError("plain tables need a schema: build FusedEmbeddings from one")
-        if not isinstance(self.dim, int):
-            raise ParameterError(f"plain tables have one dim, and these have {self.dims}; save_model takes them as is")
-        return EmbeddingTables(self.schema, self.dim, pooling=self.pooling)
+        return table_exports.plain(self, self.weight).to(self.device)
 
     def _check_dtypes(self) -> None:
         """`module.half()` and its like convert weights and state, too; the kernels take them as they were made."""
@@ -441,19 +329,6 @@ class TableModule(nn.Module):
         if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
             return torch.bfloat16
         return torch.float32
-
-    def advance(self) -> None:
-        """Count the step and work out its rates, on the device."""
-        self.steps.add_(1)
-        if callable(self.optimizer.lr):
-            taken = int(self.steps) - 1 if self._taken is None else self._taken
-            self.rates[0].fill_(rate_at(self.optimizer.lr, taken))
-            self._taken = taken + 1
-        correct_rates(self.rule, self.rates, self.steps)
-
-    def _load_from_state_dict(self, *arguments: Any, **named: Any) -> None:
-        super()._load_from_state_dict(*arguments, **named)
-        self._taken = None
 
     def extra_repr(self) -> str:
         """What `repr` shows of the tables.
