@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
@@ -99,3 +103,107 @@ def test_a_kernel_is_compiled_by_one_process_and_loaded_by_the_others(
         assert beside.stdout.readline() == "14 0\n"
     assert sum(shared.squares.stats.cache_misses.values()) == 1
     sys.modules.pop("shared_kernel")
+
+
+class TestLinking:
+    """What only kernels call is linked into them, and compiled by itself when Python calls it after all."""
+
+    @pytest.fixture
+    def kernels(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], ModuleType]]:
+        """The kernels as another process would import them."""
+        (tmp_path / "linked_kernels.py").write_text(LINKED)
+        monkeypatch.syspath_prepend(tmp_path)
+
+        def imported() -> ModuleType:
+            sys.modules.pop("linked_kernels", None)
+            return importlib.import_module("linked_kernels")
+
+        yield imported
+        sys.modules.pop("linked_kernels", None)
+
+    def test_what_is_called_by_kernels_only_has_no_code_of_its_own(self, kernels: Callable[[], ModuleType]) -> None:
+        for loaded in (False, True):
+            module = kernels()
+            assert module.total(np.arange(4)) == 12
+            with pytest.raises(ValueError, match="negative"):
+                module.total(np.array([1, -5]))
+            assert inner(module.total) == [False]
+            assert inner(module.checked) == ([] if loaded else [True])  # what is loaded needs nothing else
+
+    def test_python_can_call_it_before_and_after(self, kernels: Callable[[], ModuleType]) -> None:
+        module = kernels()
+        assert module.total(np.arange(4)) == 12
+        assert module.checked(4) == 6
+        assert inner(module.checked) == [False]
+        assert module.total(np.arange(4.0)) == 12.0
+        assert inner(module.checked) == [False, True]
+        again = kernels()
+        assert again.checked(4) == 6
+        assert again.checked.stats.cache_misses == {}
+
+    def test_what_was_kept_for_callers_is_compiled_for_python(self, kernels: Callable[[], ModuleType]) -> None:
+        kernels().total(np.arange(4))
+        module = kernels()
+        assert module.checked(4) == 6
+        assert module.total(np.arange(4)) == 12
+        with pytest.raises(ValueError, match="negative"):
+            module.checked(-1)
+
+    def test_another_caller_links_what_was_kept(self, kernels: Callable[[], ModuleType]) -> None:
+        kernels().total(np.arange(4))
+        module = kernels()
+        assert module.last(np.arange(4)) == 5
+        assert module.checked.stats.cache_misses == {}
+        with pytest.raises(ValueError, match="negative"):
+            module.last(np.array([-3]))
+
+    def test_one_that_calls_itself(self, kernels: Callable[[], ModuleType]) -> None:
+        assert kernels().depth_of(5) == 10
+
+    def test_code_of_others_is_left_alone(self, kernels: Callable[[], ModuleType]) -> None:
+        kernels().total(np.arange(4))
+        own = numba.njit(lambda x: x * 2)
+        outer = numba.njit(lambda rows: own(rows[1]))
+        assert outer(np.arange(4)) == 2
+        assert own(3) == 6
+        assert inner(own) == [False]
+
+    def test_garbage_is_looked_for_again(self, kernels: Callable[[], ModuleType]) -> None:
+        with pytest.raises(numba.core.errors.TypingError):
+            kernels().total("no array")
+        assert gc.isenabled()
+
+
+LINKED = """
+import numba
+from penstock.kernels.kernel_cache import njit
+
+@njit(cache=True)
+def checked(x):
+    if x < 0:
+        raise ValueError("negative")
+    return x + 2
+
+@njit(cache=True)
+def total(rows):
+    result = rows[0]
+    for i in range(rows.shape[0]):
+        result += checked(rows[i])
+    return result - 2
+
+@njit(cache=True)
+def last(rows):
+    return checked(rows[-1])
+
+@njit(cache=True)
+def countdown(x):
+    return 0 if x <= 0 else 2 + countdown(x - 1)
+
+@njit(cache=True)
+def depth_of(x):
+    return countdown(x)
+"""
+
+
+def inner(kernel: Any) -> list[bool]:
+    return [getattr(result.library, "is_inner", False) for result in kernel.overloads.values()]

@@ -52,12 +52,12 @@ from penstock.kernels.cpu_embedding_index import (
 )
 from penstock.kernels.cpu_embedding_optim import apply_row, catch_up
 from penstock.kernels.cpu_half import FLOAT32, mix, narrow_row, widen_row
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64, prefetch
+from penstock.kernels.cpu_intrinsics import LOG2_4, LOG2_8, ROW_KERNEL, load64, prefetch
 from penstock.kernels.cpu_vector import fetch_add, load_u32, store_u32
 from penstock.kernels.kernel_cache import njit
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _bring_forward(header: np.ndarray, sign: Any, row: Any, dim: Any, hyper: np.ndarray, scratch: Any) -> None:
     """Catch a row up with the steps it has missed (tables with a history only)."""
     address, scalar = row_address(header, row), side_address(header, row, header[SCALAR_OFFSET])
@@ -73,7 +73,7 @@ def _bring_forward(header: np.ndarray, sign: Any, row: Any, dim: Any, hyper: np.
     narrow_row(address, scratch, dim, storage, mix(sign ^ mix(header[STEP])))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def resolve_group(
     header: np.ndarray,
     settings: np.ndarray,
@@ -105,7 +105,7 @@ def resolve_group(
     group[PROGRESS], group[STATUS] = unique, DONE
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def place_rows(header: np.ndarray, unique: Any, rows: Any, places: np.ndarray, zero: Any, wide: Any) -> None:
     """The address of every distinct row as float32; absent ones share a row of zeros."""
     dim, storage = np.int64(header[DIM]), np.int64(header[STORAGE])
@@ -124,7 +124,7 @@ def place_rows(header: np.ndarray, unique: Any, rows: Any, places: np.ndarray, z
             widen_row(places[u], row_address(header, np.uint64(row)), dim, storage)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def lookup_groups(
     counter: np.ndarray,
     order: np.ndarray,
@@ -174,7 +174,7 @@ def lookup_groups(
             pool_slot(inputs[slot], slots[slot], places_at, inverse_at + (inputs[slot, FIRST] << LOG2_4))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _find_again(header: np.ndarray, unique: Any, signs: Any, rows: Any) -> Any:
     """Rows of signs after some were evicted or moved; how many are gone."""
     gone = 0
@@ -192,7 +192,7 @@ def _find_again(header: np.ndarray, unique: Any, signs: Any, rows: Any) -> Any:
     return gone
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def apply_group(
     kind: Any, header: np.ndarray, hyper: np.ndarray, unique: Any, signs: Any, rows: Any, sums: Any, scratch: Any
 ) -> None:
@@ -229,7 +229,7 @@ def apply_group(
             narrow_row(address, scratch, dim, storage, mix(sign + mix(step)))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _update_group(
     header: np.ndarray, hyper: np.ndarray, kind: Any, info: np.ndarray, signs: np.ndarray, rows: np.ndarray, sums: Any,
     scratch: Any, counts: np.ndarray,
@@ -242,7 +242,7 @@ def _update_group(
     apply_group(kind, header, hyper, info[UNIQUE], signs_at, rows_at, sums, scratch)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def update_groups(
     counter: np.ndarray,
     starts: np.ndarray,
@@ -283,7 +283,7 @@ def update_groups(
                 )  # fmt: skip
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def bring_forward(header: np.ndarray, hyper: np.ndarray, signs: np.ndarray, values: np.ndarray, scratch: Any) -> None:
     """Catch listed rows up with the steps they have missed, before they are written out."""
     for i in range(signs.shape[0]):

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.kernels.cpu_half import mix
 from penstock.kernels.cpu_hash import farmhash64
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load8, load32, load64, multiply_high, prefetch
+from penstock.kernels.cpu_intrinsics import LOG2_4, LOG2_8, ROW_KERNEL, load8, load32, load64, multiply_high, prefetch
 from penstock.kernels.cpu_vector import (
     INLINED,
     add_row,
@@ -61,7 +61,7 @@ def load_id(values: Any, log2_bytes: Any, i: Any) -> Any:
     return load8(values + i)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def count_absent(groups: np.ndarray, rows: np.ndarray, absent: np.ndarray) -> None:
     """How many of each group's distinct signs have no row; added to `absent`."""
     for group in range(groups.shape[0]):
@@ -70,7 +70,7 @@ def count_absent(groups: np.ndarray, rows: np.ndarray, absent: np.ndarray) -> No
             absent[group] += rows[u] == NO_ROW
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def scan_ids(counter: np.ndarray, inputs: np.ndarray, signed: np.ndarray, negative: np.ndarray) -> None:
     """Draw slots: fill in a bound on each one's ids, and whether one of them is negative.
 
@@ -117,7 +117,7 @@ def sign_of(identity: Any, slot: np.ndarray, turn: Any) -> Any:
     return slot[PREFIX] + identity
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _number_direct(row: np.ndarray, slot: np.ndarray, local: Any, inverse: Any, signs: Any, unique: Any) -> Any:
     """Distinct ids of a slot whose ids are all small: they index the local table themselves."""
     values, log2_bytes = row[VALUES], np.int64(row[LOG2_BYTES])
@@ -135,7 +135,7 @@ def _number_direct(row: np.ndarray, slot: np.ndarray, local: Any, inverse: Any, 
     return unique
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _number_hashed(
     row: np.ndarray, slot: np.ndarray, local: Any, shift: Any, inverse: Any, signs: Any, unique: Any
 ) -> Any:
@@ -165,7 +165,7 @@ def _number_hashed(
     return unique
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def deduplicate(
     members: np.ndarray, slots: np.ndarray, inputs: np.ndarray, local: np.ndarray, inverse: Any, signs: Any
 ) -> Any:
@@ -191,7 +191,7 @@ def deduplicate(
     return unique
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _pool_single(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> None:
     """One id a sample, one row an id: output[b] = row."""
     dim, out, stride = np.int64(slot[SLOT_DIM]), row[OUTPUT], row[OUTPUT_STRIDE]
@@ -224,7 +224,7 @@ def pooling_factor(pooling: Any, count: Any) -> Any:
     return np.float32(1) / np.float32(count) if pooling == MEAN else np.float32(1) / np.float32(math.sqrt(count))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _pool_lists(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> None:
     """output[b] = factor · Σ rows of the sample's ids; raw slots keep one row a position and a mask."""
     dim, length, raw = np.int64(slot[SLOT_DIM]), np.int64(slot[LENGTH]), np.int64(slot[POOLING]) == RAW
@@ -248,7 +248,7 @@ def _pool_lists(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) ->
                 store_u8(row[MASK_OUT] + np.uint64(np.int64(b) * length + i), np.uint8(i < end - begin))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def pool_slot(row: np.ndarray, slot: np.ndarray, places: Any, inverse: Any) -> None:
     """Fill one slot's output from the addresses of its distinct rows."""
     if row[OFFSETS] == 0 and slot[ROUNDS] == 0 and slot[POOLING] != RAW:

@@ -31,7 +31,7 @@ from penstock.kernels.cpu_embedding_index import (
     side_address,
 )
 from penstock.kernels.cpu_half import FLOAT32
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, prefetch
+from penstock.kernels.cpu_intrinsics import LOG2_4, ROW_KERNEL, prefetch
 from penstock.kernels.cpu_native_threads import compiled_job, pointer_to
 from penstock.kernels.cpu_vector import copy_row, fetch_add, load_u16, load_u32, store_u16, store_u32
 from penstock.kernels.kernel_cache import njit
@@ -46,7 +46,7 @@ MOVE = np.dtype(
 )
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def resolve_pieces(
     counter: np.ndarray, pieces: np.ndarray, headers: np.ndarray, settings: np.ndarray, signs: np.ndarray,
     rows: np.ndarray, fresh: np.ndarray, clock: Any, insert: bool, scratch: np.ndarray,
@@ -77,7 +77,7 @@ def resolve_pieces(
             piece[FIRST] += 1
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def initialise_pieces(
     counter: np.ndarray, pieces: np.ndarray, headers: np.ndarray, settings: np.ndarray, signs: np.ndarray,
     rows: np.ndarray, fresh: np.ndarray, scratch: np.ndarray,
@@ -95,7 +95,7 @@ def initialise_pieces(
                 )
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _move_weights(inside: Any, outside: Any, dim: Any, wide: bool, out: bool) -> None:
     if wide:
         copy_row(outside if out else inside, inside if out else outside, dim)
@@ -108,7 +108,7 @@ def _move_weights(inside: Any, outside: Any, dim: Any, wide: bool, out: bool) ->
             store_u16(inside + at, load_u16(outside + at))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _move_row(header: np.ndarray, row: Any, i: Any, columns: np.ndarray, out: bool) -> None:
     """Copy a row and its state out to place `i` of the columns, or back in."""
     dim, wide = np.int64(header[DIM]), header[STORAGE] == FLOAT32
@@ -130,7 +130,7 @@ def _move_row(header: np.ndarray, row: Any, i: Any, columns: np.ndarray, out: bo
             store_u32(inside, load_u32(outside))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _ask_for(header: np.ndarray, row: Any) -> None:
     address = row_address(header, row)
     prefetch(address)
@@ -140,7 +140,7 @@ def _ask_for(header: np.ndarray, row: Any) -> None:
         prefetch(side_address(header, row, header[SCALAR_OFFSET]))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def move_pieces(
     counter: np.ndarray, pieces: np.ndarray, headers: np.ndarray, rows: np.ndarray, columns: np.ndarray, out: bool
 ) -> None:
@@ -177,7 +177,7 @@ def move_job() -> Any:
     return compiled_job(_move_described)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def initial_rows(header: np.ndarray, settings: np.ndarray, signs: np.ndarray, scratch: np.ndarray) -> None:
     """Rows as they are before they are first seen, for a header whose rows 0, 1, … lie in memory of the caller's."""
     for i in range(signs.shape[0]):

@@ -21,12 +21,12 @@ from penstock.kernels.cpu_embedding_batch import (
 )
 from penstock.kernels.cpu_embedding_gradients import sum_bundle
 from penstock.kernels.cpu_embedding_remote import shard_of
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8
+from penstock.kernels.cpu_intrinsics import LOG2_4, LOG2_8, ROW_KERNEL
 from penstock.kernels.cpu_vector import copy_row, fetch_add
 from penstock.kernels.kernel_cache import njit
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def number_and_route(
     counter: np.ndarray, group_starts: np.ndarray, members: np.ndarray, slots: np.ndarray, inputs: np.ndarray,
     groups: np.ndarray, inverse: np.ndarray, signs: np.ndarray, local: np.ndarray, owner: np.ndarray,
@@ -51,7 +51,7 @@ def number_and_route(
         counts[:, group] = found
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def gather_signs(
     counter: np.ndarray, groups: np.ndarray, signs: np.ndarray, owner: np.ndarray, place: np.ndarray,
     begin: np.ndarray, out: np.ndarray,
@@ -66,7 +66,7 @@ def gather_signs(
             out[begin[owner[u], group] + place[u]] = signs[u]
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def pool_groups(
     counter: np.ndarray, group_starts: np.ndarray, members: np.ndarray, slots: np.ndarray, inputs: np.ndarray,
     groups: np.ndarray, inverse: np.ndarray, dims: np.ndarray, owner: np.ndarray, place: np.ndarray,
@@ -86,7 +86,7 @@ def pool_groups(
             pool_slot(inputs[slot], slots[slot], first_place, first)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _send_group(
     group: Any, info: np.ndarray, dim: Any, owner: np.ndarray, place: np.ndarray, begin: np.ndarray, sums: Any
 ) -> None:
@@ -98,7 +98,7 @@ def _send_group(
     info[STATUS] = 1
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def sum_bundles(
     counter: np.ndarray, starts: np.ndarray, order: np.ndarray, group_starts: np.ndarray, members: np.ndarray,
     slots: np.ndarray, inputs: np.ndarray, groups: np.ndarray, inverse: np.ndarray, dims: np.ndarray,

@@ -24,14 +24,14 @@ from penstock.kernels.cpu_embedding_batch import (
     pooling_factor,
     sample_bounds,
 )
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, prefetch
+from penstock.kernels.cpu_intrinsics import LOG2_4, ROW_KERNEL, prefetch
 from penstock.kernels.cpu_vector import add_row, load_u32, row_is_finite, zero_row
 from penstock.kernels.kernel_cache import njit
 
 _TILE = 64  # samples of one slot before the next slot of a bundle has its turn
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _is_finite(row: np.ndarray, slot: np.ndarray) -> Any:
     """Whether a slot's whole gradient is finite."""
     width = np.int64(slot[SLOT_DIM]) * (np.int64(slot[LENGTH]) if np.int64(slot[POOLING]) == RAW else 1)
@@ -41,7 +41,7 @@ def _is_finite(row: np.ndarray, slot: np.ndarray) -> Any:
     return finite
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _sum_single(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> None:
     dim, gradient, stride = np.int64(slot[SLOT_DIM]), row[GRADIENT], row[GRADIENT_STRIDE]
     count = np.int64(row[COUNT])
@@ -52,7 +52,7 @@ def _sum_single(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> N
         add_row(sums + number * width, gradient + np.uint64(b) * stride, dim, np.float32(1))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> None:
     dim, raw = np.int64(slot[SLOT_DIM]), np.int64(slot[POOLING]) == RAW
     turns, width = max(np.int64(slot[ROUNDS]), np.int64(1)), np.uint64(dim) << LOG2_4
@@ -67,7 +67,7 @@ def _sum_lists(row: np.ndarray, slot: np.ndarray, sums: Any, inverse: Any) -> No
                 add_row(sums + number * width, source, dim, factor)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _sum_side_by_side(
     slots: np.ndarray, inputs: np.ndarray, members: np.ndarray, sums: np.ndarray, inverse: Any
 ) -> None:
@@ -89,7 +89,7 @@ def _sum_side_by_side(
                 add_row(target + number * width, gradient, dim, np.float32(1))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _sum_group(
     members: np.ndarray, slots: np.ndarray, inputs: np.ndarray, unique: Any, sums: Any, inverse: Any, counts: np.ndarray
 ) -> Any:
@@ -119,7 +119,7 @@ def _sum_group(
     return any_summed
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def sum_bundle(
     bundle: np.ndarray, group_starts: np.ndarray, members: np.ndarray, slots: np.ndarray, inputs: np.ndarray,
     groups: np.ndarray, inverse: Any, sums: Any, places: np.ndarray, firsts: np.ndarray, counts: np.ndarray,

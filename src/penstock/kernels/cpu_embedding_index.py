@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.kernels import cpu_xoshiro as xoshiro
 from penstock.kernels.cpu_half import FLOAT32, mix, narrow_row
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64
+from penstock.kernels.cpu_intrinsics import LOG2_4, LOG2_8, ROW_KERNEL, load64
 from penstock.kernels.cpu_vector import INLINED, load_u32, store_float, store_u32, store_u64
 from penstock.kernels.kernel_cache import njit
 
@@ -93,7 +93,7 @@ def side_address(header: np.ndarray, row: Any, offset: Any) -> Any:
     return chunk_of(header, row) + offset + (inside << LOG2_4)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def initial_value(draw: Any, kind: Any, a: Any, b: Any) -> Any:
     """Uniform in [a, b), or normal with mean a and deviation b, from 64 random bits."""
     first = np.float32((draw >> np.uint64(40)) & np.uint64(0xFFFFFF)) * np.float32(2.0**-24)
@@ -104,7 +104,7 @@ def initial_value(draw: Any, kind: Any, a: Any, b: Any) -> Any:
     return np.float32(a + b * radius * math.cos(np.float32(2 * math.pi) * second))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def initialise_row(header: np.ndarray, settings: np.ndarray, sign: Any, row: Any, scratch: Any) -> None:
     """Weights from the sign alone, whatever the order of arrival or the number of shards; state at its start."""
     dim, kind = np.int64(header[DIM]), np.int64(header[INIT])
@@ -191,7 +191,7 @@ def resolve(header: np.ndarray, settings: np.ndarray, sign: Any, clock: Any, tra
     return _insert(header, settings, sign, entry, clock, scratch)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _insert(header: np.ndarray, settings: np.ndarray, sign: Any, entry: Any, clock: Any, scratch: Any) -> Any:
     segment = segment_of(header, hash_of(header, sign))
     count, size = load64(segment), header[MASK] + np.uint64(1)
@@ -214,7 +214,7 @@ def _insert(header: np.ndarray, settings: np.ndarray, sign: Any, entry: Any, clo
     return row
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _count_pending(header: np.ndarray, settings: np.ndarray, sign: Any, entry: Any, clock: Any, scratch: Any) -> Any:
     seen = (load64(entry + np.uint64(8)) >> np.uint64(32)) + np.uint64(1)
     if seen < header[MIN_COUNT]:
@@ -228,7 +228,7 @@ def _count_pending(header: np.ndarray, settings: np.ndarray, sign: Any, entry: A
     return row
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _settle(
     header: np.ndarray, settings: np.ndarray, sign: Any, row: Any, entry: Any, clock: Any, scratch: Any
 ) -> None:
@@ -239,7 +239,7 @@ def _settle(
         store_u32(side_address(header, row, header[COUNT_OFFSET]), np.uint32(1))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def place_entry(header: np.ndarray, segment: Any, mask: Any, key: Any, value: Any) -> None:
     """Put an entry that is known to be new into a segment."""
     place = hash_of(header, key) & mask
@@ -251,7 +251,7 @@ def place_entry(header: np.ndarray, segment: Any, mask: Any, key: Any, value: An
     store_u64(segment, load64(segment) + np.uint64(1))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def redistribute(header: np.ndarray, copied: np.ndarray, mask: Any, low: Any, high: Any, bit: Any) -> None:
     """Put the entries of a copied segment into two empty ones by one bit of their hash."""
     for i in range(copied.shape[0]):
@@ -261,7 +261,7 @@ def redistribute(header: np.ndarray, copied: np.ndarray, mask: Any, low: Any, hi
             place_entry(header, segment, mask, key, copied[i, 1])
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def segment_counts(segments: np.ndarray, out: np.ndarray) -> None:
     """How many entries each segment holds."""
     for i in range(segments.shape[0]):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8
+from penstock.kernels.cpu_intrinsics import LOG2_4, LOG2_8, ROW_KERNEL
 from penstock.kernels.cpu_vector import adagrad16, add_row, load_float, load_u32, store_float, store_u32, sum_squares
 from penstock.kernels.kernel_cache import njit
 from penstock.kernels.optimizer_formulas import FORMULAS
@@ -23,7 +23,7 @@ ADAM, LAZY_ADAM, ROW_ADAM = (FORMULAS[name].number for name in ("adam", "lazy_ad
 RATE, DECAY, BOUND, SCALE, P0, P1, P2, P3, P4, P5, NUM_HYPER = range(11)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _sgd(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """m = μ m + g; w -= rate m (or g + μ m with Nesterov); plain w -= rate g without momentum."""
     rate, momentum = hyper[RATE], hyper[P0]
@@ -37,7 +37,7 @@ def _sgd(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
         store_float(w + at, load_float(w + at) - rate * gradient)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _adagrad(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """s += g²; w -= rate g / (√s + eps)."""
     rate, eps, at, end = hyper[RATE], hyper[P0], np.uint64(0), np.uint64(dim) << LOG2_4
@@ -52,7 +52,7 @@ def _adagrad(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
         at += np.uint64(4)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _persia(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """w -= rate g / √(s + eps) with s before this gradient; s = s · momentum + g²."""
     for i in range(dim):
@@ -62,7 +62,7 @@ def _persia(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
         store_float(s + at, total * hyper[P1] + gradient * gradient)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _row_wise(w: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray, persia: bool) -> None:
     """`_adagrad` or `_persia` with one accumulator a row, fed with the mean of g²."""
     total, mean = load_float(scalar), sum_squares(g, dim) / np.float32(dim)
@@ -76,7 +76,7 @@ def _row_wise(w: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray, persia: 
     add_row(w, g, dim, -step)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _adam(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """m += (1-β₁)(g-m); v = β₂v + (1-β₂)g²; w -= P3 m / (√v·P4 + eps), P3 and P4 carrying the bias corrections.
 
@@ -94,7 +94,7 @@ def _adam(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
         store_float(w + at, load_float(w + at) - hyper[P3] * m / (math.sqrt(v) * hyper[P4] + hyper[P2]))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _row_adam(w: Any, s: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """Adam whose v is one number a row: v = β₂v + (1-β₂) mean(g²)."""
     take1, take2 = hyper[P0], hyper[P1]
@@ -109,7 +109,7 @@ def _row_adam(w: Any, s: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray) 
         store_float(w + at, load_float(w + at) - step * m)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _ftrl(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """z += g - (√(n+g²)-√n)/α·w; n += g²; w = 0 where |z| ≤ λ₁, else -(z - sgn(z)λ₁) / ((β+√n)/α + λ₂)."""
     alpha, beta, l1, l2 = hyper[RATE], hyper[P0], hyper[P1], hyper[P2]
@@ -127,7 +127,7 @@ def _ftrl(w: Any, s: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
         store_float(w + at, weight)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def apply_row(kind: Any, w: Any, s: Any, scalar: Any, g: Any, dim: Any, hyper: np.ndarray) -> None:
     """One step of optimizer `kind` on the row at `w` with state at `s`; `g` is overwritten by the decayed gradient."""
     scale, decay, bound = hyper[SCALE], hyper[DECAY], hyper[BOUND]
@@ -155,7 +155,7 @@ def apply_row(kind: Any, w: Any, s: Any, scalar: Any, g: Any, dim: Any, hyper: n
             store_float(w + at, min(max(load_float(w + at), -bound), bound))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def catch_up(w: Any, s: Any, scalar: Any, dim: Any, step: Any, history: Any, hyper: np.ndarray) -> None:
     """Replay Adam's steps with a zero gradient that the row has missed, as a dense Adam would have taken them.
 

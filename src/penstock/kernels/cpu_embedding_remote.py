@@ -14,7 +14,7 @@ from penstock.kernels.cpu_embedding import apply_group, place_rows, resolve_grou
 from penstock.kernels.cpu_embedding_batch import AHEAD, DONE, NO_ROW, START, STATUS, UNIQUE
 from penstock.kernels.cpu_embedding_index import DIM, PENDING_ROW, STAMPED, find_entry, first_place
 from penstock.kernels.cpu_half import mix
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, LOG2_8, load64, multiply_high, prefetch
+from penstock.kernels.cpu_intrinsics import LOG2_4, LOG2_8, ROW_KERNEL, load64, multiply_high, prefetch
 from penstock.kernels.cpu_vector import copy_row, fetch_add, store_u32, store_u64
 from penstock.kernels.kernel_cache import njit
 
@@ -22,20 +22,20 @@ _SALT = np.uint64(0x5851F42D4C957F2D)  # shards are the same in every process, u
 _LOW32 = np.uint64(0xFFFFFFFF)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def shard_of(sign: Any, num_shards: Any) -> Any:
     """The shard that owns a sign."""
     return np.int64(multiply_high(mix(sign ^ _SALT), np.uint64(num_shards)))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def owned(signs: np.ndarray, shard: Any, num_shards: Any, out: np.ndarray) -> None:
     """Which signs a shard owns."""
     for i in range(signs.shape[0]):
         out[i] = shard_of(signs[i], num_shards) == shard
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def lookup_signs(
     counter: np.ndarray, order: np.ndarray, headers: np.ndarray, settings: np.ndarray, hyper: np.ndarray,
     groups: np.ndarray, signs: np.ndarray, rows: np.ndarray, begin: np.ndarray, out: np.ndarray,
@@ -62,7 +62,7 @@ def lookup_signs(
             copy_row(target + (np.uint64(u * dim) << LOG2_4), places[u], dim)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def update_signs(
     counter: np.ndarray, order: np.ndarray, headers: np.ndarray, hyper: np.ndarray, kind: Any, groups: np.ndarray,
     signs: np.ndarray, rows: np.ndarray, begin: np.ndarray, sums: np.ndarray, scratch: np.ndarray, clock: Any,

@@ -39,7 +39,7 @@ from penstock.kernels.cpu_embedding_index import (
     side_address,
 )
 from penstock.kernels.cpu_half import FLOAT32, mix
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, load8, load64, prefetch
+from penstock.kernels.cpu_intrinsics import LOG2_4, ROW_KERNEL, load8, load64, prefetch
 from penstock.kernels.cpu_vector import load_u16, load_u32, store_u8, store_u16, store_u32, store_u64
 from penstock.kernels.kernel_cache import njit
 
@@ -47,12 +47,12 @@ BY_PRIORITY, BY_PENDING, BY_SIGN = range(3)  # what `remove` removes
 _LOW32, _SHIFT32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _entry(segment: Any, place: Any) -> Any:
     return segment + np.uint64(SEGMENT_HEADER) + (np.uint64(place) << np.uint64(4))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _priority(header: np.ndarray, value: Any, by_count: bool) -> Any:
     """What eviction ranks rows by: the count, or the step that touched the row last."""
     if by_count:
@@ -60,7 +60,7 @@ def _priority(header: np.ndarray, value: Any, by_count: bool) -> Any:
     return np.int64(value >> _SHIFT32)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def histogram(
     header: np.ndarray, segments: np.ndarray, by_count: bool, clock: Any, upper: Any, bins: np.ndarray
 ) -> None:
@@ -81,7 +81,7 @@ def histogram(
                 bins[priority & 0xFFFF] += 1
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def ties(header: np.ndarray, segments: np.ndarray, by_count: bool, clock: Any, priority: Any, out: np.ndarray) -> Any:
     """The hashes of the rows with exactly this priority; how many."""
     found = 0
@@ -97,7 +97,7 @@ def ties(header: np.ndarray, segments: np.ndarray, by_count: bool, clock: Any, p
     return found
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _doomed(
     header: np.ndarray, key: Any, value: Any, what: Any, by_count: bool, clock: Any, limit: Any, tie: Any,
     listed: np.ndarray,
@@ -114,7 +114,7 @@ def _doomed(
     return priority < limit or (priority == limit and mix(key) < tie)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def remove(
     header: np.ndarray, segments: np.ndarray, what: Any, by_count: bool, clock: Any, limit: Any, tie: Any,
     listed: np.ndarray, scratch: np.ndarray, removed: np.ndarray,
@@ -156,7 +156,7 @@ def remove(
     return gone
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _move_row(header: np.ndarray, source: Any, target: Any) -> None:
     here, there = row_address(header, source), row_address(header, target)
     for i in range(header[STRIDE]):
@@ -166,7 +166,7 @@ def _move_row(header: np.ndarray, source: Any, target: Any) -> None:
             store_u32(side_address(header, target, offset), load_u32(side_address(header, source, offset)))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def compact(header: np.ndarray, segments: np.ndarray, capacity: Any) -> None:
     """Move rows at or above `capacity` into free rows below it, so that the memory above can be given back."""
     kept = np.uint64(0)
@@ -191,7 +191,7 @@ def compact(header: np.ndarray, segments: np.ndarray, capacity: Any) -> None:
     header[CAPACITY] = np.uint64(capacity)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def list_entries(
     header: np.ndarray, segments: np.ndarray, since: Any, pending: bool, signs: np.ndarray, values: np.ndarray
 ) -> Any:
@@ -209,7 +209,7 @@ def list_entries(
     return found
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _copy_row(
     header: np.ndarray, row: Any, i: Any, weights: Any, states: Any, scalars: Any, counts: Any, out: bool
 ) -> None:
@@ -243,14 +243,14 @@ def _copy_row(
                 store_u32(inside, load_u32(outside))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def read_rows(header: np.ndarray, values: np.ndarray, weights: Any, states: Any, scalars: Any, counts: Any) -> None:
     """Copy the rows of some entries into columns at the given addresses."""
     for i in range(values.shape[0]):
         _copy_row(header, values[i] & _LOW32, i, weights, states, scalars, counts, True)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def write_rows(
     header: np.ndarray, signs: np.ndarray, stamps: np.ndarray, start: Any, pending: bool,
     weights: Any, states: Any, scalars: Any, counts: Any,
@@ -284,7 +284,7 @@ def write_rows(
     return signs.shape[0], 0
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def touch(header: np.ndarray, signs: np.ndarray, stamps: np.ndarray) -> None:
     """Stamp rows that are there, each with its step unless it has a later one."""
     for i in range(signs.shape[0]):

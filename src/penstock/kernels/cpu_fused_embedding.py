@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.cpu_intrinsics import KERNEL
+from penstock.kernels.cpu_intrinsics import ROW_KERNEL
 from penstock.kernels.cpu_vector import bits_float, float_bits
 from penstock.kernels.fused_contract import LIMIT, POOLINGS
 from penstock.kernels.kernel_cache import njit
@@ -26,7 +26,7 @@ _MEAN, _SQRT_N = POOLINGS["mean"], POOLINGS["sqrt_n"]
 _LIMIT = np.float32(LIMIT)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def read(weight: np.ndarray, row: Any, target: np.ndarray) -> None:
     """target = weight[row] in float32."""
     for d in range(len(target)):
@@ -34,14 +34,14 @@ def read(weight: np.ndarray, row: Any, target: np.ndarray) -> None:
         target[d] = element
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def read_bits(weight: np.ndarray, row: Any, target: np.ndarray) -> None:
     """`read` of bfloat16 bits."""
     for d in range(len(target)):
         target[d] = bits_float(np.uint32(np.uint32(weight[row, d]) << np.uint32(16)))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def noise(row: Any, column: Any, step: Any) -> Any:
     """`reference_fused.noise`."""
     mask, row = np.uint64(0xFFFFFFFF), np.uint64(row)
@@ -52,14 +52,14 @@ def noise(row: Any, column: Any, step: Any) -> Any:
     return np.uint32((h ^ (h >> np.uint64(16))) & np.uint64(0xFFFF))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def write(weight: np.ndarray, row: Any, source: np.ndarray, step: Any) -> None:
     """weight[row] = source."""
     for d in range(len(source)):
         weight[row, d] = source[d]
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def write_bits(weight: np.ndarray, row: Any, source: np.ndarray, step: Any) -> None:
     """`write` to bfloat16 bits, rounded stochastically (`reference_fused.rounded_to_bfloat`)."""
     for d in range(len(source)):
@@ -70,7 +70,7 @@ def write_bits(weight: np.ndarray, row: Any, source: np.ndarray, step: Any) -> N
         weight[row, d] = np.uint16(up)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def first_wrong(
     ids: np.ndarray, by_row: Any, by_column: Any, rows: Any, singles: Any, features: np.ndarray, values: np.ndarray,
     offsets: np.ndarray,
@@ -89,7 +89,7 @@ def first_wrong(
     return np.int64(-1), np.int64(0)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _factor(count: Any, pooling: Any) -> Any:
     length = np.float32(max(count, 1))
     if pooling == _MEAN:
@@ -100,7 +100,7 @@ def _factor(count: Any, pooling: Any) -> Any:
 
 
 def _make_look_up(read_row: Any) -> Any:
-    @njit(**KERNEL)
+    @njit(**ROW_KERNEL)
     def look_up(
         weight: np.ndarray, features: np.ndarray, ids: np.ndarray, by_row: Any, by_column: Any, rows: Any, singles: Any,
         values: np.ndarray, offsets: np.ndarray, sample_weights: np.ndarray, pooling: Any, out: np.ndarray,
@@ -145,7 +145,7 @@ look_up = _make_look_up(read)
 look_up_bits = _make_look_up(read_bits)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def apply(
     kind: Any, w: np.ndarray, g: np.ndarray, row: Any, vector1: np.ndarray, vector2: np.ndarray, scalar: np.ndarray,
     rates: np.ndarray, constants: np.ndarray,
@@ -185,7 +185,7 @@ def apply(
             w[d] = min(max(w[d], -bound), bound)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _all_finite(values: np.ndarray) -> bool:
     for value in values:  # noqa: SIM110, a generator would not compile
         if not abs(value) < _LIMIT:
@@ -194,7 +194,7 @@ def _all_finite(values: np.ndarray) -> bool:
 
 
 def _make_update(read_row: Any, write_row: Any) -> Any:
-    @njit(**KERNEL)
+    @njit(**ROW_KERNEL)
     def update(
         kind: Any, weight: np.ndarray, vector1: np.ndarray, vector2: np.ndarray, scalar: np.ndarray,
         features: np.ndarray, keys: np.ndarray, order: np.ndarray, sources: np.ndarray, scales: np.ndarray,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4
+from penstock.kernels.cpu_intrinsics import LOG2_4, ROW_KERNEL
 from penstock.kernels.cpu_vector import INLINED, bits_float, float_bits, load_float, load_u16, store_float, store_u16
 from penstock.kernels.kernel_cache import njit
 
@@ -28,7 +28,7 @@ def mix(key: Any) -> Any:
     return key ^ (key >> np.uint64(32))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def half_to_float(half: Any) -> Any:
     """IEEE binary16 bits → float32."""
     magnitude = np.uint32(half) & np.uint32(0x7FFF)
@@ -41,7 +41,7 @@ def half_to_float(half: Any) -> Any:
     return bits_float(np.uint32(sign | ((magnitude << np.uint32(13)) + np.uint32(112 << 23))))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def float_to_half(value: Any, random: Any) -> Any:
     """float32 → binary16 bits, rounded up with the probability of the remainder; 13 random bits."""
     bits = float_bits(value)
@@ -56,7 +56,7 @@ def float_to_half(value: Any, random: Any) -> Any:
     return np.uint16(sign | ((magnitude + noise - np.uint32(112 << 23)) >> np.uint32(13)))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def float_to_bfloat(value: Any, random: Any) -> Any:
     """float32 → bfloat16 bits, rounded up with the probability of the remainder; 16 random bits."""
     bits = float_bits(value)
@@ -68,7 +68,7 @@ def float_to_bfloat(value: Any, random: Any) -> Any:
     return np.uint16(rounded)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def widen_row(target: Any, source: Any, dim: Any, storage: Any) -> None:
     """target[:dim] (float32) = source[:dim] (binary16 or bfloat16)."""
     for i in range(dim):
@@ -77,7 +77,7 @@ def widen_row(target: Any, source: Any, dim: Any, storage: Any) -> None:
         store_float(target + (np.uint64(i) << LOG2_4), value)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def narrow_row(target: Any, source: Any, dim: Any, storage: Any, seed: Any) -> None:
     """target[:dim] (binary16 or bfloat16) = source[:dim] (float32), rounded stochastically."""
     random = np.uint64(seed)

@@ -13,7 +13,7 @@ import numpy as np
 from penstock.kernels import hashed_contract as contract
 from penstock.kernels.cpu_embedding_index import UNIFORM, initial_value
 from penstock.kernels.cpu_half import float_to_bfloat, mix
-from penstock.kernels.cpu_intrinsics import KERNEL
+from penstock.kernels.cpu_intrinsics import ROW_KERNEL
 from penstock.kernels.kernel_cache import njit
 
 _USED, _FREE, _CLOCK, _BY_TABLE = contract.USED, contract.FREE, contract.CLOCK, contract.BY_TABLE
@@ -22,7 +22,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LOW32 = np.int64(0xFFFFFFFF)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _seek(index: np.ndarray, sign: Any, start: Any, size: Any, salt: Any) -> Any:
     """The sign's entry, or the empty one where it would go; -1 where there is neither."""
     place = np.int64(mix(np.uint64(sign ^ salt)) & np.uint64(size - 1))
@@ -34,7 +34,7 @@ def _seek(index: np.ndarray, sign: Any, start: Any, size: Any, salt: Any) -> Any
     return np.int64(-1)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _new_row(counters: np.ndarray, free: np.ndarray, capacity: Any) -> Any:
     """A row for a new id, or NO_ROW."""
     if counters[_FREE] > 0:
@@ -47,7 +47,7 @@ def _new_row(counters: np.ndarray, free: np.ndarray, capacity: Any) -> Any:
 
 
 def _make_find(start_weights: Any) -> Any:
-    @njit(**KERNEL)
+    @njit(**ROW_KERNEL)
     def find(
         index: np.ndarray, features: np.ndarray, ids: np.ndarray, by_row: Any, by_column: Any, rows: Any, singles: Any,
         values: np.ndarray, offsets: np.ndarray, counters: np.ndarray, num_tables: Any, salt: Any, nothing: Any,
@@ -110,14 +110,14 @@ def _make_find(start_weights: Any) -> Any:
     return find
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _start(weight: np.ndarray, row: Any, seed: Any, starts: np.ndarray) -> None:
     for i in range(weight.shape[1]):
         draw = mix(seed + np.uint64(i + 1) * _GOLDEN)
         weight[row, i] = np.float32(initial_value(draw, UNIFORM, starts[0], starts[0] + starts[1]))
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def _start_bits(weight: np.ndarray, row: Any, seed: Any, starts: np.ndarray) -> None:
     """`_start` of bfloat16 bits, rounded as `cpu_half.narrow_row` does."""
     random = seed
@@ -134,7 +134,7 @@ find = _make_find(_start)
 find_bits = _make_find(_start_bits)
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def enter(
     index: np.ndarray, features: np.ndarray, signs: np.ndarray, tables: np.ndarray, values: np.ndarray,
     counters: np.ndarray, salt: Any,

@@ -14,11 +14,11 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4
+from penstock.kernels.cpu_intrinsics import LOG2_4, ROW_KERNEL
 from penstock.kernels.kernel_cache import njit
 
 # For the small functions inside hot loops: a call would cost as much as what they do.
-INLINED: dict[str, Any] = {**KERNEL, "forceinline": True}
+INLINED: dict[str, Any] = {**ROW_KERNEL, "forceinline": True}
 
 _FLOAT, _I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 
@@ -265,7 +265,7 @@ def sum_squares(source: Any, dim: Any) -> Any:
     return total
 
 
-@njit(**KERNEL)
+@njit(**ROW_KERNEL)
 def row_is_finite(source: Any, dim: Any) -> Any:
     """Whether no value of the row is an infinity or not a number."""
     bad = np.uint32(0)

@@ -11,6 +11,7 @@ Here a kernel is compiled by one of them, and the others wait for it and load wh
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ from typing import IO, Any
 import numba
 from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
+
+from penstock.kernels.kernel_linking import linked
 
 _HERE = Path(__file__).parent
 _njit: Any = numba.njit  # some of its options are missing from its types
@@ -89,10 +92,13 @@ install(KernelLocator)
 def njit(**options: Any) -> Callable[[Any], Any]:
     """`numba.njit` for kernels: taken from here, so that the locator is in its place before one is decorated.
 
-    Nobody calls kernels from C, and an entry for that would be compiled for each (a seventh of the time).
+    Nobody calls kernels from C, and an entry for that would be compiled for each (a seventh of the time). What kernels
+    use of numba's own functions is compiled once for each set of options: so few sets as can be.
+    `optimised_apart` is for kernels whose callers become slower when their optimisation is left to them.
     """
-    decorate = _njit(no_cfunc_wrapper=True, **options)
-    return lambda function: _compiled_once(decorate(function))
+    apart = options.pop("optimised_apart", False)
+    decorate = _njit(**{"no_cfunc_wrapper": True, "boundscheck": False, **options})
+    return lambda function: _compiled_once(linked(decorate(function), apart))
 
 
 def _compiled_once(kernel: Any) -> Any:
@@ -102,11 +108,23 @@ def _compiled_once(kernel: Any) -> Any:
     def compile_in_turn(signature: Any) -> Any:
         # In this order: a thread that had its turn but not numba's lock could wait for one that has that lock, which
         # waits for a process that waits for this turn.
-        with global_compiler_lock, _turn(kernel._cache):
+        with global_compiler_lock, _turn(kernel._cache), _garbage_left():
             return compile_here(signature)
 
     kernel.compile = compile_in_turn
     return kernel
+
+
+@contextmanager
+def _garbage_left() -> Iterator[None]:
+    """A block in which nobody looks for garbage: compiling makes objects by the million, and hardly any of it."""
+    looked_for = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if looked_for:
+            gc.enable()
 
 
 @contextmanager
