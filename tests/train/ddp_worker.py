@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import util
 from pathlib import Path
@@ -22,7 +23,8 @@ def main(store_name: str, folder: str) -> None:
     from penstock.nn import DLRM
     from penstock.train import fit, record_to_dict
 
-    dist.init_process_group("gloo")
+    meeting = (Path(folder) / "meeting").as_uri()  # a file, since a port that is free now may be taken in a moment
+    dist.init_process_group("gloo", meeting, rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
     torch.manual_seed(dist.get_rank())  # the wrapper gives all workers the weights of the first
     store = RayStore.attach(store_name)
     rows, more = training_setup.some_rows(3200), training_setup.some_rows(402, seed=1)

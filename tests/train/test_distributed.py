@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,11 +18,8 @@ def test_two_workers_share_a_store(ray, tmp_path) -> None:
     store = RayStore(
         slots_from_schema(SCHEMA, 4, init=Init("uniform", -0.1, 0.1)), Adagrad(lr=0.1), num_shards=2, name="shared"
     )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
-              "RAY_ADDRESS": ray.get_runtime_context().gcs_address}  # fmt: skip
+    address = ray.get_runtime_context().gcs_address
+    common = {**os.environ, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "RAY_ADDRESS": address}
     command = [sys.executable, str(Path(__file__).with_name("ddp_worker.py")), "shared", str(tmp_path)]
     workers = [
         subprocess.Popen(command, env={**common, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
