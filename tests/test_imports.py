@@ -54,8 +54,8 @@ FRAMEWORKS = (
     "kernels/gpu_*",
 )
 HOMES = {
-    "numba": ("kernels/cpu_*", "kernels/kernel_cache.py"),
-    "llvmlite": ("kernels/cpu_*",),
+    "numba": ("kernels/cpu_*", "kernels/kernel_*"),
+    "llvmlite": ("kernels/cpu_*", "kernels/kernel_linking.py"),
     "triton": ("kernels/gpu_*",),
     "ray": ("engine/ray.py", "embedding/ray*", "embedding/*_ray*", "train/*"),
     "dask": ("engine/dask.py", "compat/merlin/*"),
