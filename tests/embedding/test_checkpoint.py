@@ -179,3 +179,53 @@ def test_nothing_is_overwritten_unasked_and_there_is_one_writer(tmp_path):
     lock.close()
     store.save(tmp_path / "s", overwrite=True)
     assert checkpoint.read_description(tmp_path / "s").config() == CONFIG
+
+
+def test_what_is_written_aside_is_what_was_there_when_it_began(tmp_path):
+    rng = np.random.default_rng(0)
+    with Store(CONFIG, Adam(), eviction=Eviction(max_rows=60)) as store:
+        kept = {}
+        for name, base in (("base", None), ("more", "base"), ("last", "more")):
+            step(store, rng)
+            late = store.lookup({"a": [1], "b": [2]})  # updated while the checkpoint is written
+            kept[name] = contents(store)
+            saving = store.begin_save(tmp_path / name, base=None if base is None else tmp_path / base)
+            step(store, rng)
+            store.update(late, np.ones(late.packed.shape, np.float32))
+            with pytest.raises(SecondWriterError, match=rf"this store is being saved to .*{name}"):
+                store.save(tmp_path / "other")
+            saving.finish()
+        for name, expected in kept.items():
+            with Store.open(tmp_path / name) as opened:
+                np.testing.assert_array_equal(contents(opened), expected, err_msg=name)
+        store.save(tmp_path / "end", base=tmp_path / "last")
+        with Store.open(tmp_path / "end") as opened:
+            np.testing.assert_array_equal(contents(opened), contents(store))
+
+
+def test_what_cannot_be_written_aside_leaves_the_last_one_to_build_on(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    with Store(CONFIG, Adam()) as store:
+        step(store, rng)
+        store.save(tmp_path / "base")
+        step(store, rng)
+        saving = store.begin_save(tmp_path / "more", base=tmp_path / "base")
+        with monkeypatch.context() as full:
+
+            def no_space(*_, **__):
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            full.setattr(row_files.pq, "ParquetWriter", no_space)
+            with pytest.raises(ArtefactError, match="No space left on device; what was there before is whole"):
+                saving.finish()
+        assert [path.name for path in tmp_path.iterdir()] == ["base"]
+        store.save(tmp_path / "more", base=tmp_path / "base")
+        with Store.open(tmp_path / "more") as opened:
+            np.testing.assert_array_equal(contents(opened), contents(store))
+        saving = store.begin_save(tmp_path / "again", base=tmp_path / "more")
+        store.clear()
+        saving.finish()  # whole, but no longer what the store has come from
+        with pytest.raises(checkpoint.OtherBaseError, match="there is none yet"):
+            store.save(tmp_path / "next", base=tmp_path / "again")
+        store.begin_save(tmp_path / "let go")
+        store.save(tmp_path / "next")

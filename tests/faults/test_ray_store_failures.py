@@ -206,6 +206,27 @@ def test_a_call_that_overtakes_another_is_applied_behind_it(store: RayStore, mon
     assert heard == ["lost", TooEarly()]
 
 
+def test_a_copy_of_a_command_that_arrives_when_it_is_settled_counts_no_more(
+    store: RayStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = RayStore.attach("faults", timeout=300)  # nobody else has commands of its own
+    calls, real, sent = other._calls, other._calls._submit, []
+
+    def submit(*given: Any) -> Any:
+        sent.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(calls, "_submit", submit)
+    step(other, 0)
+    copies = [given for given in sent if given[2][0].epoch == calls._epoch]
+    step(other, 1)
+    assert len(copies) == 4
+    for copy in copies:  # as a network may deliver them once more
+        assert calls.lines.get([real(*copy)], 300) == [TooEarly()]
+    np.testing.assert_array_equal(rows(store), expected_rows(0, 1))
+    other.close()
+
+
 def test_what_is_in_flight_when_a_shard_dies_is_not_counted_as_lost(ray: Any, store: RayStore, tmp_path: Path) -> None:
     step(store, 0)
     store.save(tmp_path / "saved")
@@ -411,7 +432,7 @@ def test_training_with_checkpoints_beside_it_can_be_resumed(store: RayStore, tmp
     assert trained(store, 20, asynchronous=True)[-2:] == [18, 20]
     shutil.rmtree(tmp_path / "saved")
     with Store(SLOTS, Adam(lr=0.1), num_threads=1) as undisturbed:
-        assert trained(undisturbed, 20, asynchronous=True)[-2:] == [18, 20]  # which is written first
+        assert trained(undisturbed, 20, asynchronous=True)[-2:] == [18, 20]
         np.testing.assert_array_equal(rows(store), rows(undisturbed))
 
 

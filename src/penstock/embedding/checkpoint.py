@@ -8,7 +8,6 @@ touched since, and the signs removed; loading follows the chain. Any number of s
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,13 +20,13 @@ import numpy as np
 from penstock.core import artefact
 from penstock.core.artefact import SavedFolder
 from penstock.core.bounded import check_fields
-from penstock.core.errors import ArtefactError, OutputExistsError, PenstockError
+from penstock.core.errors import ArtefactError, PenstockError
 from penstock.core.keys import vouching
 from penstock.core.params import NONE, STR, Instance, Int, ListOf
 from penstock.embedding.locks import write_lock
 from penstock.embedding.optimizers import Optimizer, optimizer_from_dict
 from penstock.embedding.policies import Admission, Eviction
-from penstock.embedding.row_files import Keep, copy_weights, read_shard, write_removed, write_shard
+from penstock.embedding.row_files import Keep, copy_weights, read_shard
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.tables import TableSet
 
@@ -153,28 +152,6 @@ def base_entry(path: str | Path, base: str | Path) -> dict[str, str]:
     """How an incremental checkpoint names its base: relative, so both can be moved together."""
     relative = os.path.relpath(Path(base).resolve(), Path(path).resolve().parent)
     return {"path": relative, "manifest": _checksum(Path(base))}
-
-
-def save_store(store: Store, path: str | Path, overwrite: bool, base: str | Path | None) -> None:
-    """Write a whole checkpoint of an in-process store, or one on top of `base`."""
-    if base is not None:
-        store._saved.check(base)
-        if Path(base).resolve() == Path(path).resolve():
-            raise OutputExistsError(f"{path} is the base itself; an incremental checkpoint needs a path of its own")
-    tables = store.tables
-    with writing_checkpoint(path, overwrite) as folder:
-        since, removed = (-1, []) if base is None else tables.changes(WATCHER)
-        shard = folder / "rows" / "shard-00000"
-        write_shard(tables, shard, since)
-        write_removed(removed, shard)
-        description = {
-            **describe(store.config, store.optimizer, store.storage, store.seed, tables.admission, tables.eviction),
-            "base": None if base is None else base_entry(path, base),
-            "shards": [progress(tables)],
-        }
-        (folder / "store.json").write_text(json.dumps(description, indent=1))
-    tables.watch(WATCHER)
-    store._saved = Trail(Path(path), _checksum(Path(path)))
 
 
 def load_store(store: Store, path: str | Path) -> None:

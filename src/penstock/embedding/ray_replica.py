@@ -18,7 +18,7 @@ import numpy as np
 from penstock.core.runtime.threads import start_thread
 from penstock.embedding.ray_coordinator import NAMESPACE, actor_name
 from penstock.embedding.ray_memory import Place
-from penstock.embedding.ray_shard import SAVING, Answer, Command, Refused, Shard, Standing, TooEarly, packed
+from penstock.embedding.ray_shard import Answer, Command, Refused, Shard, Standing, TooEarly, packed
 from penstock.embedding.ray_state import (
     ShardState,
     TableRows,
@@ -28,6 +28,7 @@ from penstock.embedding.ray_state import (
     take_rows,
     take_state,
 )
+from penstock.embedding.tables import SAVING
 from penstock.kernels.cpu_intrinsics import kernel_input
 
 COPYING = "standby"  # who watches the tables while a standby is filled
@@ -119,7 +120,8 @@ class ReplicatedShard(Shard):
                 self._apply(*self._held.pop(place))
             self._standby = 0
         self.epoch = max(self.epoch, epoch)
-        self._lead()
+        if not self._standby:  # else it has one, which must not be emptied because another shard has lost its own
+            self._lead()
         return True
 
     def resend(self, command: Command, told: list[Told], *given: Any) -> list[Any] | Refused | None:

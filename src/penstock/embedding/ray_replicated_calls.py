@@ -184,9 +184,10 @@ class ReplicatedCalls(ShardCalls):
         command = Command(self._epoch, self.numbers.client, 0, self.numbers.settled)
         replies: list[Placed] | Refused | None = None
         for here in (self._shares[shard], False):
-            given = (command, *self._forwarding.arguments(shard, self._forwarding.kept(shard), here))
-            pending = [self._submit(shard, "resend", given, deadline)] * len(self.shards)
-            replies = replies or self._answer(shard, "resend", pending, given, deadline)
+            if replies is None:  # sent once: what comes behind it may go another way, and arrive before a second one
+                given = (command, *self._forwarding.arguments(shard, self._forwarding.kept(shard), here))
+                pending = [self._submit(shard, "resend", given, deadline)] * len(self.shards)
+                replies = self._answer(shard, "resend", pending, given, deadline)
         return replies or []
 
     def _recover_alone(self, grant: Grant, command: Command, deadline: float) -> None:

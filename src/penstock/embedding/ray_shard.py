@@ -25,7 +25,7 @@ from penstock.core.runtime.threads import LastingPool, start_thread
 from penstock.embedding.locks import SecondWriterError
 from penstock.embedding.ray_lines import Ends, answer_calls, open_ends
 from penstock.embedding.ray_memory import MappedBuffers, Place
-from penstock.embedding.tables import TableSet
+from penstock.embedding.tables import SAVING, TableSet
 from penstock.kernels.cpu_embedding_remote import owned
 from penstock.kernels.cpu_intrinsics import kernel_input
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 Given: TypeAlias = np.ndarray | Place  # sent, or shared
-SAVING = "checkpoint under way"
 _SMALL = 4096  # bytes of an array that is sent with everything else
+_SETTLED = 0  # among the answers to a client: the number of which it has said that no lower one will be sent again
 _CLIENTS = 1024  # whose last commands are remembered
 TIMED = ("lookup", "update", "follow", "save")  # commands whose durations are counted
 
@@ -77,7 +77,7 @@ class Refused(NamedTuple):
 
 
 class TooEarly(NamedTuple):
-    """A shard's answer to a command that overtook one of the same client: it is to be sent again."""
+    """A shard's answer to a command that it has not applied, since one of the same client before it has not come."""
 
 
 class Standing(NamedTuple):
@@ -191,8 +191,8 @@ class Shard:
             return run()
         answers = self._open_answers(command)
         if command.number not in answers:
-            if command.before and command.before not in answers:
-                return TooEarly()
+            if command.number <= answers[_SETTLED] or (command.before and command.before not in answers):
+                return TooEarly()  # or too late: nobody waits for what is settled, and a second copy must not count
             answers[command.number] = run()
         answer: Answer = answers[command.number]
         return answer
@@ -200,7 +200,8 @@ class Shard:
     def _open_answers(self, command: Command) -> dict[int, Any]:
         """The answers that a client may still ask for again, by number."""
         answers = self._answers.pop(command.client, {})
-        answers = {number: answer for number, answer in answers.items() if number > command.settled}
+        settled = max(command.settled, answers.get(_SETTLED, 0))
+        answers = {_SETTLED: settled, **{number: answer for number, answer in answers.items() if number > settled}}
         self._answers[command.client] = answers  # at the end: the first are those not heard of for longest
         if len(self._answers) > _CLIENTS:
             del self._answers[next(iter(self._answers))]

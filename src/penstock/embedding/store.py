@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
@@ -24,6 +25,7 @@ from penstock.embedding.lookup import Gradients, Lookup
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
+from penstock.embedding.store_saving import StoreSaving
 from penstock.embedding.table import STORAGES
 from penstock.embedding.tables import TableSet
 
@@ -190,6 +192,7 @@ class Store(EmbeddingStore):
         self._counters = Counters(self.config.names)
         self._lock = threading.RLock()  # one call at a time; each call uses all threads
         self._saved = checkpoint.Trail()
+        self._saving: weakref.ref[StoreSaving] | None = None  # what was begun last
 
     def lookup(self, batch: Mapping[str, Any], train: bool = True) -> Lookup:
         check_all({"train": train}, {"train": BOOL})
@@ -217,7 +220,26 @@ class Store(EmbeddingStore):
 
     def save(self, path: str | Path, overwrite: bool = False, base: str | Path | None = None) -> None:
         with self._lock:
-            checkpoint.save_store(self, path, overwrite, base)
+            StoreSaving(self, path, overwrite, base, aside=False).finish()
+
+    def begin_save(self, path: str | Path, overwrite: bool = False, base: str | Path | None = None) -> StoreSaving:
+        """Begin a checkpoint of what the store holds now: it is copied in memory, and written while the store goes on.
+
+        Args:
+            path: of the checkpoint, which is there when it is finished.
+            overwrite: whether what is there may be replaced.
+            base: as for `save`.
+
+        Returns:
+            What is to be finished, by any thread.
+
+        Raises:
+            SecondWriterError: the store is being saved already.
+            OutputExistsError: the folder is there and overwrite was not asked for.
+        """
+        saving = StoreSaving(self, path, overwrite, base, aside=True)
+        self._saving = weakref.ref(saving)
+        return saving
 
     def load(self, path: str | Path) -> None:
         with self._lock:

@@ -34,6 +34,8 @@ from penstock.kernels.optimizer_formulas import NO_OPTIMIZER
 # no row (not admitted yet); then distinct ids looked up without training, and those that had no row.
 TALLIES = ("ids", "distinct", "inserted", "absent", "evaluated", "missed")
 
+SAVING = "checkpoint under way"  # who watches the tables while one is written
+
 
 @dataclass
 class UpdateCounts:

@@ -26,12 +26,14 @@ from penstock.core.bounded import check_fields, read_json
 from penstock.core.errors import ArtefactError, ParameterError, PenstockError
 from penstock.core.keys import SIGNATURE
 from penstock.core.params import BOOL, NONE, STR, Instance, Int, check_all
+from penstock.core.runtime.memory import available_memory
 from penstock.core.runtime.threads import LastingPool
 from penstock.data.files import is_remote
 from penstock.data.scratch import Scratch
 from penstock.embedding.checkpoint import CheckpointLostError, OtherBaseError, read_chain
 from penstock.embedding.locks import SecondWriterError, write_lock
 from penstock.embedding.protocol import is_on_host
+from penstock.embedding.store import Store
 from penstock.loader.base import BaseLoader
 from penstock.train import distributed
 from penstock.train.mirror import Mirror
@@ -84,7 +86,8 @@ class Checkpointer:
         any_world: whether training may go on with another number of workers than it was saved with. Within an epoch it
             goes on at the same share of it, so some rows of that epoch may come twice and others not at all.
         asynchronous: whether training goes on when all is copied in memory, and a thread (of a store on Ray: every
-            shard) writes it, one checkpoint at a time. A store in this process is written before training goes on.
+            shard) writes it, one checkpoint at a time. A store in this process that takes more than half of the memory
+            that is left is written before training goes on.
         copy_to: a URL to which a thread copies them while training goes on; where `directory` has none, they are
             fetched from there.
 
@@ -201,8 +204,9 @@ class Checkpointer:
             generators = distributed.all_gather(random_state())
             distributed.barrier()
             if distributed.rank() == 0:
-                write = self._begin(place, ctx, position, generators, extra or {})
-                if self.asynchronous and (_beginning(ctx.embeddings) or not is_on_host(ctx.embeddings)):
+                begin = _beginning(ctx.embeddings) if self.asynchronous else None
+                write = self._begin(place, ctx, position, generators, extra or {}, begin)
+                if self.asynchronous and (begin is not None or not is_on_host(ctx.embeddings)):
                     self._under_way = self._writer.submit(write)
                 else:
                     write()
@@ -227,14 +231,20 @@ class Checkpointer:
         return {self._place("step", step).name for step in steps}.union(*stores)
 
     def _begin(
-        self, place: Path, ctx: Training, position: Any, generators: list[Any], extra: Mapping[str, Any]
+        self,
+        place: Path,
+        ctx: Training,
+        position: Any,
+        generators: list[Any],
+        extra: Mapping[str, Any],
+        begin: Callable[..., Any] | None,
     ) -> Callable[[], None]:
         """Copy what changes when training goes on; what writes the checkpoint."""
         self.directory.mkdir(parents=True, exist_ok=True)
         states = StateCopy("model", _modules(ctx)), StateCopy("training", {**_stepping(ctx), "generators": generators})
         about = {"step": ctx.steps, "position": position, "counters": _counters(ctx), "extra": dict(extra)}
         content = json.dumps(about)  # it is plain data, or refused at once
-        save_store = self._begin_store(ctx)  # the last that may fail: what is begun must be finished
+        save_store = self._begin_store(ctx, begin)  # the last that may fail: what is begun must be finished
 
         def write() -> None:
             with write_lock(self.directory / "training"):
@@ -259,7 +269,7 @@ class Checkpointer:
         if place.is_dir() and not (place / artefact.MANIFEST).is_file() and {p.name for p in place.iterdir()} <= names:
             shutil.rmtree(place)
 
-    def _begin_store(self, ctx: Training) -> Callable[[], dict[str, str] | None]:
+    def _begin_store(self, ctx: Training, begin: Callable[..., Any] | None) -> Callable[[], dict[str, str] | None]:
         """Settle what the store's checkpoint holds, where it can be written aside; what writes it, or finishes that."""
         home: Any = ctx.embeddings
         if not is_on_host(home):
@@ -269,7 +279,7 @@ class Checkpointer:
         if self.full_every == 1 or self._since_full + 1 >= self.full_every or base == place:
             base = None
         begun = None
-        if self.asynchronous and (begin := _beginning(home)) is not None:
+        if begin is not None:
             begun = _save_on(base, partial(_patiently, begin), place)
 
         def save() -> dict[str, str]:
@@ -410,9 +420,10 @@ def _save_on(base: Path | None, save: Callable[..., Any], place: Path) -> tuple[
 
 
 def _beginning(home: Any) -> Callable[..., Any] | None:
-    """How embeddings are saved beside training, where they can be."""
+    """How embeddings are saved beside training, where they can be, and a copy of theirs in this process has room."""
     begin: Callable[..., Any] | None = getattr(home, "begin_save", None)
-    return begin
+    room = available_memory() if isinstance(home, Store) else None
+    return None if room is not None and 2 * home.tables.bytes > room else begin
 
 
 def _patiently(save: Callable[..., Any], *given: Any, **named: Any) -> Any:
