@@ -165,6 +165,10 @@ def kernel_input(array: Any, dtype: Any = None) -> np.ndarray:
     numba compiles another copy of a kernel for read-only arrays (zero-copy Arrow and polars columns are); kernels
     never write to their inputs, so the flag is dropped instead.
     """
+    if type(array) is np.ndarray and (dtype is None or array.dtype == dtype) and array.dtype != np.bool_:
+        flags = array.flags  # most arrays are as they should be, and `np.require` takes long to say so
+        if flags.c_contiguous and flags.aligned:
+            return array if flags.writeable or array.size == 0 else np.asarray(_Alias(array))
     array = np.asarray(array)
     if array.dtype == np.bool_ and (dtype is None or np.dtype(dtype) == np.uint8):
         array = array.view(np.uint8)
