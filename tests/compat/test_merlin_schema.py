@@ -423,3 +423,11 @@ class TestSchemasBesideData:
             TensorflowMetadata.from_proto_text("feature { type: INT }")
         with pytest.raises(ArtefactError, match="not valid JSON"):
             TensorflowMetadata.from_json("[")
+
+
+def test_tags_that_clash_are_named_as_they_were_written():
+    from merlin.schema import TagSet
+
+    for clash in (lambda: TagSet(["continuous", "categorical"]), lambda: TagSet(["continuous"]) + "categorical"):
+        with pytest.raises(ValueError, match="incompatible: categorical, continuous"):
+            clash()

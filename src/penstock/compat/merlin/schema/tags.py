@@ -80,7 +80,7 @@ class TagSet:
     def _set(self, tags: Any) -> None:
         self._tags: frozenset[Tags | str] = _normalized(listed(tags))
         if clashes := self._clashes(self._tags):
-            names = ", ".join(sorted(str(tag) for tag in clashes))
+            names = ", ".join(sorted(text_of(tag) for tag in clashes))
             raise SchemaError(f"these tags of a column are incompatible: {names} exclude one another")
 
     @classmethod
