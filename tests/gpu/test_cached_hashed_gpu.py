@@ -33,7 +33,8 @@ def batches(rows: int, count: int) -> list[torch.Tensor]:
 def by_id(tables: nn.Module) -> dict[str, torch.Tensor]:
     """Rows and state in the order of tables and ids."""
     state = {key: tensor.cpu() for key, tensor in tables.state_dict().items()}
-    order = state["ids"].argsort()
+    taken = (state["tables"] >= 0).nonzero().flatten()  # hashed tables list rows that were evicted, too
+    order = taken[state["ids"][taken].argsort()]
     order = order[state["tables"][order].argsort(stable=True)]
     return {key: state[key][order] for key in ("tables", "ids", "weight", "first_state")}
 

@@ -34,6 +34,11 @@ class KeyedRows(ABC):
         """Whoever keeps numbers has forgotten them."""
         self._rows.renew()
 
+    @property
+    def count(self) -> int:
+        """Rows of the whole store."""
+        return self.store.tables.rows
+
     @abstractmethod
     def known(self) -> np.ndarray | None:
         """The numbers of rows that the store has, as far as they are told beforehand."""

@@ -41,11 +41,6 @@ class SignedRows(KeyedRows):
         """The steps after this one are still to come."""
         self.store.tables.clock = clock
 
-    @property
-    def count(self) -> int:
-        """Rows of the whole store."""
-        return self.store.tables.rows
-
     def num_new(self, keys: np.ndarray) -> int:
         """How many keys have no row."""
         return int((self.find(keys, insert=False) < 0).sum())

@@ -103,13 +103,14 @@ class Transport:
     ) -> tuple[dict[str, Tensor], Tensor, int]:
         """Rows from the store in staging memory, their numbers, and how many ids were new."""
         rows, new = stored(was), np.flatnonzero(was == UNSEEN)
+        before = self.store.count
         if len(new):
             rows[new] = self.store.find(keys[new])
         held = self._memories("in", len(keys), columns)
         self.store.read(keys, rows, as_arrays(held))
         numbers = self._memory("numbers", (len(rows),), torch.int32)
         numbers.numpy()[:] = rows
-        return held, numbers, len(new)
+        return held, numbers, self.store.count - before
 
     def _to_host(self, lists: list[Tensor]) -> list[np.ndarray]:
         """Lists of the same length, as int64. Waits for the stream."""
