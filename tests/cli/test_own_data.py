@@ -198,6 +198,15 @@ def test_train_asks_for_the_label_that_it_cannot_tell(tmp_path):
     assert "which column is the label? Say --label COLUMN" in said and not (tmp_path / "run").exists()
 
 
+def test_no_recipe_is_drafted_for_an_output_that_cannot_be_written(tmp_path):
+    (tmp_path / "a.csv").write_text("user,click\n" + "1,0\n2,1\n" * 20)
+    (tmp_path / "taken").write_text("a file")
+    (tmp_path / "foreign" / "model").mkdir(parents=True)
+    for output, words in (("taken", "is a file"), ("taken/run", "is a file"), ("foreign", "is in the way")):
+        said = fails(1, "train", tmp_path / "a.csv", "--label", "click", "--output", tmp_path / output)
+        assert words in said and "recipe drafted" not in said
+
+
 def test_init_needs_rows(tmp_path):
     (tmp_path / "a.csv").write_text("user,click\n")
     assert "a.csv has no rows" in fails(1, "init", tmp_path / "a.csv", "--label", "click")

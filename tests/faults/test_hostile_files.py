@@ -27,7 +27,7 @@ from penstock.core.printable import printable
 from penstock.core.signing import SIGNATURE, new_key, sign
 from penstock.core.yaml_files import parse_yaml, read_yaml
 from penstock.data import Dataset
-from penstock.data.formats import text, text_bytes
+from penstock.data.formats import names, text, text_bytes
 from penstock.embedding import Store
 
 GIVEN_UP = 60  # seconds after which something that waits for ever has failed
@@ -111,6 +111,25 @@ def test_two_columns_of_one_name_are_refused_by_it(tmp_path: Path) -> None:
     for name in ("a.parquet", "a.arrow"):
         with pytest.raises(DataError, match=rf"{name} has 2 columns of the name 'a'"):
             Dataset(tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "arrow", "avro"])
+def test_far_too_many_columns_are_refused(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "MAX_COLUMNS", 20)
+    frame, path = pl.DataFrame({f"c{n}": [n] for n in range(21)}), tmp_path / f"a.{suffix}"
+    {"parquet": frame.write_parquet, "csv": frame.write_csv, "arrow": frame.write_ipc, "avro": frame.write_avro}[
+        suffix
+    ](path)
+    with pytest.raises(DataError, match=r"a\.\w+ has 21 columns, and at most 20 are read"):
+        Dataset(path)
+    monkeypatch.setattr(names, "MAX_COLUMNS", 21)
+    assert len(Dataset(path).schema) == 21
+
+
+def test_a_header_of_a_million_names_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",".join(f"c{n}" for n in range(200_000)) + "\n1,2\n")
+    with pytest.raises(DataError, match=r"a\.csv: the first line is longer than a megabyte"):
+        Dataset(tmp_path / "a.csv")
 
 
 def test_a_nought_in_a_name_is_refused(tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def _given(**values: Any) -> dict[str, Any]:
 def _new_job(output: str, config: str | None, said: dict[str, Any], settings: dict[str, Any], hooks: Any) -> TrainJob:
     """A job from the settings file and what was said besides, which wins."""
     from penstock.jobs import TrainJob, TrainSettings
+    from penstock.jobs.run_folder import RunFolder
     from penstock.jobs.settings import split_config
 
     label = said.pop("label", None)
@@ -138,6 +139,7 @@ def _new_job(output: str, config: str | None, said: dict[str, Any], settings: di
         raise typer.BadParameter("--label drafts a recipe; a recipe, preset or workflow names the label itself")
     is_described = rules is not None or about["workflow"] is not None or hooks.get("verify") is not None
     if label is not None or (not is_described and _is_raw(about["data"])):
+        RunFolder(output).check_free(hooks["overwrite"])  # before rows are read for it and it is said to be there
         rules, drafted = _drafted(about["data"], label, resolved, output)
     return TrainJob(
         about["data"], output, rules, valid=about["valid"], test=about["test"], workflow=about["workflow"],

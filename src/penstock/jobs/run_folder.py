@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,9 +55,15 @@ class RunFolder:
 
         Raises:
             OutputExistsError: there is one, or something else.
+            ArtefactError: the folder cannot be written.
         """
         if self.path.exists() and not self.path.is_dir():
             raise OutputExistsError(f"{self.path} is a file; the output of a run is a folder")
+        places = (self.path.absolute(), *self.path.absolute().parents)
+        nearest = next(place for place in places if place.exists())
+        if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+            reason = "may not be written" if nearest.is_dir() else "is a file"
+            raise ArtefactError(f"cannot write to {self.path}: {nearest} {reason}; choose a writable folder")
         taken = [part for part in self.parts if part.exists()]
         if not taken:
             return

@@ -16,6 +16,7 @@ from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.avro_blocks import check_blocks
 from penstock.data.formats.base import Format, OpenOptions, agree
+from penstock.data.formats.names import check_names
 from penstock.data.partition import Partition, cast_frame, select
 
 
@@ -30,6 +31,7 @@ class Avro(Format):
         parts: list[AvroPartition] = []
         for path in files:
             found = AvroPartition(path, storage_options=options.storage_options).read()
+            check_names(found.columns, path)
             expected = agree(expected, dict(found.schema), path, files[0], options.dtypes)
             size = int(found.estimated_size())
             parts.append(AvroPartition(path, found.height, size, storage_options=options.storage_options))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from penstock.core.errors import DataError
 
+MAX_COLUMNS = 100_000  # of a file; each takes ten kilobytes of memory, however few rows there are
 STREAM_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}  # by suffix, as Arrow calls them
 
 
@@ -30,14 +31,30 @@ def stream_codec(path: str) -> str | None:
     return STREAM_CODECS.get(PurePosixPath(path).suffix.lower())
 
 
-def check_names(names: Iterable[str], path: str) -> None:
-    """Refuse names that two columns share, and those that end early where others read them.
+def check_width(num_columns: int, path: str) -> None:
+    """Refuse more columns than can be read in bounded memory.
+
+    >>> check_width(1_000_000, "day_0.parquet")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.DataError: day_0.parquet has 1,000,000 columns, and at most 100,000 are read: ...
+    """
+    if num_columns > MAX_COLUMNS:
+        raise DataError(
+            f"{path} has {num_columns:,} columns, and at most {MAX_COLUMNS:,} are read: keep values of one kind in a "
+            f"column of lists, or split the file"
+        )
+
+
+def check_names(names: Sequence[str], path: str) -> None:
+    """Refuse names that two columns share, those that end early where others read them, and far too many of them.
 
     >>> check_names(["a", "b", "a"], "day_0.parquet")
     Traceback (most recent call last):
     ...
     penstock.core.errors.DataError: day_0.parquet has 2 columns of the name 'a'; give each a name of its own
     """
+    check_width(len(names), path)
     for name, count in Counter(names).items():
         if "\0" in name:
             raise DataError(

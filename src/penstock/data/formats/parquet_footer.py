@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from penstock.core.errors import DataError
 from penstock.data.files import filesystem, is_remote
+from penstock.data.formats.names import check_width
 
 _MAGIC = b"PAR1"
 _TAIL = 1 << 16  # bytes read at once from the end: most footers are smaller
@@ -119,6 +120,7 @@ def _checked(path: str, data: np.ndarray, size_of_data: int) -> np.ndarray:
         status = kernel.scan_footer(data, size_of_data, leaves, chunks, found)
         if status:
             raise _broken(path, kernel.FOOTER_TEXTS[int(status)] + _place(int(found[2]), int(found[3])))
+        check_width(int(found[0]), path)
         if len(chunks) == 0:
             chunks = np.zeros((int(found[0]) * int(found[1]), kernel.FOOTER_FIELDS), np.int64)
     _require_possible_sizes(path, chunks)

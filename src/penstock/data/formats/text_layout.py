@@ -15,8 +15,8 @@ from penstock.core import dtypes as dt
 from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.data.formats.base import OpenOptions
-from penstock.data.formats.names import check_names
-from penstock.data.formats.text_bytes import is_utf8
+from penstock.data.formats.names import check_names, check_width
+from penstock.data.formats.text_bytes import file_size, is_utf8
 from penstock.data.formats.text_sample import first_lines, infer_dtype, missing_words, read_sample
 from penstock.data.formats.text_sniffing import (
     SEPARATORS,
@@ -96,6 +96,11 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
     is_told = names is not None and all(n in given for n in names)
     head = first_lines(path, options.storage_options)
     if not head.strip():
+        if not is_told and not head and file_size(path, options.storage_options):
+            raise DataError(
+                f"{path}: the first line is longer than a megabyte, so columns and dtypes cannot be inferred from it: "
+                f"pass names= and dtypes=, or separator= and line ends that it has"
+            )
         if not is_told:
             raise DataError(f"{path} is empty; columns and dtypes cannot be inferred from it: pass names= and dtypes=")
         has_header = bool(options.header)
@@ -103,6 +108,7 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
             tuple(names or ()), given, options.separator or separator, has_header, quote, options.on_error
         )
     look = _look(head, separator, quote, options)
+    check_width(len(look.first), path)
     if look.has_header and names is None and not is_utf8(head.partition(b"\n")[0]):
         raise DataError(f"{path}, line 1: the names of its columns are no UTF-8; write them so, or pass names=")
     if options.header and look.first_is_a_row:
