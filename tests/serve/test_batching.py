@@ -76,10 +76,10 @@ def test_requests_of_one_moment_are_one_batch_and_batches_have_a_size() -> None:
     async def scenario(batcher, halves):
         halves.gate.set()
         await asyncio.gather(*(batcher.submit(rows(*range(n))) for n in (2, 2, 1, 9, 3)))
-        assert [len(batch) for batch in halves.batches] == [4, 1, 9, 3]  # nine are more than a batch: by themselves
+        assert [len(batch) for batch in halves.batches] == [4, 1, 4, 3, 4, 1]  # nine are more than a batch
 
     run(scenario, max_batch=4, observe=sizes.append)
-    assert sizes == [4, 1, 9, 3]
+    assert sizes == [4, 1, 4, 3, 4, 1]
 
 
 def test_an_idle_batcher_never_waits_and_a_busy_one_only_for_what_is_being_read() -> None:
@@ -204,3 +204,50 @@ def test_stopping_answers_what_waits() -> None:
         assert not batcher._thread.is_alive()
 
     asyncio.run(main())
+
+
+def test_a_large_request_lets_others_in_between() -> None:
+    """Its answer comes whole and in order; who came later with one row is answered before its end."""
+    order: list[str] = []
+
+    async def scenario(batcher, halves):
+        large = batcher.submit(rows(*range(20, 30)))
+        large.add_done_callback(lambda _: order.append("large"))
+        await begun(halves)  # its first portion is under way
+        small = [batcher.submit(rows(value)) for value in (100, 102)]
+        for one in small:
+            one.add_done_callback(lambda _: order.append("small"))
+        halves.gate.set()
+        assert (await large).tolist() == [value / 2 for value in range(20, 30)]
+        assert [(await one).tolist() for one in small] == [[50.0], [51.0]]
+        assert batcher.queued_rows == 0 and [len(batch) for batch in halves.batches] == [4, 2, 4, 2]
+
+    run(scenario, max_batch=4, max_wait=0.0)
+    assert order == ["small", "small", "large"]
+
+
+def test_a_bad_row_of_a_large_request_is_counted_from_its_beginning() -> None:
+    async def scenario(batcher, halves):
+        halves.gate.set()
+        bad, good = batcher.submit(rows(*range(4, 20))), batcher.submit(rows(1))
+        with pytest.raises(RowError) as refused:
+            await bad
+        assert refused.value.row == 9  # thirteen
+        assert (await good).tolist() == [0.5] and batcher.queued_rows == 0
+
+    run(scenario, max_batch=4, max_wait=0.0)
+
+
+def test_who_hangs_up_between_two_portions_is_dropped() -> None:
+    gone: list[bool] = []
+
+    async def scenario(batcher, halves):
+        large = batcher.submit(rows(*range(20, 30)), lambda: bool(gone))
+        await begun(halves)
+        gone.append(True)
+        halves.gate.set()
+        with pytest.raises(ClientGoneError):
+            await large
+        assert batcher.queued_rows == 0 and batcher.dropped == 1 and len(halves.batches) == 1
+
+    run(scenario, max_batch=4)

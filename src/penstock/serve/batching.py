@@ -36,8 +36,36 @@ class _Request:
     answer: asyncio.Future[np.ndarray]
     is_gone: Callable[[], bool]
     since: float
-    seconds: float = 0.0  # that its batch took
-    outcome: np.ndarray | Exception | None = field(default=None)
+    begin: int = 0  # of its rows, the first that no batch has taken yet
+    found: list[np.ndarray] = field(default_factory=list)  # of the rows before
+
+    @property
+    def num_left(self) -> int:
+        return len(self.rows) - self.begin
+
+
+@dataclass(slots=True)
+class _Portion:
+    """What a batch takes of a request: all of it, or of a large one as much as a batch may have."""
+
+    request: _Request
+    begin: int
+    end: int
+    outcome: np.ndarray | Exception | None = None
+
+    @property
+    def rows(self) -> Rows:
+        return self.request.rows[self.begin : self.end]
+
+
+@dataclass(slots=True)
+class _Batch:
+    portions: list[_Portion]
+    seconds: float = 0.0  # that it took
+
+    @property
+    def num_rows(self) -> int:
+        return sum(portion.end - portion.begin for portion in self.portions)
 
 
 class Batcher:
@@ -51,7 +79,8 @@ class Batcher:
 
     Args:
         predict: rows to probabilities; called on the batcher's own thread, never twice at once.
-        max_batch: rows at which a batch is closed; a larger single request goes by itself.
+        max_batch: rows at which a batch is closed. A larger request is predicted in portions, between which others
+            have their turn: who asks for one row does not wait for a thousand.
         max_wait: seconds that a batch may wait.
         max_queue: rows that may wait; beyond that `submit` raises `QueueFullError`.
         observe: called on the event loop with the number of rows of each batch that was predicted.
@@ -87,7 +116,7 @@ class Batcher:
         self._together = 1  # requests that were in the last batch, or waited beside it
         self._patience = 0.0  # until when it is worth waiting for them
         self._timer: asyncio.TimerHandle | None = None
-        self._work: queue.SimpleQueue[list[_Request] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._thread = new_thread("predict", self._run)
         self._idle = asyncio.Event()
 
@@ -155,10 +184,10 @@ class Batcher:
             self._timer = self._loop.call_later(delay, self._dispatch)
             return
         batch = self._next_batch()
-        if batch:
+        if batch.portions:
             self._under_way += 1
             self._work.put(batch)
-        if not batch or self._may_dispatch():
+        if not batch.portions or self._may_dispatch():
             self._schedule()
 
     def _worth_waiting(self) -> float:
@@ -171,61 +200,72 @@ class Batcher:
             until = max(until, min(self._waiting[0].since, newest) + self.max_wait)
         return until - self._loop.time()
 
-    def _next_batch(self) -> list[_Request]:
-        batch: list[_Request] = []
-        rows = 0
-        while self._waiting and (not batch or rows + len(self._waiting[0].rows) <= self.max_batch):
+    def _next_batch(self) -> _Batch:
+        batch, rows = _Batch([]), 0
+        while self._waiting and (not batch.portions or rows + self._waiting[0].num_left <= self.max_batch):
             request = self._waiting.popleft()
-            self.queued_rows -= len(request.rows)
             if request.answer.done() or request.is_gone():
+                self.queued_rows -= request.num_left
                 self.dropped += 1
                 if not request.answer.done():
                     request.answer.set_exception(ClientGoneError("the client has hung up"))
                 continue
-            rows += len(request.rows)
-            batch.append(request)
+            taken = min(request.num_left, self.max_batch)
+            batch.portions.append(_Portion(request, request.begin, request.begin + taken))
+            request.begin += taken
+            self.queued_rows -= taken
+            rows += taken
         return batch
 
-    def _finish(self, batch: list[_Request]) -> None:
+    def _finish(self, batch: _Batch) -> None:
         self._under_way -= 1
-        self._together = len(batch) + len(self._waiting)
+        self._together = len(batch.portions) + len(self._waiting)
         # Longer than a share of what a batch takes, waiting would cost more than it can save.
-        self._patience = self._loop.time() + min(self.max_wait, batch[0].seconds / 2)
-        self._observe(sum(len(request.rows) for request in batch))
-        for request in batch:
-            if request.answer.done():  # cancelled meanwhile
-                continue
-            if isinstance(request.outcome, Exception):
-                request.answer.set_exception(request.outcome)
-            else:
-                assert request.outcome is not None
-                request.answer.set_result(request.outcome)
+        self._patience = self._loop.time() + min(self.max_wait, batch.seconds / 2)
+        self._observe(batch.num_rows)
+        for portion in batch.portions:
+            self._answered(portion)
         self._schedule()
+
+    def _answered(self, portion: _Portion) -> None:
+        """Give a request its answer; one that has rows left waits for its next turn behind all others."""
+        request, outcome = portion.request, portion.outcome
+        if request.answer.done() or isinstance(outcome, Exception):
+            self.queued_rows -= request.num_left
+            if isinstance(outcome, Exception) and not request.answer.done():
+                request.answer.set_exception(outcome)
+            return
+        assert outcome is not None
+        request.found.append(outcome)
+        if request.num_left:
+            self._waiting.append(request)
+        else:
+            request.answer.set_result(outcome if len(request.found) == 1 else np.concatenate(request.found))
 
     # On the batcher's thread.
 
     def _run(self) -> None:
         while (batch := self._work.get()) is not None:
             began = time.perf_counter()
-            self._answer(batch)
-            batch[0].seconds = time.perf_counter() - began
+            self._answer(batch.portions)
+            batch.seconds = time.perf_counter() - began
             self._loop.call_soon_threadsafe(self._finish, batch)
 
-    def _answer(self, batch: list[_Request]) -> None:
-        rows = batch[0].rows if len(batch) == 1 else [row for request in batch for row in request.rows]
+    def _answer(self, portions: list[_Portion]) -> None:
         try:
-            scores = self._checked(rows)
+            scores = self._checked([row for portion in portions for row in portion.rows])
         except Exception as error:
-            if len(batch) > 1:  # one bad request must not spoil the others
-                for request in batch:
-                    self._answer([request])
+            if len(portions) > 1:  # one bad request must not spoil the others
+                for portion in portions:
+                    self._answer([portion])
             else:
-                batch[0].outcome = self._explained(batch[0].rows, error)
+                portions[0].outcome = _behind(portions[0].begin, self._explained(portions[0].rows, error))
             return
         start = 0
-        for request in batch:
-            request.outcome = scores[start : start + len(request.rows)]
-            start += len(request.rows)
+        for portion in portions:
+            size = portion.end - portion.begin
+            portion.outcome = scores[start : start + size]
+            start += size
 
     def _checked(self, rows: Rows) -> np.ndarray:
         scores = self.predict(rows)
@@ -250,3 +290,10 @@ class Batcher:
             except PenstockError as alone:
                 return RowError(str(alone), number)
         return RowError(str(error))
+
+
+def _behind(begin: int, error: Exception) -> Exception:
+    """The error of a portion's row as that of its request's."""
+    if begin and isinstance(error, RowError) and error.row is not None:
+        return RowError(error.reason, error.row + begin, error.field)
+    return error
