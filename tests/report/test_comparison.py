@@ -55,6 +55,17 @@ def test_the_best_run_of_a_figure() -> None:
     assert best_run(reports, "log_loss", smaller=True) == "b" and best_run(reports, "auc") is None
 
 
+def test_runs_on_other_rows_are_told_apart() -> None:
+    def report(rows: int | None, share: float | None) -> dict:
+        return {"headline": {"auc": 0.7}, "training": {"valid_rows": rows}, "labels": {"valid_share": share}}
+
+    same = {"a": report(100, 0.25), "b": report(100, 0.25), "c": report(None, None)}
+    for other in (report(101, 0.25), report(100, 0.24)):
+        for reports, is_told in ((same, False), ({**same, "d": other}, True)):
+            assert ("not measured on the same rows" in render_comparison(reports)) == is_told
+            assert ("not measured on the same rows" in shown(show_comparison, reports)) == is_told
+
+
 def test_explanations() -> None:
     found = explanation("user", HOSTILE, "price", "noise")
     reader = Reader(render_explanation(found))

@@ -54,6 +54,23 @@ def best_run(reports: Reports, figure: str, smaller: bool = False) -> str | None
     return (min if smaller else max)(known, key=lambda name: known[name]) if known else None
 
 
+OTHER_ROWS = "not measured on the same rows: their AUC and log loss do not tell which model is better"
+
+
+def held_out_alike(reports: Reports) -> bool:
+    """Whether runs were measured on the same rows, as far as their number and the share of clicks tell.
+
+    >>> told = {"a": {"training": {"valid_rows": 10}}, "b": {"training": {"valid_rows": 12}}, "c": {}}
+    >>> held_out_alike(told), held_out_alike({"a": told["a"], "c": told["c"]})
+    (False, True)
+    """
+    found = [
+        ((report.get("training") or {}).get("valid_rows"), (report.get("labels") or {}).get("valid_share"))
+        for report in reports.values()
+    ]
+    return all(len({one[part] for one in found if one[part] is not None}) < 2 for part in range(2))
+
+
 def differing_settings(reports: Reports) -> dict[str, list[str]]:
     """The settings in which runs differ, with the value that each run has.
 
@@ -82,7 +99,8 @@ def _headline(reports: Reports) -> Markup:
     ]
     top = tag("div", tag("h1", f"{plural(len(reports), 'run')} compared"), class_="title")
     runs = tag("ul", *listed, class_="runs")
-    return tag("section", top, runs, tag("dl", *cards, class_="cards"), id="headline")
+    remark = [] if held_out_alike(reports) else [tag("p", f"The runs were {OTHER_ROWS}.", class_="note")]
+    return tag("section", top, runs, tag("dl", *cards, class_="cards"), *remark, id="headline")
 
 
 def _when(report: Mapping[str, Any]) -> Markup:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from penstock.core.metric_names import metric_title
-from penstock.report.comparison import Reports, best_run, differing_settings
+from penstock.report.comparison import OTHER_ROWS, Reports, best_run, differing_settings, held_out_alike
 from penstock.report.terminal import plain_table
 from penstock.report.words import DASH, data_sizes, durations, whole
 
@@ -26,6 +26,8 @@ def show_comparison(reports: Reports, console: Console) -> None:
     for title, cells in _figures(reports):
         shown.add_row(title, *cells)
     console.print(shown)
+    if not held_out_alike(reports):
+        console.print(f"the runs were {OTHER_ROWS}", soft_wrap=True)
     differing = differing_settings(reports)
     if not differing:
         console.print("the runs were asked for the same")
