@@ -31,8 +31,12 @@ def test_public_functions_say_what_they_take_return_and_raise(names: ModuleType)
 
 
 @pytest.mark.parametrize(
-    "name", ["core.schema", "data.dataset", "etl.operator", "etl.workflow", "metrics", "embedding.protocol"]
-)
+    "name",
+    [
+        "core.schema", "data.dataset", "etl.operator", "etl.fitting", "etl.transforming", "etl.workflow", "metrics",
+        "embedding.protocol",
+    ],
+)  # fmt: skip
 def test_what_is_used_most_is_described_in_full(names: ModuleType, name: str) -> None:
     of_module = [one for one in names.public() if f"{one.name}.".startswith(f"penstock.{name}.")]
     assert of_module

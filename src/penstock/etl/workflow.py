@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +10,21 @@ import polars as pl
 
 from penstock.core import artefact
 from penstock.core.artefact import SavedFolder, replacing
-from penstock.core.errors import ColumnNotFoundError, GraphError, NotFittedError, ParameterError, suggest
+from penstock.core.errors import GraphError, ParameterError, suggest
 from penstock.core.keys import KeyLike, verifying
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.core.yaml_files import write_yaml
-from penstock.data.bad_lines import BadLines
-from penstock.data.dataset import Dataset, as_dataset
-from penstock.data.frames import like, to_polars
-from penstock.data.sources import DataLike, Frame, are_paths
-from penstock.engine import resolve
 from penstock.engine.base import EngineLike
-from penstock.etl import execute, recipe
-from penstock.etl.bulk import BulkPlan
-from penstock.etl.graph import Node, ancestors, as_node, without_inputs
-from penstock.etl.inverse import inverted
-from penstock.etl.operator import Cells
+from penstock.etl import recipe
+from penstock.etl.graph import Node, ancestors, without_inputs
 from penstock.etl.plan import Plan
-from penstock.etl.row_plan import RowPlan
 from penstock.etl.saved_workflow import ARTEFACT, FORMAT_VERSION, read_graph, read_states, write_workflow
+from penstock.etl.transforming import TransformingGraph
 from penstock.etl.trust import loading, saving
 
 
-class Workflow:
+class Workflow(TransformingGraph):
     """Fits and runs a graph of operators.
 
     Args:
@@ -50,257 +40,6 @@ class Workflow:
     >>> workflow.transform_row({"user": "a", "price": None})
     {'user': 4, 'price': 0.0}
     """
-
-    def __init__(self, output: Any, *, engine: EngineLike = None) -> None:
-        self.output = as_node(output)
-        self.engine = engine
-        self.bad_lines = BadLines()
-        self.input: Mapping[str, Any] | None = None  # how raw files are read, where a recipe said so
-        self._plan: Plan | None = None
-        self._row_plan: RowPlan | None = None
-        self._bulk_plan: BulkPlan | None = None
-
-    # Fitting.
-
-    def fit(self, data: DataLike, *, progress: bool | None = None) -> Workflow:
-        """Learn from `data` (a Dataset, or anything a Dataset takes), forgetting what was learned before.
-
-        Args:
-            data: rows to learn from.
-            progress: draw a bar; None draws it on a terminal.
-
-        Returns:
-            The workflow itself.
-        """
-        with self._unchanged_on_failure():
-            self.clear_stats()
-            return self._fit(data, False, progress)
-
-    def update(self, data: DataLike, *, progress: bool | None = None) -> Workflow:
-        """Learn from more data: statistics as if fitted on all of it; codes already given stay, new ones are added.
-
-        An operator that follows another fitted one (`FillMedian() >> Normalize()`) keeps what it learned of earlier
-        data as that was transformed at the time.
-
-        Args:
-            data: more rows.
-            progress: draw a bar; None draws it on a terminal.
-
-        Returns:
-            The workflow itself; it is as it was when this fails.
-        """
-        if self._plan is None:
-            return self.fit(data, progress=progress)
-        with self._unchanged_on_failure(copy_states=True):
-            return self._fit(data, True, progress)
-
-    @contextlib.contextmanager
-    def _unchanged_on_failure(self, copy_states: bool = False) -> Iterator[None]:
-        """All or nothing: what was learned before stays whole when fitting fails midway.
-
-        Updating adds to states in place, so those are copied first; fitting begins with new ones.
-        """
-        fitted = [node.fitted_op for node in ancestors([self.output]) if node.fitted_op is not None]
-        before = [(op, dict(op.__dict__)) for op in fitted]
-        if copy_states:
-            for op, attributes in before:
-                attributes["state_"] = copy.deepcopy(op.state_)
-        plans = self._plan, self._row_plan, self._bulk_plan
-        try:
-            yield
-        except BaseException:
-            for op, attributes in before:
-                op.__dict__.clear()
-                op.__dict__.update(attributes)
-            self._plan, self._row_plan, self._bulk_plan = plans
-            if self._plan is not None:
-                self._plan.refresh()
-            raise
-
-    def _fit(self, data: DataLike, update: bool, progress: bool | None) -> Workflow:
-        require_polars("Workflow.fit")
-        dataset = as_dataset(data)
-        schema = self._plan.input_schema if update and self._plan is not None else dataset.schema
-        plan = Plan(self.output, schema)
-        self.bad_lines = execute.fit(plan, dataset, resolve(self.engine), update, progress)
-        self.bad_lines.warn()
-        self._plan, self._row_plan, self._bulk_plan = plan, None, None
-        return self
-
-    def fit_schema(self, schema: Schema) -> Workflow:
-        """Bind the graph to an input schema without reading data: enough for graphs that learn nothing.
-
-        Args:
-            schema: of the raw rows.
-
-        Returns:
-            The workflow itself.
-        """
-        self._plan, self._row_plan, self._bulk_plan = Plan(self.output, schema), None, None
-        return self
-
-    def clear_stats(self) -> None:
-        """Forget everything that was learned."""
-        for node in ancestors([self.output]):
-            if node.fitted_op is not None:
-                node.fitted_op.clear()
-        self._plan = self._row_plan = self._bulk_plan = None
-
-    @property
-    def has_schema(self) -> bool:
-        """Whether the graph is bound to an input schema: by fitting, loading or `fit_schema`."""
-        return self._plan is not None
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether it can transform: it has a schema, and every operator that learns has learned."""
-        return self.has_schema and all(
-            node.fitted_op.is_fitted for node in ancestors([self.output]) if node.fitted_op is not None
-        )
-
-    # Transforming.
-
-    def transform(self, data: DataLike) -> Any:
-        """Transform a Dataset or files (lazily), or a frame: polars, pandas or Arrow in, the same kind out.
-
-        Args:
-            data: raw rows.
-
-        Returns:
-            A Dataset for a Dataset or paths, else a frame of the kind that was given.
-
-        Raises:
-            NotFittedError: the workflow has not learned yet.
-            ColumnNotFoundError: a raw column is missing.
-        """
-        return self._transformed(data, training=False)
-
-    def fit_transform(self, data: DataLike, *, progress: bool | None = None) -> Any:
-        """Fit, then transform the same rows; target encodings of these rows are out of fold.
-
-        Args:
-            data: raw rows.
-            progress: draw a bar; None draws it on a terminal.
-
-        Returns:
-            A Dataset for a Dataset or paths, else a frame of the kind that was given.
-        """
-        self.fit(data, progress=progress)
-        return self._transformed(data, training=True)
-
-    def _transformed(self, data: DataLike, training: bool) -> Any:
-        if self._plan is None and not self.learns:
-            self.fit_schema(as_dataset(data).schema)
-        plan = self._fitted_plan()
-        if are_paths(data):
-            data = Dataset(data)
-        if isinstance(data, Dataset):
-            return execute.transform(plan, data, resolve(self.engine), training, self.output_schema)
-        require_polars("Workflow.transform of a frame")
-        frame = to_polars(data)
-        for name in plan.inputs:
-            if name not in frame.columns:
-                raise ColumnNotFoundError(name, frame.columns, "the data given to the workflow")
-        dataset = Dataset.from_partitions(execute.single_partition(frame), Schema.from_polars(frame.schema))
-        done = execute.transform(plan, dataset, resolve("local:1"), training, self.output_schema).to_polars()
-        return like(done, data)
-
-    def transform_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """One row, as a dict, at the lowest latency: what an online service calls.
-
-        Args:
-            row: values by raw column; a column that is left out is missing.
-
-        Returns:
-            Values by output column.
-
-        Raises:
-            NotFittedError: the workflow has not learned yet.
-        """
-        if self._row_plan is None:
-            self._row_plan = RowPlan(self._fitted_plan())
-        return self._row_plan(row)
-
-    def transform_rows(self, rows: Sequence[Mapping[str, Any]]) -> Cells:
-        """A few rows, as dicts, at once: the output columns, numbers as `(values, valid)`, anything else as lists.
-
-        What a service calls with the rows that came together. From four rows on it takes less time than
-        `transform_row` on each, up to some thousands less than `transform` on a frame.
-
-        Args:
-            rows: values by raw column, one dict a row.
-
-        Returns:
-            The output columns.
-
-        >>> frame = pl.DataFrame({"price": [1.0, None, 3.0]})
-        >>> from penstock import ops
-        >>> workflow = Workflow(["price"] >> ops.FillMissing(7)).fit(frame)
-        >>> workflow.transform_rows([{"price": None}, {"price": 2.5}])["price"].values
-        array([7. , 2.5])
-        """
-        if not rows:
-            return {name: [] for name in self._fitted_plan().schemas[-1].names}
-        if self._bulk_plan is None:
-            self._bulk_plan = BulkPlan(self._fitted_plan())
-        return self._bulk_plan(rows)
-
-    def inverse_transform(self, frame: Frame, columns: Sequence[str] | None = None) -> Any:
-        """Values from codes and scaled numbers: undoes Categorify, Normalize, NormalizeMinMax and LogOp.
-
-        Each column goes back the way it came, through `Rename` too, until an operator that made something else of
-        it. Operators that lose information (FillMissing, Clip) are passed over. `columns` limits it to some columns;
-        columns that are no outputs stay as they are.
-
-        Args:
-            frame: output columns, and any others.
-            columns: which to turn back; all by default.
-
-        Returns:
-            A frame of the kind that was given.
-
-        Raises:
-            ParameterError: a column is not in the frame, or no output of the workflow.
-        """
-        plan = self._fitted_plan()
-        original = frame
-        frame = to_polars(frame)
-        outputs = plan.schemas[plan.output]
-        for name in columns or ():
-            for known, what in ((frame.columns, "in the frame"), (outputs.names, "an output of the workflow")):
-                if name not in known:
-                    raise ParameterError(f"column {name!r} is not {what}{suggest(name, known, 'columns')}")
-        wanted = [n for n in (frame.columns if columns is None else columns) if n in outputs]
-        return like(frame.with_columns(inverted(plan, frame[name]) for name in wanted), original)
-
-    # Schemas.
-
-    @property
-    def learns(self) -> bool:
-        """Whether it has an operator that learns from rows."""
-        return any(n.fitted_op is not None for n in ancestors([self.output]))
-
-    def _fitted_plan(self) -> Plan:
-        if self._plan is None:
-            raise NotFittedError("the workflow is not fitted; call fit(data) first")
-        return self._plan
-
-    @property
-    def input_schema(self) -> Schema:
-        return self._fitted_plan().input_schema
-
-    @property
-    def output_schema(self) -> Schema:
-        plan = self._fitted_plan()
-        return plan.schemas[plan.output]
-
-    @property
-    def input_dtypes(self) -> dict[str, str]:
-        return {c.name: c.dtype for c in self.input_schema}
-
-    @property
-    def output_dtypes(self) -> dict[str, str]:
-        return {c.name: c.dtype for c in self.output_schema}
 
     # Smaller workflows.
 
