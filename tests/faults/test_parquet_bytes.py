@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import page_run_cases
 import pytest
 from guarded import sweep
 
 SCRIPT = Path(__file__).with_name("parquet_cases.py")
+RUNS_SCRIPT = Path(__file__).with_name("page_run_cases.py")
 TEXT_SCRIPT = Path(__file__).with_name("parquet_text_cases.py")
 # Each of these crashed, hung or lied once.
 FOUND = {
@@ -43,6 +45,20 @@ def test_changed_files_are_read_right_or_refused():
     assert found.findings == []
     assert found.tries == 150 + len(FOUND)
     assert min(found.read, found.refused) > 20  # else nothing was tried
+
+
+def test_runs_for_a_device_of_changed_files_are_right_or_refused():
+    found = [page_run_cases.check(seed) for seed in range(60)]
+    assert set(found) == {"read", "refused"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", [{}, {"NUMBA_BOUNDSCHECK": "1"}], ids=["plain", "bounds checked"])
+def test_runs_for_a_device_of_many_changed_files(environment, tmp_path):
+    own_cache = {"NUMBA_CACHE_DIR": str(tmp_path)} if environment else {}
+    found = sweep(RUNS_SCRIPT, range(10_000, 14_000), environment | own_cache)
+    print(f"{found.tries} tries: {found.read} read, {found.refused} refused, {found.peer_deaths} deaths of peers")
+    assert found.findings == []
 
 
 @pytest.mark.slow

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+"""To open a file to be read, without waiting for whoever may write to a pipe."""
 
 
-def open_plain(path: str | Path) -> BinaryIO:
+def open_plain(path: str | Path) -> BufferedReader:
     """A plain file, to be read as bytes.
 
     Args:
@@ -28,7 +29,7 @@ def open_plain(path: str | Path) -> BinaryIO:
     ...
     OSError: [Errno 22] a pipe or a device, not a file: '/dev/null'
     """
-    handle = os.open(path, _FLAGS)  # which does not wait for whoever may write to a pipe
+    handle = os.open(path, READ_FLAGS)
     kind = os.fstat(handle).st_mode
     if stat.S_ISREG(kind):
         return os.fdopen(handle, "rb")

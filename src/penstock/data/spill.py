@@ -8,13 +8,16 @@ next one that takes a scratch folder.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -40,6 +43,7 @@ class _Kept:
 
     path: Path
     num_bytes: int
+    checksum: int
     num_rows: int
     bad_lines: BadLines
 
@@ -70,24 +74,28 @@ class Spill:
             if scratch is None or number in self._kept or size > self.room:
                 return
             self.room -= size
-        path = scratch.path / f"{number}.arrow"
+        path = None
         try:
+            path = _new_file(scratch.path)
             frame.write_ipc(path, compression="uncompressed")
             written = path.stat().st_size
-        except (OSError, pl.exceptions.PolarsError):  # a full disk, say: the text is still there
-            with contextlib.suppress(OSError):
-                path.unlink()
+            checksum = _checksum(read_bytes(str(path), 0, written))
+        except (OSError, DataError, pl.exceptions.PolarsError):  # a full disk, say: the text is still there
+            if path is not None:
+                _remove(path)
             with self._lock:
                 self.room = 0
             return
         with self._lock:
             if self._scratch is not None:
-                self._kept[number] = _Kept(path, written, frame.height, bad_lines)
+                self._kept[number] = _Kept(path, written, checksum, frame.height, bad_lines)
 
     def lose(self, number: int) -> None:
-        """Forget what cannot be read any more."""
+        """Forget what cannot be read any more, or is no longer what was put there."""
         with self._lock:
-            self._kept.pop(number, None)
+            kept = self._kept.pop(number, None)
+        if kept is not None:
+            _remove(kept.path)
 
     def close(self) -> None:
         """Remove all of it; its partitions are read from the text from now on."""
@@ -95,6 +103,24 @@ class Spill:
             self._kept.clear()
             self.room = 0
             self._scratch = None
+
+
+def _new_file(folder: Path) -> Path:
+    """A file that nobody has made before: what was put in the place of an old one is never written through."""
+    handle, name = tempfile.mkstemp(suffix=".arrow", dir=folder)
+    os.close(handle)
+    return Path(name)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _checksum(content: np.ndarray) -> int:
+    from penstock.kernels.cpu_checksum import crc32
+
+    return int(crc32(content, 0, len(content), 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,10 +150,13 @@ class SpilledPartition(WrappedPartition):
     def _from_scratch(self, kept: _Kept, wanted: list[str]) -> pl.DataFrame | None:
         try:
             # Memory that was used before, in place of pages that the system has to clear.
-            table = pa.ipc.open_file(pa.py_buffer(read_bytes(str(kept.path), 0, kept.num_bytes))).read_all()
-        except (DataError, pa.ArrowException):  # somebody has emptied the folder
+            content = read_bytes(str(kept.path), 0, kept.num_bytes)
+        except DataError:  # somebody has emptied the folder
+            content = None
+        if content is None or _checksum(content) != kept.checksum:  # Arrow would believe other bytes
             self.spill.lose(self.number)
             return None
+        table = pa.ipc.open_file(pa.py_buffer(content)).read_all()
         if kept.bad_lines.count:
             pass_on(BadLines(kept.bad_lines.count, kept.bad_lines.first))
         return pl.DataFrame(pl.from_arrow(table.select(wanted), rechunk=False))

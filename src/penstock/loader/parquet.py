@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.core import dtypes
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
+from penstock.core.plain_files import READ_FLAGS
 from penstock.data.codecs import Codec
 from penstock.data.files import is_remote
 from penstock.data.formats.parquet import ParquetPartition, replaced
@@ -65,7 +66,7 @@ class OpenFile:
 
     def __init__(self, path: str, stamp: tuple[int, int]) -> None:
         try:
-            handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+            handle = os.open(path, READ_FLAGS)
         except OSError as error:
             raise DataError(f"{path} cannot be opened any more: {error.strerror}") from error
         self.handle = handle

@@ -53,7 +53,6 @@ class RemoteFile:
     """A remote file's bytes at their own places in memory, as far as they were asked for."""
 
     def __init__(self, stamp: RemoteStamp) -> None:
-        stamp.require_same()
         self.path, self._stamp = stamp.path, stamp
         self.handle = _memory_file(self.path)
         os.ftruncate(self.handle, stamp.size)
@@ -64,19 +63,39 @@ class RemoteFile:
         """Have the bytes of column chunks here; those that are missing are fetched, and others wait meanwhile.
 
         Raises:
-            DataError: they cannot be had.
+            DataError: they cannot be had, or the file is no longer the one whose footer was read.
         """
         with self._lock:
-            wanted = [(c.offset, c.offset + c.size) for c in chunks]
+            wanted = [(c.offset, c.offset + c.size) for c in chunks if c.size]  # an empty one may lie anywhere
+            self._require_inside(wanted)
             missing = joined(r for r in wanted if not any(low <= r[0] and r[1] <= high for low, high in self._there))
             if missing:
                 self._fetch([piece for one in missing for piece in pieces(one)])
                 self._there += missing
 
+    def _require_inside(self, ranges: list[Range]) -> None:
+        """Refuse bytes that the file cannot have, before anybody asks for them or takes memory for them."""
+        for low, high in ranges:
+            if not 0 <= low <= high <= self._stamp.size:
+                self._stamp.require_same()
+                raise DataError(
+                    f"{self.path} is damaged: its footer speaks of bytes {low} to {high}, and it has "
+                    f"{self._stamp.size}; write it again"
+                )
+
     def _fetch(self, ranges: list[Range]) -> None:
+        try:
+            self._fetch_any(ranges)
+        finally:  # bytes of another version may have come, or none: that is what is wrong then
+            self._stamp.require_same()
+
+    def _fetch_any(self, ranges: list[Range]) -> None:
         system = filesystem(self.path, self._stamp.storage_options)
         starts, ends = ([r[side] for r in ranges] for side in (0, 1))
-        found = system.cat_ranges([self.path] * len(ranges), starts, ends, on_error="return")
+        try:
+            found = system.cat_ranges([self.path] * len(ranges), starts, ends, on_error="return")
+        except Exception as error:  # every file system has errors of its own
+            raise DataError(f"{self.path} could not be read ({error})") from error
         for (start, end), content in zip(ranges, found, strict=True):
             if isinstance(content, BaseException):
                 raise DataError(f"{self.path}: bytes {start} to {end} could not be read ({content})") from content

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import DataError
+from penstock.core.plain_files import open_plain
 from penstock.core.runtime.buffers import SpareBuffers
 from penstock.data.files import filesystem, is_remote
 
@@ -35,7 +36,7 @@ def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] 
     else:
         found, done = _texts.acquire(end - start), 0
         try:
-            with Path(path).open("rb", buffering=0) as file:
+            with open_plain(path) as file:
                 file.seek(start)
                 while done < len(found) and (got := file.readinto(memoryview(found)[done:])):  # type: ignore[arg-type]
                     done += got
