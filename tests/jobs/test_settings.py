@@ -51,7 +51,7 @@ def test_what_was_resolved_resolves_to_itself() -> None:
     ("given", "said"),
     [
         ({"epoch": 1}, "unknown key 'epoch'; did you mean 'epochs'"),
-        ({"epochs": 0}, "epochs must be one of None, or an int ≥ 1, got 0"),
+        ({"epochs": 0}, "epochs must be an int ≥ 1, or None, got 0"),
         ({"valid_share": 1}, "valid_share must be a finite number from 0 to 0.9, got 1"),
         ({"autocast": "int8"}, "autocast must be one of"),
         ({"tables": "cuda"}, "tables must be one of"),

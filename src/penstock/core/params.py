@@ -73,7 +73,8 @@ class OneOf(Constraint):
         return any(type(value) is type(v) and value == v for v in self.values)
 
     def describe(self) -> str:
-        return "one of " + ", ".join(repr(v) for v in self.values)
+        listed = ", ".join(repr(v) for v in self.values)
+        return listed if len(self.values) == 1 else f"one of {listed}"
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,12 @@ class AnyOf(Constraint):
         return any(option.accepts(value) for option in self.options)
 
     def describe(self) -> str:
-        return ", or ".join(option.describe() for option in self.options)
+        options = sorted(self._flat(), key=lambda option: option == NONE)  # what can be asked for comes first
+        return ", or ".join(option.describe() for option in options)
+
+    def _flat(self) -> list[Constraint]:
+        parts = (option._flat() if isinstance(option, AnyOf) else [option] for option in self.options)
+        return [option for part in parts for option in part]
 
 
 @dataclass(frozen=True)
