@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.params import Int, Real, check
 from penstock.core.schema import Schema
 from penstock.data import split, tasks
 from penstock.data.partition import FramePartition, Partition, SlicedPartition
+from penstock.data.partitioned_rows import PartitionedRows
 from penstock.data.sharing import Choice, ChosenPartition, SharedPartition
 from penstock.data.written_times import form_to_sort_by
 from penstock.engine import resolve
-
-if TYPE_CHECKING:
-    from penstock.data.dataset import Dataset
 
 
 def check_keys(schema: Schema, names: Sequence[str]) -> None:
@@ -29,7 +26,7 @@ def check_keys(schema: Schema, names: Sequence[str]) -> None:
 
 
 def split_partitions(
-    dataset: Dataset,
+    dataset: PartitionedRows,
     fractions: Sequence[float],
     seed: int,
     by: str | Sequence[str] | None,
@@ -59,7 +56,7 @@ def split_partitions(
 
 
 def sampled_partitions(
-    dataset: Dataset, fraction: float | None, num_rows: int | None, seed: int, stratify: str | None
+    dataset: PartitionedRows, fraction: float | None, num_rows: int | None, seed: int, stratify: str | None
 ) -> list[Partition]:
     """The partitions of `Dataset.sample`."""
     if (fraction is None) == (num_rows is None):
@@ -73,14 +70,14 @@ def sampled_partitions(
     return _random_partitions(dataset, (share, 1 - share), seed, stratify)[0]
 
 
-def _kept(dataset: Dataset, choices: Sequence[Choice]) -> list[list[Partition]]:
+def _kept(dataset: PartitionedRows, choices: Sequence[Choice]) -> list[list[Partition]]:
     """Every split's part of every partition, which all of them share."""
     names, parts = tuple(dataset.schema.names), [SharedPartition(part) for part in dataset.partitions]
     return [[ChosenPartition(part, choice, names) for part in parts] for choice in choices]
 
 
 def _random_partitions(
-    dataset: Dataset, shares: Sequence[float | Fraction], seed: int, stratify: str | None
+    dataset: PartitionedRows, shares: Sequence[float | Fraction], seed: int, stratify: str | None
 ) -> list[list[Partition]]:
     if stratify is not None:
         check_keys(dataset.schema, [stratify])
