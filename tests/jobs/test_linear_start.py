@@ -12,7 +12,7 @@ import yaml
 
 from penstock import Dataset
 from penstock.core.errors import ParameterError
-from penstock.jobs import TrainingStopped, TrainJob
+from penstock.jobs import TrainingStopped, TrainJob, linear_start
 from penstock.metrics import AUC
 from penstock.nn.logistic import LinearRows, fit_logistic
 from penstock.serve import Predictor
@@ -137,3 +137,30 @@ def test_numbers_alone(frame: pl.DataFrame, tmp_path: Path) -> None:
         metric = AUC()
         metric.update(np.asarray(predictor.predict(frame.select("price")), np.float64), frame["click"].to_numpy())
     assert metric.compute() > 0.6
+
+
+HUGE = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "labels", "is_sound"),
+    [
+        ([1e300, -1e300, 0.0], [0, 1, 1], False),
+        ([np.nan, 1.0, 0.0], [0, 1, 1], False),
+        ([-np.inf, 1.0, 0.0], [0, 1, 1], False),
+        ([0.0, 1.0, 2.0], [5, -4, 0], False),
+        ([0.0, 1.0, 2.0], [0, np.nan, 1], False),
+        ([0.0, 1.0, 2.0], [1, 1, 1], False),
+        ([0.0], [1], False),
+        ([], [], False),
+        ([HUGE, -HUGE, 1e-300], [0, 1, 1], True),
+        ([7.0, 7.0], [0, 1], True),
+    ],
+)
+def test_what_is_fitted_gives_numbers(numbers: list[float], labels: list[float], is_sound: bool) -> None:
+    count = len(labels)
+    keys = np.zeros(count, np.int64)
+    rows = LinearRows(np.array(numbers).reshape(-1, 1), keys, np.arange(count), np.ones(count), np.array(labels), 1)
+    assert linear_start._is_sound(rows) == is_sound
+    if is_sound:
+        assert np.isfinite(fit_logistic(rows)).all()

@@ -69,7 +69,12 @@ def _is_possible(settings: TrainSettings, embeddings: Embeddings | None, schema:
 
 def _is_sound(rows: LinearRows) -> bool:
     """Whether there is something to fit; what is wrong with rows that are not is for the loader to say."""
-    return 0 < rows.labels.mean() < 1 and bool(np.isfinite(rows.numbers).all()) and bool((rows.keys >= 0).all())
+    labels, numbers = rows.labels, rows.numbers
+    if not len(labels) or not (labels.min() >= 0 and labels.max() <= 1 and 0 < labels.mean() < 1):
+        return False
+    # Squares of larger numbers overflow, and weights would not be numbers any more.
+    bounded = bool((np.abs(numbers) <= np.finfo(np.float32).max).all())
+    return bounded and bool((rows.keys >= 0).all())
 
 
 def _owners(settings: TrainSettings, schema: Schema) -> dict[str, str]:
