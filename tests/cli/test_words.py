@@ -117,8 +117,9 @@ def test_several_labels_come_later(tmp_path, recipe):
 
 
 def test_raw_rows_without_a_recipe(tmp_path):
-    said = fails(1, "train", written(tmp_path / "a.csv", LINES), "-o", tmp_path / "run")
-    assert "--label COLUMN" in said and "--preset NAME" in said
+    """Where no column is called as labels are: which have two values is told."""
+    said = fails(1, "train", written(tmp_path / "a.csv", LINES, "user,shop,price,kind"), "-o", tmp_path / "run")
+    assert "--label COLUMN" in said and "two values: kind" in said and not (tmp_path / "run").exists()
 
 
 def test_inspect_shows_whole_words_and_ids_as_they_are(tmp_path, monkeypatch):

@@ -36,10 +36,8 @@ class EmbeddingCtx(BaseCtx):
     brings some.
 
     >>> with EmbeddingCtx(PreprocessMode.EVAL) as ctx:
-    ...     ctx.get_embedding_size()
-    Traceback (most recent call last):
-    ...
-    penstock.core.errors.PenstockError: there are no embeddings in this process; train some, or load_embedding(…) first
+    ...     ctx.preprocess_mode is PreprocessMode.EVAL
+    True
     """
 
     looks_up = True

@@ -310,7 +310,7 @@ class TableModule(TableWidths, TableSteps):
             ParameterError: the tables have several dims.
             SchemaError: there is no schema.
         """
-        return table_exports.plain(self, self.weight).to(self.device)
+        return table_exports.plain(self, self.groups[0].weight).to(self.device)
 
     def _check_dtypes(self) -> None:
         """`module.half()` and its like convert weights and state, too; the kernels take them as they were made."""
