@@ -8,10 +8,10 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -211,21 +211,21 @@ class TestByHand:
         ],
     )
     def test_servers_stay_until_they_are_stopped(
-        self, arguments: list[str], number: int, capsys: pytest.CaptureFixture[str]
+        self, arguments: list[str], number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        before, said = signal.getsignal(number), []
+        class Stopped:
+            """An event for which nobody waits long: the signal comes meanwhile."""
 
-        def stop() -> None:
-            while "Staying" not in "".join(said):
-                said.append(capsys.readouterr().out)
-                time.sleep(0.001)
-            os.kill(os.getpid(), number)
+            def wait(self) -> None:
+                os.kill(os.getpid(), number)
+                time.sleep(60)
 
-        thread = threading.Thread(target=stop)
-        thread.start()
+        before = signal.getsignal(number)
+        monkeypatch.setattr(_launch, "threading", SimpleNamespace(Event=Stopped))
         assert launcher.cli(arguments) == 0
-        thread.join()
-        assert signal.getsignal(number) is before and "".join(said).startswith(f"{arguments[0]}: nothing to do")
+        said = capsys.readouterr().out
+        assert signal.getsignal(number) is before and "Staying" in said
+        assert said.startswith(f"{arguments[0]}: nothing to do")
 
     def test_two_trainers_are_found_through_the_first(self, scripts, tmp_path: Path) -> None:
         scripts(count=11)
