@@ -54,9 +54,8 @@ def test_runs_for_a_device_of_changed_files_are_right_or_refused():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [{}, {"NUMBA_BOUNDSCHECK": "1"}], ids=["plain", "bounds checked"])
-def test_runs_for_a_device_of_many_changed_files(environment, tmp_path):
-    own_cache = {"NUMBA_CACHE_DIR": str(tmp_path)} if environment else {}
-    found = sweep(RUNS_SCRIPT, range(10_000, 14_000), environment | own_cache)
+def test_runs_for_a_device_of_many_changed_files(environment):
+    found = sweep(RUNS_SCRIPT, range(10_000, 14_000), environment)
     print(f"{found.tries} tries: {found.read} read, {found.refused} refused, {found.peer_deaths} deaths of peers")
     assert found.findings == []
 

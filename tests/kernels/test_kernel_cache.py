@@ -27,6 +27,7 @@ CALLER = "from numba import njit\nfrom callee import more\n@njit(cache=True)\nde
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of kernels, cared for as Penstock's own are."""
     (tmp_path / "caller.py").write_text(CALLER)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "kept"))
     kernel_cache.stamp_of.cache_clear()
     locator = type("Locator", (kernel_cache.KernelLocator,), {"folder": tmp_path})
     monkeypatch.setattr(kernel_cache.caching.CacheImpl, "_locator_classes", list(_classes()))

@@ -2,7 +2,7 @@
 
 numba keeps machine code beside the file of a function and throws it away when that file changes. It does not look at
 the files of the functions that were compiled into it: after a change there, old and new arithmetic would be mixed
-without a word. Here all kernels share one stamp, the checksum of all files of this folder.
+without a word. Here all kernels share one stamp, the checksum of all their files, and a place that goes by it.
 
 Nor does numba know of other processes: those that start together on a fresh machine would each compile everything.
 Here a kernel is compiled by one of them, and the others wait for it and load what it made.
@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import fcntl
 import gc
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +22,7 @@ import numba
 from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
 
+from penstock.kernels.kernel_home import home_of, stamp_of
 from penstock.kernels.kernel_linking import linked
 
 _HERE = Path(__file__).parent
@@ -32,36 +31,15 @@ _PATIENCE = 120.0  # seconds to wait for another process: it may have been stopp
 _PAUSE = 0.02
 
 
-@cache
-def stamp_of(folder: Path) -> str:
-    """The checksum of all modules of a folder.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> (folder / "a.py").write_text("x = 1")
-    5
-    >>> before = stamp_of(folder)
-    >>> (folder / "a.py").write_text("x = 2")
-    5
-    >>> stamp_of.cache_clear()
-    >>> stamp_of(folder) == before
-    False
-    """
-    total = hashlib.blake2b(digest_size=16)
-    for path in sorted(folder.glob("*.py")):
-        content = path.read_bytes()
-        total.update(f"{path.name} {len(content)} ".encode() + content)
-    return total.hexdigest()
-
-
 class KernelLocator:
-    """Where numba would keep the code of a kernel, with the stamp of all kernels instead of its own file's."""
+    """Where the code of a kernel is kept: in the home of all kernels, or where numba would keep it."""
 
     folder = _HERE
     others: tuple[Any, ...] = ()  # numba's own locators, of which the first that can serves
 
-    def __init__(self, place: Any) -> None:
+    def __init__(self, place: Any, home: Path | None) -> None:
         self._place = place
+        self._home = home
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> KernelLocator | None:
@@ -69,7 +47,19 @@ class KernelLocator:
         if Path(file).parent != cls.folder:
             return None
         found = (other.from_function(function, file) for other in cls.others)
-        return next((cls(place) for place in found if place is not None), None)
+        place = next((place for place in found if place is not None), None)
+        return None if place is None else cls(place, home_of(cls.folder))
+
+    def get_cache_path(self) -> str:
+        """The folder of the compiled code."""
+        return str(self._home or self._place.get_cache_path())
+
+    def ensure_cache_path(self) -> None:
+        """See to it that the folder is there."""
+        if self._home is None:
+            self._place.ensure_cache_path()
+        else:
+            self._home.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may have been swept
 
     def get_source_stamp(self) -> str:
         """What must be the same for the code to be used."""
