@@ -33,8 +33,8 @@ def test_public_functions_say_what_they_take_return_and_raise(names: ModuleType)
 @pytest.mark.parametrize(
     "name",
     [
-        "core.schema", "data.dataset", "data.lazy_rows", "data.partitioned_rows", "etl.operator", "etl.fitting",
-        "etl.transforming", "etl.workflow", "metrics", "embedding.protocol",
+        "core.schema", "data.dataset", "data.lazy_rows", "data.partitioned_rows", "etl.operator",
+        "etl.fitted_operator", "etl.fitting", "etl.transforming", "etl.workflow", "metrics", "embedding.protocol",
     ],
 )  # fmt: skip
 def test_what_is_used_most_is_described_in_full(names: ModuleType, name: str) -> None:

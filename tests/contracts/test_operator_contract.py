@@ -20,8 +20,9 @@ from penstock import Workflow, ops
 from penstock.core.schema import Role, Schema
 from penstock.data.dataset import Dataset
 from penstock.data.partition import FramePartition
+from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.graph import Node, as_node
-from penstock.etl.operator import ROW_NUMBER, FittedOperator, Operator
+from penstock.etl.operator import ROW_NUMBER, Operator
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from penstock import Workflow, ops
 from penstock.core.conversion import convert
 from penstock.core.errors import ConversionError
 from penstock.core.times import series_of, values_of
-from penstock.etl.operator import Numbers
+from penstock.etl.cells import Numbers
 
 MOMENTS = np.array(["2026-01-01T00:00:00.000000123", "2026-01-01T00:00:00.000000456", "1969-12-31T23:59:59"], "M8[ns]")
 FRAME = pl.DataFrame({"t": pl.Series(MOMENTS)})

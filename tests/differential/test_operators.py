@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from penstock import Dataset, Schema, Workflow, ops
 from penstock.core.errors import PenstockError
 from penstock.data.partition import FramePartition
-from penstock.etl.operator import Numbers
+from penstock.etl.cells import Numbers
 
 WIDE = [0, 1, -1, 2, 7, 255, 2**24 + 1, 2**31, 2**53 - 1, 2**53, 2**53 + 1, 2**62 + 1, -(2**53) - 1]
 REALS = [0.0, -0.0, 1.0, -1.0, 0.1, 0.5, 1.5, 2.5, 1e30, -1e30, 2.0**-149, math.nan, math.inf, -math.inf, 16777217.0]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock import Schema, Workflow, ops
 from penstock.core.errors import PenstockError
 from penstock.core.schema import ColumnSchema
-from penstock.etl.operator import Numbers
+from penstock.etl.cells import Numbers
 
 HEX = {"text": "hex"}
 COLUMNS = {

@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock import ops
 from penstock.core.errors import ColumnNotFoundError, ConversionError, GraphError
-from penstock.etl.operator import Numbers
+from penstock.etl.cells import Numbers
 
 
 def workflow() -> ps.Workflow:

@@ -15,7 +15,7 @@ import pytest
 
 from penstock import Dataset, Schema, Workflow, ops
 from penstock.core.errors import ConversionError, DataError, ParameterError, PenstockError, SchemaError
-from penstock.etl.operator import Numbers
+from penstock.etl.cells import Numbers
 
 INT64 = 2**63 - 1
 

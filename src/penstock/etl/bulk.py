@@ -18,7 +18,8 @@ from penstock.core.dtypes import FLOATS, INTEGERS, NUMERIC, to_numpy
 from penstock.core.errors import ColumnNotFoundError, ConversionError
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.core.times import series_of, values_of
-from penstock.etl.operator import BulkFunction, Cells, ListCells, Numbers, Operator, RowFunction
+from penstock.etl.cells import BulkFunction, Cells, ListCells, Numbers, RowFunction
+from penstock.etl.operator import Operator
 from penstock.etl.plan import Plan
 from penstock.etl.raw_values import policy_of, value_converter
 from penstock.etl.row_plan import RowPlan, chooser, gatherer

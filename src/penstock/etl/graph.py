@@ -8,7 +8,8 @@ from typing import Any
 
 from penstock.core.errors import GraphError, ParameterError
 from penstock.core.schema import ColumnSchema, Role, Schema  # noqa: F401 (the doctest's)
-from penstock.etl.operator import Columns, FittedOperator, Operator
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.operator import Columns, Operator
 
 
 class ColumnSelector:

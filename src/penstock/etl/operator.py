@@ -1,55 +1,22 @@
-"""The operator contract.
-
-A stateless operator maps columns to columns. A fitted one also learns by a mergeable reduction:
-`partial(frame) → state`, `merge(state, state) → state`, `finish(state)`. One partition or many, in any order, on any
-engine, give the same state; that is what lets one pass fit every operator whose inputs are ready, and lets a fitted
-workflow be updated with more data.
-"""
+"""The operator contract: columns to columns. What learns from the data first is in `fitted_operator`."""
 
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import polars as pl
 
-from penstock.core.artefact import SavedFolder
-from penstock.core.errors import NotFittedError, ParameterError, suggest
+from penstock.core.errors import ParameterError, suggest
 from penstock.core.params import Constraint, check_all
 from penstock.core.schema import ColumnSchema, Schema
+from penstock.etl.arguments import parameter_names, parameters, plain
+from penstock.etl.cells import BulkFunction, RowFunction
 
 if TYPE_CHECKING:
     from penstock.etl.graph import Node
-
-RowFunction = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-class Numbers(NamedTuple):
-    """A few rows of a column of numbers; `valid` is false where a value is missing, None where none is."""
-
-    values: np.ndarray
-    valid: np.ndarray | None
-
-    def to_list(self) -> list[Any]:
-        """Python values, None where one is missing."""
-        values: list[Any] = self.values.tolist()
-        if self.valid is None:
-            return values
-        return [value if there else None for value, there in zip(values, self.valid.tolist(), strict=True)]
-
-
-class ListCells(list[Any]):
-    """A few rows of a list column, as Python lists; None where one is missing."""
-
-
-Cells = dict[str, Numbers | list[Any]]  # a few rows by column: numbers as arrays, anything else as Python values
-BulkFunction = Callable[[Cells], Cells]
 
 
 @dataclass(frozen=True)
@@ -229,7 +196,7 @@ class Operator:
             ParameterError: an argument is no plain data.
         """
         out = {}
-        for name, parameter in _parameters(self.recipe_class()).items():
+        for name, parameter in parameters(self.recipe_class()).items():
             value = getattr(self, name)
             default = parameter.default
             if default is inspect.Parameter.empty or type(value) is not type(default) or value != default:
@@ -270,7 +237,7 @@ class Operator:
 
     def __repr__(self) -> str:
         shown = {}
-        for name, parameter in _parameters(self.recipe_class()).items():
+        for name, parameter in parameters(self.recipe_class()).items():
             value = getattr(self, name, None)
             if parameter.default is inspect.Parameter.empty or value is not parameter.default:
                 shown[name] = value
@@ -278,141 +245,6 @@ class Operator:
 
 
 ROW_NUMBER = "__row__"
-
-
-class FittedOperator(Operator):
-    """An operator that learns from the data first. `state_` is what it learned, in mergeable form.
-
-    >>> from penstock import Workflow
-    >>> class ShareOfLargest(FittedOperator):
-    ...     def partial(self, frame, columns):
-    ...         return {name: frame[name].max() for name in columns.names}
-    ...
-    ...     def merge(self, one, other):
-    ...         return {name: max(one[name], other[name]) for name in one}
-    ...
-    ...     def transform(self, frame, columns):
-    ...         return frame.select(pl.col(name) / self.state_[name] for name in columns.names)
-    >>> frame = pl.DataFrame({"price": [1.0, 4.0]})
-    >>> Workflow(["price"] >> ShareOfLargest()).fit_transform(frame)["price"].to_list()
-    [0.25, 1.0]
-    """
-
-    state_: Any = None
-
-    def partial(self, frame: pl.DataFrame, columns: Columns) -> Any:
-        """The state of these rows alone.
-
-        Args:
-            frame: rows of one partition.
-            columns: those that the operator works on.
-
-        Returns:
-            A state that `merge` can join with others.
-
-        Raises:
-            TypeError: a subclass does not define it.
-        """
-        raise TypeError(f"{type(self).__name__} does not define partial")
-
-    def accumulate(self, state: Any, frame: pl.DataFrame, columns: Columns) -> Any:
-        """`state` with these rows added; override where adding in place is cheaper than merging.
-
-        Args:
-            state: what was learned of the rows before, or None.
-            frame: more rows.
-            columns: those that the operator works on.
-
-        Returns:
-            The state of all of them.
-        """
-        part = self.partial(frame, columns)
-        return part if state is None else self.merge(state, part)
-
-    def merge(self, left: Any, right: Any) -> Any:
-        """Both states as one; must not depend on the order. May reuse `left`.
-
-        Args:
-            left: a state.
-            right: another.
-
-        Returns:
-            The state of the rows of both.
-
-        Raises:
-            TypeError: a subclass does not define it.
-        """
-        raise TypeError(f"{type(self).__name__} does not define merge")
-
-    def merge_all(self, states: list[Any]) -> Any:
-        """All states as one: what the threads of a pass have learned. One after another, unless there is a better way.
-
-        Args:
-            states: one or more, which may be reused.
-
-        Returns:
-            The state of all rows.
-        """
-        return reduce(self.merge, states)
-
-    def finish(self, state: Any, columns: Columns) -> None:
-        """Store `state` as `state_` and derive what `transform` needs. Called again when more data has come.
-
-        Args:
-            state: of all rows.
-            columns: those that the operator works on.
-        """
-        self.state_ = state
-
-    def save_state(self, folder: Path) -> None:
-        """Write `state_` as JSON and parquet files; the default suits plain data.
-
-        Args:
-            folder: an empty folder of its own.
-        """
-        (folder / "state.json").write_text(json.dumps(self.state_))
-
-    def load_state(self, folder: SavedFolder, columns: Columns) -> None:
-        """Put back what `save_state` wrote; `folder` holds what was saved and verified, and nothing else.
-
-        Args:
-            folder: what `save_state` wrote, verified.
-            columns: those that the operator works on.
-
-        Raises:
-            ArtefactError: a file lacks what it should have.
-        """
-        self.finish(folder.json("state.json"), columns)
-
-    def transform_training(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        """`transform` for the very rows that were fitted on, where that differs (out-of-fold statistics).
-
-        Args:
-            frame: the rows, with their numbers.
-            columns: those that the operator works on.
-
-        Returns:
-            The output columns.
-        """
-        return self.transform(frame, columns)
-
-    def clear(self) -> None:
-        """Forget what was learned."""
-        for name in [n for n in self.__dict__ if n.endswith("_") and not n.startswith("_")]:
-            delattr(self, name)
-
-    @property
-    def is_fitted(self) -> bool:
-        return self.state_ is not None
-
-    def check_fitted(self) -> None:
-        """Refuse to go on before the operator has learned.
-
-        Raises:
-            NotFittedError: it has not.
-        """
-        if not self.is_fitted:
-            raise NotFittedError(f"{self!r} is not fitted; call workflow.fit(data) first")
 
 
 def same_names(columns: Columns) -> dict[str, str]:
@@ -442,32 +274,3 @@ class Invertible:
 def per_column(inputs: Schema, columns: Columns, change: Callable[[ColumnSchema], ColumnSchema]) -> Schema:
     """An output schema with one output for each input."""
     return Schema(change(inputs[name]) for name in columns.names)
-
-
-def plain(value: Any, where: str) -> Any:
-    """`value` as JSON and YAML can hold it, or an error that says which argument cannot be written."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, (np.generic, pl.DataType))):
-        from penstock.core.dtypes import canonical
-
-        return canonical(value)
-    if isinstance(value, (list, tuple)):
-        return [plain(v, where) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): plain(v, where) for k, v in value.items()}
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    raise ParameterError(f"{where} cannot be written into a recipe: {type(value).__name__} is not plain data")
-
-
-def _parameters(cls: type) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
-    return {n: p for n, p in parameters.items() if n != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-
-
-def parameter_names(cls: type) -> list[str]:
-    """The names of a class's constructor arguments."""
-    return list(_parameters(cls))

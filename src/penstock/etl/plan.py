@@ -21,8 +21,9 @@ from penstock.core.errors import (
     SchemaError,
 )
 from penstock.core.schema import ColumnSchema, Schema
+from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.graph import Node, ancestors
-from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator
+from penstock.etl.operator import ROW_NUMBER, Columns
 from penstock.etl.raw_values import FRAME, converted_column, policy_of
 
 Environment = dict[int, pl.DataFrame]  # node number → its columns

@@ -22,8 +22,9 @@ import polars as pl
 
 from penstock.core.errors import GraphError, ParameterError, suggest
 from penstock.core.yaml_files import read_yaml
+from penstock.etl.arguments import parameter_names
 from penstock.etl.graph import ColumnSelector, Node, ancestors, as_node
-from penstock.etl.operator import Operator, parameter_names
+from penstock.etl.operator import Operator
 
 RECIPE_VERSION = 1
 _ATTACHED = "attached:"

@@ -9,7 +9,7 @@ import polars as pl
 
 from penstock.core.errors import ColumnNotFoundError, GraphError
 from penstock.core.times import series_of, values_of
-from penstock.etl.operator import RowFunction
+from penstock.etl.cells import RowFunction
 from penstock.etl.plan import Plan
 from penstock.etl.raw_values import ROW, value_converter
 from penstock.etl.settled import Settle, settlers

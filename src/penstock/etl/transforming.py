@@ -14,9 +14,9 @@ from penstock.data.sources import DataLike, Frame, are_paths
 from penstock.engine import resolve
 from penstock.etl import execute
 from penstock.etl.bulk import BulkPlan
+from penstock.etl.cells import Cells
 from penstock.etl.fitting import FittableGraph
 from penstock.etl.inverse import inverted
-from penstock.etl.operator import Cells
 from penstock.etl.row_plan import RowPlan
 
 

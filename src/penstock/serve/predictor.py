@@ -28,8 +28,8 @@ from penstock.data.sources import Frame, Paths, are_paths
 from penstock.embedding.feed_reader import FeedReader
 from penstock.embedding.feed_targets import changing
 from penstock.etl.bulk import frame_of
+from penstock.etl.cells import Numbers
 from penstock.etl.input_section import open_input
-from penstock.etl.operator import Numbers
 from penstock.etl.raw_values import policy_of
 from penstock.nn import Model
 from penstock.serve.model import load_model

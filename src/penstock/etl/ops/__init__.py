@@ -1,6 +1,7 @@
 """The operators."""
 
-from penstock.etl.operator import FittedOperator, Operator
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.operator import Operator
 from penstock.etl.ops.binarize import Binarize
 from penstock.etl.ops.categorify import Categorify
 from penstock.etl.ops.continuous import Bucketize, Clip, LogOp

@@ -17,7 +17,8 @@ from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColum
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.files import parse_bytes
 from penstock.data.lists import flatten
-from penstock.etl.operator import BulkFunction, Columns, Invertible, RowFunction
+from penstock.etl.cells import BulkFunction, RowFunction
+from penstock.etl.operator import Columns, Invertible
 from penstock.etl.ops.categorify_bulk import bulk_encoder
 from penstock.etl.ops.categorify_files import read_vocabularies, write_category, write_vocabularies
 from penstock.etl.ops.categorify_learning import LearnedVocabularies, of_vocabulary

@@ -10,7 +10,7 @@ import polars as pl
 
 from penstock.core.times import series_of
 from penstock.data.keys import key_kind
-from penstock.etl.operator import BulkFunction, Cells, ListCells, Numbers
+from penstock.etl.cells import BulkFunction, Cells, ListCells, Numbers
 from penstock.etl.vocabulary import Codes, Vocabulary
 
 Step = tuple[str, Vocabulary, Codes]  # an output's input column, its vocabulary, and the layout of its codes

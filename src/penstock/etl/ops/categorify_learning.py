@@ -13,7 +13,8 @@ from penstock.core.dtypes import DtypeLike, canonical, common, split_list, to_nu
 from penstock.core.errors import DataError, SchemaError
 from penstock.data.files import parse_bytes
 from penstock.data.lists import flatten
-from penstock.etl.operator import Columns, FittedOperator
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.operator import Columns
 from penstock.etl.ops.categorify_files import Later
 from penstock.etl.ops.categorify_threads import engine_for, merged
 from penstock.etl.ops.categorify_values import combined_values, given_vocabulary

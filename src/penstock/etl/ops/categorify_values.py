@@ -9,7 +9,7 @@ import polars as pl
 
 from penstock.core.bounded import read_frame
 from penstock.core.errors import ParameterError, PenstockError
-from penstock.etl.operator import plain
+from penstock.etl.arguments import plain
 from penstock.etl.vocabulary import VALUE, Vocabulary
 
 

@@ -13,7 +13,8 @@ from penstock.core.errors import ConversionError, DataError
 from penstock.core.params import Int, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.lists import flatten
-from penstock.etl.operator import Columns, FittedOperator, Operator, per_column, same_names
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.operator import Columns, Operator, per_column, same_names
 from penstock.etl.raw_values import policy_of
 
 _CANDIDATES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

@@ -13,7 +13,8 @@ from penstock.core.errors import ColumnNotFoundError, SchemaError
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.keys import raw_values, valid_mask
 from penstock.data.lists import flatten
-from penstock.etl.operator import BulkFunction, Cells, Columns, Numbers, Operator, RowFunction, per_column
+from penstock.etl.cells import BulkFunction, Cells, Numbers, RowFunction
+from penstock.etl.operator import Columns, Operator, per_column
 
 Block = tuple[np.ndarray, np.ndarray | None]  # values and mask, (columns, rows)
 

@@ -15,7 +15,9 @@ from penstock.core.dtypes import INTEGERS, canonical, same_dtype, to_polars
 from penstock.core.errors import ConversionError
 from penstock.core.params import BOOL
 from penstock.core.schema import ColumnSchema, Role, Schema
-from penstock.etl.operator import BulkFunction, Columns, FittedOperator, RowFunction, same_names
+from penstock.etl.cells import BulkFunction, RowFunction
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.operator import Columns, same_names
 from penstock.etl.ops.elementwise import (
     Block,
     Elementwise,

@@ -14,7 +14,8 @@ from penstock.core.artefact import SavedFolder
 from penstock.core.errors import ParameterError, SchemaError
 from penstock.core.params import NONE, STR, Int, ListOf, OneOf
 from penstock.core.schema import ColumnSchema, Role, Schema
-from penstock.etl.operator import Columns, FittedOperator
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.operator import Columns
 from penstock.etl.ops.grouped_sums import GroupedSums, key_frame, mean_of, numbers, total_of, totals, variance_of
 
 STATISTICS = ("count", "sum", "mean", "std", "var", "min", "max")

@@ -12,7 +12,8 @@ from penstock.core.errors import ConversionError, ParameterError, SchemaError
 from penstock.core.params import BOOL, NONE, Int, Real
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.data.lists import Lists, flatten
-from penstock.etl.operator import Columns, FittedOperator, Operator, per_column, same_names
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.operator import Columns, Operator, per_column, same_names
 from penstock.etl.raw_values import held_value
 
 

@@ -9,7 +9,8 @@ import polars as pl
 
 from penstock.core.params import NONE, STR, Instance, ListOf, OneOf
 from penstock.core.schema import ColumnSchema, Role, Schema
-from penstock.etl.operator import BulkFunction, Columns, Operator, RowFunction, per_column, same_names
+from penstock.etl.cells import BulkFunction, RowFunction
+from penstock.etl.operator import Columns, Operator, per_column, same_names
 
 _TAGS = STR | ListOf(STR)
 _PROPERTIES = Instance(Mapping, "a mapping")

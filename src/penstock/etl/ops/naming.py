@@ -10,7 +10,8 @@ import polars as pl
 from penstock.core.errors import ParameterError
 from penstock.core.params import CALLABLE, NONE, STR
 from penstock.core.schema import Schema
-from penstock.etl.operator import BulkFunction, Columns, Operator, RowFunction
+from penstock.etl.cells import BulkFunction, RowFunction
+from penstock.etl.operator import Columns, Operator
 from penstock.etl.references import reference_to, resolve_reference
 
 

@@ -13,7 +13,8 @@ from penstock.core.artefact import SavedFolder
 from penstock.core.dtypes import FLOATS, DtypeLike, canonical
 from penstock.core.params import Satisfies
 from penstock.core.schema import ColumnSchema
-from penstock.etl.operator import Columns, FittedOperator, Invertible, same_names
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.operator import Columns, Invertible, same_names
 from penstock.etl.ops.elementwise import Block, Elementwise, as_continuous, from_values, numeric, require_numbers
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import polars as pl
 from penstock.core.errors import SchemaError
 from penstock.core.params import BOOL, Satisfies
 from penstock.core.schema import ColumnSchema, Schema
-from penstock.etl.operator import Columns, Operator, RowFunction, per_column, same_names
+from penstock.etl.cells import RowFunction
+from penstock.etl.operator import Columns, Operator, per_column, same_names
 
 
 class Split(Operator):

@@ -11,7 +11,9 @@ import polars as pl
 from penstock.core.artefact import SavedFolder
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.data.lists import flatten
-from penstock.etl.operator import Columns, FittedOperator, RowFunction, per_column, same_names
+from penstock.etl.cells import RowFunction
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.operator import Columns, per_column, same_names
 from penstock.etl.ops.elementwise import numeric
 from penstock.etl.vocabulary import COUNT, VALUE, ValueCounts
 

@@ -15,7 +15,8 @@ from penstock.core.dtypes import FLOATS, DtypeLike, canonical
 from penstock.core.errors import DataError, ParameterError, SchemaError
 from penstock.core.params import NONE, STR, Int, ListOf, PerColumn, Real, Satisfies
 from penstock.core.schema import ColumnSchema, Role, Schema
-from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.operator import ROW_NUMBER, Columns
 from penstock.etl.ops.grouped_sums import GroupedSums, Terms, key_frame, mean_of, numbers, sum_of, totals
 
 FOLD = "fold"

@@ -18,8 +18,9 @@ from penstock.data.dataset import Dataset
 from penstock.data.partition import FramePartition
 from penstock.engine import resolve
 from penstock.etl import execute
+from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.graph import Node
-from penstock.etl.operator import Columns, FittedOperator
+from penstock.etl.operator import Columns
 from penstock.etl.plan import Plan
 
 SAMPLE = 1000

@@ -24,8 +24,10 @@ from penstock.core.errors import DataError, NotFittedError, ParameterError
 from penstock.core.extras import require
 from penstock.core.params import Instance
 from penstock.core.schema import ColumnSchema, Role, Schema
+from penstock.etl.arguments import plain
+from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.graph import Node as NativeNode
-from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator, Operator, plain
+from penstock.etl.operator import ROW_NUMBER, Columns, Operator
 from penstock.etl.references import reference_to, resolve_reference
 
 # What a user's class may define to say which columns come out, and what they are.

@@ -17,8 +17,9 @@ from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
 from penstock.data.frames import to_polars
 from penstock.etl import ops as native
+from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.graph import Node as NativeNode
-from penstock.etl.operator import ROW_NUMBER, Columns, FittedOperator, Operator
+from penstock.etl.operator import ROW_NUMBER, Columns, Operator
 
 SAME_ARGUMENTS = (
     "Clip", "Dropna", "FillMissing", "TagAsItemFeatures",

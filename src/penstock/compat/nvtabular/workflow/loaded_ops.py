@@ -9,7 +9,8 @@ from typing import Any
 from penstock.core.artefact import SavedFolder
 from penstock.core.errors import NotFittedError
 from penstock.etl import ops as native
-from penstock.etl.operator import Columns, FittedOperator
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.operator import Columns
 
 
 class _Loaded:
