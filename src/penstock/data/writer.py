@@ -24,6 +24,7 @@ from penstock.data.bad_lines import BadLines, collecting
 from penstock.data.files import filesystem, is_remote, local_path
 from penstock.data.formats.hive import HIVE_NULL, hive_names
 from penstock.data.manifest import entry_of, write_manifest
+from penstock.data.parquet_file import NumbersFile, can_write, release_workspace
 from penstock.data.partition import Partition, named
 from penstock.data.scratch import Scratch
 from penstock.data.sharing import shared_reads
@@ -31,6 +32,7 @@ from penstock.engine import Engine
 from penstock.engine.base import groups
 
 _SAMPLE, _FEW = 20_000, 1_000
+_OLDEST = pl.CompatLevel.oldest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +90,7 @@ def write_parquet(
         targets = [_Target(str(folder), body) for folder, body in zip(folders, bodies, strict=True)]
         done = None if on_done is None else (lambda number: on_done(items[number].estimated_rows))
         written = list(engine.map(partial(_write_item, targets=targets, options=options), items, done))
+        release_workspace()
         found = [_joined([item[place] for item in written]) for place in range(len(outputs))]
         for output, folder, (_, files, _) in zip(outputs, folders, found, strict=True):
             write_manifest(folder, files)
@@ -216,8 +219,8 @@ class _Files:
 
     def __init__(self, folder: Path, number: int, schema: Schema, options: ParquetOptions) -> None:
         self.folder, self.number, self.schema, self.options = folder, number, schema, options
-        self.arrow = pl.DataFrame(schema=schema.polars_schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-        self.writers: dict[str, pq.ParquetWriter] = {}
+        self.arrow = pl.DataFrame(schema=schema.polars_schema).to_arrow(compat_level=_OLDEST).schema
+        self.writers: dict[str, pq.ParquetWriter | NumbersFile] = {}
         self.pending: dict[str, list[pa.Table]] = {}
         self.num_rows = 0
 
@@ -246,7 +249,8 @@ class _Files:
         """Collect rows until a row group is full: small partitions must not make small row groups."""
         if frame.columns != self.schema.names:
             frame = frame.select(named(self.schema.names))
-        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self.arrow)
+        table = frame.to_arrow(compat_level=_OLDEST)
+        table = table if table.schema.equals(self.arrow) else table.cast(self.arrow)
         held = self.pending.setdefault(prefix, [])
         held.append(table)
         size = self.options.row_group_size
@@ -257,16 +261,21 @@ class _Files:
         self._writer(prefix).write_table(joined.slice(0, whole), row_group_size=size)
         self.pending[prefix] = [joined.slice(whole)] if whole < joined.num_rows else []
 
-    def _writer(self, prefix: str) -> pq.ParquetWriter:
+    def _writer(self, prefix: str) -> pq.ParquetWriter | NumbersFile:
         name = f"{prefix}part-{self.number:05d}.parquet"
         if name not in self.writers:
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.writers[name] = pq.ParquetWriter(
-                path, self.arrow, compression=self.options.compression, use_dictionary=self._repetitive(prefix),
-                write_statistics=False, write_page_checksum=True,
-            )  # fmt: skip
+            self.writers[name] = self._opened(path, prefix)
         return self.writers[name]
+
+    def _opened(self, path: Path, prefix: str) -> pq.ParquetWriter | NumbersFile:
+        if can_write(self.arrow, self.options.compression):
+            return NumbersFile(path, self.arrow)
+        return pq.ParquetWriter(
+            path, self.arrow, compression=self.options.compression, use_dictionary=self._repetitive(prefix),
+            write_statistics=False, write_page_checksum=True,
+        )  # fmt: skip
 
     def _repetitive(self, prefix: str) -> list[str]:
         """The columns worth a dictionary, judged by the first rows.
@@ -282,6 +291,7 @@ class _Files:
         return [s.name for s in flat if s.n_unique() <= _FEW or (s.dtype == pl.String and s.n_unique() < 0.5 * len(s))]
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        is_whole = False
         try:
             if error is None:
                 if not self.options.partition_by:
@@ -290,8 +300,12 @@ class _Files:
                     if held:
                         joined = pa.concat_tables(held)
                         self._writer(prefix).write_table(joined, row_group_size=self.options.row_group_size)
+                is_whole = True
         finally:
             for writer in self.writers.values():
-                writer.close()
+                if is_whole or isinstance(writer, pq.ParquetWriter):
+                    writer.close()
+                else:
+                    writer.abandon()
         if isinstance(error, pa.ArrowException):
             raise PenstockError(f"cannot write part {self.number} under {self.folder.parent}: {error}") from error
