@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -18,6 +19,8 @@ from tests.faults.stopped import hang
 
 from penstock.core.errors import ParameterError
 from penstock.embedding import Adam, Admission, Eviction, RayStore, ShardRestartedWarning, SlotConfig, Store
+from penstock.embedding.checkpoint import CheckpointLostError
+from penstock.train.checkpoint_store import StoreCheckpoints
 
 SLOTS = [SlotConfig("user", 4), SlotConfig("item", 8)]
 POLICIES: dict[str, Any] = {"admission": Admission(min_count=2), "eviction": Eviction(max_rows=160)}
@@ -33,9 +36,7 @@ def running(ray: Any) -> Iterator[RayStore]:
 def store(running: RayStore) -> RayStore:
     """The one store of this file, empty, and every shard with its standby."""
     running.timeout = 300
-    running.clear()
-    wait_for_standbys(running)
-    return running
+    return cleared(running)
 
 
 def wait_for_standbys(store: RayStore) -> None:
@@ -51,6 +52,12 @@ def batch(number: int) -> dict[str, np.ndarray]:
 def gradients(number: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(number)
     return {slot.name: rng.normal(size=(40, slot.dim)).astype(np.float32) for slot in SLOTS}
+
+
+def cleared(store: RayStore) -> RayStore:
+    store.clear()
+    wait_for_standbys(store)
+    return store
 
 
 def step(store: Any, number: int) -> np.ndarray:
@@ -85,8 +92,7 @@ def undisturbed(store: RayStore, numbers: Iterable[int]) -> tuple[list[np.ndarra
     """What these steps give, and the rows at the end, when nothing dies; the store is empty before and after."""
     seen = [step(store, number) for number in numbers]
     last = rows(store)
-    store.clear()
-    wait_for_standbys(store)
+    cleared(store)
     return seen, last
 
 
@@ -154,8 +160,7 @@ def test_no_update_is_lost_whichever_process_dies(ray: Any, store: RayStore, kil
 def test_look_ups_ahead_of_a_shard_that_dies_are_those_of_an_undisturbed_run(ray: Any, store: RayStore) -> None:
     wanted = steps_in_flight(store, range(6), ahead=3)
     last = rows(store)
-    store.clear()
-    wait_for_standbys(store)
+    cleared(store)
     seen, _ = disturbed(ray, store, 1, 6, ahead=3)
     np.testing.assert_array_equal(seen, wanted)
     np.testing.assert_array_equal(rows(store), last)
@@ -193,6 +198,40 @@ def test_checkpoints_go_on_where_a_standby_took_over(ray: Any, store: RayStore, 
     with Store.open(tmp_path / "more") as opened:
         np.testing.assert_array_equal(rows(opened), last)
     other.close()
+
+
+def keep_writer_busy(shard: Any) -> None:
+    shard._writer.submit(threading.Event().wait)
+
+
+def test_incremental_checkpoints_beside_training_go_on_over_take_overs(
+    ray: Any, store: RayStore, tmp_path: Path
+) -> None:
+    """One shard's process is killed between two checkpoints, and one while it writes."""
+    checkpoints, wanted, is_whole = StoreCheckpoints(full_every=4), {}, {}
+    for number in range(7):
+        step(store, number)
+        if number == 3:
+            ray.get(store._calls.shards[0].__ray_call__.remote(keep_writer_busy))
+        place = tmp_path / f"store-{number:08d}"
+        write, last = checkpoints.begin(store, place, store.begin_save), rows(store)
+        if number == 3:
+            os.kill(process_of(ray, store, 0), signal.SIGKILL)
+            with pytest.raises(CheckpointLostError, match="shard 0 died"):
+                write()
+            checkpoints.forget_base()
+            wait_for_standbys(store)
+            continue
+        write()
+        wanted[place], is_whole[number] = last, json.loads((place / "store.json").read_text())["base"] is None
+        if number == 1:
+            os.kill(process_of(ray, store, 1), signal.SIGKILL)
+    assert is_whole == {0: True, 1: False, 2: False, 4: True, 5: False, 6: False}
+    for place, last in wanted.items():
+        with Store.open(place) as opened:
+            np.testing.assert_array_equal(rows(opened), last)
+    _, undisturbed_rows = undisturbed(cleared(store), range(7))
+    np.testing.assert_array_equal(wanted[place], undisturbed_rows)
 
 
 def test_where_both_processes_of_a_shard_die_all_go_back_to_the_checkpoint(

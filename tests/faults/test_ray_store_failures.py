@@ -412,6 +412,12 @@ def test_a_shard_that_dies_while_it_writes_aside_leaves_no_checkpoint(
         np.testing.assert_array_equal(rows(opened), expected_rows(0, 2))
 
 
+def written(saver: Checkpointer) -> None:
+    """Wait for the disk: a checkpoint that comes due before that is left out."""
+    while saver.is_writing():
+        time.sleep(0.002)
+
+
 def test_training_with_checkpoints_beside_it_can_be_resumed(store: RayStore, tmp_path: Path) -> None:
     def trained(home: Any, steps: int, **settings: Any) -> list[Any]:
         rng = np.random.default_rng(0)
@@ -422,7 +428,7 @@ def test_training_with_checkpoints_beside_it_can_be_resumed(store: RayStore, tmp
         saver = Checkpointer(tmp_path / "saved", full_every=3, **settings)
         history = fit(
             model, loader, home, epochs=3, max_steps=steps, staleness=1, checkpoint_dir=saver, checkpoint_every=2,
-            progress=False,
+            progress=False, log_every=1, callbacks=[lambda record: written(saver)],
         )  # fmt: skip
         assert saver.steps()[-1] == steps
         return [record.step for record in history.records if isinstance(record, CheckpointRecord)]

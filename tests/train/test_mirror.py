@@ -17,7 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from penstock import Dataset
 from penstock.core import artefact
-from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError
+from penstock.core.errors import ArtefactError, DataError, OutputExistsError, ParameterError
 from penstock.embedding import Adagrad, SlotConfig, Store
 from penstock.jobs import TrainJob
 from penstock.loader.torch import Loader
@@ -26,16 +26,26 @@ from penstock.train import Checkpointer, fit
 from penstock.train.mirror import Mirror, MirrorWarning
 
 
+class TimeoutWithoutBase(Exception):
+    """What a client of some protocol raises: nothing that Python has a name for."""
+
+
 class Breaking(MemoryFileSystem):  # type: ignore[misc]
     """A file system whose network breaks down after so many files were written or removed."""
 
     protocol = "breaking"
     left = 10**6
+    answers = True
 
     def _count(self) -> None:
         if Breaking.left <= 0:
             raise OSError("the network is down")
         Breaking.left -= 1
+
+    def exists(self, *given: Any, **named: Any) -> bool:
+        if not Breaking.answers:
+            raise TimeoutWithoutBase("nobody answers")
+        return bool(super().exists(*given, **named))
 
     def put_file(self, *given: Any, **named: Any) -> None:
         self._count()
@@ -153,8 +163,20 @@ def test_manifests_of_strangers_are_refused(url: str, tmp_path: Path, manifest: 
 
 
 def test_protocols_that_are_not_there_are_refused() -> None:
-    with pytest.raises(ParameterError, match=r"cannot be copied to nowhere://here: .*nowhere"):
+    with pytest.raises(ParameterError, match=r"cannot be copied: nowhere://here cannot be reached: .*nowhere"):
         Checkpointer("nowhere://here")
+
+
+def test_a_file_system_that_does_not_answer_is_named(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Breaking, "answers", False)
+    said = f"{url}.* cannot be reached: TimeoutWithoutBase: nobody answers"
+    for reach in (
+        Mirror(url).check_free,
+        lambda: Mirror(url).fetch(tmp_path),
+        lambda: Dataset(f"{url}/clicks.parquet"),
+    ):
+        with pytest.raises(DataError, match=said):
+            reach()
 
 
 def trained(directory: str, steps: int, **settings: Any) -> tuple[torch.nn.Module, Store, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import fsspec
 from fsspec.core import url_to_fs
 
-from penstock.core.errors import ParameterError
+from penstock.core.errors import DataError, ParameterError, PenstockError
 
 
 def is_remote(path: str) -> bool:
@@ -22,7 +24,21 @@ def local_path(path: str | os.PathLike[str]) -> str:
 
 def filesystem(path: str, storage_options: dict[str, Any] | None = None) -> fsspec.AbstractFileSystem:
     """The fsspec file system that `path` lives on."""
-    return url_to_fs(path, **(storage_options or {}))[0]
+    try:
+        return url_to_fs(path, **(storage_options or {}))[0]
+    except (ImportError, ValueError) as error:  # fsspec says what to install, or that there is no such protocol
+        raise ParameterError(f"{path} cannot be reached: {error}") from error
+
+
+@contextmanager
+def reaching(url: str) -> Iterator[None]:
+    """A block in which whatever a remote file system raises is an error that names the URL: each has its classes."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise DataError(f"{url} cannot be reached: {type(error).__name__}: {error}") from error
 
 
 def parse_bytes(size: int | str) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from penstock.core.errors import DataError, ParameterError
-from penstock.data.files import filesystem, is_remote, local_path
+from penstock.data.files import filesystem, is_remote, local_path, reaching
 from penstock.data.formats import choices, format_of_name, suffixes
 from penstock.data.formats.names import stream_codec
 from penstock.data.formats.text_bytes import file_size, read_bytes
@@ -52,12 +52,13 @@ def _find_one(path: str, storage_options: dict[str, Any] | None) -> list[str]:
 def _find_remote(path: str, storage_options: dict[str, Any] | None) -> list[str]:
     files = filesystem(path, storage_options)
     bare = files._strip_protocol(path)
-    if any(c in bare for c in "*?["):
-        found = sorted(files.glob(bare))
-    elif files.isdir(bare):
-        found = _in_folder(path, sorted(files.find(bare)))
-    else:
-        found = [bare] if files.exists(bare) else []
+    with reaching(path):
+        if any(c in bare for c in "*?["):
+            found = sorted(files.glob(bare))
+        elif files.isdir(bare):
+            found = _in_folder(path, sorted(files.find(bare)))
+        else:
+            found = [bare] if files.exists(bare) else []
     if not found:
         raise DataError(f"nothing is at {path}")
     return [files.unstrip_protocol(f) for f in found]

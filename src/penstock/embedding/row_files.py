@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from penstock.core.artefact import SavedFolder
 from penstock.core.errors import ArtefactError
+from penstock.core.runtime.threads import thread_pool
 from penstock.embedding.row_layout import RowColumns
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.table import SEGMENTS_AT_ONCE, Table
@@ -39,7 +40,12 @@ def write_shard(
 
 def copied_shard(tables: TableSet, since: int = -1) -> Callable[[Path], None]:
     """The same as it is now, copied: what is returned writes it into a folder, while the tables go on."""
-    copies = [(_schema(table, True), list(_parts(table, since, True)), _waiting(table)) for table in tables.tables]
+
+    def copied(table: Table) -> tuple[pa.Schema, list[pa.Table], pa.Table | None]:
+        return _schema(table, True), list(_parts(table, since, True)), _waiting(table)
+
+    with thread_pool(tables.threads.num_threads, "copy") as pool:  # the tables wait for this
+        copies = list(pool.map(copied, tables.tables))
 
     def write(folder: Path) -> None:
         folder.mkdir(parents=True)

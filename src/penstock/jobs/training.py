@@ -357,6 +357,7 @@ class TrainJob:
                 keep=settings.keep_checkpoints,
                 any_world=True,
                 copy_to=settings.copy_checkpoints_to,
+                asynchronous=True,
             )
             callbacks = [keep, *self.callbacks]
             history = fit_model(settings, loader, valid, network, store, device, saver, callbacks, self.progress)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +53,8 @@ class Checkpointer:
             goes on at the same share of it, so some rows of that epoch may come twice and others not at all.
         asynchronous: whether training goes on when all is copied in memory, and a thread (of a store on Ray: every
             shard) writes it, one checkpoint at a time. A store in this process that takes more than half of the memory
-            that is left is written before training goes on.
+            that is left is written before training goes on. In `fit`, a checkpoint that comes due while the one before
+            is still being written is left out; that of the best evaluation and the last one wait for it.
         copy_to: a URL to which a thread copies them while training goes on; where `directory` has none, they are
             fetched from there.
 
@@ -78,7 +81,7 @@ class Checkpointer:
         self._mirror = None if copy_to is None else Mirror(copy_to)
         self._fetched = False
         self.asynchronous, self._writer = asynchronous, LastingPool(1, "checkpoint")
-        self._under_way: Future[None] | None = None
+        self._under_way: tuple[int, Future[None]] | None = None  # of which step, written by the thread
         self.directory, self.keep, self.full_every, self.any_world = Path(directory), keep, full_every, any_world
         self._stores = StoreCheckpoints(full_every)
         self._spared: int | None = None
@@ -100,6 +103,23 @@ class Checkpointer:
         self._fetch()
         self._join()
         return saved_steps(self.directory)
+
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is being written beside training.
+
+        Returns:
+            False on all workers but the first.
+        """
+        return self._under_way is not None and not self._under_way[1].done()
+
+    def steps_to_be(self) -> list[int]:
+        """The steps there are checkpoints of, or will be: nobody waits for the one that is being written.
+
+        Returns:
+            In ascending order.
+        """
+        coming = [] if self._under_way is None else [self._under_way[0]]
+        return sorted({*saved_steps(self.directory), *coming})
 
     def fetch(self) -> None:
         """Bring the checkpoints from where they are copied to, where there are none here; all workers call this.
@@ -151,7 +171,7 @@ class Checkpointer:
             The folder.
 
         Raises:
-            ArtefactError: it cannot be written; those before are whole.
+            ArtefactError: it, or the one before, cannot be written; earlier ones are whole.
         """
         place = step_place(self.directory, ctx.steps)
         position = training_parts.position(ctx, loader)
@@ -163,7 +183,7 @@ class Checkpointer:
                 begin = beginning(ctx.embeddings) if self.asynchronous else None
                 write = self._begin(place, ctx, position, generators, extra or {}, begin)
                 if self.asynchronous and (begin is not None or not is_on_host(ctx.embeddings)):
-                    self._under_way = self._writer.submit(write)
+                    self._under_way = ctx.steps, self._writer.submit(write)
                 else:
                     write()
             distributed.barrier()
@@ -175,10 +195,23 @@ class Checkpointer:
         if under_way is None:
             return
         try:
-            under_way.result()
+            under_way[1].result()
         except CheckpointLostError as error:
             self._stores.forget_base()
             warnings.warn(f"a checkpoint is left out: {error}", CheckpointSkippedWarning, stacklevel=4)
+
+    @contextmanager
+    def finishing(self) -> Iterator[None]:
+        """A block that is left when nothing is written any more, whatever it ends with.
+
+        Returns:
+            A block.
+        """
+        try:
+            yield
+        finally:
+            if self._under_way is not None:
+                futures.wait([self._under_way[1]])
 
     def _begin(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,8 @@ def fit(
         executor = OverlappedExecutor(ctx, metrics)
     every = (eval_every, checkpoint_every, log_every)
     training = executor.ctx if isinstance(executor, OverlappedExecutor) else executor
-    with executor, publishing(feed, training) as publisher:
+    written = nullcontext() if saver is None else saver.finishing()
+    with executor, publishing(feed, training) as publisher, written:
         loop = Loop(executor, loader, valid, saver, epochs, *every, max_steps, callbacks, selection, publisher)
         loop.begin(resume)
         total = getattr(loader, "num_rows", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,6 +61,10 @@ class Executor(Protocol):
         ...
 
     def save(self, saver: Checkpointer, loader: Any, extra: dict[str, Any]) -> Path: ...
+
+    def paused(self) -> AbstractContextManager[None]:
+        """A block in which embeddings stand still, with all updates done; what was looked up ahead comes again."""
+        ...
 
     def load(self, saver: Checkpointer, loader: Any) -> dict[str, Any]: ...
 
@@ -143,9 +147,7 @@ class Loop:
         if self.selection is not None and not self.stopped and (not evaluated or evaluated.step != self.executor.steps):
             self._evaluate(None)  # it ends in the middle of an epoch: these weights may be the best
         self._checkpoint()
-        if self.saver is not None and self._unconfirmed is not None:
-            distributed.all_gather(self.saver.steps())  # all know that it is whole
-            self._record(self._unconfirmed)
+        self._confirm(wait=True)
         self._take_best()
         self._publish()
         self._await_copies()
@@ -189,7 +191,7 @@ class Loop:
                     and self._saved_at != self.executor.steps
                     and self.saver is not None
                 ):
-                    self._checkpoint()
+                    self._checkpoint(wait=False)
                 if self._finished() and not self._is_epoch_over(number):  # else its evaluation is due
                     return
         if self.log_every is None:
@@ -207,6 +209,7 @@ class Loop:
             return "training"
         record = TrainRecord.from_figures(self.executor.steps, figures)
         self._record(record)
+        self._confirm(wait=False)  # if it could not be written, that is told here
         if self.publisher is not None and self.publisher.due():
             self._publish()
         return ", ".join([f"training: loss {record.loss:.4f}", *filter(None, [metric_words(record.metrics)])])
@@ -224,19 +227,27 @@ class Loop:
         """Find the best evaluation so far, and see that its weights are in a checkpoint that stays."""
         if self.selection is None:
             return
-        records = self.history.of("valid")
-        self.history.stopped_early = self.selection.is_over(records)
+        self.history.stopped_early = self.selection.is_over(self.history.of("valid"))
         if self.saver is None:
             return
-        # What was resumed may have been selected otherwise before; workers on other machines see no checkpoints.
-        kept = [*distributed.all_gather(self.saver.steps())[0], self.executor.steps]
-        self.history.best = best = self.selection.best([record for record in records if record.step in kept])
+        self.history.best = best = self._best_among(self.selection, self.saver.steps_to_be())
         self.saver.spare(None if best is None else best.step)
         if best is not None and best.step == self.executor.steps:
             self._checkpoint()
 
+    def _best_among(self, selection: Selection, steps: list[int]) -> ValidRecord | None:
+        """The best evaluation of these steps and the last one.
+
+        What was resumed may have been selected otherwise before; workers on other machines see no checkpoints.
+        """
+        kept = [*distributed.all_gather(steps)[0], self.executor.steps]
+        return selection.best([record for record in self.history.of("valid") if record.step in kept])
+
     def _take_best(self) -> None:
         best = self.history.best
+        if self.saver is not None and self.selection is not None and best is not None:
+            # A shard that died while it wrote may have left out the checkpoint of the best.
+            self.history.best = best = self._best_among(self.selection, self.saver.steps())
         if self.saver is not None and best is not None and best.step != self.executor.steps:
             self.executor.load_weights(self.saver, best.step)
             if self.publisher is not None:
@@ -244,25 +255,39 @@ class Loop:
         elif best is None and self.selection is not None and self.selection.by == LAST:
             self.history.best = self.history.last("valid")
 
-    def _checkpoint(self) -> None:
-        """See that there is a checkpoint of this step, where there are any.
+    def _checkpoint(self, wait: bool = True) -> None:
+        """See that there is a checkpoint of this step, where there are any; without `wait`, if none is being written.
 
         What was measured so far is recorded first: whoever goes on from it would not know.
         """
         if self.saver is None or self._saved_at == self.executor.steps:
             return
         self.meter_record()
+        if not self._confirm(wait):
+            with self.executor.paused():  # as for a checkpoint: what is learned does not hang on how fast a disk is
+                return
         self._saved_at = self.executor.steps
         records = [record_to_dict(record) for record in self.history.records]
         began = time.perf_counter()
         path = self.executor.save(self.saver, self.loader, {"records": records, "first_epoch": self._first_epoch})
         seconds = time.perf_counter() - began
         self.executor.leave_out(seconds)
-        record: CheckpointRecord | None = CheckpointRecord(self.executor.steps, str(path), seconds)
-        if self.saver.asynchronous:  # it is whole when the next one begins
-            record, self._unconfirmed = self._unconfirmed, record
-        if record is not None:
+        self._unconfirmed = CheckpointRecord(self.executor.steps, str(path), seconds)
+        if not self.saver.asynchronous:
+            self._confirm(wait=True)
+
+    def _confirm(self, wait: bool) -> bool:
+        """Record the last checkpoint if it has become whole; False while it is being written."""
+        record = self._unconfirmed
+        if self.saver is None or record is None:
+            return True
+        whole = distributed.all_gather(None if self.saver.is_writing() and not wait else self.saver.steps())[0]
+        if whole is None:
+            return False
+        self._unconfirmed = None
+        if record.step in whole:  # else a shard died while it wrote
             self._record(record)
+        return True
 
     def _record(self, record: Record) -> None:
         self.history.records.append(record)

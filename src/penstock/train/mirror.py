@@ -21,7 +21,7 @@ from penstock.core.errors import ArtefactError, OutputExistsError, ParameterErro
 from penstock.core.keys import SIGNATURE
 from penstock.core.params import Instance, Int
 from penstock.core.runtime.threads import start_thread
-from penstock.data.files import filesystem
+from penstock.data.files import filesystem, reaching
 
 _FOLDER = re.compile(r"(step|store)-\d{8,}")
 
@@ -53,8 +53,8 @@ class Mirror:
         self.url = url.rstrip("/")
         try:
             self._files = filesystem(url)
-        except (ImportError, ValueError) as error:  # fsspec says what to install, or that there is no such protocol
-            raise ParameterError(f"checkpoints cannot be copied to {url}: {error}") from error
+        except ParameterError as error:
+            raise ParameterError(f"checkpoints cannot be copied: {error}") from error
         self._root = str(self._files._strip_protocol(self.url))
         self._lock = threading.Lock()
         self._wanted: tuple[Path, list[str]] | None = None
@@ -139,11 +139,10 @@ class Mirror:
 
         Raises:
             OutputExistsError: there are some.
+            DataError: nobody answers there.
         """
-        try:
+        with reaching(self.url):
             found = self.names()
-        except OSError as error:
-            raise ArtefactError(f"cannot look for checkpoints in {self.url}: {error}") from error
         if found:
             raise OutputExistsError(f"{self.url} holds checkpoints already; resume that run, or name another URL")
 
@@ -156,15 +155,14 @@ class Mirror:
             The names of the folders that were brought.
 
         Raises:
-            ArtefactError: a folder cannot be read, or is none that a checkpoint could be.
+            ArtefactError: a folder is none that a checkpoint could be.
+            DataError: nobody answers there, or a folder cannot be read.
         """
         brought = []
-        try:
+        with reaching(self.url):
             for name in sorted(self.names(), key=_stores_first):
                 if not (directory / name).exists() and self._fetch(name, directory):
                     brought.append(name)
-        except OSError as error:
-            raise ArtefactError(f"cannot fetch checkpoints from {self.url}: {error}") from error
         return brought
 
     def _fetch(self, name: str, directory: Path) -> bool:

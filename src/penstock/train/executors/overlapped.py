@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from torch import Tensor
@@ -62,6 +63,9 @@ class OverlappedExecutor:
 
     def save(self, saver: Checkpointer, loader: Any, extra: dict[str, Any]) -> Any:
         return saver.save(self.ctx, loader, extra)
+
+    def paused(self) -> AbstractContextManager[None]:
+        return self.ctx.paused()
 
     def load(self, saver: Checkpointer, loader: Any) -> dict[str, Any]:
         return saver.load(self.ctx, loader)
