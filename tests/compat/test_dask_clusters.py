@@ -31,6 +31,8 @@ def test_work_runs_on_the_cluster_of_the_block(tmp_path):
         pd.testing.assert_frame_equal(workflow.fit_transform(data).compute(), wanted)
         workflow.transform(data).to_parquet(tmp_path / "out", output_files=2)
         assert nvt.Dataset(str(tmp_path / "out"), engine="parquet").num_rows == 200
+        workflow.transform(data).to_parquet(tmp_path / "each", out_files_per_proc=2)
+        assert len(list((tmp_path / "each").glob("*.parquet"))) == 4  # of each of the two workers
         with Serial():
             assert global_dask_client() is None and nvt.Workflow(graph).client is None
         with pytest.warns(UserWarning, match="there is a Dask client already"), Distributed() as same:
@@ -38,4 +40,8 @@ def test_work_runs_on_the_cluster_of_the_block(tmp_path):
         assert set_dask_client(cluster.client) is cluster.client
         frames = nvt.Workflow(graph).fit_transform(data.to_ddf())
         pd.testing.assert_frame_equal(frames.compute().reset_index(drop=True), wanted)
+        set_dask_client(cluster.client)
+        cluster.client.close()
+        assert nvt.Workflow(graph).client is None  # whoever closes a client need not say so as well
+        pd.testing.assert_frame_equal(nvt.Workflow(graph).fit_transform(data).compute(), wanted)
     assert cluster.client is None and nvt.Workflow(graph).client is None

@@ -137,6 +137,7 @@ def test_tags_of_two_parts_are_deprecated():
             column = ColumnSchema("x", tags=[tag])
         assert all(part in column.tags for part in (tag, *parts))
         assert column.tags == TagSet(parts) and hash(column.tags) == hash(TagSet(parts))
+        assert list(column.tags) == list(TagSet(parts)) and len(column.tags) == 2
         column.with_tags(["more"]).with_name("y")  # says nothing again
     with pytest.raises(ValueError, match="incompatible"):
         TagSet([Tags.CATEGORICAL, Tags.CONTINUOUS])

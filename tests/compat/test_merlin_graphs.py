@@ -235,6 +235,7 @@ class TestOperatorsByThemselves:
             "min": 1,
             "max": 1,
             "mean": 1.0,
+            "std": 0.0,
             "cardinality": 2,
             "per_nan": 0.0,
             "dtype": "object",

@@ -319,6 +319,8 @@ class TestEditingInPlace:
         found = Schema([ColumnSchema("item", tags=[Tags.ITEM, Tags.ID]), ColumnSchema("price", tags=[Tags.ITEM])])
         assert found.select_by_tag(Tags.ITEM_ID).column_names == ["item"]
         assert found.remove_by_tag(Tags.ITEM_ID).column_names == ["price"]
+        assert found.remove_by_tag([Tags.ITEM, Tags.ID], all).column_names == ["price"]
+        assert found.excluding_by_tag([Tags.ITEM, "other"], pred_fn=all).column_names == found.column_names
 
     def test_dtypes_without_a_shape_are_those_of_plain_columns(self):
         import merlin.dtypes as md

@@ -68,8 +68,38 @@ class TestOrders:
         [row] = done(node, frame).to_dict("records")
         assert (list(row["x_list"]), row["x_first"], row["x_last"]) == ([30, 20, 10], 10, 30)
 
+    def test_differences_come_column_by_column(self):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"user": [1, 1, 2], "x": [1, 4, 9], "y": [0.5, 1.0, 2.0]})
+        made = nvt.Workflow(["x", "y"] >> nvt.ops.DifferenceLag("user", shift=[1, -1])).transform(frame)
+        assert made.columns.tolist() == [f"{name}_difference_lag_{shift}" for name in "xy" for shift in (1, -1)]
+
 
 class TestNumbers:
+    def test_flags_are_bool_and_stay_so(self, tmp_path):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"x": [1.0, None, 5.0], "n": [None, 2.0, 2.0]})
+        graph = (["x"] >> nvt.ops.FillMissing(7, add_binary_cols=True)) + (
+            ["n"] >> nvt.ops.FillMedian(add_binary_cols=True)
+        )
+        workflow = nvt.Workflow(graph)
+        made = workflow.fit_transform(nvt.Dataset(frame)).compute()
+        assert made["x_filled"].tolist() == [False, True, False] and made["n_filled"].tolist() == [True, False, False]
+        assert str(made["x_filled"].dtype) == "bool" and not len(workflow.output_schema["n_filled"].tags)
+        workflow.save(tmp_path / "workflow")
+        again = nvt.Workflow.load(tmp_path / "workflow").transform(nvt.Dataset(frame)).compute()
+        pd.testing.assert_frame_equal(again, made)
+
+    def test_deviations_of_whole_numbers_and_of_lengths(self):
+        import nvtabular as nvt
+
+        frame = pd.DataFrame({"n": [1, 2, 3, 6], "s": ["a", "bb", "bb", "dddd"]})
+        nvt.Workflow(["n", "s"] >> (stats := nvt.ops.DataStats())).fit(nvt.Dataset(frame))
+        assert stats.output["n"]["std"] == pytest.approx(frame["n"].std())
+        assert stats.output["s"]["std"] == pytest.approx(frame["s"].str.len().std())
+
     def test_logarithms_to_the_last_bit(self):
         from nvtabular import ops
 

@@ -71,6 +71,12 @@ def test_joint_and_combo():
     assert combo.transform(pl.DataFrame({"a": [None], "b": [None]}, schema=frame.schema))["a_b"].to_list() == [1]
 
 
+def test_combinations_seen_equally_often_begin_with_missing_parts():
+    frame = pl.DataFrame({"a": ["z", None, "m", "m"], "b": [1, 2, None, 3]})
+    codes = Workflow([["a", "b"]] >> ops.Categorify(encode_type="combo")).fit(frame).transform(frame)["a_b"]
+    assert codes.rank("dense").to_list() == [4, 1, 2, 3]
+
+
 def test_single_table_shifts_columns():
     frame = pl.DataFrame({"a": ["x", "y"], "b": ["p", "q"]})
     flow = Workflow(["a", "b"] >> ops.Categorify(single_table=True)).fit(frame)

@@ -236,9 +236,15 @@ class Vocabulary:
 
     @classmethod
     def chosen(
-        cls, counts: ValueCounts, freq_threshold: int, most: int | None, known: Vocabulary | None = None
+        cls,
+        counts: ValueCounts,
+        freq_threshold: int,
+        most: int | None,
+        known: Vocabulary | None = None,
+        ties: pl.Expr | None = None,
     ) -> Vocabulary:
-        """The values seen often enough, by falling count, ties by value; those of `known` keep their places."""
+        """The values seen often enough: by falling count, ties by `ties` (or value); those of `known` keep places."""
+        ties = pl.col(VALUE) if ties is None else ties
         before = pl.Series(VALUE, [], dtype=counts.dtype) if known is None else known.values
         kept, again = [], []
         for frame in counts.frames():
@@ -249,8 +255,8 @@ class Vocabulary:
                 fresh = fresh.join(old, on=VALUE, how="anti")
             kept.append(fresh)
             if most is not None and len(kept) > 1:  # never hold more than can be chosen
-                kept = [pl.concat(kept).sort([COUNT, VALUE], descending=[True, False]).head(most)]
-        new = pl.concat(kept).sort([COUNT, VALUE], descending=[True, False])
+                kept = [pl.concat(kept).sort([pl.col(COUNT), ties], descending=[True, False]).head(most)]
+        new = pl.concat(kept).sort([pl.col(COUNT), ties], descending=[True, False])
         if most is not None:
             new = new.head(max(0, most - len(before)))
         old = pl.DataFrame({VALUE: before}).join(pl.concat(again), on=VALUE, how="left", maintain_order="left")

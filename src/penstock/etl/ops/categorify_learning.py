@@ -17,7 +17,7 @@ from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.operator import Columns
 from penstock.etl.ops.categorify_files import Later
 from penstock.etl.ops.categorify_threads import engine_for, merged
-from penstock.etl.ops.categorify_values import combined_values, given_vocabulary
+from penstock.etl.ops.categorify_values import combined_order, combined_values, given_vocabulary
 from penstock.etl.vocabulary import Codes, ValueCounts, Vocabulary
 
 
@@ -146,9 +146,10 @@ class LearnedVocabularies(FittedOperator):
 
     def finish(self, state: dict[str, ValueCounts], columns: Columns) -> None:
         known = getattr(self, "vocabularies_", {})
-        names = list(dict.fromkeys(name for _, name, _ in self._outputs(columns)))
+        groups = {name: group for _, name, group in self._outputs(columns)}
+        names = list(groups)
         engine = engine_for(sum(counts.num_held for counts in state.values()))
-        made = engine.map(lambda name: self._chosen(name, state, known.get(name)), names)
+        made = engine.map(lambda name: self._chosen(name, len(groups[name]) > 1, state, known.get(name)), names)
         vocabularies: dict[str, Vocabulary] = dict(zip(names, made, strict=True))
         later = self._later(known, vocabularies) if self.single_table and known else {}
         self._check_sizes(vocabularies)
@@ -156,13 +157,16 @@ class LearnedVocabularies(FittedOperator):
         self.vocabularies_, self.later_ = vocabularies, later
         self._set_shifts(columns)
 
-    def _chosen(self, name: str, state: Mapping[str, ValueCounts], known: Vocabulary | None) -> Vocabulary:
+    def _chosen(
+        self, name: str, combined: bool, state: Mapping[str, ValueCounts], known: Vocabulary | None
+    ) -> Vocabulary:
         """The vocabulary of this name: the one that was given, or what was seen often enough."""
         if self.vocabs is not None and name in self.vocabs:
             return given_vocabulary(self.vocabs[name], name)
         size = of_vocabulary(self.max_size, name, 0)
         most = size - self._reserved(name) if size else None
-        return Vocabulary.chosen(state[name], of_vocabulary(self.freq_threshold, name, 0), most, known)
+        ties = combined_order() if combined else None
+        return Vocabulary.chosen(state[name], of_vocabulary(self.freq_threshold, name, 0), most, known, ties)
 
     def _reserved(self, vocabulary: str) -> int:
         return self.codes(vocabulary).first

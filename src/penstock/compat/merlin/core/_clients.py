@@ -39,8 +39,8 @@ def global_dask_client() -> Any:
     >>> global_dask_client() is None
     True
     """
-    if _chosen.get() != _AUTO:
-        return _chosen.get()
+    if _choice() != _AUTO:
+        return _choice()
     try:
         return require("dask.distributed", "dask").get_client()
     except (ImportError, ValueError):
@@ -49,7 +49,23 @@ def global_dask_client() -> Any:
 
 def chosen_client() -> Any:
     """The client that a program chose for all that it runs; None where it chose none, or none at all."""
-    return None if _chosen.get() in (_AUTO, None) else _chosen.get()
+    return None if _choice() in (_AUTO, None) else _choice()
+
+
+def _choice() -> Any:
+    """What was chosen; a client that was closed since is as if none had been."""
+    client = _chosen.get()
+    return _AUTO if getattr(client, "status", None) in ("closed", "closing") else client
+
+
+def num_workers(client: Any = None) -> int:
+    """How many processes a client's cluster has, else the one that was chosen; 1 where there is none.
+
+    >>> num_workers()
+    1
+    """
+    cluster = getattr(client or global_dask_client(), "cluster", None)
+    return len(getattr(cluster, "workers", ())) or 1
 
 
 class Distributed:

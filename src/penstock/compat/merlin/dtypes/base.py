@@ -179,6 +179,8 @@ def dtype_of(external: Any) -> DType:
         raise CompatTypeError("None is no dtype; give one, or merlin.dtypes.unknown")
     if isinstance(external, type):
         external = _known_class(external)
+        if external is None:
+            return named("unknown")
     if isinstance(external, np.dtype) and external.kind in "US":
         return named("str")
     name = getattr(external, "name", None) if not isinstance(external, (str, type)) else external
@@ -196,13 +198,11 @@ def dtype_of(external: Any) -> DType:
 
 
 def _known_class(external: type) -> Any:
-    """A class that is a dtype: NumPy would take any other for one of objects."""
+    """A class that is a dtype; None for others, which NumPy would take for one of objects."""
     library = external.__module__.split(".")[0]
     if library == "pandas":
         return external()
-    if library not in ("builtins", "numpy", "polars", "datetime"):
-        raise CompatTypeError(f"{external!r} is no dtype that is known here; merlin.dtypes.register makes it one")
-    return external
+    return external if library in ("builtins", "numpy", "polars", "datetime") else None
 
 
 def from_native(name: str) -> DType:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compat.merlin.core._clients import chosen_client
+from penstock.compat.merlin.core._clients import chosen_client, num_workers
 from penstock.compat.merlin.io import hugectr, writing
 from penstock.compat.merlin.io._frames import DataFrameIter, dask_frame, last_rows, native_shuffle
 from penstock.compat.merlin.io.arrays import write_array
@@ -226,7 +226,8 @@ class Dataset:
     ) -> None:
         """Write parquet files and the schema; what an earlier run wrote to the same folder is replaced.
 
-        `output_files` is a number or a list of names; `cats`, `conts` and `labels` say what columns are to a model.
+        `output_files` is a number or a list of names, `out_files_per_proc` a number for every worker of a Dask cluster;
+        `cats`, `conts` and `labels` say what columns are to a model.
         `write_hugectr_keyset` adds `_hugectr.keyset`, the ids of the columns that Categorify encoded.
         """
         if preserve_files and (output_files or partition_on):
@@ -239,7 +240,8 @@ class Dataset:
         names = [str(name) for name in output_files] if isinstance(output_files, (list, tuple, Mapping)) else None
         if isinstance(output_files, Mapping):
             data = writing.by_place(data, list(output_files.values()))
-        number = output_files if isinstance(output_files, int) and output_files else out_files_per_proc
+        each = out_files_per_proc * num_workers(self.client) if out_files_per_proc else None
+        number = output_files if isinstance(output_files, int) and output_files else each
         if preserve_files:
             data, names = writing.by_file(data, self.base_dataset.native, suffix)
         writing.write(

@@ -206,7 +206,7 @@ class ColumnSchema:
         properties = {k: v for k, v in self.properties.items() if k not in derived}
         if not self.is_list:
             properties.pop("value_count", None)
-        plain = frozenset(text_of(tag) for tag in self.tags if tag is not ROLE_TAGS.get(role))
+        plain = frozenset(text_of(tag) for tag in self.tags._tags if tag is not ROLE_TAGS.get(role))
         nested = len(self.shape) > 2 and Tags.EMBEDDING not in self.tags
         dtype = f"list[{dtype_to_native(self.dtype)}]" if nested else dtype_to_native(self.dtype)
         return native.ColumnSchema(

@@ -79,9 +79,10 @@ class Schema:
         wanted = [as_tag(tag) for tag in listed(tags)]
         return Schema([c for c in self if (pred_fn or any)(tag in c.tags for tag in wanted)])
 
-    def excluding_by_tag(self, tags: Any) -> Schema:
-        wanted = [as_tag(tag) for tag in listed(tags)]
-        return Schema([c for c in self if not any(tag in c.tags for tag in wanted)])
+    def excluding_by_tag(self, tags: Any, pred_fn: Callable[[Iterable[bool]], bool] | None = None) -> Schema:
+        """The columns that `select_by_tag` does not choose."""
+        chosen = self.select_by_tag(tags, pred_fn)
+        return Schema([c for c in self if c.name not in chosen])
 
     remove_by_tag = excluding_by_tag
 

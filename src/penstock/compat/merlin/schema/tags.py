@@ -64,7 +64,7 @@ ROLE_TAGS = {Role.CATEGORICAL: Tags.CATEGORICAL, Role.CONTINUOUS: Tags.CONTINUOU
 
 
 class TagSet:
-    """Tags of a column, without pairs that exclude one another.
+    """Tags of a column, without pairs that exclude one another; a tag of two parts is held as its parts.
 
     >>> Tags.USER_ID in TagSet(["user", "id"]), Tags.CATEGORICAL in TagSet(["continuous"]).override("categorical")
     (True, True)
@@ -102,7 +102,7 @@ class TagSet:
         return self._excluded() & tags
 
     def __iter__(self) -> Iterator[Tags | str]:
-        return iter(sorted(self._tags, key=text_of))
+        return iter(sorted(self._atoms(), key=text_of))
 
     def __contains__(self, tag: object) -> bool:
         known = as_tag(tag)
@@ -111,7 +111,7 @@ class TagSet:
         return tag in self._tags or known in self._tags
 
     def __len__(self) -> int:
-        return len(self._tags)
+        return len(self._atoms())
 
     def __add__(self, tags: Any) -> TagSet:
         return TagSet._of(self._tags | TagSet(tags)._tags)

@@ -233,6 +233,11 @@ class DifferenceLag(TakesNode, native.DifferenceLag):
     def __init__(self, partition_cols: Any, shift: Any = 1) -> None:
         super().__init__(self._names_or_node(partition_cols), shift)
 
+    def _outputs(self, columns: Columns) -> list[tuple[str, str, int]]:
+        """As NVTabular has them: all shifts of a column, then those of the next."""
+        made, names = super()._outputs(columns), list(columns.names)
+        return sorted(made, key=lambda output: names.index(output[1]))
+
 
 def _flat(names: Any) -> Any:
     """NVTabular takes a list for each group and target; the outputs come in that order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,35 @@ from penstock.etl.operator import Columns
 from penstock.etl.vocabulary import COUNT, VALUE
 
 
-class FillMedian(Placed, native.FillMedian):
+class Flagging(Placed):
+    """Mixin: the flags `<column>_filled` are bool, and nothing is said of what they are to a model."""
+
+    add_binary_cols: bool
+
+    def transform(self, frame: Any, columns: Any) -> Any:
+        made = super().transform(frame, columns)
+        if not self.add_binary_cols or not isinstance(made, pl.DataFrame):
+            return made  # of a pandas frame, at once: what stands below has been done
+        return made.with_columns(pl.col(f"{name}_filled").cast(pl.Boolean) for name in columns.names)
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        made = super().output_schema(inputs, columns)
+        flags = {f"{name}_filled" for name in columns.names} if self.add_binary_cols else set()
+        return Schema(ColumnSchema(c.name, "bool", nullable=False) if c.name in flags else c for c in made)
+
+
+class FillMissing(Flagging, native.FillMissing):
+    """A value in place of missing ones.
+
+    >>> import pandas as pd
+    >>> from penstock.compat.nvtabular import Workflow
+    >>> frame = pd.DataFrame({"x": [1.0, None]})
+    >>> Workflow(["x"] >> FillMissing(add_binary_cols=True)).transform(frame)["x_filled"].tolist()
+    [False, True]
+    """
+
+
+class FillMedian(Flagging, native.FillMedian):
     """Medians in place of missing values; `medians` holds them by column once fitted.
 
     >>> FillMedian().medians
@@ -66,15 +95,15 @@ class DataStats(Placed, native.DataStats):
         known = self.statistics_[name]
         values = counts.frame()
         dtype = values.schema[VALUE]
-        out: dict[str, Any] = {key: known[key] for key in ("min", "max", "mean") if key in known}
+        out: dict[str, Any] = {key: known[key] for key in ("min", "max", "mean", "std") if key in known}
         if dtype == pl.String:
             weighed = values.select(length=pl.col(VALUE).str.len_chars(), count=pl.col(COUNT)).drop_nulls()
             total = weighed["count"].sum()
             mean = (weighed["length"] * weighed["count"]).sum() / total if total else float("nan")
-            out = {"min": weighed["length"].min(), "max": weighed["length"].max(), "mean": mean}
-        if dtype.is_float():
-            out["std"] = known.get("std")
-        else:
+            square = ((weighed["length"] - mean) ** 2 * weighed["count"]).sum()
+            std = math.sqrt(square / (total - 1)) if total > 1 else float("nan")
+            out = {"min": weighed["length"].min(), "max": weighed["length"].max(), "mean": mean, "std": std}
+        if not dtype.is_float():
             out["cardinality"] = known["cardinality"]
         named = "object" if dtype == pl.String else str(dtype).lower()
         return {**out, "per_nan": 100.0 * known["null_share"], "dtype": named}

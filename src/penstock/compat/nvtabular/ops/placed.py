@@ -22,8 +22,7 @@ from penstock.etl.graph import Node as NativeNode
 from penstock.etl.operator import ROW_NUMBER, Columns, Operator
 
 SAME_ARGUMENTS = (
-    "Clip", "Dropna", "FillMissing", "TagAsItemFeatures",
-    "TagAsItemID", "TagAsUserFeatures", "TagAsUserID",
+    "Clip", "Dropna", "TagAsItemFeatures", "TagAsItemID", "TagAsUserFeatures", "TagAsUserID",
 )  # fmt: skip
 
 
