@@ -18,6 +18,8 @@ export RAY_USAGE_STATS_ENABLED := 0
 export TF_CPP_MIN_LOG_LEVEL := 3
 export TF_ENABLE_ONEDNN_OPTS := 0
 export KERAS_BACKEND        := tensorflow
+# Types that were checked are kept for the next clone too, as compiled kernels are: mypy goes by what a file says.
+export MYPY_CACHE_DIR       ?= $(or $(PENSTOCK_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock)/mypy
 # Tests start many processes: what they import should be compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 # Some virtual machines name AMX and do not give it: bfloat16 on the CPU would end the process.

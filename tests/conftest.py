@@ -37,11 +37,12 @@ with contextlib.suppress(ModuleNotFoundError):
     import triton  # noqa: F401
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ray() -> Iterator[Any]:
-    """A Ray of this machine, for the tests of one file."""
+    """A Ray of this machine, one for all files: it is seven processes. Tests close the stores that they open."""
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="penstock")
+    at_need = {"enable_worker_prestart": False, "prestart_worker_first_driver": False}  # most workers are actors here
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="penstock", _system_config=at_need)
     yield ray
     ray.shutdown()
 
@@ -141,7 +142,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first. A test has the same name in every process: no addresses of objects."""
 
     def place(item: pytest.Item) -> int:
-        if item.nodeid.startswith(_WITH_TENSORFLOW):
+        if together(item.nodeid):
             return 0  # together they are the longest
         return next((rank for rank, start in enumerate(_LONG) if item.nodeid.startswith(start)), len(_LONG))
 
@@ -150,32 +151,52 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"give these parametrized tests ids of their own: {changing[:3]}")
 
 
-# They load TensorFlow, which takes as long as most files: one process does it for all of them.
-_WITH_TENSORFLOW = (
-    "tests/compat/test_keras_saving.py",
-    "tests/compat/test_merlin_files.py",
-    "tests/compat/test_merlin_loader.py",
-    "tests/compat/test_merlin_schema.py",
-    "tests/compat/test_names.py",
-    "tests/compat/test_nvtabular_keras.py",
-    "tests/compat/test_nvtabular_loader.py",
-    "tests/contracts/test_keras_adapter_contract.py",
-    "tests/loader/test_keras.py",
-    "tests/loader/test_tensorflow_memory.py",
-    "tests/nn/test_keras_layers.py",
-    "tests/nn/test_keras_models.py",
-    "tests/test_docs.py",
-    "tests/test_framework_examples.py",
-)
+# What takes as long to load or to start as most files take: one process does it for all files that need it.
+_TOGETHER = {
+    "tensorflow": (
+        "tests/cli/test_model.py::test_train_tells_tensorboard",
+        "tests/compat/test_keras_saving.py",
+        "tests/compat/test_merlin_files.py",
+        "tests/compat/test_merlin_loader.py",
+        "tests/compat/test_merlin_schema.py",
+        "tests/compat/test_names.py",
+        "tests/compat/test_nvtabular_keras.py",
+        "tests/compat/test_nvtabular_loader.py",
+        "tests/contracts/test_keras_adapter_contract.py",
+        "tests/loader/test_keras.py",
+        "tests/loader/test_tensorflow_memory.py",
+        "tests/nn/test_keras_layers.py",
+        "tests/nn/test_keras_models.py",
+        "tests/test_docs.py",
+        "tests/test_framework_examples.py",
+        "tests/train/test_tensorboard.py",
+    ),
+    "ray": (
+        "tests/compat/test_persia_adult_income.py",
+        "tests/contracts/test_embeddings_contract.py",
+        "tests/contracts/test_engine_contract.py",
+        "tests/contracts/test_store_contract.py",
+        "tests/embedding/test_ray_feed.py",
+        "tests/faults/test_ray_standbys.py",
+        "tests/faults/test_ray_store_failures.py",
+        "tests/jobs/test_cluster.py",
+        "tests/train/test_distributed.py",
+    ),
+}
+
+
+def together(nodeid: str) -> str | None:
+    """The group of files that a test runs with, if its file is of one."""
+    return next((group for group, files in _TOGETHER.items() if nodeid.startswith(files)), None)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files as they are free, and those with TensorFlow as one."""
+    """Files as processes are free, and those of a group as one."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "tensorflow" if nodeid.startswith(_WITH_TENSORFLOW) else super()._split_scope(nodeid)
+            return together(nodeid) or super()._split_scope(nodeid)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -30,7 +31,19 @@ def with_block(language: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, language) and page.name != "tutorial.md"]
 
 
-@pytest.mark.parametrize("page", with_block("python"), ids=lambda p: p.name)
+def pages_of_python() -> list[Any]:
+    """Those with blocks of Python. What a page starts on Dask and Ray, tests/contracts/ starts too."""
+    slow = {"cluster.md": [pytest.mark.slow]}
+    return [pytest.param(page, id=page.name, marks=slow.get(page.name, ())) for page in with_block("python")]
+
+
+def test_python_blocks_compile() -> None:
+    for page in with_block("python"):
+        for _, code in blocks(page, "python"):
+            compile(code, str(page), "exec")
+
+
+@pytest.mark.parametrize("page", pages_of_python())
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": f"docs_{page.stem}"}

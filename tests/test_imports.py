@@ -203,3 +203,21 @@ def test_the_command_line_starts_light() -> None:
     heavy = [name for name in [*HEAVY, "polars", "pyarrow", "numpy"] if name not in ("typer", "rich")]
     done = subprocess.run([sys.executable, "-c", script, *heavy], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_reading_and_saving_do_without_pandas(tmp_path: Path) -> None:
+    """pyarrow loads it where it is installed, before it makes an array: a third of a second in every process."""
+    script = (
+        "import sys, numpy as np, polars as pl\n"
+        "from penstock import Dataset\n"
+        "from penstock.embedding import Adam, SlotConfig, Store\n"
+        "pl.DataFrame({'a': [1, 2]}).write_parquet('a.parquet')\n"
+        "assert Dataset('a.parquet').to_polars().height == 2\n"
+        "with Store([SlotConfig('a', 4)], Adam()) as store:\n"
+        "    found = store.lookup({'a': [1, 2]})\n"
+        "    store.update(found, np.ones(found.packed.shape, np.float32))\n"
+        "    store.save('store')\n"
+        "print('pandas' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

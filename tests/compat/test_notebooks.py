@@ -72,6 +72,7 @@ def test_fastai(folder: Path) -> None:
     assert len(aucs) == 2 and aucs[-1] > 0.55, text
 
 
+@pytest.mark.slow  # a kernel that loads TensorFlow; test_nvtabular_keras.py trains the same layers in this process
 def test_keras(folder: Path) -> None:
     pytest.importorskip("tensorflow")
     text = printed(execute(folder, "criteo_keras").output)

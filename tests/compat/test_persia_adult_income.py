@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -95,7 +96,7 @@ def test_the_auc_that_persia_asserts() -> None:
     assert rows == [102]
 
 
-def test_servers_of_their_own_on_ray_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_of_their_own_on_ray_give_the_same(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     in_memory, _ = trained_auc()
     _service.reset()
     monkeypatch.setenv(_service.STORE, "ray")

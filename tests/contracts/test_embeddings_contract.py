@@ -117,17 +117,15 @@ def idle_ray_stores() -> Iterator[list[RayStore]]:
     yield stores
     for store in stores:
         store.close()
-    import ray
-
-    if ray.is_initialized():
-        ray.shutdown()
 
 
 @pytest.fixture
-def make(idle_ray_stores: list[RayStore]) -> Iterator[Callable[[str], Any]]:
+def make(idle_ray_stores: list[RayStore], request: pytest.FixtureRequest) -> Iterator[Callable[[str], Any]]:
     made: list[Any] = []
 
     def build(name: str) -> Any:
+        if name == "ray":
+            request.getfixturevalue("ray")
         made.append(idle_ray_stores.pop() if name == "ray" and idle_ray_stores else HOMES[name]())
         return made[-1]
 

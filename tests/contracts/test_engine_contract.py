@@ -25,21 +25,12 @@ def dask_client():
         yield client
 
 
-@pytest.fixture(scope="module")
-def ray_cluster():
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    yield "ray"
-    ray.shutdown()
-
-
 @pytest.fixture(params=["local", "local:1", "dask", "ray"])
 def engine(request):
     if request.param == "dask":
         return request.getfixturevalue("dask_client")
     if request.param == "ray":
-        return request.getfixturevalue("ray_cluster")
+        request.getfixturevalue("ray")
     return request.param
 
 

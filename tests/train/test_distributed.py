@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from penstock.embedding import Adagrad, Init, RayStore, slots_from_schema
 from penstock.train import Checkpointer
@@ -14,24 +18,24 @@ from penstock.train import Checkpointer
 from .conftest import SCHEMA
 
 
-def test_two_workers_share_a_store(ray, tmp_path) -> None:
+def test_two_workers_share_a_store(ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first worker is this process, which has loaded torch already."""
     store = RayStore(
         slots_from_schema(SCHEMA, 4, init=Init("uniform", -0.1, 0.1)), Adagrad(lr=0.1), num_shards=2, name="shared"
     )
     address = ray.get_runtime_context().gcs_address
-    common = {**os.environ, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "RAY_ADDRESS": address}
-    command = [sys.executable, str(Path(__file__).with_name("ddp_worker.py")), "shared", str(tmp_path)]
-    workers = [
-        subprocess.Popen(command, env={**common, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
+    for name, value in {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "RAY_ADDRESS": address}.items():
+        monkeypatch.setenv(name, value)
+    program = Path(__file__).with_name("ddp_worker.py")
+    command = [sys.executable, str(program), "shared", str(tmp_path)]
+    other = subprocess.Popen(command, env={**os.environ, "RANK": "1"}, stderr=subprocess.PIPE, text=True)
     try:
-        for worker in workers:
-            _, errors = worker.communicate(timeout=600)
-            assert worker.returncode == 0, errors[-3000:]
+        monkeypatch.setenv("RANK", "0")
+        runpy.run_path(str(program))["main"]("shared", str(tmp_path))
+        _, errors = other.communicate(timeout=600)
+        assert other.returncode == 0, errors[-3000:]
     finally:
-        for worker in workers:
-            worker.kill()
+        other.kill()
     first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2))
     assert first["world"] == 2 and first["stats"]["steps"] == second["stats"]["steps"] == 25
     assert first["weights"] == second["weights"]  # the dense side is synchronous

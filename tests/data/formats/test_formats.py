@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.feather
+import pyarrow.parquet
 import pytest
 
 from penstock.core.errors import DataError, ParameterError
@@ -119,6 +121,31 @@ class TestARegisteredFormat:
         empty.mkdir()
         with pytest.raises(DataError, match=r"\.numbers"):
             Dataset(str(empty))
+
+
+def _ipc(table: pa.Table, path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+        out.write_table(table)
+
+
+@pytest.mark.parametrize(
+    ("write", "kind"),
+    [
+        (pa.parquet.write_table, pa.timestamp("us", "Middle/Earth")),
+        (_ipc, pa.timestamp("us", "Middle/Earth")),
+        (_ipc, pa.month_day_nano_interval()),
+        (_ipc, pa.run_end_encoded(pa.int32(), pa.int64())),
+        (_ipc, pa.list_view(pa.int32())),
+    ],
+    ids=["zone in parquet", "zone", "interval", "runs", "list view"],
+)
+def test_a_type_that_cannot_be_read_is_refused_by_its_column(
+    write: Callable[[pa.Table, Path], object], kind: pa.DataType, tmp_path: Path
+) -> None:
+    path = tmp_path / ("a.arrow" if write is _ipc else "a.parquet")
+    write(pa.table({"id": [1], "odd": pa.nulls(1, kind)}), path)
+    with pytest.raises(DataError, match=r"a\.\w+, column 'odd': .* is no type that can be read; write the"):
+        Dataset(path)
 
 
 def test_the_documentation_lists_every_format() -> None:

@@ -67,9 +67,16 @@ class Format(ABC):
 
 
 def polars_schema(schema: pa.Schema, path: str) -> dict[str, pl.DataType]:
-    """The dtypes that polars reads the Arrow schema of a file as."""
+    """The dtypes that polars reads the Arrow schema of a file as; it has none for some types, such as unions."""
     check_names(schema.names, path)
-    return dict(pl.DataFrame(pl.from_arrow(schema.empty_table())).schema)
+    found: dict[str, pl.DataType] = {}
+    for field in schema:
+        try:
+            found |= pl.Schema(pa.schema([field]))
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            kind = f"{path}, column {field.name!r}: {field.type} is no type that can be read"
+            raise DataError(f"{kind}; write the file without the column, or with another type") from error
+    return found
 
 
 def agree(
