@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from penstock.compat import settings
 from penstock.compat.missing import CompatRuntimeError
 from penstock.core.errors import DataError, ParameterError
 
@@ -82,6 +83,8 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(CompatRuntimeError, match="penstock run --cpu"):
         Dataset(pd.DataFrame({"a": [1]}), cpu=False)
+    with settings.using(nvtabular="1.0"):  # then it was a wish
+        assert Dataset(pd.DataFrame({"a": [1]}), cpu=False).num_rows == 1
     monkeypatch.setattr(cpu, "mapped", lambda: True)
     assert Dataset(pd.DataFrame({"a": [1]}), cpu=False).num_rows == 1
 

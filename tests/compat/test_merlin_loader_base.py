@@ -103,6 +103,17 @@ class TestSchemas:
             assert column.shape.as_tuple[-1] == 5 and not column.is_ragged
             assert all(features["a"].values.shape[-1] == 5 for features, _ in loader)
 
+    def test_lists_that_are_longer_than_the_padding_are_refused(self):
+        from merlin.dataloader.loader_base import LoaderBase
+        from merlin.dataloader.ops.padding import Padding
+        from merlin.io import Dataset
+
+        data = Dataset(pd.DataFrame({"a": [[1], [1, 2, 3]]}))
+        for transforms in (["a"] >> Padding(2), [Padding(2)]):
+            loader = LoaderBase(data, 1, shuffle=False, transforms=transforms)
+            with pytest.raises(ValueError, match="have more values than padding_size=2: column 'a' has a list of 3"):
+                list(loader)
+
     def test_another_schema_comes_before_the_first_batch(self):
         from merlin.dataloader.torch import Loader
         from merlin.io import Dataset

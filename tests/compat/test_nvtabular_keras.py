@@ -142,15 +142,23 @@ def test_buffer_size_has_three_meanings(path):
 
 
 def test_lists(path, frame):
+    import tensorflow as tf
+
     names = {"label_names": ["click"], "cat_names": ["genres"]}
     wanted = frame["genres"][:100].to_list()
     values, lengths = KerasSequenceLoader(path, 100, shuffle=False, **names).peek()[0]["genres"]
     assert (values.shape[1], lengths[:, 0].numpy().tolist()) == (1, list(map(len, wanted)))
     ragged = KerasSequenceLoader(path, 100, shuffle=False, sparse_names=["genres"], **names).peek()[0]["genres"]
     assert ragged.to_list() == wanted
-    sparse = {"sparse_names": ["genres"], "sparse_max": {"genres": 3}, "sparse_as_dense": True}
+    sparse = {"sparse_names": ["genres"], "sparse_max": {"genres": 10}, "sparse_as_dense": True}
     dense = KerasSequenceLoader(path, 100, shuffle=False, **sparse, **names).peek()[0]["genres"]
-    assert dense.numpy().tolist() == [(row + [0] * 3)[:3] for row in wanted]
+    assert dense.numpy().tolist() == [(row + [0] * 10)[:10] for row in wanted]
+    sparse = {"sparse_names": ["genres"], "sparse_max": {"genres": 12}}
+    made = KerasSequenceLoader(path, 100, shuffle=False, **sparse, **names).peek()[0]["genres"]
+    assert isinstance(made, tf.SparseTensor) and made.shape == (100, 12)
+    assert tf.sparse.to_dense(made).numpy().tolist() == [(row + [0] * 12)[:12] for row in wanted]
+    with pytest.raises(DataError, match="sparse_max allows 1 items: column 'genres'"):
+        KerasSequenceLoader(path, 100, **{**sparse, "sparse_max": {"genres": 1}}, **names).peek()
     with pytest.raises(ParameterError, match="name 'user', which is not a list column"):
         KerasSequenceLoader(path, 100, sparse_names=["user"], **names)
 

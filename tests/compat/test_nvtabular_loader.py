@@ -100,7 +100,7 @@ class TestBatchesOf05:
         np.testing.assert_array_equal(sparse.to_dense(), padded)
         dense = next(iter(itr(paths, sparse_as_dense=True, **options)))[0][1]["genres"]
         np.testing.assert_array_equal(dense, padded)
-        with pytest.raises(DataError, match=r"'genres' has a list of 3 items, and sparse_max allows 2"):
+        with pytest.raises(DataError, match=r"sparse_max allows 2 items: column 'genres' has a list of 3 items"):
             next(iter(itr(paths, **{**options, "sparse_max": {"genres": 2}})))
 
 
@@ -114,6 +114,9 @@ class TestLaterBatches:
         assert features["I1"].dtype == torch.float32
         assert features["genres"][1].shape == (100, 1)
         assert [label.shape for label in labels] == [(100, 1), (100, 1)]
+        with settings.using(nvtabular="1.0"):  # the only feature of its role was a vector
+            alone, label = next(iter(itr(paths, cats=["C1", "genres"])))
+        assert alone["C1"].shape == (100,) and alone["I1"].shape == (100, 1) and label.shape == (100,)
 
     def test_latest(self, paths, frame):
         with settings.using(nvtabular="latest"):

@@ -66,16 +66,18 @@ def complete(module: ModuleType) -> None:
     (['ColumnSelector'], 'penstock.compat.merlin.dag.selector')
     """
     old = old_name(module.__name__)
-    module.__getattr__ = _getattr(module, old)  # type: ignore[method-assign]
+    module.__getattr__ = _getattr(module, old, module.__dict__.get("__getattr__"))  # type: ignore[method-assign]
     entries = names.table(names.library_of(old)).modules.get(old, {})
     listed = [name for name, entry in entries.items() if entry.status != names.ABSENT and not name.startswith("_")]
     module.__all__ = sorted({*listed, *getattr(module, "__all__", ())})  # type: ignore[attr-defined]
     module.__dir__ = lambda: sorted({*module.__dict__, *module.__all__, *names.submodules(old)})  # type: ignore
 
 
-def _getattr(module: ModuleType, old: str) -> Callable[[str], Any]:
+def _getattr(module: ModuleType, old: str, own: Callable[[str], Any] | None) -> Callable[[str], Any]:
     def get(name: str) -> Any:
         value = _found(old, name)
+        if value is None and own is not None:
+            return own(name)
         if value is None:
             raise missing(old, name, dir(module), _imports_from(sys._getframe(1)))
         setattr(module, name, value)

@@ -52,6 +52,7 @@ _ALIASES = {
 }  # fmt: skip
 
 _LIST = "list["  # how the name of a list's dtype begins
+MAX_NESTED = 8  # axes of a list column's cells; each costs a step of the stack, so there is a bound
 
 INTEGERS = tuple(n for n in _POLARS if n.startswith(("int", "uint")))
 FLOATS = ("float32", "float64")
@@ -71,10 +72,9 @@ def canonical(dtype: DtypeLike) -> str:
         if dtype in _POLARS:
             return dtype
         if is_nested(dtype):
-            inner = canonical(inner_of(dtype))
-            if is_nested(inner):
-                raise SchemaError(f"unknown dtype {dtype!r}: lists are nested twice at most")
-            return f"{_LIST}{inner}]"
+            if levels_of(dtype) >= MAX_NESTED:
+                raise SchemaError(f"unknown dtype {dtype!r}: lists are nested {MAX_NESTED} deep at most")
+            return f"{_LIST}{canonical(inner_of(dtype))}]"
         name = _ALIASES.get(dtype.lower(), dtype.lower())
         if name in _POLARS:
             return name
@@ -107,6 +107,24 @@ def inner_of(name: str) -> str:
     'int64'
     """
     return name[len(_LIST) : -1]
+
+
+def levels_of(name: str) -> int:
+    """How many levels deep the elements of a list column are lists themselves.
+
+    >>> levels_of("list[list[int64]]"), levels_of("int64")
+    (2, 0)
+    """
+    return name.count(_LIST)
+
+
+def nested(name: str, levels: int) -> str:
+    """A dtype as that of elements which are lists of lists, so many levels deep.
+
+    >>> nested("int64", 2)
+    'list[list[int64]]'
+    """
+    return f"{_LIST * levels}{name}{']' * levels}"
 
 
 def _from_polars(dtype: Any) -> str:
@@ -153,9 +171,12 @@ def split_list(dtype: pl.DataType) -> tuple[pl.DataType, bool]:
     if isinstance(dtype, (pl.List, pl.Array)):
         inner = dtype.inner
         inner = inner() if isinstance(inner, type) else inner
-        if isinstance(inner, (pl.List, pl.Array)) and isinstance(inner.inner, (pl.List, pl.Array)):
+        deeper, depth = inner, 1
+        while isinstance(deeper, (pl.List, pl.Array)):
+            deeper, depth = deeper.inner, depth + 1
+        if depth > MAX_NESTED:
             raise SchemaError(
-                f"lists are nested twice at most, and these are deeper ({dtype}); flatten the column first"
+                f"lists are nested {MAX_NESTED} deep at most, and these are deeper ({dtype}); flatten the column first"
             )
         return inner, True
     return dtype, False
@@ -178,7 +199,7 @@ def to_polars(name: str, is_list: bool = False) -> pl.DataType:
     if not is_list and name in _POLARS:
         return _POLARS[name]
     name = canonical(name)
-    dtype = pl.List(_POLARS[inner_of(name)]) if is_nested(name) else _POLARS[name]
+    dtype = to_polars(inner_of(name), is_list=True) if is_nested(name) else _POLARS[name]
     return pl.List(dtype) if is_list else dtype
 
 

@@ -29,6 +29,7 @@ class BaseOperator(Declares):
     """
 
     changes_rows = False  # set it where `transform` gives other rows than it got
+    keeps_dtypes = False  # set it where every column keeps its name and dtype: then the first rows need no look
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         return df

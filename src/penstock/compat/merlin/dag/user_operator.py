@@ -60,6 +60,12 @@ class UserOperator(Observed, Operator):
     def dependencies(self) -> list[Any]:
         return dependencies_of(self.op)
 
+    def observe(self, frame: pl.DataFrame, columns: Columns) -> None:
+        if self.op.keeps_dtypes:
+            self.outputs = {name: spelled(frame.schema[name]) for name in columns.names}
+        else:
+            super().observe(frame, columns)
+
     def compute(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         names = _column_names(columns)
         made = self.op.transform(names, _inputs(frame, columns, self.dependencies()).to_pandas())

@@ -9,6 +9,7 @@ import polars as pl
 from penstock.compat.merlin.dag.base_operator import BaseOperator
 from penstock.compat.merlin.schema.schema import Schema
 from penstock.core.batch import Ragged
+from penstock.core.errors import DataError
 from penstock.core.params import Int, Real, check
 from penstock.data.lists import flatten
 from penstock.loader.loader import padded
@@ -16,13 +17,15 @@ from penstock.loader.settings import Pad
 
 
 class Padding(BaseOperator):
-    """Cut or fill every list to `padding_size` items; in a loader the batches hold dense `(B, padding_size)` arrays.
+    """Fill every list up to `padding_size` items; in a loader the batches hold dense `(B, padding_size)` arrays.
 
     >>> import pandas as pd
-    >>> frame = pd.DataFrame({"items": [[1, 2, 3], [4]]})
-    >>> [row.tolist() for row in Padding(2).transform(["items"], frame)["items"]]
-    [[1, 2], [4, 0]]
+    >>> frame = pd.DataFrame({"items": [[1, 2], [4]]})
+    >>> [row.tolist() for row in Padding(3).transform(["items"], frame)["items"]]
+    [[1, 2, 0], [4, 0, 0]]
     """
+
+    keeps_dtypes = True
 
     def __init__(self, padding_size: int, padding_value: float = 0) -> None:
         check("padding_size", padding_size, Int(min=1))
@@ -43,5 +46,27 @@ class Padding(BaseOperator):
             series = pl.Series(pl.from_pandas(df[name]))
             if isinstance(series.dtype, pl.List):
                 values, lists = flatten(series)
-                out[name] = list(padded(Ragged(values.to_numpy(), lists.offsets), self.pad))
+                ragged = Ragged(values.to_numpy(), lists.offsets)
+                self.check(name, ragged)
+                out[name] = list(padded(ragged, self.pad))
         return out
+
+    def check(self, name: str, lists: Ragged) -> None:
+        """Refuse lists that are longer: to cut them would be to lose values."""
+        at_most(
+            self.padding_size, name, lists, "There are records in data that have more values than padding_size={limit}"
+        )
+
+
+def at_most(limit: int, name: str, lists: Ragged, words: str) -> None:
+    """Refuse a batch with a list of more than `limit` items.
+
+    >>> import numpy as np
+    >>> at_most(1, "seen", Ragged([4, 5], np.array([0, 2])), "sparse_max allows {limit}")
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.DataError: sparse_max allows 1: column 'seen' has a list of 2 items; raise it
+    """
+    longest = int(lists.lengths.max()) if len(lists.lengths) else 0
+    if longest > limit:
+        raise DataError(f"{words.format(limit=limit)}: column {name!r} has a list of {longest} items; raise it")

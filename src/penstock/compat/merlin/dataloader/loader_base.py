@@ -235,6 +235,9 @@ class MerlinLoader(LoaderMixin):
 
     def _convert(self, batch: Any) -> Any:
         """In the schema's order, lists as values and offsets, with what operators on batches add."""
+        if self._padding is not None:
+            for name, lists in batch.ragged.items():
+                self._padding.check(name, lists)
         features, *labels = super()._convert(batch)  # type: ignore[misc]
         names = self.dataset.schema.names  # type: ignore[attr-defined]
         columns = ungroup_values_offsets({n: features[n] for n in names if n in features})

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.compat import cpu
+from penstock.compat import cpu, settings
 from penstock.compat.merlin.io import _reading as reading
 from penstock.compat.merlin.schema._tensorflow_metadata import schema_beside
 from penstock.compat.missing import CompatRuntimeError
@@ -64,8 +64,11 @@ def opened(
 
 
 def require_gpu() -> None:
-    """Refuse to go on where old code insists on a GPU, there is none, and nobody said that the CPU will do."""
-    if cpu.mapped():
+    """Refuse to go on where old code insists on a GPU, there is none, and nobody said that the CPU will do.
+
+    Before 2023 `cpu=False` was a wish: without a GPU, the data was on the CPU.
+    """
+    if cpu.mapped() or settings.nvtabular() != "latest":
         return
     torch = sys.modules.get("torch") or (importlib.import_module("torch") if find_spec("torch") else None)
     if torch is None or not torch.cuda.is_available():

@@ -14,7 +14,7 @@ from penstock.compat.merlin.dtypes.shape import Shape
 from penstock.compat.merlin.schema.tags import ROLE_TAGS, Tags, TagSet, as_tag, role_of, text_of
 from penstock.compat.missing import CompatTypeError
 from penstock.core import schema as native
-from penstock.core.dtypes import is_nested
+from penstock.core.dtypes import levels_of, nested
 from penstock.core.errors import SchemaError
 from penstock.core.schema import Role
 from penstock.etl.ops.embedding_sizes import default_dimension
@@ -207,11 +207,10 @@ class ColumnSchema:
         if not self.is_list:
             properties.pop("value_count", None)
         plain = frozenset(text_of(tag) for tag in self.tags._tags if tag is not ROLE_TAGS.get(role))
-        nested = len(self.shape) > 2 and Tags.EMBEDDING not in self.tags
-        dtype = f"list[{dtype_to_native(self.dtype)}]" if nested else dtype_to_native(self.dtype)
+        levels = len(self.shape) - 2 if len(self.shape) > 2 and Tags.EMBEDDING not in self.tags else 0
         return native.ColumnSchema(
-            self.name, dtype, role, bool(self.is_list), True, self._cardinality(), plain,
-            properties,
+            self.name, nested(dtype_to_native(self.dtype), levels), role, bool(self.is_list), True,
+            self._cardinality(), plain, properties,
         )  # fmt: skip
 
     def _cardinality(self) -> int | None:
@@ -236,7 +235,7 @@ class ColumnSchema:
         if column.is_list:
             counts = properties.get("value_count") or {}
             dims = (None, (counts.get("min") or 0, counts.get("max")))
-            dims = (*dims, None) if is_nested(column.dtype) else dims
+            dims = (*dims, *(None for _ in range(levels_of(column.dtype))))
         return cls(
             column.name, tags if role_tag is None else tags.override(role_tag), properties,
             dtype_from_native(column.dtype), dims=dims,

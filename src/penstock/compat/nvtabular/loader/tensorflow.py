@@ -9,6 +9,7 @@ from penstock.compat import settings as age
 from penstock.compat.merlin.dag.utils import ungroup_values_offsets
 from penstock.compat.merlin.dataloader._columns import missing_numbers
 from penstock.compat.merlin.dataloader._nested import flattened
+from penstock.compat.merlin.dataloader._padding import at_most
 from penstock.compat.merlin.dataloader.loader_base import LoaderMixin
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import naturally_sorted, opened
@@ -57,8 +58,9 @@ class KerasSequenceLoader(LoaderMixin, Loader):
         reader_kwargs: how pandas or cuDF would have read the paths.
         global_size, global_rank: how many processes share the data set, and which of them this is.
         drop_last: leave out the rows that fill no batch.
-        sparse_names, sparse_max, sparse_as_dense: list columns, the most items each may have, and whether they come as
-            a dense array filled up with 0 instead of a `tf.RaggedTensor`.
+        sparse_names, sparse_max, sparse_as_dense: list columns that come as a `tf.SparseTensor`, the most items each
+            may have, and whether they come as a dense array filled up with 0 instead. One that `sparse_max` does not
+            name is a `tf.RaggedTensor`.
         schema: roles and cardinalities, where the data has none beside it.
 
     >>> from penstock.compat.nvtabular import Dataset
@@ -107,6 +109,8 @@ class KerasSequenceLoader(LoaderMixin, Loader):
             data = data.with_schema(_sized(data.schema, columns))
         self._tables = {c.name: c.size for c in columns or () if c.has_ids and c.default is None}
         self._seed_fn, self._batch_ops, self._age = seed_fn, [], age.nvtabular()
+        self._widths = {n: int(width) for n, width in (sparse_max or {}).items() if n in (sparse_names or ())}
+        self._dense_lists = sparse_as_dense
         super().__init__(
             data,
             batch_size,
@@ -131,7 +135,11 @@ class KerasSequenceLoader(LoaderMixin, Loader):
         return super()._lists_of(choice, lists, put)
 
     def _convert(self, batch: Batch) -> Any:
+        for name, width in self._widths.items():
+            at_most(width, name, batch.ragged[name], "sparse_max allows {limit} items")
         made = super()._convert(batch)
+        if not self._dense_lists:
+            made[0].update({name: _sparse(made[0][name], width) for name, width in self._widths.items()})
         return (ungroup_values_offsets(made[0]), *made[1:]) if self._age == "latest" else made
 
     def _iterate(self, plan: EpochPlan, start: int, stop: int) -> Iterator[Any]:
@@ -176,6 +184,14 @@ class KerasSequenceValidater(keras.callbacks.Callback):  # type: ignore[name-def
         results = self.model.evaluate(self.loader, verbose=0, return_dict=True)
         if logs is not None:
             logs.update({f"val_{name}": value for name, value in results.items()})
+
+
+def _sparse(lists: Any, width: int) -> Any:
+    """A `tf.RaggedTensor` as a `tf.SparseTensor` of a given width."""
+    from tensorflow import SparseTensor
+
+    sparse = lists.to_sparse()
+    return SparseTensor(sparse.indices, sparse.values, (lists.shape[0], width))
 
 
 def _opened(source: Any, engine: str | None, reader_kwargs: Any, schema: Schema | None) -> tuple[native.Dataset, bool]:

@@ -9,10 +9,11 @@ from penstock.compat import settings
 from penstock.compat.merlin.dag.utils import ungroup_values_offsets
 from penstock.compat.merlin.dataloader._columns import as_native_dataset, missing_numbers
 from penstock.compat.merlin.dataloader._nested import flattened
+from penstock.compat.merlin.dataloader._padding import at_most
 from penstock.compat.merlin.dataloader.loader_base import LoaderMixin
 from penstock.compat.merlin.dataloader.torch import DLDataLoader, ranks, torch_device
 from penstock.core.batch import Batch, Ragged
-from penstock.core.errors import DataError, ParameterError
+from penstock.core.errors import ParameterError
 from penstock.core.extras import require
 from penstock.core.schema import Role, Schema
 from penstock.loader import torch as native
@@ -30,8 +31,9 @@ class TorchAsyncItr(LoaderMixin, native.Loader):
 
     The setting of `penstock.compat` says which form they have. `"0.5"`: `(cats, conts, labels)`, int64 `(B, n)`,
     float32 `(B, n)` and float32 `(B,)`, columns sorted by name; with lists, `cats` is `(tensor, {name: (values,
-    offsets)})`; what there is none of is None. `"1.0"`: `({name: (B, 1)}, labels)`. `"latest"`: `({name: (B,)},
-    label)`, lists as `x__values` and `x__offsets`. Where there is a GPU, batches are on it unless `device="cpu"`.
+    offsets)})`; what there is none of is None. `"1.0"`: `({name: (B, 1)}, labels)`, where a feature that is the only
+    one of its role is `(B,)`. `"latest"`: `({name: (B,)}, label)`, lists as `x__values` and `x__offsets`. Where there
+    is a GPU, batches are on it unless `device="cpu"`.
 
     `shuffle` permutes partitions as well as rows, by `seed_fn()` for each epoch where that is given. With
     `global_size` processes, all get the same number of batches.
@@ -67,6 +69,8 @@ class TorchAsyncItr(LoaderMixin, native.Loader):
         self._sparse = _sparse(names, data.schema, sparse_names, sparse_max)
         self._dense_lists, self._seed_fn, self._batch_ops = sparse_as_dense, seed_fn, []
         chosen = [name for group in names.values() for name in group]
+        scalars = [[name for name in group if not data.schema[name].is_list] for group in names.values()]
+        self._alone = {group[0] for group in scalars if len(group) == 1}
         super().__init__(
             data, batch_size, **names, shuffle=shuffle, last_batch="drop" if drop_last else "keep",
             layout="packed" if self.age == "0.5" else "dict", dtypes=_DTYPES if self.age == "1.0" else None,
@@ -77,7 +81,7 @@ class TorchAsyncItr(LoaderMixin, native.Loader):
 
     def _convert(self, batch: Batch) -> Any:
         for name, limit in self._sparse.items():
-            _check_lengths(name, limit, batch.ragged[name])
+            at_most(limit, name, batch.ragged[name], "sparse_max allows {limit} items")
         converted = super()._convert(batch)
         if self.age == "0.5":
             return self._packed(*converted)
@@ -85,7 +89,10 @@ class TorchAsyncItr(LoaderMixin, native.Loader):
         if self.age == "latest":
             lists = {n: self._list(n, v) if n in self._sparse else v for n, v in features.items()}
             return ungroup_values_offsets({n: lists[n] for n in self._schema.names if n in lists}), labels
-        columns = {n: self._list(n, v) if n in self._lists else v.unsqueeze(1) for n, v in features.items()}
+        columns = {
+            n: self._list(n, v) if n in self._lists else v if n in self._alone else v.unsqueeze(1)
+            for n, v in features.items()
+        }
         several = tuple(label.unsqueeze(1) for label in labels.values()) if isinstance(labels, dict) else labels
         return {n: columns[n] for n in self._schema.names if n in columns}, several
 
@@ -146,9 +153,3 @@ def _sparse(
             raise ParameterError(f"sparse_max has no entry for {name!r}: say how many items its lists may have")
         out[name] = int((sparse_max or {})[name])
     return out
-
-
-def _check_lengths(name: str, limit: int, lists: Ragged) -> None:
-    longest = int(lists.lengths.max()) if len(lists.lengths) else 0
-    if longest > limit:
-        raise DataError(f"column {name!r} has a list of {longest} items, and sparse_max allows {limit}; raise it")
