@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,26 @@ def test_with_a_bound_the_least_recently_used_rows_go_as_in_a_store(
         assert (figures["rows"], figures["evicted"]) == (wanted["rows"], wanted["evicted"])
         assert wanted["evicted"] > 50 and figures["rows"] <= max_rows
         assert_same(last_used(tables.store), last_used(store))
+
+
+def test_a_copy_of_an_announced_batch_is_that_batch() -> None:
+    """As a captured step has them while it warms up: brought in twice, rows would be used in another order."""
+    tables = cached(200, max_rows=120, prefetch_batches=2)
+    with store_like(tables) as store:
+        for seed, ids in enumerate(prefetched([tensors(batch(s)) for s in range(20)], tables, ids=lambda ids: ids)):
+            tables(copy.deepcopy(ids)).sum().backward()
+            store.update(store.lookup(batch(seed)), {name: np.ones((ROWS, DIM), np.float32) for name in NAMES})
+        assert_same(last_used(tables.store), last_used(store))
+        assert tables.stats()["evicted"] == store.stats()["evicted"] > 50
+
+
+def test_a_batch_that_was_written_into_is_another() -> None:
+    tables, ids = cached(200), tensors(batch(0))
+    tables.prefetch(ids)
+    ids["user"].add_(1)
+    tables(ids).sum().backward()
+    known = last_used(tables.store)
+    assert set(ids["user"].tolist()) <= set(known["ids"][known["tables"] == 0].tolist())
 
 
 @pytest.mark.parametrize("settings", [{"optimizer": "adam"}, {"dtype": "bfloat16", "optimizer": "sgd"}])

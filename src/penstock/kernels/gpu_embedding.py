@@ -40,12 +40,13 @@ _LOCATE_TILE, _FINISH_CHUNKS, _FINISH_WARPS = 1024, 8, 4
 class Tiles(NamedTuple):
     """How the work is cut for rows of one width; measured on an H200 (`benchmarks/gpu_tables.py` repeats it).
 
-    A program looks up `look_up` samples of a feature at once, and `bag` values of a list. The update goes through
+    A program looks up `look_up` samples of a feature at once, or `bags` lists, `bag` values of each. The update goes through
     `chunk` occurrences a program: as one tile where rows are short, row by row where one row fills a warp (`by_row`).
     What a row has in several chunks is added up over `group` chunks a program, then over `finish` groups at a time.
     """
 
     look_up: int
+    bags: int
     bag: int
     by_row: bool
     chunk: int
@@ -62,9 +63,9 @@ def tiles_for(width: int, num: int) -> Tiles:
     """
     look_up, finish = max(16, min(256, 8192 // width)), max(8, 4096 // width)
     if width < 64:
-        return Tiles(look_up, 16, False, 512 // width, 16, 2, finish)
+        return Tiles(look_up, 1, 16, False, 512 // width, 16, 2, finish)
     # Longer chunks leave fewer partial sums; there must be enough of them for every multiprocessor.
-    return Tiles(look_up, 8, True, 64 if num >= 1 << 22 else 32, 4 if width < 512 else 2, 1, finish)
+    return Tiles(look_up, 1, 8, True, 64 if num >= 1 << 22 else 32, 4 if width < 512 else 2, 1, finish)
 
 
 @triton.jit
@@ -107,51 +108,53 @@ def _look_up_single(
 def _look_up_bags(
     values, offsets, sample_weights, features, weight, out, keys, sources, scales, errors, num_rows, singles,
     single_occurrences, num_values, out_stride, missing,
-    WIDTH: tl.constexpr, DIM: tl.constexpr, UNIT: tl.constexpr, KEYS: tl.constexpr, TILE: tl.constexpr,
-    WEIGHTED: tl.constexpr, SCALES: tl.constexpr, POOLING: tl.constexpr,
+    WIDTH: tl.constexpr, DIM: tl.constexpr, UNIT: tl.constexpr, KEYS: tl.constexpr, BAGS: tl.constexpr,
+    TILE: tl.constexpr, WEIGHTED: tl.constexpr, SCALES: tl.constexpr, POOLING: tl.constexpr,
 ):  # fmt: skip
-    """out[b, column(f)] = factor(length) · Σ weight[start(f) + value] · sample_weight; one program a bag."""
-    row = tl.program_id(0)
+    """out[b, column(f)] = factor(length) · Σ weight[start(f) + value] · sample_weight; some bags a program."""
+    row = tl.program_id(0) * BAGS + tl.arange(0, BAGS)
+    there = row < num_rows
     feature = tl.program_id(1) + singles
     bag = tl.program_id(1).to(tl.int64) * (num_rows + 1) + row
-    low = tl.maximum(tl.load(offsets + bag), 0)  # offsets come unchecked, and must not lead beyond the values
-    high = tl.minimum(tl.load(offsets + bag + 1), num_values)
+    low = tl.maximum(tl.load(offsets + bag, mask=there, other=0), 0)  # they come unchecked, and must not lead
+    high = tl.minimum(tl.load(offsets + bag + 1, mask=there, other=0), num_values)  # beyond the values
     start = tl.load(features + feature * _FIELDS)
     size = tl.load(features + feature * _FIELDS + 1)
     place = tl.load(features + feature * _FIELDS + 2)
     first_column = tl.load(features + feature * _FIELDS + 3) // UNIT * UNIT
     column = tl.arange(0, DIM)
     real = column < WIDTH
-    factor = tl.full((), 1.0, tl.float32)
     length = tl.maximum(high - low, 1).to(tl.float32)
+    factor = tl.full((BAGS,), 1.0, tl.float32)
     if POOLING == _MEAN:
         factor = 1.0 / length
     elif POOLING == _SQRT_N:
         factor = 1.0 / tl.sqrt(length)
-    total = tl.zeros((DIM,), tl.float32)
-    for begin in range(low, high, TILE):
-        k = begin + tl.arange(0, TILE)
-        inside = k < high
+    total = tl.zeros((BAGS, DIM), tl.float32)
+    for begin in range(0, tl.max(high - low, 0), TILE):
+        k = low[:, None] + begin + tl.arange(0, TILE)[None, :]
+        inside = k < high[:, None]
         identity = tl.load(values + k, mask=inside, other=0).to(tl.int64)
         known = (identity >= 0) & (identity < size)
         _report(errors, place, identity, inside & (known == 0))
-        scale = tl.full((TILE,), 1.0, tl.float32)
+        scale = tl.full((BAGS, TILE), 1.0, tl.float32)
         if WEIGHTED:
             scale = tl.load(sample_weights + k, mask=inside, other=0.0).to(tl.float32)
         found = tl.load(
-            weight + (start + identity)[:, None] * WIDTH + column[None, :],
-            mask=(inside & known)[:, None] & real[None, :],
+            weight + (start + identity)[:, :, None] * WIDTH + column[None, None, :],
+            mask=(inside & known)[:, :, None] & real[None, None, :],
             other=0.0,
         )
-        total += tl.sum(found.to(tl.float32) * scale[:, None], 0)
+        total += tl.sum(found.to(tl.float32) * scale[:, :, None], 1)
         if KEYS:
             key = tl.where(known, start + identity, missing)
             tl.store(keys + single_occurrences + k, key.to(keys.dtype.element_ty), mask=inside)
-            tl.store(sources + k, (feature * num_rows + row + tl.zeros_like(k)).to(tl.int32), mask=inside)
+            source = (feature * num_rows + row)[:, None] + tl.zeros_like(k)
+            tl.store(sources + k, source.to(tl.int32), mask=inside)
             if SCALES:
-                tl.store(scales + k, scale * factor, mask=inside)
-    target = out + row.to(tl.int64) * out_stride + first_column + column
-    tl.store(target, (total * factor).to(out.dtype.element_ty), mask=real)
+                tl.store(scales + k, scale * factor[:, None], mask=inside)
+    target = out + row.to(tl.int64)[:, None] * out_stride + first_column + column[None, :]
+    tl.store(target, (total * factor[:, None]).to(out.dtype.element_ty), mask=there[:, None] & real[None, :])
 
 
 _LOOK_UP_SINGLE, _LOOK_UP_BAGS, _LOCATE = Launch(_look_up_single), Launch(_look_up_bags), Launch(locate)
@@ -200,8 +203,8 @@ def look_up(
             scales, errors, rows, singles, singles * rows, len(values), out.stride(0), weight.shape[0],
         )  # fmt: skip
         kind = {"WEIGHTED": sample_weights is not None, "SCALES": len(scales) > 0, "POOLING": POOLINGS[pooling]}
-        grid = rows, len(offsets) // (rows + 1)
-        _LOOK_UP_BAGS(grid, arguments, sizes | {"TILE": tiles.bag} | kind, num_warps=1)
+        grid = parts(rows, tiles.bags), len(offsets) // (rows + 1)
+        _LOOK_UP_BAGS(grid, arguments, sizes | {"BAGS": tiles.bags, "TILE": tiles.bag} | kind, num_warps=1)
 
 
 def sort(keys: Tensor) -> tuple[Tensor, Tensor]:
