@@ -14,6 +14,7 @@ those of the Criteo data (cut at 4 M rows of dim 256, and in proportion beyond 1
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import sys
 from collections.abc import Callable
@@ -186,6 +187,7 @@ def main() -> None:
     for name in FURTHER if options.further else options.shapes:
         claims.append(measure(torch, name, options.rounds, options.count))
         print(claims[-1].line(), flush=True)  # in case that a later shape ends the process
+        gc.collect()  # tables and their groups know each other
         torch.cuda.empty_cache()
     if all(claim.peers.get("fbgemm_cuda") is None for claim in claims):
         print("fbgemm_gpu is not installed here, so its figures are missing: pip install fbgemm-gpu")

@@ -14,6 +14,7 @@ allow: 96 MFLOP a row at 790 TFLOP/s.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import sys
 import time
@@ -157,6 +158,8 @@ def main() -> None:
     drawn = [draw(torch, sizes, options.batch) for _ in range(3)]
     batches = [(penstock_ids(torch, columns), *rest) for columns, *rest in drawn]
     rate = rows_a_second(torch, model_over(torch, penstock_tables(torch, sizes), True), batches, options)
+    gc.collect()
+    torch.compiler.reset()  # what it compiled holds the first model, and both do not fit
     torch.cuda.empty_cache()
     peers = {"tensor_cores": TENSOR_CORES / operations_a_row(), "fbgemm_cuda": None}
     if (tables := fbgemm_tables(torch, sizes, DIM, "BF16", lr=0.005)) is None:

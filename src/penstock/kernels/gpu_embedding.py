@@ -34,21 +34,21 @@ _FIELDS = tl.constexpr(FEATURE_FIELDS)
 _MEAN, _SQRT_N = tl.constexpr(POOLINGS["mean"]), tl.constexpr(POOLINGS["sqrt_n"])
 _ID_BITS, _ID_MASK = tl.constexpr(ID_BITS), tl.constexpr((1 << ID_BITS) - 1)
 
-_LOCATE_TILE, _FINISH_CHUNKS, _FINISH_WARPS = 1024, 8, 4
+_BAG_TILE, _LOCATE_TILE, _FINISH_CHUNKS, _FINISH_WARPS = 8, 1024, 8, 4
 
 
 class Tiles(NamedTuple):
     """How the work is cut for rows of one width; measured on an H200 (`benchmarks/gpu_tables.py` repeats it).
 
-    A program looks up `look_up` samples of a feature at once, or `bags` lists, `bag` values of each. The update goes through
-    `chunk` occurrences a program: as one tile where rows are short, row by row where one row fills a warp (`by_row`).
-    What a row has in several chunks is added up over `group` chunks a program, then over `finish` groups at a time.
+    A program looks up `look_up` samples of a feature at once, or `bags` lists. The update goes through chunks of
+    `chunk` occurrences: one a program, as a tile, where `side` is 0; else `side` of them side by side, row by row, so
+    that a row of each fills the warp together. What a row has in several chunks is added up over `group` chunks a
+    program, then over `finish` groups at a time.
     """
 
     look_up: int
     bags: int
-    bag: int
-    by_row: bool
+    side: int
     chunk: int
     group: int
     group_warps: int
@@ -58,14 +58,15 @@ class Tiles(NamedTuple):
 def tiles_for(width: int, num: int) -> Tiles:
     """The tiles for rows of `width` (a power of two from 16 on) and `num` occurrences.
 
-    >>> tiles_for(16, 1_000_000).chunk, tiles_for(128, 1_000_000).look_up
-    (32, 64)
+    >>> tiles_for(16, 1_000_000).chunk, tiles_for(128, 1_000_000).look_up, tiles_for(64, 1_000_000).side
+    (32, 64, 2)
     """
-    look_up, finish = max(16, min(256, 8192 // width)), max(8, 4096 // width)
-    if width < 64:
-        return Tiles(look_up, 1, 16, False, 512 // width, 16, 2, finish)
+    look_up, bags, finish = max(16, min(256, 8192 // width)), max(1, min(4, 128 // width)), max(8, 4096 // width)
+    if width < 32:
+        return Tiles(look_up, bags, 0, 512 // width, 16, 2, finish)
     # Longer chunks leave fewer partial sums; there must be enough of them for every multiprocessor.
-    return Tiles(look_up, 1, 8, True, 64 if num >= 1 << 22 else 32, 4 if width < 512 else 2, 1, finish)
+    chunk = 64 if num >= 1 << 22 else 32 if num >= 1 << 17 else 16
+    return Tiles(look_up, bags, max(1, 128 // width), chunk, 8 if width < 64 else 4 if width < 512 else 2, 1, finish)
 
 
 @triton.jit
@@ -204,7 +205,7 @@ def look_up(
         )  # fmt: skip
         kind = {"WEIGHTED": sample_weights is not None, "SCALES": len(scales) > 0, "POOLING": POOLINGS[pooling]}
         grid = parts(rows, tiles.bags), len(offsets) // (rows + 1)
-        _LOOK_UP_BAGS(grid, arguments, sizes | {"BAGS": tiles.bags, "TILE": tiles.bag} | kind, num_warps=1)
+        _LOOK_UP_BAGS(grid, arguments, sizes | {"BAGS": tiles.bags, "TILE": _BAG_TILE} | kind, num_warps=1)
 
 
 def sort(keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -259,7 +260,10 @@ def update(
     sizes = {"KIND": FUSED[rule.kind], "WIDTH": dim, "DIM": width}
     sums = (keys, samples[0], samples[1], in_scale, gradient, *table, of_chunks, gradient.stride(0), *rest)
     kind = {"SIZE": tiles.chunk, "SCALED": scaled, "UNIT": unit}
-    (_REDUCE_ROWS if tiles.by_row else _REDUCE_TILES)((chunks,), sums, sizes | kind, num_warps=1)
+    if tiles.side:
+        _REDUCE_ROWS((parts(chunks, tiles.side),), sums, sizes | kind | {"SIDE": tiles.side}, num_warps=1)
+    else:
+        _REDUCE_TILES((chunks,), sums, sizes | kind, num_warps=1)
     kind = {"SIZE": tiles.chunk, "GROUP": tiles.group}
     _REDUCE_PARTIALS((groups,), (keys, of_chunks, *table, of_groups, *rest), sizes | kind, tiles.group_warps)
     kind = {"SIZE": tiles.chunk * tiles.group, "TILE": tiles.finish, "CHUNKS": _FINISH_CHUNKS}

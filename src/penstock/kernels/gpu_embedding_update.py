@@ -7,9 +7,10 @@ occurrence, one for that of its last. These are again a sorted sequence, which a
 chunks, and a third adds up what is left. All sums are in float32, in an order that depends on the keys alone.
 
 What limits it is the number of instructions a row takes beside its own bytes, so what can be known of an occurrence
-before its gradient is read is worked out once (`locate`), one lane an occurrence. Where a row has 64 columns or more a
-warp holds one at a time, adds as long as the key stays the same and writes at its end: most occurrences then cost a
-load and an addition. Shorter rows are taken as a tile and added by a segmented scan.
+before its gradient is read is worked out once (`locate`), one lane an occurrence. Where a row has 32 columns or more a
+warp holds one at a time, or one of each of several chunks until it is full, adds as long as the key stays the same and
+writes at its end: most occurrences then cost a load and an addition. Shorter rows are taken as a tile and added by a
+segmented scan.
 """
 
 from __future__ import annotations
@@ -128,44 +129,46 @@ def reduce_tiles(
 
 
 @triton.jit
-def _read_row(
+def _read_rows(
     samples, places, in_scale, gradient, i, end, stride,
     WIDTH: tl.constexpr, DIM: tl.constexpr, SCALED: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of one occurrence and its flags; zeros and no flag behind the end."""
+    """The gradients of occurrences, one of each chunk, and their flags; zeros and no flag behind a chunk's end."""
     there = i < end
     sample = tl.load(samples + i, mask=there, other=0).to(tl.int64)
     packed = tl.load(places + i, mask=there, other=0)
     column = tl.arange(0, DIM)
-    at = gradient + sample * stride + _first_column(packed, UNIT) + column
-    g = tl.load(at, mask=(there & (column < WIDTH)) != 0, other=0.0)
-    scale = tl.full((), 1.0, tl.float32)
+    at = gradient + (sample * stride + _first_column(packed, UNIT))[:, None] + column[None, :]
+    g = tl.load(at, mask=there[:, None] & (column < WIDTH)[None, :], other=0.0)
+    scale = tl.full(i.shape, 1.0, tl.float32)
     if SCALED:
         scale = tl.load(in_scale + i, mask=there, other=0.0)
     return g, scale, packed & (_FLAGS - 1)
 
 
 @triton.jit
-def _add_row(
+def _add_rows(
     i, g, scale, flags, total, from_before, later, keys, chunk, begin, weight, first, second, partial, rates, steps,
     unscale, skipped, eps, take1, take2, decay, bound, KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
-    """One occurrence more; where its row ends, the update, or its partial sum if the row began before the chunk."""
-    x = _kept_finite(g.to(tl.float32) * scale)
+    """One occurrence more of each chunk; where a row ends, its update, or its partial sum if it began before."""
+    x = _kept_finite(g.to(tl.float32) * scale[:, None])
     begins = (flags & _BEGINS) != 0
-    total = tl.where(begins, x, total + x)
+    total = tl.where(begins[:, None], x, total + x)
     from_before = from_before & (begins == 0)
     later = tl.where(begins & (i > begin), 1, later)
-    if (flags & _ENDS) != 0:
-        if from_before:
-            tl.store(partial + (chunk * 2).to(tl.int64) * DIM + tl.arange(0, DIM), total)
-        else:
-            row = tl.zeros((1,), tl.int64) + tl.load(keys + i)
-            w, m, v = fetch(row, row >= 0, weight, first, second, KIND, WIDTH, DIM)
-            step(
-                row, row >= 0, total[None, :], w, m, v, weight, first, second, rates, steps, unscale, skipped, eps,
-                take1, take2, decay, bound, KIND, WIDTH, DIM,
-            )  # fmt: skip
+    ends = (flags & _ENDS) != 0
+    if tl.max(ends.to(tl.int32), 0) > 0:
+        column = tl.arange(0, DIM)
+        at = partial + (chunk * 2).to(tl.int64)[:, None] * DIM + column[None, :]
+        tl.store(at, total, mask=(ends & from_before)[:, None] & (column >= 0)[None, :])
+        whole = ends & (from_before == 0)
+        row = tl.load(keys + i, mask=whole, other=0).to(tl.int64)
+        w, m, v = fetch(row, whole, weight, first, second, KIND, WIDTH, DIM)
+        step(
+            row, whole, total, w, m, v, weight, first, second, rates, steps, unscale, skipped, eps, take1, take2,
+            decay, bound, KIND, WIDTH, DIM,
+        )  # fmt: skip
     return total, from_before, later
 
 
@@ -174,38 +177,44 @@ def reduce_rows(
     keys, samples, places, in_scale, gradient, weight, first, second, partial, stride, rates, steps, unscale,
     skipped, num, missing, eps, take1, take2, decay, bound,
     KIND: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, SCALED: tl.constexpr,
-    UNIT: tl.constexpr,
+    UNIT: tl.constexpr, SIDE: tl.constexpr,
 ):  # fmt: skip
-    """`reduce_tiles`, one occurrence after the other: four gradients are under way while one is added."""
-    chunk = tl.program_id(0)
+    """`reduce_tiles`, one occurrence after the other, of `SIDE` chunks side by side.
+
+    Four gradients of each are under way while one is added.
+    """
+    chunk = tl.program_id(0) * SIDE + tl.arange(0, SIDE)
     begin = chunk * SIZE
     end = tl.minimum(begin + SIZE, num)
-    total = tl.zeros((DIM,), tl.float32)
-    from_before = (tl.load(places + begin) & _BEGINS) == 0
+    total = tl.zeros((SIDE, DIM), tl.float32)
+    from_before = (tl.load(places + begin, mask=begin < num, other=_BEGINS) & _BEGINS) == 0
     later = begin * 0  # 1 once a row has begun behind the first one
-    for i in range(begin, end, 4):
-        g0, s0, f0 = _read_row(samples, places, in_scale, gradient, i, end, stride, WIDTH, DIM, SCALED, UNIT)
-        g1, s1, f1 = _read_row(samples, places, in_scale, gradient, i + 1, end, stride, WIDTH, DIM, SCALED, UNIT)
-        g2, s2, f2 = _read_row(samples, places, in_scale, gradient, i + 2, end, stride, WIDTH, DIM, SCALED, UNIT)
-        g3, s3, f3 = _read_row(samples, places, in_scale, gradient, i + 3, end, stride, WIDTH, DIM, SCALED, UNIT)
-        total, from_before, later = _add_row(
+    for offset in range(0, SIZE, 4):
+        i = begin + offset
+        g0, s0, f0 = _read_rows(samples, places, in_scale, gradient, i, end, stride, WIDTH, DIM, SCALED, UNIT)
+        g1, s1, f1 = _read_rows(samples, places, in_scale, gradient, i + 1, end, stride, WIDTH, DIM, SCALED, UNIT)
+        g2, s2, f2 = _read_rows(samples, places, in_scale, gradient, i + 2, end, stride, WIDTH, DIM, SCALED, UNIT)
+        g3, s3, f3 = _read_rows(samples, places, in_scale, gradient, i + 3, end, stride, WIDTH, DIM, SCALED, UNIT)
+        total, from_before, later = _add_rows(
             i, g0, s0, f0, total, from_before, later, keys, chunk, begin, weight, first, second, partial, rates, steps,
             unscale, skipped, eps, take1, take2, decay, bound, KIND, WIDTH, DIM,
         )  # fmt: skip
-        total, from_before, later = _add_row(
+        total, from_before, later = _add_rows(
             i + 1, g1, s1, f1, total, from_before, later, keys, chunk, begin, weight, first, second, partial, rates,
             steps, unscale, skipped, eps, take1, take2, decay, bound, KIND, WIDTH, DIM,
         )  # fmt: skip
-        total, from_before, later = _add_row(
+        total, from_before, later = _add_rows(
             i + 2, g2, s2, f2, total, from_before, later, keys, chunk, begin, weight, first, second, partial, rates,
             steps, unscale, skipped, eps, take1, take2, decay, bound, KIND, WIDTH, DIM,
         )  # fmt: skip
-        total, from_before, later = _add_row(
+        total, from_before, later = _add_rows(
             i + 3, g3, s3, f3, total, from_before, later, keys, chunk, begin, weight, first, second, partial, rates,
             steps, unscale, skipped, eps, take1, take2, decay, bound, KIND, WIDTH, DIM,
         )  # fmt: skip
-    if (tl.load(places + end - 1) & _ENDS) == 0:
-        tl.store(partial + (chunk * 2 + later).to(tl.int64) * DIM + tl.arange(0, DIM), total)
+    goes_on = (begin < num) & ((tl.load(places + end - 1, mask=begin < num, other=_ENDS) & _ENDS) == 0)
+    column = tl.arange(0, DIM)
+    at = partial + (chunk * 2 + later).to(tl.int64)[:, None] * DIM + column[None, :]
+    tl.store(at, total, mask=goes_on[:, None] & (column >= 0)[None, :])
 
 
 @triton.jit
