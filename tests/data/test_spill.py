@@ -30,9 +30,10 @@ COLUMNS = ["click", "user", "price", "day", "word"]
 
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> Path:
-    """Where scratch folders go."""
+    """Where scratch folders go; memory is for those who ask for it."""
     folder = tmp_path / "scratch"
     folder.mkdir()
+    monkeypatch.setattr(spill, "_SHARE_OF_MEMORY", 0)
     monkeypatch.setenv("PENSTOCK_SCRATCH", str(folder))
     return folder
 
@@ -62,7 +63,9 @@ def opened(text: Path, **options) -> Dataset:
     return Dataset(text, part_size=1500, **options)
 
 
-def test_every_part_is_parsed_once_and_gives_the_same_rows(text, place, parses):
+@pytest.mark.parametrize("share", [0, 0.125])
+def test_every_part_is_parsed_once_and_gives_the_same_rows(text, place, parses, monkeypatch, share):
+    monkeypatch.setattr(spill, "_SHARE_OF_MEMORY", share)
     expected = opened(text).to_polars(COLUMNS)
     parses.clear()
     with spilling(opened(text), COLUMNS, resolve("local:2")) as data:
@@ -71,6 +74,19 @@ def test_every_part_is_parsed_once_and_gives_the_same_rows(text, place, parses):
             assert data.to_polars(columns).equals(expected.select(columns))
         assert data.num_rows == 300
         assert len(parses) == len(set(parses)) == data.num_partitions
+        assert bool(list(place.glob("*/*.arrow"))) == (share == 0), "what memory holds is not written"
+
+
+def test_what_memory_has_no_room_for_goes_to_scratch(text, place, parses, monkeypatch):
+    monkeypatch.setattr(spill, "_SHARE_OF_MEMORY", 0.125)
+    one = opened(text).partitions[0].read(COLUMNS).estimated_size()
+    monkeypatch.setattr(spill, "available_memory", lambda: int(2.5 * one / 0.125))
+    with spilling(opened(text), COLUMNS, LocalEngine(1)) as data:
+        parses.clear()
+        expected = data.to_polars()
+        assert data.to_polars().equals(expected)
+        assert len(list(place.glob("*/*.arrow"))) == data.num_partitions - 2
+    assert len(parses) == len(set(parses))
 
 
 def test_counting_parses_and_nothing_is_parsed_after(text, place, parses):
@@ -213,7 +229,9 @@ def test_other_data_and_other_engines_are_left_alone(text, place, tmp_path):
         assert type(same.partitions[0]) is TextPartition
 
 
-def test_malformed_lines_are_told_every_time(tmp_path, place):
+@pytest.mark.parametrize("share", [0, 0.125])
+def test_malformed_lines_are_told_every_time(tmp_path, place, monkeypatch, share):
+    monkeypatch.setattr(spill, "_SHARE_OF_MEMORY", share)
     file = tmp_path / "bad.csv"
     file.write_text("click,user\n1,2\n0\n1,3\n")
     with spilling(Dataset(file, on_error="skip"), ["click", "user"], LocalEngine(1)) as data:
@@ -248,8 +266,10 @@ def test_the_layout_is_still_known(text, place):
 KILLED = """
 import os, sys
 from penstock import Dataset
+from penstock.data import spill
 from penstock.data.spill import spilling
 from penstock.engine.local import LocalEngine
+spill._SHARE_OF_MEMORY = 0
 with spilling(Dataset(sys.argv[1]), ["click", "user"], LocalEngine(1)) as data:
     data.to_polars(["click"])
     os.kill(os.getpid(), 9)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import ParameterError
 from penstock.kernels import cpu_hash, cpu_table, reference
-from penstock.kernels.cpu_vocab import Counter, Encoder
+from penstock.kernels.cpu_intrinsics import address_of
+from penstock.kernels.cpu_vocab import Counter, Encoder, Encoders32, count_side_by_side
 
 KINDS = ["uint32", "uint64", "bytes"]
 
@@ -158,6 +159,35 @@ def test_encode_and_get_agree_with_a_dictionary(kind, num_buckets, dtype):
     assert len(lookup) == len(known)
     unmasked = reference.encode(values, table, None, 1, 5000, num_buckets)
     assert [lookup.get(value, 5000, num_buckets) for value in values[:300]] == unmasked[:300]
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 63, 65, 20_000])
+@pytest.mark.parametrize("num_buckets", [1, 7])
+def test_columns_side_by_side_are_as_one_by_one(num_rows, num_buckets):
+    """Counted with tables that grow in the middle of a column, encoded with nulls that begin within a byte."""
+    rng = np.random.default_rng(num_rows)
+    keys = [rng.integers(0, high, num_rows + 3, dtype=np.uint32)[3:] for high in (2, 50, 30_000, 2**32)]
+    valid = [None, *(rng.random(num_rows) < 0.8 for _ in keys[1:])]
+    bits = [None if own is None else np.packbits(np.r_[[False] * 3, own], bitorder="little") for own in valid]
+    begins = [(0, 0) if own is None else (address_of(own), 3) for own in bits]
+    places = np.array([(address_of(own), *begin) for own, begin in zip(keys, begins, strict=True)], np.int64)
+    nulls = [0 if own is None else int((~own).sum()) for own in valid]
+    together, alone = [Counter("uint32") for _ in keys], [Counter("uint32") for _ in keys]
+    for _ in range(2):
+        count_side_by_side(together, places, num_rows, nulls)
+        for counter, own, mask in zip(alone, keys, valid, strict=True):
+            counter.add(own, mask)
+    for one, other in zip(together, alone, strict=True):
+        assert [part.tolist() for part in one.items()] == [part.tolist() for part in other.items()]
+        assert (one.num_rows, one.num_null, len(one)) == (other.num_rows, other.num_null, len(other))
+    lookups = []
+    for counter in alone:
+        known = counter.items()[0][::2].copy()
+        lookups.append(Encoder("uint32", known, np.arange(len(known)) + 9))
+    layout = (1, 2, num_buckets)
+    codes = Encoders32(lookups, [layout] * len(keys)).encode_places(places, num_rows, np.int32)
+    for lookup, own, mask, found in zip(lookups, keys, valid, codes, strict=True):
+        assert found.tolist() == lookup.encode(own, mask, *layout).tolist()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.places import place_of
+
 _MAGIC = b"PAR1"
 _PHYSICAL = {pa.int32(): 1, pa.int64(): 2, pa.float32(): 4, pa.float64(): 5}  # parquet's types by Arrow's
 _PLAIN, _RLE, _DICTIONARY = 0, 3, 8
@@ -65,7 +67,7 @@ class NumbersFile:
         from penstock.kernels import cpu_parquet_write as kernels
 
         rows = np.array([batch.num_rows for batch in batches], np.int64)
-        pieces = np.array([[_piece(column) for column in batch.columns] for batch in batches], np.int64)
+        pieces = np.array([[place_of(column) for column in batch.columns] for batch in batches], np.int64)
         pieces = pieces.reshape(len(batches), len(self._schema), kernels.PIECE_FIELDS)
         chunks = np.empty((len(self._schema), kernels.CHUNK_FIELDS), np.int64)
         if not hasattr(_threads, "workspace"):
@@ -122,14 +124,6 @@ _ENCODINGS: dict[bool, _Field]
 def release_workspace() -> None:
     """Give up the buffers of this thread, which outlives the writing."""
     _threads.__dict__.clear()
-
-
-def _piece(column: pa.Array) -> tuple[int, int, int]:
-    """Where a column's values and validity bits lie; no bits where nothing is missing."""
-    bits, values = column.buffers()
-    first = 0 if values is None else values.address + column.offset * (column.type.bit_width // 8)
-    has_nulls = bits is not None and column.null_count
-    return first, bits.address if has_nulls else 0, column.offset if has_nulls else 0
 
 
 def _group(fixed: list[tuple[list[_Field], list[_Field]]], num_rows: int, begin: int, chunks: np.ndarray) -> bytes:

@@ -1,8 +1,9 @@
-"""Text is parsed once: whoever reads a part of it first leaves the parsed columns in scratch for those who come after.
+"""Text is parsed once: whoever reads a part of it first leaves the parsed columns for those who come after.
 
-A spill is a convenience. Where there is no room for it, or while it is being written no room is left, rows are read
-from the text again; nothing of it is left behind when the work ends, and what a killed process leaves is swept by the
-next one that takes a scratch folder.
+They stay in memory as long as they take a small share of it, and go to scratch beyond that: a disk may be slower than
+parsing is. A spill is a convenience. Where there is no room for it, or while it is being written no room is left, rows
+are read from the text again; nothing of it is left behind when the work ends, and what a killed process leaves is swept
+by the next one that takes a scratch folder.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from penstock.core.errors import DataError
 from penstock.core.progress import bar
+from penstock.core.runtime.memory import available_memory
 from penstock.data import tasks
 from penstock.data.bad_lines import BadLines, collecting, pass_on
 from penstock.data.dataset import Dataset
@@ -35,6 +37,19 @@ from penstock.engine import Engine
 from penstock.engine.local import LocalEngine
 
 _SHARE_OF_FREE = 0.5  # of what scratch has left; the rest belongs to others
+_SHARE_OF_MEMORY = 0.125  # of what the machine has left
+
+
+@dataclass(frozen=True)
+class _Held:
+    """One partition's columns in memory, and what was wrong with its lines."""
+
+    frame: pl.DataFrame
+    bad_lines: BadLines
+
+    @property
+    def num_rows(self) -> int:
+        return self.frame.height
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,7 @@ class _Kept:
 
 
 class Spill:
-    """The parsed columns of text partitions, in scratch, where they may take half of what is free.
+    """The parsed columns of text partitions: an eighth of the free memory, then half of what is free in scratch.
 
     Raises:
         OSError: there is no scratch to be had.
@@ -58,10 +73,11 @@ class Spill:
     def __init__(self) -> None:
         self._scratch: Scratch | None = Scratch()
         self.room = int(shutil.disk_usage(self._scratch.path).free * _SHARE_OF_FREE)
+        self.memory = int((available_memory() or 0) * _SHARE_OF_MEMORY)
         self._lock = threading.Lock()
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _Kept | _Held] = {}
 
-    def find(self, number: int) -> _Kept | None:
+    def find(self, number: int) -> _Kept | _Held | None:
         """What is there of a partition."""
         with self._lock:
             return self._kept.get(number)
@@ -71,7 +87,11 @@ class Spill:
         size = int(frame.estimated_size())
         with self._lock:
             scratch = self._scratch
-            if scratch is None or number in self._kept or size > self.room:
+            if scratch is None or number in self._kept or size > max(self.room, self.memory):
+                return
+            if size <= self.memory:
+                self.memory -= size
+                self._kept[number] = _Held(frame, bad_lines)
                 return
             self.room -= size
         path = None
@@ -94,14 +114,14 @@ class Spill:
         """Forget what cannot be read any more, or is no longer what was put there."""
         with self._lock:
             kept = self._kept.pop(number, None)
-        if kept is not None:
+        if isinstance(kept, _Kept):
             _remove(kept.path)
 
     def close(self) -> None:
         """Remove all of it; its partitions are read from the text from now on."""
         with self._lock:
             self._kept.clear()
-            self.room = 0
+            self.room = self.memory = 0
             self._scratch = None
 
 
@@ -144,6 +164,9 @@ class SpilledPartition(WrappedPartition):
         if wanted is None or not set(wanted) <= set(self.columns):
             return self.source.read(wanted)
         kept = self.spill.find(self.number)
+        if isinstance(kept, _Held):
+            _pass_on(kept.bad_lines)
+            return select(kept.frame, wanted, self.path or "the text")
         frame = None if kept is None else self._from_scratch(kept, wanted)
         return self._from_text(wanted) if frame is None else frame
 
@@ -157,15 +180,13 @@ class SpilledPartition(WrappedPartition):
             self.spill.lose(self.number)
             return None
         table = pa.ipc.open_file(pa.py_buffer(content)).read_all()
-        if kept.bad_lines.count:
-            pass_on(BadLines(kept.bad_lines.count, kept.bad_lines.first))
+        _pass_on(kept.bad_lines)
         return pl.DataFrame(pl.from_arrow(table.select(wanted), rechunk=False))
 
     def _from_text(self, wanted: list[str]) -> pl.DataFrame:
         with collecting() as bad:
             frame = self.source.read(self.columns)
-        if bad.count:
-            pass_on(BadLines(bad.count, bad.first))
+        _pass_on(bad)
         self.spill.keep(self.number, frame, bad)
         return select(frame, wanted, self.path or "the text")
 
@@ -173,11 +194,20 @@ class SpilledPartition(WrappedPartition):
         known = self.num_rows
         if known is not None:
             return known
-        return self._from_text(list(self.columns[:1])).height if self.spill.room > 0 else self.source.count()
+        return (
+            self._from_text(list(self.columns[:1])).height
+            if self.spill.room + self.spill.memory > 0
+            else self.source.count()
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         """To other processes only the text goes: they have no part in what this one keeps."""
         return _itself, (self.source,)
+
+
+def _pass_on(bad_lines: BadLines) -> None:
+    if bad_lines.count:
+        pass_on(BadLines(bad_lines.count, bad_lines.first))
 
 
 def _itself(part: Partition) -> Partition:
@@ -228,7 +258,7 @@ def _spill_for(data: Dataset, columns: Sequence[str], engine: Engine) -> Spill |
         spill = Spill()
     except OSError:
         return None
-    return spill if needed <= spill.room else None
+    return spill if needed <= spill.room + spill.memory else None
 
 
 def read_ahead(data: Dataset, engine: Engine, progress: bool | None) -> None:

@@ -71,8 +71,21 @@ class ValueCounts:
         """Count a column's values."""
         keys = to_keys(series)
         self._table(keys.kind).add(keys.values, keys.valid)
-        self.num_rows += len(series)
-        self.num_null += 0 if keys.valid is None else int(len(series) - np.count_nonzero(keys.valid))
+        self.note_rows(len(series), 0 if keys.valid is None else int(len(series) - np.count_nonzero(keys.valid)))
+
+    @property
+    def has_plain_counter(self) -> bool:
+        """Whether `counter32` is to be had: values were not merged by ranges before."""
+        return not isinstance(self._counter, RangedCounter)
+
+    def counter32(self) -> Any:
+        """The table of values that are 32-bit keys; who adds to it calls `note_rows`."""
+        return self._table("uint32")
+
+    def note_rows(self, num_rows: int, num_null: int) -> None:
+        """Rows were added to the table."""
+        self.num_rows += num_rows
+        self.num_null += num_null
         self._spill_if_large()
 
     def add_counts(self, values: pl.Series, counts: np.ndarray) -> None:

@@ -11,9 +11,20 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels.cpu_hash import splitmix64, xxh64
-from penstock.kernels.cpu_intrinsics import KERNEL, bytes_address, bytes_equal, load64
+from penstock.kernels.cpu_intrinsics import (
+    KERNEL,
+    LOG2_4,
+    LOG2_8,
+    bytes_address,
+    bytes_equal,
+    load8,
+    load32,
+    load64,
+    prefetch,
+)
 from penstock.kernels.cpu_table import (
     BLOCK,
+    CACHED_SLOTS,
     LOW,
     U64,
     key_of,
@@ -168,6 +179,39 @@ def encode32_columns(
                 if num_buckets > 1:
                     code += _bucket(splitmix64(keys[column, row]), num_buckets)
             out[column, row] = code
+
+
+@njit(**KERNEL)
+def encode32_places(
+    places: np.ndarray, num_rows: int, tables: np.ndarray, layouts: np.ndarray, out: np.ndarray
+) -> None:
+    """`encode32` for many columns in one call: what holds threads up is the lock they take between calls.
+
+    A line of `places` is (address of the keys, of their validity bits or 0, first bit); `out` is `(columns, rows)`.
+    """
+    tags = np.empty(BLOCK, np.uint64)
+    for column in range(places.shape[0]):
+        keys, bits, first_bit = U64(places[column, 0]), U64(places[column, 1]), U64(places[column, 2])
+        slots, placing, mask = tables[column, 0], tables[column, 1], tables[column, 2]
+        null_code, oov_code, num_buckets = layouts[column, 0], layouts[column, 1], layouts[column, 2]
+        home = shift_of(placing)
+        for first in range(0, num_rows, BLOCK):
+            filled = min(BLOCK, num_rows - first)
+            for index in range(filled):
+                tags[index] = tag32(load32(keys + (U64(first + index) << LOG2_4)), placing)
+            if mask >= CACHED_SLOTS:
+                for index in range(filled):
+                    prefetch(slots + ((tags[index] >> home) << LOG2_8))
+            for index in range(filled):
+                code = _find32(slots, home, mask, tags[index])
+                if code == NOT_FOUND:
+                    code = oov_code
+                    if num_buckets > 1:
+                        code += _bucket(splitmix64(load32(keys + (U64(first + index) << LOG2_4))), num_buckets)
+                bit = first_bit + U64(first + index)
+                if bits != U64(0) and (load8(bits + (bit >> U64(3))) >> (bit & U64(7))) & U64(1) == U64(0):
+                    code = null_code
+                out[column, first + index] = code
 
 
 @njit(**KERNEL)

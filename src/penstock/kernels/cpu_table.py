@@ -20,7 +20,17 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels.cpu_hash import splitmix64, xxh64
-from penstock.kernels.cpu_intrinsics import KERNEL, bytes_equal, prefetch
+from penstock.kernels.cpu_intrinsics import (
+    KERNEL,
+    LOG2_4,
+    LOG2_8,
+    bytes_equal,
+    load8,
+    load32,
+    load64,
+    prefetch,
+    store64,
+)
 from penstock.kernels.kernel_cache import njit
 
 U64, U32 = np.uint64, np.uint32
@@ -156,6 +166,57 @@ def count32(
                 position = (position + U64(1)) & mask
             counts[number] += amounts[index]
     return row, size
+
+
+SLOTS, PLACING, MASK, COUNTS, CAPACITY, SIZE = range(6)  # what `count32_places` knows of a table
+
+
+@njit(**KERNEL)
+def count32_places(places: np.ndarray, num_rows: int, tables: np.ndarray, column: int, row: int) -> tuple[int, int]:
+    """`count32` for many columns in one call, from a row of a column on; `(column, row)` where a table has no room.
+
+    A line of `places` is (address of the keys, of their validity bits or 0, first bit), one of `tables` (address of the
+    slots, placing, mask, address of the counts, how many of them there may be, how many there are).
+    """
+    tags = np.empty(BLOCK, np.uint64)
+    while column < places.shape[0]:
+        keys, bits, first_bit = U64(places[column, 0]), U64(places[column, 1]), U64(places[column, 2])
+        slots, placing, mask = U64(tables[column, SLOTS]), tables[column, PLACING], U64(tables[column, MASK])
+        counts, size = U64(tables[column, COUNTS]), U64(tables[column, SIZE])
+        home = shift_of(placing)
+        while row < num_rows and size + U64(BLOCK) <= U64(tables[column, CAPACITY]):
+            stop, filled = min(row + BLOCK, num_rows), U64(0)
+            for source in range(row, stop):
+                tags[filled] = tag32(load32(keys + (U64(source) << LOG2_4)), placing)
+                bit = first_bit + U64(source)
+                there = bits == U64(0) or (load8(bits + (bit >> U64(3))) >> (bit & U64(7))) & U64(1) != U64(0)
+                filled += U64(there)
+            row = stop
+            if mask >= CACHED_SLOTS:
+                for index in range(filled):
+                    prefetch(slots + ((tags[index] >> home) << LOG2_8))
+            for index in range(filled):
+                tag = tags[index]
+                position = tag >> home
+                while True:
+                    slot = load64(slots + (position << LOG2_8))
+                    number = (slot ^ (tag << U64(32))) - U64(1)
+                    if number < LOW:
+                        break
+                    if slot == U64(0):
+                        number = size
+                        store64(slots + (position << LOG2_8), (tag << U64(32)) | (number + U64(1)))
+                        store64(counts + (number << LOG2_8), U64(0))
+                        size += U64(1)
+                        break
+                    position = (position + U64(1)) & mask
+                place = counts + (number << LOG2_8)
+                store64(place, load64(place) + U64(1))
+        tables[column, SIZE] = size
+        if row < num_rows:
+            return column, row
+        column, row = column + 1, 0
+    return column, 0
 
 
 @njit(**KERNEL)

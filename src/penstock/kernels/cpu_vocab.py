@@ -17,7 +17,16 @@ from penstock.kernels import cpu_encode, cpu_table
 from penstock.kernels.cpu_hash import BytesColumn, bytes_column, combine_hashes, hash64, hash64_one
 from penstock.kernels.cpu_intrinsics import address_of, kernel_input
 
-__all__ = ["KINDS", "Counter", "Encoder", "Encoders32", "combine_hashes", "hash64", "hash64_one"]
+__all__ = [
+    "KINDS",
+    "Counter",
+    "Encoder",
+    "Encoders32",
+    "combine_hashes",
+    "count_side_by_side",
+    "hash64",
+    "hash64_one",
+]
 
 KINDS = ("uint32", "uint64", "bytes")
 Keys = np.ndarray | BytesColumn
@@ -93,6 +102,11 @@ class Counter:
     def _placing(self) -> int:
         return _placing(self._key, self._slots)
 
+    def _table(self) -> tuple[int, ...]:
+        """What `cpu_table.count32_places` has to know."""
+        slots, counts = self._slots, self._entries
+        return address_of(slots), self._placing(), len(slots) - 1, address_of(counts), len(counts), self._size
+
     def _new_entries(self) -> np.ndarray:
         capacity = len(self._slots) // 2
         if self.kind == "uint32":
@@ -129,6 +143,38 @@ class Counter:
                 arena = np.empty(max(needed, 2 * len(self._arena)), np.uint8)
                 arena[:used] = self._arena[:used]
                 self._arena = arena
+
+
+def count_side_by_side(
+    counters: Sequence[Counter], places: np.ndarray, num_rows: int, null_counts: Sequence[int]
+) -> None:
+    """`Counter.add` for 32-bit keys of many columns in one call, each column with a counter of its own.
+
+    Args:
+        counters: of the kind `uint32`, no two of them the same.
+        places: `(columns, 3)`: where a column's keys and validity bits lie (0: none), and its first bit.
+        num_rows: of each column.
+        null_counts: how many of them are null.
+
+    >>> counter, keys = Counter("uint32"), np.array([7, 9, 7], np.uint32)
+    >>> count_side_by_side([counter], np.array([[address_of(keys), 0, 0]]), 3, [0])
+    >>> [part.tolist() for part in counter.items()]
+    [[7, 9], [2, 1]]
+    """
+    for counter in counters:
+        check("kind", counter.kind, OneOf(("uint32",)))
+    tables = np.array([counter._table() for counter in counters], np.int64)
+    column, row = cpu_table.count32_places(places, num_rows, tables, 0, 0)
+    while column < len(counters):
+        counter = counters[column]
+        counter._size = int(tables[column, cpu_table.SIZE])
+        counter._grow((), row)
+        tables[column] = counter._table()
+        column, row = cpu_table.count32_places(places, num_rows, tables, column, row)
+    for counter, size, num_null in zip(counters, tables[:, cpu_table.SIZE].tolist(), null_counts, strict=True):
+        counter._size = size
+        counter.num_rows += num_rows
+        counter.num_null += num_null
 
 
 class Encoder:
@@ -245,6 +291,14 @@ class Encoders32:
         out = np.empty(keys.shape, dtype)
         tables = (self._tables, self._layouts)
         cpu_encode.encode32_columns(np.ascontiguousarray(keys), np.ascontiguousarray(valid), *tables, out)
+        return out
+
+    def encode_places(self, places: np.ndarray, num_rows: int, dtype: Any) -> np.ndarray:
+        """The same, `(columns, rows)`, of keys that lie anywhere: `places` as `count_side_by_side` takes them."""
+        if len(places) != len(self._lookups):
+            raise ParameterError(f"places must have a line for each of {len(self._lookups)} columns, got {len(places)}")
+        out = np.empty((len(places), num_rows), dtype)
+        cpu_encode.encode32_places(places, num_rows, self._tables, self._layouts, out)
         return out
 
 

@@ -20,6 +20,7 @@ from penstock.data.lists import flatten
 from penstock.etl.cells import BulkFunction, RowFunction
 from penstock.etl.operator import Columns, Invertible
 from penstock.etl.ops.categorify_bulk import bulk_encoder
+from penstock.etl.ops.categorify_columns import encoded_side_by_side, quick_outputs
 from penstock.etl.ops.categorify_files import read_vocabularies, write_category, write_vocabularies
 from penstock.etl.ops.categorify_learning import LearnedVocabularies, of_vocabulary
 from penstock.etl.ops.categorify_threads import build_tables
@@ -148,8 +149,21 @@ class Categorify(LearnedVocabularies, Invertible):
         dtype = to_numpy(canonical(self.dtype))
         layouts = {name: self.layout(name) for _, name, _ in self._outputs(columns)}
         build_tables(self.vocabularies_, layouts)
+        outputs = self._outputs(columns)
+        quick = quick_outputs(
+            frame, [(output, names, self.vocabularies_[name].values.dtype) for output, name, names in outputs]
+        )
+        steps = {
+            output: (names[0], self.vocabularies_[name], layouts[name])
+            for output, name, names in outputs
+            if output in quick
+        }
+        done = encoded_side_by_side(frame, steps, dtype)
         out = []
-        for output, name, names in self._outputs(columns):
+        for output, name, names in outputs:
+            if output in quick:
+                out.append(done.get_column(output))
+                continue
             codes = layouts[name]
             series = frame[names[0]]
             vocabulary = self.vocabularies_[name]

@@ -26,7 +26,7 @@ def bulk_encoder(steps: Mapping[str, Step], dtype: np.dtype) -> BulkFunction:
         out: Cells = {}
         if quick:
             if quick not in together:
-                together[quick] = _side_by_side([steps[output] for output in quick])
+                together[quick] = side_by_side([steps[output] for output in quick])
             encoded = together[quick].encode(*_keys32([cells[steps[output][0]] for output in quick]), dtype)
             out = {output: Numbers(encoded[i], None) for i, output in enumerate(quick)}
         for output, (column, known, codes) in steps.items():
@@ -47,7 +47,8 @@ def _is_quick(cell: Any, wanted: np.dtype | None) -> bool:
     return type(cell) is Numbers and cell.values.dtype is wanted
 
 
-def _side_by_side(steps: list[Step]) -> Any:
+def side_by_side(steps: list[Step]) -> Any:
+    """The look-ups of several outputs as one."""
     from penstock.kernels.cpu_vocab import Encoders32
 
     layouts = [(codes.null, codes.oov, codes.num_buckets) for _, _, codes in steps]

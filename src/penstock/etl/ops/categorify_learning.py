@@ -15,6 +15,7 @@ from penstock.data.files import parse_bytes
 from penstock.data.lists import flatten
 from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.operator import Columns
+from penstock.etl.ops.categorify_columns import can_count, counted_side_by_side
 from penstock.etl.ops.categorify_files import Later
 from penstock.etl.ops.categorify_threads import engine_for, merged
 from penstock.etl.ops.categorify_values import combined_order, combined_values, given_vocabulary
@@ -113,7 +114,10 @@ class LearnedVocabularies(FittedOperator):
         self, state: dict[str, ValueCounts] | None, frame: pl.DataFrame, columns: Columns
     ) -> dict[str, ValueCounts]:
         state = {} if state is None else state
-        shared = self._dtypes(columns, {name: _element(frame.get_column(name).dtype) for name in columns.names})
+        shared: dict[str, str] = {}
+        if any(len(group) > 1 for group in columns.groups):
+            shared = self._dtypes(columns, {name: _element(frame.get_column(name).dtype) for name in columns.names})
+        together: dict[str, ValueCounts] = {}  # by column
         for _, vocabulary, names in self._outputs(columns):
             if self.vocabs is not None and vocabulary in self.vocabs:
                 continue
@@ -124,7 +128,11 @@ class LearnedVocabularies(FittedOperator):
                 limit = self.cardinality_memory_limit
                 memory = None if limit is None else parse_bytes(limit)
                 state[vocabulary] = ValueCounts(values.dtype, memory, of_vocabulary(self.split_out, vocabulary, 1))
-            state[vocabulary].add(values)
+            if len(names) == 1 and vocabulary not in shared and can_count(frame, names[0], state[vocabulary]):
+                together[names[0]] = state[vocabulary]
+            else:
+                state[vocabulary].add(values)
+        counted_side_by_side(frame, together)
         return state
 
     def merge(self, left: dict[str, ValueCounts], right: dict[str, ValueCounts]) -> dict[str, ValueCounts]:
