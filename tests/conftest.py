@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,36 @@ def ray() -> Iterator[Any]:
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="penstock", _system_config=at_need)
     yield ray
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def triton_process() -> Iterator[Any]:
+    """One process for all programs on Triton's interpreter."""
+    pytest.importorskip("triton")
+    program = Path(__file__).parent / "kernels" / "triton_process.py"
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(program)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def on_triton(triton_process: Any) -> Callable[..., str]:
+    """Runs a file as a program whose kernels are those of a GPU, on Triton's interpreter; what it prints."""
+
+    def run(file: str | Path, *arguments: str) -> str:
+        triton_process.stdin.write(json.dumps([str(file), *arguments]) + "\n")
+        triton_process.stdin.flush()
+        answer = triton_process.stdout.readline()
+        assert answer, f"the process of {file} has ended"
+        found = json.loads(answer)
+        assert not found["error"], found["error"][-3000:]
+        return str(found["printed"])
+
+    return run
 
 
 # Loaded by the process that runs what needs them and not by every process that collects tests: a fixture imports them.
@@ -181,6 +213,15 @@ _TOGETHER = {
         "tests/faults/test_ray_store_failures.py",
         "tests/jobs/test_cluster.py",
         "tests/train/test_distributed.py",
+    ),
+    "triton": (
+        "tests/embedding/test_cached.py",
+        "tests/embedding/test_cached_hashed.py",
+        "tests/embedding/test_dims.py",
+        "tests/embedding/test_hashed.py",
+        "tests/kernels/test_fused_embedding.py",
+        "tests/kernels/test_table_indexes.py",
+        "tests/loader/test_device_pages.py",
     ),
 }
 

@@ -187,9 +187,9 @@ def test_wrong_ids_are_named(kind: type) -> None:
     assert all(torch.equal(a, group.weight) for a, group in zip(before, tables.groups, strict=True))
 
 
-def test_triton_trains_the_same(trains_alike_on_triton: Callable[[str], None]) -> None:
+def test_triton_trains_the_same(on_triton: Callable[..., str]) -> None:
     """The kernels of a GPU on Triton's interpreter."""
-    trains_alike_on_triton(__file__)
+    assert "trained alike" in on_triton(__file__)
 
 
 def _interpreted() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import Any
 
 import numpy as np
 import torch
@@ -181,22 +182,28 @@ def main(device: str) -> None:
     from penstock.kernels import gpu_embedding
 
     own = gpu_embedding.tiles_for
-    for number, case in enumerate(CASES):
-        # An interpreter takes its time for each row; a hot one needs some to be cut into pieces.
-        rows = min(case.rows, 9 if case.hot else 5)
-        shown = replace(case, rows=rows, longest=min(case.longest, 40)) if device == "cpu" else case
-        # Every formula on the cases with everything in them; elsewhere, and in an interpreter, they take turns.
-        every = device != "cpu" and case.name in ("bags", "hot", "by row, hot")
-        names = list(RULES) if every else [list(RULES)[number % len(RULES)]]
-        # Small chunks cut the hot row into more pieces than one pass adds up.
-        small = {"chunk": 8, "group": 2, "finish": 4} if case.hot else {}
-        gpu_embedding.tiles_for = lambda width, num, small=small: own(width, num)._replace(**small)
-        for name in names:
-            try:
-                check(gpu_embedding, shown, RULES[name], device)
-            except Exception as error:
-                raise AssertionError(f"case {case.name!r}, {name}: {error}") from error
-            print(f"{case.name}: {name} agrees", flush=True)
+    try:
+        for number, case in enumerate(CASES):
+            # Small chunks cut the hot row into more pieces than one pass adds up.
+            small = {"chunk": 8, "group": 2, "finish": 4} if case.hot else {}
+            gpu_embedding.tiles_for = lambda width, num, small=small: own(width, num)._replace(**small)
+            _check_rules(gpu_embedding, number, case, device)
+    finally:
+        gpu_embedding.tiles_for = own
+
+
+def _check_rules(kernels: Any, number: int, case: Case, device: str) -> None:
+    # An interpreter takes its time for each row; a hot one needs some to be cut into pieces.
+    rows = min(case.rows, 9 if case.hot else 5)
+    shown = replace(case, rows=rows, longest=min(case.longest, 40)) if device == "cpu" else case
+    # Every formula on the cases with everything in them; elsewhere, and in an interpreter, they take turns.
+    every = device != "cpu" and case.name in ("bags", "hot", "by row, hot")
+    for name in list(RULES) if every else [list(RULES)[number % len(RULES)]]:
+        try:
+            check(kernels, shown, RULES[name], device)
+        except Exception as error:
+            raise AssertionError(f"case {case.name!r}, {name}: {error}") from error
+        print(f"{case.name}: {name} agrees", flush=True)
 
 
 if __name__ == "__main__":

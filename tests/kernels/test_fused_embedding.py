@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,13 +31,10 @@ def test_several_threads_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         names["check"](cpu_kernels, case, names["RULES"]["adagrad_row"], "cpu")
 
 
-def test_triton_agrees() -> None:
-    pytest.importorskip("triton")
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}  # must be set before the kernels are imported
-    done = subprocess.run([sys.executable, str(SCRIPT), "cpu"], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("agrees") == len(names["CASES"])
-    assert all(f": {rule} agrees" in done.stdout for rule in FUSED)
+def test_triton_agrees(on_triton: Callable[..., str]) -> None:
+    printed = on_triton(SCRIPT, "cpu")
+    assert printed.count("agrees") == len(names["CASES"])
+    assert all(f": {rule} agrees" in printed for rule in FUSED)
 
 
 def test_rounding_is_fair() -> None:

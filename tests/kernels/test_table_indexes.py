@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +26,8 @@ def test_cpu_agrees(name, case) -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_triton_agrees(name) -> None:
-    pytest.importorskip("triton")
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}  # must be set before the kernels are imported
-    command = [sys.executable, str(SCRIPTS[name]), "cpu"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("agrees") == len(NAMES[name]["CASES"])
+def test_triton_agrees(name: str, on_triton: Callable[..., str]) -> None:
+    assert on_triton(SCRIPTS[name], "cpu").count("agrees") == len(NAMES[name]["CASES"])
 
 
 def test_the_oracle_of_a_cache_by_hand() -> None:

@@ -1,14 +1,10 @@
 """Parquet pages that a device decodes: by Triton's interpreter here, on the device itself in tests/gpu."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from penstock.data import Dataset
 from penstock.kernels import parquet_runs_contract as contract
@@ -17,14 +13,8 @@ from penstock.kernels.cpu_parquet_pages import SLACK
 from penstock.loader.parquet import ParquetColumns, Workspace
 
 
-def test_a_device_gives_the_batches_of_the_host():
-    pytest.importorskip("triton")
-    pytest.importorskip("torch")
-    script = Path(__file__).parent / "page_cases.py"
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, script, "cpu"], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "a kernel that fails is not needed" in done.stdout
+def test_a_device_gives_the_batches_of_the_host(on_triton):
+    assert "a kernel that fails is not needed" in on_triton(Path(__file__).parent / "page_cases.py", "cpu")
 
 
 def written(path: Path, checksums: bool = False) -> pa.Table:
