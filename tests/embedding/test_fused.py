@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import itertools
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -290,3 +293,21 @@ def test_triton_missing_is_said_clearly() -> None:
     assert done.returncode == 0, done.stderr
     assert "torch.Size([1, 1, 4])" in done.stdout
     assert "PenstockError kernels for a GPU are written in Triton, which is not installed" in done.stdout
+
+
+def test_memory_goes_with_the_tables() -> None:
+    """A GPU has no room for tables that wait to be found by the garbage collector."""
+    ids = {"user": torch.tensor([1, 2]), "item": torch.tensor([0, 3])}
+    FusedEmbeddings({"user": 10, "item": 5}, 4)(ids).sum().backward()  # what is imported on the way holds frames
+    gc.disable()
+    try:
+        tables = FusedEmbeddings({"user": 10, "item": 5}, {"user": 4, "item": 8})
+        tables(ids).sum().backward()
+        again = copy.deepcopy(tables)
+        before = again(ids).detach().clone()
+        weight = weakref.ref(tables.groups[0].weight)
+        del tables
+        assert weight() is None
+        torch.testing.assert_close(again(ids), before)
+    finally:
+        gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import accumulate
@@ -49,13 +50,27 @@ class TableGroup:
         suffix: str,
         home: RowHome,
     ) -> None:
-        self.module, self.dim, self.suffix, self.home = module, dim, suffix, home
+        self._module = weakref.ref(module)  # which has this group: its memory goes with it, not when somebody looks
+        self.dim, self.suffix, self.home = dim, suffix, home
         self.names, self.numbers = list(sizes), list(numbers)
         self.sizes = {name: rows for name, rows in sizes.items() if owners[name] == name}  # each table once
         begins = dict(zip(self.sizes, accumulate(self.sizes.values(), initial=0), strict=False))
         self.starts = {name: begins[owners[name]] for name in sizes}
         self._features = FeaturePlaces(list(sizes.values()), numbers, columns, list(self.starts.values()))
         self._sorter, self._replayed = KeySorter(), ReplayedUpdates()
+
+    @property
+    def module(self) -> TableModule:
+        """Whose tables they are."""
+        module = self._module()
+        assert module is not None
+        return module
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_module": self.module}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= {**state, "_module": weakref.ref(state["_module"])}
 
     def register(self, kind: torch.dtype, scale: float, device: torch.device | str | int | None) -> None:
         """Make the buffers."""
