@@ -276,7 +276,7 @@ def test_the_wrong_content_type(client, rows) -> None:
 
 
 def test_too_many_rows(client, rows) -> None:
-    assert "201 rows in one request; at most 200" in client.error({"rows": [{}] * 201}, 413)["message"]
+    assert "more than 200 rows in one request" in client.error({"rows": [{}] * 201}, 413)["message"]
     assert len(client.scores(rows[:200])) == 200
 
 

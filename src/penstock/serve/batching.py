@@ -160,8 +160,12 @@ class Batcher:
         return request.answer
 
     def _may_dispatch(self) -> bool:
-        # A batch that is full lies ready beside the one under way: waiting could not make it larger.
-        return self._under_way == 0 or (self._under_way == 1 and self.queued_rows >= self.max_batch)
+        # A batch that is full lies ready beside the one under way: waiting could not make it larger. A portion of a
+        # large request does not, since others may come that should be predicted before it.
+        if self._under_way == 0:
+            return True
+        is_full = self._under_way == 1 and self.queued_rows >= self.max_batch
+        return is_full and bool(self._waiting) and self._waiting[0].num_left <= self.max_batch
 
     def _schedule(self) -> None:
         # After the callbacks that are ready now: requests that came in the same moment are in the same batch.
@@ -259,7 +263,8 @@ class Batcher:
                 for portion in portions:
                     self._answer([portion])
             else:
-                portions[0].outcome = _behind(portions[0].begin, self._explained(portions[0].rows, error))
+                found = self._explained(portions[0].rows, error)
+                portions[0].outcome = found.behind(portions[0].begin) if isinstance(found, RowError) else found
             return
         start = 0
         for portion in portions:
@@ -275,25 +280,25 @@ class Batcher:
         return scores
 
     def _explained(self, rows: Rows, error: Exception) -> Exception:
-        """The error with the row that it comes from, found by going through them one by one."""
+        """The error with the row that it comes from."""
         if not isinstance(error, PenstockError):
             log.error("prediction failed", exc_info=error)
             return error
         if isinstance(error, RowError) and error.row is not None:
             return error
-        until = time.monotonic() + 1.0  # others are waiting
-        for number, row in enumerate(rows):
-            if time.monotonic() > until:
-                break
-            try:
-                self.predict([row])
-            except PenstockError as alone:
-                return RowError(str(alone), number)
-        return RowError(str(error))
+        low, high = 0, len(rows)  # the first that fails is among these; halved, since others are waiting
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._error_of(rows[low:middle]) is not None:
+                high = middle
+            else:
+                low = middle
+        alone = self._error_of(rows[low:high])
+        return RowError(str(error)) if alone is None else RowError(str(alone), low)
 
-
-def _behind(begin: int, error: Exception) -> Exception:
-    """The error of a portion's row as that of its request's."""
-    if begin and isinstance(error, RowError) and error.row is not None:
-        return RowError(error.reason, error.row + begin, error.field)
-    return error
+    def _error_of(self, rows: Rows) -> PenstockError | None:
+        try:
+            self.predict(rows)
+        except PenstockError as error:
+            return error
+        return None

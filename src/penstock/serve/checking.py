@@ -38,6 +38,10 @@ class RowError(DataError):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.reason, self.row, self.field)
 
+    def behind(self, begin: int) -> RowError:
+        """The same of a part's row, as that of the whole, in which so many rows are before the part."""
+        return self if self.row is None else RowError(self.reason, self.row + begin, self.field)
+
 
 class RowChecker:
     """Checks rows as JSON brings them, and gives them back with the columns of `schema` only.

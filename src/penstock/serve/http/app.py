@@ -1,11 +1,10 @@
 """The service as an ASGI application: predictions, health, metrics, schema and the OpenAPI page.
 
-FastAPI carries the pages. Predictions skip its routing, which takes longer than parsing a row.
+FastAPI carries the pages. Predictions and health skip its routing, which takes longer than parsing a row.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -27,8 +26,9 @@ from penstock.serve.following import Follower
 from penstock.serve.http.bodies import Bodies
 from penstock.serve.http.limits import Limits
 from penstock.serve.http.page import front_page
-from penstock.serve.http.parsing import AT_ONCE, BodySize, parse_rows
+from penstock.serve.http.parsing import BodySize, Steps, is_short, parse_rows, parse_short
 from penstock.serve.http.requests import (
+    KNOWN,
     Message,
     Receive,
     RefusedError,
@@ -38,6 +38,7 @@ from penstock.serve.http.requests import (
     refuse,
     respond,
 )
+from penstock.serve.http.turns import Turns
 from penstock.serve.predictor import Predictor
 
 require("fastapi", "serve")
@@ -49,7 +50,9 @@ from starlette.exceptions import HTTPException  # noqa: E402
 from penstock.serve.http.metrics import Metrics  # noqa: E402
 
 log = logging.getLogger("penstock.serve")
+_VERSION = version("penstock")
 _LISTS_BESIDE = 16  # lists and objects that a row may have beside those of its columns
+_CHECKED_AT_ONCE = 8  # rows
 _FAILED = "the service failed on this request; its log says why"
 
 
@@ -77,16 +80,15 @@ class Service:
             predictor.predict, max_batch=self.limits.max_batch, max_wait=self.limits.max_wait_ms / 1000,
             max_queue=self.limits.max_queue, observe=lambda rows: self.metrics.predicted(rows),
         )  # fmt: skip
-        self.bodies = Bodies(self.limits)
-        self._parsing = asyncio.Semaphore(1)  # long bodies one by one: each takes time from everybody else
+        self._size = BodySize(
+            self.limits.max_rows, self.limits.row_bytes, sum(column.is_list for column in schema) + _LISTS_BESIDE
+        )
+        self.bodies, self.turns = Bodies(self.limits, self._size), Turns()
         self.metrics = Metrics(predictor, self.batcher, self.bodies)
         self.follower = None
         if predictor.follows_feed:
             self.follower = Follower(predictor, poll_seconds, lambda packets: self.metrics.followed(packets))
         self.since, self.ready = time.time(), False
-        self._size = BodySize(
-            self.limits.max_rows, self.limits.row_bytes, sum(column.is_list for column in schema) + _LISTS_BESIDE
-        )
         self.pages = _pages(self)
         self._warm_up()
 
@@ -101,10 +103,15 @@ class Service:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             if self.hosts is not None and (refusal := _wrong_host(scope, self.hosts)) is not None:
+                await self.turns.take()
                 await refuse(send, receive, refusal)
                 self.metrics.refused(refusal.status)
             elif scope["path"] == "/predict" and scope["method"] == "POST":
                 await self.predict(scope, receive, send)
+            elif scope["path"] == "/healthz" and scope["method"] == "GET":
+                await self.turns.take()
+                found = self.health()
+                await respond(send, _health_status(found), json.dumps(found).encode())
             else:
                 await self._page(scope, receive, send)
         else:
@@ -115,30 +122,45 @@ class Service:
     async def predict(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`{"rows": […]}` in, `{"probabilities": […], …}` out."""
         since = time.perf_counter()
-        try:
-            rows = await self._rows(scope, receive)
-            scores = await self.batcher.submit(rows, lambda: has_hung_up(receive)) if rows else np.empty(0)
-            answer = self._answer(scores)
-        except ClientGoneError:
-            return
-        except Exception as error:
-            refusal = _refusal(error)
-            self.metrics.answered(refusal.status, time.perf_counter() - since)
-            await refuse(send, receive, refusal)
-            return
-        await respond(send, 200, answer)
+        with contextlib.ExitStack() as precedence:
+            try:
+                rows = await self._rows(scope, receive, precedence)
+                scores = await self.batcher.submit(rows, lambda: has_hung_up(receive)) if rows else np.empty(0)
+                answer = self._answer(scores)
+            except ClientGoneError:
+                return
+            except Exception as error:
+                precedence.close()
+                refusal = _refusal(error)
+                await self.turns.take()
+                self.metrics.answered(refusal.status, time.perf_counter() - since)
+                await refuse(send, receive, refusal)
+                return
+            await respond(send, 200, answer)
         self.metrics.answered(200, time.perf_counter() - since)
 
-    async def _rows(self, scope: Scope, receive: Receive) -> Rows:
-        """The rows of a request, checked: a few at once, many on a thread, so that nobody waits for them."""
-        async with self.bodies.reading(scope, receive, self.batcher.arriving()) as body:
-            if len(body) <= AT_ONCE:
-                return self._parsed(body)
-            async with self._parsing:
-                return await asyncio.to_thread(self._parsed, body)
+    async def _rows(self, scope: Scope, receive: Receive, precedence: contextlib.ExitStack) -> Rows:
+        """The rows of a request, checked: few at once, many in turn with other requests."""
+        # Batches wait for a request that is being read; who has not been answered yet may never send the rest of it.
+        arriving = self.batcher.arriving() if scope.get(KNOWN, True) else contextlib.nullcontext()
+        async with self.bodies.reading(scope, receive, arriving) as body:
+            if is_short(body):
+                precedence.enter_context(self.turns.short())
+                if (rows := parse_short(body, self._size)) is not None:
+                    return self.checker(rows)
+                precedence.close()
+            return await self.turns.run(self._parsed(body))
 
-    def _parsed(self, body: bytes) -> Rows:
-        return self.checker(parse_rows(body, self._size))
+    def _parsed(self, body: bytes) -> Steps[Rows]:
+        rows = yield from parse_rows(body, self._size)
+        checked: Rows = []
+        for begin in range(0, len(rows), _CHECKED_AT_ONCE):
+            try:
+                checked += self.checker(rows[begin : begin + _CHECKED_AT_ONCE])
+            except RowError as error:
+                raise error.behind(begin) from None
+            yield
+        return checked
 
     def _answer(self, scores: np.ndarray) -> bytes:
         """Every float32 in full: read back, it has the same bits."""
@@ -158,6 +180,7 @@ class Service:
             await send(message)
 
         try:
+            await self.turns.take()
             await self.pages(scope, receive, noted)
         except Exception:
             log.exception("%r failed", scope["path"])
@@ -186,7 +209,7 @@ class Service:
             "feed": feed,
             "queued_rows": self.batcher.queued_rows,
             "uptime_seconds": round(time.time() - self.since, 3),
-            "penstock": version("penstock"),
+            "penstock": _VERSION,
         }
 
     def schema(self) -> dict[str, Any]:
@@ -240,6 +263,10 @@ def _refusal(error: Exception) -> RefusedError:
     return RefusedError(500, _FAILED)
 
 
+def _health_status(found: dict[str, Any]) -> int:
+    return 200 if found["ready"] else 503
+
+
 def _wrong_host(scope: Scope, hosts: AllowedHosts) -> RefusedError | None:
     """What a request is told whose Host header does not name this service."""
     given = [value for name, value in scope["headers"] if name == b"host"]
@@ -254,7 +281,7 @@ def _wrong_host(scope: Scope, hosts: AllowedHosts) -> RefusedError | None:
 
 def _pages(service: Service) -> FastAPI:
     app = FastAPI(
-        title="Penstock", version=version("penstock"), lifespan=service.lifespan, redoc_url=None,
+        title="Penstock", version=_VERSION, lifespan=service.lifespan, redoc_url=None,
         description="Probabilities for raw rows, from a saved model.",
     )  # fmt: skip
 
@@ -271,7 +298,7 @@ def _pages(service: Service) -> FastAPI:
     async def healthz() -> JSONResponse:
         """Live and ready (200), or not ready (503)."""
         found = service.health()
-        return JSONResponse(found, 200 if found["ready"] else 503)
+        return JSONResponse(found, _health_status(found))  # as below: where the service is mounted under another path
 
     @app.get("/schema")
     async def schema() -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from penstock.serve.batching import ClientGoneError
 from penstock.serve.http.limits import Limits
+from penstock.serve.http.parsing import AT_ONCE, BodySize, count_lists
 from penstock.serve.http.requests import Message, Receive, RefusedError, Scope, received_already
 
 _SMALL = 1 << 16  # bytes of a body that never count: there are no more of them than connections
@@ -20,6 +21,7 @@ class _Upload:
 
     parts: list[bytes] = field(default_factory=list)
     length: int = 0
+    lists: int = 0  # that begin in it
     counted: int = 0
     is_displaced: bool = False
     timeout: asyncio.Timeout | None = None  # while it arrives
@@ -30,10 +32,14 @@ class Bodies:
 
     Where it is spent, the body that has been arriving longest makes room: who sends slowly on purpose is cut off, and
     who sends and is done hardly ever.
+
+    Args:
+        limits: of bytes and time.
+        size: of what a body may hold; one that cannot keep to it is not read any further.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, size: BodySize) -> None:
+        self._limits, self._size = limits, size
         self._most, self._budget = limits.body_bytes, limits.bodies_bytes
         self._arriving: dict[_Upload, None] = {}  # oldest first
         self.held = 0  # bytes that count
@@ -42,16 +48,16 @@ class Bodies:
     async def reading(
         self, scope: Scope, receive: Receive, arriving: AbstractContextManager[None]
     ) -> AsyncIterator[bytes]:
-        """The request's body, which counts as long as the block lasts; `arriving` is held while it is read.
+        """The request's body, which counts as long as the block lasts; `arriving` is held while a short one is read.
 
         Raises:
             RefusedError: where it is not JSON (415), too long (413), too slow (408) or one too many (503).
             ClientGoneError: where the client hangs up.
         """
-        self._check_headers(scope)
+        length = self._check_headers(scope)
         upload = _Upload()
         try:
-            with arriving:
+            with arriving if length <= AT_ONCE else nullcontext():
                 body = self._whole(message := received_already(receive))
                 if body is None:
                     body = await self._read(upload, receive, message)
@@ -66,7 +72,8 @@ class Bodies:
         body: bytes = message.get("body", b"")
         return body if len(body) <= min(_SMALL, self._most) else None
 
-    def _check_headers(self, scope: Scope) -> None:
+    def _check_headers(self, scope: Scope) -> int:
+        """How long the body says it is; 0 where it does not say."""
         headers = dict(scope["headers"])
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         if kind != b"application/json" and not kind.endswith(b"+json"):
@@ -81,6 +88,7 @@ class Bodies:
             raise RefusedError(400, "the content length is not a number", closes=True)
         if len(length) > 18 or int(length) > self._most:  # believed before any of it is read
             raise self._too_long()
+        return int(length)
 
     async def _read(self, upload: _Upload, receive: Receive, message: Message | None) -> bytes:
         seconds = self._limits.body_seconds
@@ -111,8 +119,10 @@ class Bodies:
         upload.length += len(part)
         if upload.length > self._most:
             raise self._too_long()
+        upload.lists += count_lists(part)
         more = max(0, upload.length - _SMALL) - upload.counted
         if more > 0:
+            self._size.check(upload.length, upload.lists)
             self._make_room(upload, more)
             upload.counted += more
             self.held += more

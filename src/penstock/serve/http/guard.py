@@ -19,7 +19,7 @@ from typing import Any
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
 from penstock.serve.http.limits import Limits
-from penstock.serve.http.requests import LINGER_SECONDS, RefusedError
+from penstock.serve.http.requests import DISCARD_SECONDS, KNOWN, LINGER_SECONDS, RefusedError
 from penstock.serve.http.turns import PORTION, Backlog, Flow, Turns
 
 require("httptools", "serve")
@@ -56,16 +56,16 @@ class Guard:
 
     Args:
         limits: of heads, connections and time.
+        turns: those of the service behind it.
         refused: called with the HTTP status of whatever is refused here.
     """
 
-    def __init__(self, limits: Limits, refused: Callable[[int], Any] = lambda status: None) -> None:
-        self.limits, self.refused = limits, refused
+    def __init__(self, limits: Limits, turns: Turns, refused: Callable[[int], Any] = lambda status: None) -> None:
+        self.limits, self.turns, self.refused = limits, turns, refused
         self.head_bytes, self.body_bytes = limits.head_bytes, limits.body_bytes
         self.max_connections = min(limits.max_connections, _openable())
         self._connections: dict[GuardedProtocol, None] = {}  # oldest first
         self._timer: asyncio.TimerHandle | None = None
-        self.turns = Turns()
 
     def protocol(self, **settings: Any) -> GuardedProtocol:
         """A connection's protocol, as uvicorn asks for it."""
@@ -114,19 +114,20 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_bytes = self._num_headers = self._discarded = 0
         self._most_head_bytes, self._most_headers = guard.head_bytes, guard.limits.max_headers
         self._problem: RefusedError | None = None
+        self._refusal: RefusedError | None = None  # that waits for its turn
         self._is_refused = self._is_half_closed = self._is_upgrade = False
         self._closing_since: float | None = None
         self._running: Any = None  # the request that is being answered: `cycle` is the newest, which may wait behind it
         self._write_paused_since: float | None = None
         self._plain = 0  # bytes of a body that comes whole which are still to come
-        self._has_ended = False
+        self._has_ended = self._is_known = False
 
     # The life of a connection.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = Flow(transport)
-        self._backlog = Backlog(self.guard.turns, self.flow, self._take, self._worked_off)
+        self.flow = self._flow = Flow(transport)
+        self._backlog = Backlog(self.guard.turns, self._flow, self._take, self._worked_off)
         self.guard.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -180,17 +181,22 @@ class GuardedProtocol(HttpToolsProtocol):
     # What arrives.
 
     def data_received(self, data: bytes) -> None:
-        if self._is_refused:  # read and thrown away, so that a client which is still sending gets to its answer
-            return
-        if (len(data) <= PORTION or len(data) <= self._plain) and not self._backlog:
+        if self._is_refused:  # thrown away, so that a client which is still sending gets to its answer; no hurry
+            self._flow.hold(True)
+            self.loop.call_later(DISCARD_SECONDS, self._flow.hold, False)
+        elif len(data) <= PORTION and not self._backlog:
+            if self._is_known and self.waiting is FIRST:
+                self.guard.turns.expect()
             self._take(data)
         else:
-            self._backlog.add(data, self.loop)
+            self._backlog.add(data, self._plain)
 
     def _take(self, data: bytes) -> int:
         """Parse what has arrived; the bytes of a whole body that are still to come."""
         if not self._is_refused and not self.transport.is_closing():
             self._take_in(data)
+        else:
+            self._backlog.drop()
         return self._plain
 
     def _worked_off(self) -> None:
@@ -205,10 +211,10 @@ class GuardedProtocol(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            self.refuse(self._problem or RefusedError(400, "this is not a request of HTTP/1.1"))
+            self._refuse_in_turn(self._problem or RefusedError(400, "this is not a request of HTTP/1.1"))
             return
         if self._unproductive > self.guard.head_bytes:
-            self.refuse(self._head_too_large())
+            self._refuse_in_turn(self._head_too_large())
 
     def _parse(self, data: bytes) -> None:
         """Feed the parser, which takes a wish for another protocol for granted: such a request begins anew without."""
@@ -235,9 +241,11 @@ class GuardedProtocol(HttpToolsProtocol):
             return None
         is_answered = self.cycle is None or self.cycle.response_complete
         if self._is_refused:  # what was whole before it is still answered
+            if self._refusal is not None:
+                return True
             return None if is_answered or self.cycle.disconnected else True
         if self.waiting is HEAD or (self.waiting is BODY and not is_answered):
-            self.refuse(RefusedError(400, "the connection ended before the request did"))
+            self._refuse_in_turn(RefusedError(400, "the connection ended before the request did"))
             return True
         if is_answered:
             return None
@@ -289,6 +297,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._check_framing()
         self.waiting, self.since = BODY, self.loop.time()
+        self.scope[KNOWN] = self._is_known  # type: ignore[literal-required]
         super().on_headers_complete()
         if self._running is None or self._running.response_complete:
             self._running = self.cycle
@@ -330,6 +339,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.waiting, self.since = FIRST, self.loop.time()
         if self.pipeline:
             self._running = self.pipeline[-1][0]  # uvicorn begins with it now
+        self._is_known = True
         super().on_response_complete()
 
     def _count(self, size: int) -> None:
@@ -349,6 +359,18 @@ class GuardedProtocol(HttpToolsProtocol):
         return _UnfitError(problem.message)
 
     # Refusing.
+
+    def _refuse_in_turn(self, refusal: RefusedError) -> None:
+        """Read no further, and say so when it does not keep short requests waiting."""
+        self._is_refused, self._refusal = True, refusal
+        self.guard.turns.add(self)
+
+    def work(self) -> bool:
+        """Say what is wrong: it is this connection's turn."""
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None and not self.transport.is_closing():
+            self.refuse(refusal)
+        return True
 
     def refuse(self, refusal: RefusedError) -> None:
         """Say what is wrong and read no further. Requests that were whole are answered first."""

@@ -1,24 +1,31 @@
 """The rows in a request's body, found within bounds.
 
 A C parser keeps Python's lock until it is done, so a body of megabytes that is parsed in one call stops every thread,
-whichever one it runs on. Short bodies are parsed in one call; long ones a row at a time, long rows a portion at a time,
-and no further than to the first row too many.
+whichever one it runs on. Short bodies are parsed in one call; long ones a portion at a time, by a generator that stops
+between two of them, and no further than to the first row too many.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
+from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.serve.http.requests import RefusedError
 
-AT_ONCE = 1 << 16  # bytes that are parsed in one call, in about a millisecond
-_PORTION = 1 << 13  # characters of a long body that are: the lock is free again within a few tenths of one
+AT_ONCE = 1 << 14  # bytes that are parsed in one call, in a few tenths of a millisecond
+_LISTS_AT_ONCE = 400  # lists and objects in them: each costs a hundred times its two bytes
+_PORTION = 1 << 13  # characters of a long body that are: the lock is free again within two tenths of one
+_PIECE = 1 << 16  # bytes of it that are decoded in one call
 _DEPTH = 8  # of what is longer than a portion
 _DECODER = json.JSONDecoder()
+_SLACK = 1 << 16  # bytes of a body that are neither in a row nor in a value beside them
 _SPACE = re.compile(r"[ \t\n\r]{0,65536}")
+_Found = TypeVar("_Found")
+Steps = Generator[None, None, _Found]  # stops between two portions, and returns what was found
 _FORM = 'the body must be {"rows": [{column: value, …}, …]}'
 
 
@@ -31,15 +38,62 @@ class BodySize:
         row: characters that one row may have, where the body is long.
         lists: lists and objects that a row may have inside it, on the average of `rows`, where the body is long: each
             costs a hundred times its two characters, and the collector goes through all of them.
+
+    >>> BodySize(rows=10, row=1000).check(num_bytes=4_000_000, num_lists=3)
+    Traceback (most recent call last):
+    ...
+    penstock.serve.http.requests.RefusedError: a row, or a value beside the rows, is longer than the 1,000 characters...
     """
 
     rows: int
     row: int
     lists: int = 16
 
+    def check(self, num_bytes: int, num_lists: int) -> None:
+        """Refuse a long body as soon as what has arrived of it cannot be the beginning of a good one.
 
-def parse_rows(body: bytes, size: BodySize) -> list[Any]:
-    """The rows of a body `{"rows": […]}`, unchecked.
+        Args:
+            num_bytes: that have arrived.
+            num_lists: brackets and braces that open in them.
+
+        Raises:
+            RefusedError: there are too many lists and objects, or so few that one of them must be too long.
+        """
+        most = (1 + self.rows) * (1 + self.lists)
+        if num_lists > most:
+            message = f"more than the {most:,} lists and objects that are taken at once; send fewer rows"
+            raise RefusedError(413, message, closes=True)
+        if num_bytes > (1 + num_lists) * self.row + _SLACK:
+            message = f"a row, or a value beside the rows, is longer than the {self.row:,} characters that are taken"
+            raise RefusedError(413, message, closes=True)
+
+
+def count_lists(part: bytes) -> int:
+    """Lists and objects that begin in a part of a body; signs in its texts count as well."""
+    return part.count(b"[") + part.count(b"{")
+
+
+def is_short(body: bytes) -> bool:
+    """Whether a body is parsed in less than a millisecond."""
+    return len(body) <= AT_ONCE and count_lists(body) <= _LISTS_AT_ONCE
+
+
+def parse_short(body: bytes, size: BodySize) -> list[Any] | None:
+    """The rows of a short body; None where something is wrong with it, which `parse_rows` can tell.
+
+    >>> parse_short(b'{"rows": [{"price": 3}]}', BodySize(rows=10, row=100))
+    [{'price': 3}]
+    """
+    try:
+        content = json.loads(body.decode())
+    except (ValueError, RecursionError):
+        return None
+    rows = content.get("rows") if isinstance(content, dict) else None
+    return rows if isinstance(rows, list) and len(rows) <= size.rows else None
+
+
+def parse_rows(body: bytes, size: BodySize) -> Steps[list[Any]]:
+    """The rows of a body `{"rows": […]}`, unchecked, found in steps.
 
     Args:
         body: JSON in UTF-8.
@@ -51,26 +105,34 @@ def parse_rows(body: bytes, size: BodySize) -> list[Any]:
     Raises:
         RefusedError: where it is no such JSON (400) or too much (413).
 
-    >>> parse_rows(b'{"rows": [{"price": 3}]}', BodySize(rows=10, row=100))
+    >>> in_one_go(parse_rows(b'{"rows": [{"price": 3}]}', BodySize(rows=10, row=100)))
     [{'price': 3}]
     """
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise RefusedError(400, f"malformed JSON: it is not UTF-8 text: {error.reason} at byte {error.start}") from None
-    if len(body) > AT_ONCE:
-        return _Walk(text, size).rows()
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        _Walk(text, replace(size, row=AT_ONCE)).rows()  # says where
-        raise RefusedError(400, "malformed JSON") from None
-    rows = content.get("rows") if isinstance(content, dict) else None
-    if not isinstance(rows, list):
-        raise RefusedError(400, _FORM)
-    if len(rows) > size.rows:
-        raise RefusedError(413, f"{len(rows):,} rows in one request; at most {size.rows:,} are taken at once")
-    return rows
+    text = yield from _decoded(body)
+    return (yield from _Walk(text, replace(size, row=AT_ONCE) if len(body) <= AT_ONCE else size).rows())
+
+
+def in_one_go(steps: Steps[_Found]) -> _Found:
+    """What steps find, where nobody waits."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: _Found = done.value
+            return found
+
+
+def _decoded(body: bytes) -> Steps[str]:
+    decoder, parts = codecs.getincrementaldecoder("utf-8")(), []
+    for begin in range(0, max(1, len(body)), _PIECE):
+        pending = len(decoder.getstate()[0])
+        try:
+            parts.append(decoder.decode(body[begin : begin + _PIECE], final=begin + _PIECE >= len(body)))
+        except UnicodeDecodeError as error:
+            at = begin - pending + error.start
+            raise RefusedError(400, f"malformed JSON: it is not UTF-8 text: {error.reason} at byte {at}") from None
+        yield
+    return "".join(parts)
 
 
 class _Walk:
@@ -80,22 +142,21 @@ class _Walk:
         self._text, self._max_rows, self._max_row = text, size.rows, size.row
         self._window, self._start = text[: 2 * _PORTION], 0  # what the decoder is shown, so that it stops in time
         self._row: int | None = None
-        self._lists, self._max_lists = 0, (1 + size.rows) * (1 + size.lists)
 
-    def rows(self) -> list[Any]:
+    def rows(self) -> Steps[list[Any]]:
         """The rows; all of the text has been looked at then."""
         rows: Any = None
         at = self._space(0)
         if not self._text.startswith("{", at):
-            self._value(at)
+            yield from self._value(at)
             raise RefusedError(400, _FORM)
         at = self._space(at + 1)
         while not self._text.startswith("}", at):
-            key, at = self._key(at)
+            key, at = yield from self._key(at)
             if key == "rows" and self._text.startswith("[", at):
-                rows, at = self._list(at)
+                rows, at = yield from self._list(at)
             else:
-                value, at = self._value(at)
+                value, at = yield from self._value(at)
                 rows = value if key == "rows" else rows
             at = self._next(at, "}")
         if (end := self._space(at + 1)) != len(self._text):
@@ -104,24 +165,31 @@ class _Walk:
             raise RefusedError(400, _FORM)
         return rows
 
-    def _list(self, at: int) -> tuple[list[Any], int]:
+    def _list(self, at: int) -> Steps[tuple[list[Any], int]]:
         rows: list[Any] = []
-        at = self._space(at + 1)
+        at, one_by_one = self._space(at + 1), 0 if self._max_row >= _PORTION else len(self._text)
         while not self._text.startswith("]", at):
-            if len(rows) == self._max_rows:
+            several = None if at < one_by_one else self._several(at, "[]", "},")
+            if len(rows) + (1 if several is None else len(several[0])) > self._max_rows:
                 message = f"more than {self._max_rows:,} rows in one request; send them in several"
                 raise RefusedError(413, message)
+            if several is not None:
+                rows += several[0]
+                at = several[1]
+                yield
+                continue
+            one_by_one = max(one_by_one, at + _PORTION)
             self._row = len(rows)
-            row, at = self._value(at)
+            row, at = yield from self._value(at)
             self._row = None
             rows.append(row)
             at = self._next(at, "]")
         return rows, at + 1
 
-    def _value(self, at: int, depth: int = 0) -> tuple[Any, int]:
+    def _value(self, at: int, depth: int = 0) -> Steps[tuple[Any, int]]:
         """The value that begins at `at`, and where it ends."""
+        yield
         if at - self._start > _PORTION:  # less than a portion of the window may be left
-            self._count_lists(self._start, at)
             self._start, self._window = at, self._text[at : at + 2 * _PORTION]
         try:
             value, end = _DECODER.raw_decode(self._window, at - self._start)
@@ -129,7 +197,7 @@ class _Walk:
             raise self._too_deep() from None
         except json.JSONDecodeError as error:
             if self._start + len(self._window) < len(self._text) and _is_cut(error):
-                return self._long_value(at, depth)
+                return (yield from self._long_value(at, depth))
             raise self._malformed(error.msg, self._start + error.pos) from None
         except ValueError as error:  # a number of thousands of digits
             raise self._malformed(str(error).partition(";")[0], at) from None
@@ -137,7 +205,7 @@ class _Walk:
             raise self._too_long()
         return value, end + self._start
 
-    def _long_value(self, at: int, depth: int) -> tuple[Any, int]:
+    def _long_value(self, at: int, depth: int) -> Steps[tuple[Any, int]]:
         """A value that is longer than a portion: of a list or an object, as many items as a portion has."""
         if self._text[at] not in "[{":
             return self._long_text(at)
@@ -150,37 +218,38 @@ class _Walk:
         while not self._text.startswith(end, at):
             if at - begin > self._max_row:
                 raise self._too_long()
-            several = None if at < one_by_one else self._several(at, is_object)
+            several = None if at < one_by_one else self._several(at, "{}" if is_object else "[]", ",")
             if several is not None:
                 found, at = several
-                items += found
+                items += found.items() if is_object else found
+                yield
                 continue
             one_by_one = max(one_by_one, at + _PORTION)  # what is nested is not tried again for every item
-            item, at = self._item(at, depth + 1) if is_object else self._value(at, depth + 1)
+            item, at = yield from (self._item(at, depth + 1) if is_object else self._value(at, depth + 1))
             items.append(item)
             at = self._next(at, end)
         if at - begin >= self._max_row:
             raise self._too_long()
         return dict(items) if is_object else items, at + 1
 
-    def _item(self, at: int, depth: int = 0) -> tuple[tuple[str, Any], int]:
+    def _item(self, at: int, depth: int) -> Steps[tuple[tuple[str, Any], int]]:
         """A name and its value."""
-        key, at = self._key(at, depth)
-        value, at = self._value(at, depth)
+        key, at = yield from self._key(at, depth)
+        value, at = yield from self._value(at, depth)
         return (key, value), at
 
-    def _key(self, at: int, depth: int = 0) -> tuple[str, int]:
-        key, end = self._value(at, depth)
+    def _key(self, at: int, depth: int = 0) -> Steps[tuple[str, int]]:
+        key, end = yield from self._value(at, depth)
         if not isinstance(key, str):
             raise self._malformed("a name in double quotes is expected", at)
         return key, self._after(end, ":")
 
-    def _several(self, at: int, is_object: bool) -> tuple[list[Any], int] | None:
-        """The items up to the last comma of a portion, and where the next begins; None where it is inside of one."""
-        last = self._text.rfind(",", at, at + _PORTION)
+    def _several(self, at: int, brackets: str, sign: str) -> tuple[Any, int] | None:
+        """The items up to the last `sign` of a portion, which ends with a comma, and where the next begins; None where
+        it is inside of one."""
+        last = self._text.rfind(sign, at, at + _PORTION) + len(sign) - 1
         if last <= at:
             return None
-        brackets = "{}" if is_object else "[]"
         try:
             found = json.loads(brackets[0] + self._text[at:last] + brackets[1])
         except (ValueError, RecursionError):
@@ -188,7 +257,7 @@ class _Walk:
         begins = self._space(last + 1)
         if self._text.startswith(brackets[1], begins):
             raise self._malformed("another value is expected behind the comma", begins)
-        return list(found.items()) if is_object else found, begins
+        return found, begins
 
     def _long_text(self, at: int) -> tuple[Any, int]:
         try:
@@ -201,15 +270,9 @@ class _Walk:
             raise self._too_long()
         return value, at + end
 
-    def _count_lists(self, start: int, end: int) -> None:
-        self._lists += self._text.count("[", start, end) + self._text.count("{", start, end)
-        if self._lists > self._max_lists:
-            message = f"more than the {self._max_lists:,} lists and objects that are taken at once; send fewer rows"
-            raise RefusedError(413, message, self._row)
-
     def _space(self, at: int) -> int:
         while (found := _SPACE.match(self._text, at)) is not None and found.end() > at:
-            at = found.end()  # in portions, between which other threads may run
+            at = found.end()
         return at
 
     def _after(self, at: int, sign: str) -> int:

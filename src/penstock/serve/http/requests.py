@@ -14,7 +14,9 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+KNOWN = "penstock.known"  # of a scope: whether its connection has been answered before
 LINGER_SECONDS = 2.0  # for a client that is still sending what was refused
+DISCARD_SECONDS = 0.01  # between two reads of that
 _JSON = (b"content-type", b"application/json")
 
 
@@ -67,7 +69,7 @@ async def refuse(send: Send, receive: Receive, refusal: RefusedError) -> None:
     try:
         async with asyncio.timeout(LINGER_SECONDS):
             while (await receive()).get("more_body"):
-                pass
+                await asyncio.sleep(DISCARD_SECONDS)
     except TimeoutError:
         pass
     await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -33,6 +33,7 @@ from penstock.serve.http.guard import Guard  # noqa: E402
 
 GRACE_SECONDS = 30  # for requests under way when the service is told to stop
 _SWITCH_SECONDS = 0.0001
+_RECEIVE_BYTES = 1 << 17
 
 
 class HttpServer:
@@ -97,7 +98,7 @@ class HttpServer:
             self._socket.close()
             raise
         self.host, self.port = host, int(self._socket.getsockname()[1])
-        self._guard = Guard(self.service.limits, self.service.metrics.refused)
+        self._guard = Guard(self.service.limits, self.service.turns, self.service.metrics.refused)
         config = uvicorn.Config(
             self.service, http=cast("type[asyncio.Protocol]", self._guard.protocol),
             log_level="info" if log_requests else "warning", access_log=log_requests,
@@ -197,6 +198,8 @@ def _bound(host: str, port: int) -> socket.socket:
         raise PenstockError(f"cannot listen on {host!r}: {error.strerror or error}") from error
     bound = socket.socket(family, kind, protocol)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Of each connection: what the system takes in before it is asked for would be megabytes otherwise.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
     try:
         bound.bind(address)
         bound.listen()  # claims the port; who comes early waits until the model is loaded

@@ -1,7 +1,9 @@
-"""What arrives on a connection is parsed in turn with what arrives on others, a moment at a time.
+"""Short requests go first: whatever takes longer waits for its turn, a moment at a time.
 
-One read can bring a quarter of a megabyte. Of a plain body that is one call of the parser; of pieces of one byte, of
-headers or of requests behind one another it is tens of thousands, during which nobody else would be answered.
+The service has one event loop and Python one lock, so whoever is parsed or answered keeps everybody else waiting. A
+request of a few rows is answered in a millisecond. A body of megabytes, a read that brings thousands of pieces of one,
+or a page takes many; its work is cut into moments, and those are taken while no short request is under way. While there
+is one, a moment comes up now and then all the same, so that nobody waits for ever.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Generic, Protocol, TypeVar
 
 from penstock.core.extras import require
 
@@ -18,35 +22,136 @@ require("uvicorn", "serve")
 from uvicorn.protocols.http.flow_control import FlowControl  # noqa: E402
 
 PORTION = 2048  # bytes that the parser is given at once, where it may have much to say about them: 0.3 ms at most
-_TURN_SECONDS = 0.0005
+SHORT_READ = 20_000  # bytes of a read that is begun at once: a request of some rows, with its head
+_TURN_SECONDS = 0.00025
+_BEGIN_SECONDS = 0.0001  # for which a short read is parsed at once; a plain body is done by then
+_WAIT_SECONDS = 0.002  # after which a turn comes although short requests are under way: a tenth of the time is theirs
+_EXPECT_SECONDS = 0.002  # from the first byte of a request until it must be there, to go first
+
+
+_Found = TypeVar("_Found")
+
+
+class _Work(Protocol):
+    def work(self) -> bool:
+        """Work for a moment; whether nothing is left."""
 
 
 class Turns:
-    """Connections that have more to parse than a portion; one of them has its turn whenever the loop comes round."""
+    """Who is under way, and who waits for a turn.
+
+    All of it is called on the event loop.
+
+    >>> turns = Turns()
+    >>> with turns.short():
+    ...     turns.is_clear()
+    False
+    >>> turns.is_clear()
+    True
+    """
 
     def __init__(self) -> None:
-        self._waiting: deque[Backlog] = deque()
+        self._waiting: deque[_Work] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._num_short, self._expected = 0, 0.0
+
+    # Short requests.
+
+    @contextmanager
+    def short(self) -> Iterator[None]:
+        """Around a short request that is all there, until it is answered."""
+        self._num_short += 1
+        try:
+            yield
+        finally:
+            self._num_short -= 1
+            if not self._num_short:
+                self._expected = 0.0
+                if self._timer is not None:
+                    self._timer.cancel()
+                    self._timer = asyncio.get_running_loop().call_later(0, self._turn)
+
+    def expect(self) -> None:
+        """A short request has begun to arrive, from a client that has asked before."""
+        self._expected = time.monotonic() + _EXPECT_SECONDS
+
+    def is_clear(self) -> bool:
+        """Whether no short request is under way."""
+        return not self._num_short and (not self._expected or time.monotonic() >= self._expected)
+
+    # Whoever waits for them.
 
     def are_idle(self) -> bool:
         """Whether nobody waits."""
         return not self._waiting
 
-    def add(self, backlog: Backlog, loop: asyncio.AbstractEventLoop) -> None:
-        """Let a connection wait for its turn."""
-        self._waiting.append(backlog)
+    def add(self, work: _Work) -> None:
+        """Let something wait for its turn, and for another as long as something is left."""
+        self._waiting.append(work)
         if len(self._waiting) == 1:
-            loop.call_soon(self._turn, loop)
+            self._schedule()
 
-    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def take(self) -> None:
+        """Wait for a turn, and take it."""
+        if self._waiting or not self.is_clear():
+            taken = _Taken()
+            self.add(taken)
+            await taken.future
+
+    def _schedule(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(0 if self.is_clear() else _WAIT_SECONDS, self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
         is_done = True
         try:
             is_done = self._waiting[0].work()
         finally:
-            backlog = self._waiting.popleft()
+            work = self._waiting.popleft()
             if not is_done:
-                self._waiting.append(backlog)
+                self._waiting.append(work)
             if self._waiting:
-                loop.call_soon(self._turn, loop)
+                self._schedule()
+
+    async def run(self, steps: Generator[None, None, _Found]) -> _Found:
+        """Go through steps, a moment at a time, and return what they do."""
+        work = _Steps(steps)
+        self.add(work)
+        return await work.future
+
+
+class _Taken:
+    """A turn that a coroutine takes."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def work(self) -> bool:
+        if not self.future.done():
+            self.future.set_result(None)
+        return True
+
+
+class _Steps(Generic[_Found]):
+    """Steps that are gone through in turn."""
+
+    def __init__(self, steps: Generator[None, None, _Found]) -> None:
+        self._steps = steps
+        self.future: asyncio.Future[_Found] = asyncio.get_running_loop().create_future()
+
+    def work(self) -> bool:
+        until = time.perf_counter() + _TURN_SECONDS
+        try:
+            while time.perf_counter() < until and not self.future.done():
+                next(self._steps)
+        except StopIteration as done:
+            if not self.future.done():
+                self.future.set_result(done.value)
+        except Exception as error:
+            if not self.future.done():
+                self.future.set_exception(error)
+        return self.future.done()
 
 
 class Backlog:
@@ -66,24 +171,26 @@ class Backlog:
     def __bool__(self) -> bool:
         return bool(self._data)
 
-    def add(self, data: bytes, loop: asyncio.AbstractEventLoop) -> None:
-        """Parse this: at once where nobody waits and it is soon done, else in turn."""
+    def add(self, data: bytes, plain: int) -> None:
+        """Parse this, of which so many bytes are of a plain body: at once where it is short or nobody waits, else in
+        turn."""
         if self._data:  # of a read that was under way
             self._data = self._data[self._at :] + data
             self._at = 0
             return
-        self._data, self._at, self._plain = data, 0, 0
-        if not (self._turns.are_idle() and self.work()):
+        self._data, self._at, self._plain = data, 0, plain
+        is_free = self._turns.are_idle() and self._turns.is_clear()
+        if not ((is_free or len(data) <= SHORT_READ) and self.work(_TURN_SECONDS if is_free else _BEGIN_SECONDS)):
             self._flow.hold(True)
-            self._turns.add(self, loop)
+            self._turns.add(self)
 
     def drop(self) -> None:
         """Forget what is left."""
         self._at = len(self._data)
 
-    def work(self) -> bool:
+    def work(self, seconds: float = _TURN_SECONDS) -> bool:
         """Parse for a moment; whether nothing is left."""
-        until = time.perf_counter() + _TURN_SECONDS
+        until = time.perf_counter() + seconds
         while self._at < len(self._data):
             portion = self._data[self._at : self._at + max(PORTION, self._plain)]
             self._at += len(portion)
