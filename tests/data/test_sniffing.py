@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import polars as pl
@@ -177,3 +178,37 @@ def test_errors_name_the_separator_and_the_file_that_were_given(tmp_path):
 def test_a_header_alone_has_no_rows(tmp_path):
     data = Dataset(file_of(tmp_path, "user,click\n"))
     assert (data.schema.names, data.num_rows) == (["user", "click"], 0)
+
+
+@pytest.mark.parametrize("separator", [" , ", ", ", "; ", " | "])
+@pytest.mark.parametrize("quoted", [True, False])
+def test_blanks_beside_separators_are_no_values(tmp_path, separator, quoted):
+    name = f'"a{separator}b"' if quoted else "ann"
+    lines = [separator.join(("user", "age", "price")), *(separator.join((name, str(i), "0.5")) for i in range(4))]
+    data = Dataset(file_of(tmp_path, "\n".join(lines) + "\n"))
+    assert data.schema.names == ["user", "age", "price"]
+    assert data.to_polars().rows() == [(name.strip('"'), i, 0.5) for i in range(4)]
+
+
+def test_blanks_in_fields_stay(tmp_path):
+    text = "film|year\n" + "".join(f"Story {i}, The|19{i}5\n" for i in range(5))
+    assert Dataset(file_of(tmp_path, text)).to_polars()["film"].to_list() == [f"Story {i}, The" for i in range(5)]
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.jsonl", "rows.txt", "rows"])
+@pytest.mark.parametrize(("text", "how"), [('{"user": 1, "a": 2}\n' * 3, "read_ndjson"), ('[{"a": 1}]', "read_json")])
+def test_json_is_no_table_of_text(tmp_path, name, text, how):
+    with pytest.raises(DataError, match=rf"holds JSON, which is not read; write it as parquet once: .*{how}"):
+        Dataset(file_of(tmp_path, text, name))
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows", "rows.csv.xz"])
+def test_packed_files_that_are_not_read_say_so(tmp_path, name):
+    with pytest.raises(DataError, match=f"{name} is packed by xz; unpack it"):
+        Dataset(file_of(tmp_path, b"\xfd7zXZ\x00" + bytes(100), name))
+
+
+def test_a_packed_file_by_another_name(tmp_path):
+    with pytest.raises(DataError, match=r"is packed by gzip; call it rows.csv.gz"):
+        Dataset(file_of(tmp_path, gzip.compress(b"a,b\n1,2\n"), "rows.csv"))
+    assert Dataset(file_of(tmp_path, gzip.compress(b"a,b\n1,2\n"), "rows.csv.gz")).to_polars().rows() == [(1, 2)]

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.core.errors import DataError, ParameterError
 from penstock.data.files import filesystem, is_remote, local_path, reaching
 from penstock.data.formats import choices, format_of_name, suffixes
-from penstock.data.formats.names import stream_codec
+from penstock.data.formats.names import refuse_packed, stream_codec
 from penstock.data.formats.text_bytes import file_size, read_bytes
 
 _MARKS = {b"PAR1": "parquet", b"ARROW1": "ipc", b"Obj\x01": "avro"}
@@ -99,7 +99,11 @@ def infer_format(files: list[str], storage_options: dict[str, Any] | None = None
 
 
 def format_of_content(path: str, storage_options: dict[str, Any] | None = None) -> str | None:
-    """The format that a file's first bytes speak for: its mark, or text, which is read as CSV; None for others."""
+    """The format that a file's first bytes speak for: its mark, or text, which is read as CSV; None for others.
+
+    Raises:
+        DataError: it is packed in a way that is not read.
+    """
     if stream_codec(path) is not None:
         return "csv"  # only text is compressed as a whole
     size = file_size(path, storage_options)
@@ -107,5 +111,6 @@ def format_of_content(path: str, storage_options: dict[str, Any] | None = None) 
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
+    refuse_packed(path, head)
     is_text = bool(head) and (head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" not in head)
     return "csv" if is_text else None

@@ -167,7 +167,8 @@ def _build(name: str, entries: Mapping[str, Any], built: dict[str, Node], path: 
         if key not in _NODE_KEYS:
             raise ParameterError(f"unknown key {key!r} in node {name!r}{suggest(str(key), _NODE_KEYS, 'keys')}")
     if ("columns" in entry) == ("from" in entry):
-        raise ParameterError(f"node {name!r} needs either columns or from")
+        both = " and not both; columns of what it comes from are chosen by pick" if "from" in entry else ""
+        raise ParameterError(f"node {name!r} needs either columns or from{both}")
     if "columns" in entry:
         node = as_node(ColumnSelector.from_recipe(entry["columns"]))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -17,10 +17,14 @@ from penstock.data.sources import DataLike, are_paths, paths_of
 from penstock.etl import presets
 from penstock.etl.input_section import column_dtypes, open_input
 from penstock.jobs.assumptions import assumed_line
-from penstock.jobs.draft_columns import LEFT_OUT, Judged, judge, label_codes, looks_like_label
+from penstock.jobs.draft_columns import GIVES_AWAY, LEFT_OUT, Judged, judge, label_codes, looks_like_label
 
 _ROWS = 200_000
-_LABEL_NAMES = ("label", "click", "clicked", "is_click", "target", "y", "converted", "conversion", "liked", "rating")
+_LABEL_NAMES = (
+    "label", "click", "clicked", "target", "y", "converted", "conversion", "liked", "purchased", "bought", "outcome",
+    "rating", "ratings", "stars",
+)  # fmt: skip
+_QUESTION = re.compile(r"^(is|was|has|did)_?(?=[a-z])")  # before a label's name: is_click
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = ("on", "off", "yes", "no", "true", "false", "null", "y", "n")
 # What becomes of the columns of a node.
@@ -39,8 +43,8 @@ _MEANING = {
     "times": "parts of times, as categories",
     "numbers": "amounts, scaled",
     "skewed": "amounts of which a few are large: their logarithm, scaled",
-    "decimals": "amounts with a comma before the fraction, scaled",
-    "skewed_decimals": "amounts with a comma before the fraction, of which a few are large: their logarithm, scaled",
+    "decimals": "amounts in text, scaled",
+    "skewed_decimals": "amounts in text of which a few are large: their logarithm, scaled",
 }
 
 
@@ -53,6 +57,7 @@ class Draft:
         label: the column that is predicted.
         preset: whose recipe it is, where the data is of a known shape.
         assumed: how text was read where nobody said.
+        left_out: columns that are no features, with the reason.
 
     >>> Draft("recipe: 1\\nnodes: {label: {columns: [y]}, ids: {columns: [a]}}\\noutput: [label, ids]", "y").summary
     'label y, 1 id'
@@ -62,17 +67,22 @@ class Draft:
     label: str
     preset: str | None = None
     assumed: str | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:
-        """The label and how many columns go where, in a few words."""
+        """The label and how many columns go where, in a few words; those that give the label away by name."""
         recipe, totals = self.recipe, dict[str, int]()
         for node in recipe["output"]:
             if node != "label":
                 kind = re.sub(r"_\d+$", "", node)  # times_2 are times
                 totals[kind] = totals.get(kind, 0) + len(recipe["nodes"][node]["columns"])
         counts = [f"{count} {_one(kind) if count == 1 else kind}".replace("_", " ") for kind, count in totals.items()]
-        return f"{f'the preset {self.preset}, ' if self.preset else ''}label {self.label}, {', '.join(counts)}"
+        leaks = [name for name, why in self.left_out.items() if why.startswith(GIVES_AWAY)]
+        if self.left_out:
+            counts.append(f"{len(self.left_out)} left out")
+        told = f" ({', '.join(leaks)}: {GIVES_AWAY})" if leaks else ""
+        return f"{f'the preset {self.preset}, ' if self.preset else ''}label {self.label}, {', '.join(counts)}{told}"
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -142,7 +152,8 @@ def draft_recipe(
         raise SchemaError(f"no column is left to predict {name!r} from ({reasons})")
     text = _written(data, rows.height, Judged(name, "label", why, arguments), judged, input)
     text = presets.without_vocabulary(text) if hashed else text
-    return Draft(text, name, None, assumed_line(data))
+    left_out = {column.name: column.why for column in judged if column.node == LEFT_OUT}
+    return Draft(text, name, None, assumed_line(data), left_out)
 
 
 def _known_shape(data: Dataset, label: str | None) -> str | None:
@@ -184,12 +195,16 @@ def _label(rows: pl.DataFrame, label: str | None) -> str:
             raise ColumnNotFoundError(label, rows.columns, "the data (it is to be the label)")
         return label
     two = [name for name in rows.columns if looks_like_label(rows[name])]
-    named = [name for wanted in _LABEL_NAMES for name in rows.columns if name.lower() == wanted]
+    named = [name for wanted in _LABEL_NAMES for name in rows.columns if _named(name) == wanted]
     found = [name for name in named if name in two] or named
     if found:
         return found[0]
     hint = f" (with two values: {', '.join(two[:10])})" if two else ""
     raise SchemaError(f"which column is the label? Say label=…{hint}. Columns: {', '.join(rows.columns[:40])}")
+
+
+def _named(column: str) -> str:
+    return _QUESTION.sub("", column.lower())
 
 
 # Writing: by hand, for the sake of the comments.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,17 +13,25 @@ from penstock.data.formats.text_sniffing import is_number
 from penstock.data.written_times import written_forms
 
 LEFT_OUT = "left out"
+GIVES_AWAY = "gives the label away"
 _FEW_NUMBERS = 30  # distinct integers that are rather names of things than amounts
 _ID_NAME = re.compile(
     r"(^|_|\b)(id|ids|uid|user|item|movie|product|ad|page|site|app|device|code|zip|zipcode|postcode|cat|category|type"
     r"|class|gender|sex|occupation|brand|city|country|region|channel|campaign|genre)s?($|_|\b)|[a-z]Id$|^[cC]\d+$",
 )
 _AMOUNT_NAME = re.compile(r"(^|_)(age|price|cost|amount|count|cnt|num|number|score|length|duration|size|qty|year)($|_)")
-_TIME_NAME = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|day|hour|created|updated|at)($|_)", re.IGNORECASE)
+_TIME_NAME = re.compile(
+    r"(?i:(^|_)(time|timestamp|ts|date|datetime|day|hour|created|updated|at|when|epoch|unix|millis|ms)($|_))"
+    r"|[a-z](Time|Timestamp|Date|At)$"
+)
+_FRAME_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0(\.\d+)?")  # what pandas calls the numbers of its rows
 _HEX = r"^[0-9a-f]{8}$"
 _ISO = r"^\d{4}[-/]\d{2}[-/]\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z?)?$"
 _DECIMAL_COMMA = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?$"
+_THOUSANDS = r"^[+-]?(\d{1,3}|[1-9]\d{0,2}(,\d{3})+)(\.\d+)?$"
+_UNITS = ("$", "€", "£", "%")
 _NUMBERED_TIMES = {"%y%m%d%H": 8, "%Y%m%d": 8, "%Y%m%d%H": 10}
+_MANY_TIMES = 10  # distinct numbers that all read as a time are one, whatever they are called
 _EPOCHS = {"s": (5e8, 2.2e9), "ms": (5e11, 2.2e12), "us": (5e14, 2.2e15)}
 
 
@@ -55,16 +64,20 @@ def judge(values: pl.Series, label: pl.Series) -> Judged:
     Returns:
         The judgement.
     """
+    if values.dtype in (pl.Categorical, pl.Enum):
+        values = values.cast(pl.String)
     name, there = values.name, values.drop_nulls()
     if isinstance(values.dtype, pl.List):
         return _judge_list(values)
+    if _FRAME_INDEX.fullmatch(name):
+        return Judged(name, LEFT_OUT, "the numbers of rows that pandas has written with them")
     distinct = there.n_unique()
     if distinct <= 1:
         return Judged(name, LEFT_OUT, "no value in any row" if not distinct else f"the same everywhere: {there[0]!r}")
     leak = _gives_away(values, label, distinct)
     if leak:
         return Judged(name, LEFT_OUT, leak)
-    found = _as_time(there, distinct) or _as_decimal(values, label)
+    found = _as_time(there, distinct) or _as_written_number(values, label)
     if found is not None:
         return found
     if there.dtype == pl.String:
@@ -91,13 +104,13 @@ def _gives_away(values: pl.Series, label: pl.Series, distinct: int) -> str | Non
     if distinct * 5 <= rows.height:
         groups = rows.group_by("v").agg(pl.col("y").min().alias("low"), pl.col("y").max().alias("high"))
         if (groups["low"] == groups["high"]).all():
-            return "gives the label away: each of its values goes with one label only"
+            return f"{GIVES_AWAY}: each of its values goes with one label only"
     if rows["v"].dtype.is_numeric() and distinct > 2:
         ranks = rows["v"].rank("average")
         ones = float(rows["y"].sum())
         auc = (float((ranks * rows["y"]).sum()) - ones * (ones + 1) / 2) / (ones * (rows.height - ones))
         if max(auc, 1 - auc) > 0.999:
-            return f"gives the label away: alone it has an AUC of {max(auc, 1 - auc):.4f}"
+            return f"{GIVES_AWAY}: alone it has an AUC of {max(auc, 1 - auc):.4f}"
     return None
 
 
@@ -119,7 +132,8 @@ def _as_time(there: pl.Series, distinct: int) -> Judged | None:
             arguments = {"parts": _parts(False), **({"unit": unit} if unit != "s" else {})}
             return Judged(name, "times", f"a time in {unit} since 1970; its weekday and hour count", arguments)
     for form, digits in _NUMBERED_TIMES.items():
-        if is_named and len(str(int(low))) == len(str(int(high))) == digits and _reads(there, form):
+        is_likely = is_named or distinct >= _MANY_TIMES
+        if is_likely and len(str(int(low))) == len(str(int(high))) == digits and _reads(there, form):
             return Judged(name, "times", f"a time written {form}", {"parts": _parts("H" not in form), "format": form})
     return None
 
@@ -134,21 +148,47 @@ def _as_written_time(there: pl.Series) -> Judged | None:
     return Judged(there.name, "times", f"a time written {forms[0]}{doubt}", arguments)
 
 
-def _as_decimal(values: pl.Series, label: pl.Series) -> Judged | None:
-    """A number with a comma before its fraction, as it is written in many countries; dots part its thousands."""
+def _as_written_number(values: pl.Series, label: pl.Series) -> Judged | None:
+    """A number that only people read as one: with a unit, with commas between its thousands or before its fraction."""
     there = values.drop_nulls()
-    if there.dtype != pl.String or not there.str.contains(_DECIMAL_COMMA).all():
+    if there.dtype != pl.String:
         return None
-    if not there.str.contains(",", literal=True).any():  # 1.234 alone may as well be a fraction
+    unit = next((sign for sign in _UNITS if there.str.contains(sign, literal=True).all()), None)
+    removed = [] if unit is None else [unit, " "]
+    found = _commas(_without(there, removed), unit)
+    if found is None:
         return None
-    plain = values.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True).cast(pl.Float64)
-    found = judge(plain, label)
-    if found.node not in ("numbers", "skewed"):
-        return found if found.node == LEFT_OUT else None
-    quoted = '"' + values.name.replace('"', '""') + '"'
-    number = f"CAST(REPLACE(REPLACE({quoted}, '.', ''), ',', '.') AS DOUBLE)"
-    node = "decimals" if found.node == "numbers" else "skewed_decimals"
-    return Judged(values.name, node, f"{found.why}, written with a comma", {values.name: number})
+    how, marks, is_decimal = found
+    removed += marks
+    bare = _without(values, removed)
+    judged = judge((bare.str.replace(",", ".", literal=True) if is_decimal else bare).cast(pl.Float64), label)
+    if judged.node not in ("numbers", "skewed"):
+        return judged if judged.node == LEFT_OUT else None
+    number = '"' + values.name.replace('"', '""') + '"'
+    for mark, other in [*((mark, "") for mark in removed), *([(",", ".")] if is_decimal else [])]:
+        number = f"REPLACE({number}, '{mark}', '{other}')"
+    node = "decimals" if judged.node == "numbers" else "skewed_decimals"
+    return Judged(values.name, node, f"{judged.why}, written {how}", {values.name: f"CAST({number} AS DOUBLE)"})
+
+
+def _without(texts: pl.Series, marks: Sequence[str]) -> pl.Series:
+    for mark in marks:
+        texts = texts.str.replace_all(mark, "", literal=True)
+    return texts
+
+
+def _commas(bare: pl.Series, unit: str | None) -> tuple[str, list[str], bool] | None:
+    """How numbers are written, what is left out to read them, and whether a comma is before the fraction."""
+    with_unit = [] if unit is None else [f"with {unit}"]
+    has_commas = bool(bare.str.contains(",", literal=True).any())
+    # 1,250 may be either. Beside 999 it is a thousand and more, and where all have a comma a scaled number is the same.
+    if has_commas and bare.str.contains(_THOUSANDS).all():
+        return " and ".join([*with_unit, "with commas between thousands"]), [","], False
+    if has_commas and bare.str.contains(_DECIMAL_COMMA).all():  # 1.234 alone may as well be a fraction
+        return " and ".join([*with_unit, "with a comma"]), ["."], True
+    if unit is not None and all(map(is_number, bare.to_list())):
+        return with_unit[0], [], False
+    return None
 
 
 def _parts(is_date: bool) -> list[str]:

@@ -11,6 +11,14 @@ from penstock.core.errors import DataError
 MAX_COLUMNS = 100_000  # of a file; each takes ten kilobytes of memory, however few rows there are
 STREAM_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}  # by suffix, as Arrow calls them
 
+_PACKED = {
+    b"PK\x03\x04": "zip",
+    b"\xfd7zXZ\0": "xz",
+    b"7z\xbc\xaf": "7z",
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+
 
 def file_suffix(path: str) -> str:
     """The suffix that tells the format, below that of a compression.
@@ -29,6 +37,28 @@ def stream_codec(path: str) -> str | None:
     ('gzip', None)
     """
     return STREAM_CODECS.get(PurePosixPath(path).suffix.lower())
+
+
+def refuse_packed(path: str, head: bytes) -> None:
+    """Refuse a file whose first bytes are those of an archive, or of a compression that its name does not tell.
+
+    >>> refuse_packed("logs.zip", b"PK\\x03\\x04")
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.DataError: logs.zip is packed by zip; unpack it, or pack it as .gz, .zst or .bz2
+    >>> refuse_packed("logs.csv", b"\\x1f\\x8b")
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.DataError: logs.csv is packed by gzip; call it logs.csv.gz, and it is unpacked as it is read
+    """
+    kind = next((name for mark, name in _PACKED.items() if head.startswith(mark)), None)
+    if kind is None or stream_codec(path) == kind:
+        return
+    suffix = next((known for known, codec in STREAM_CODECS.items() if codec == kind), None)
+    *most, last = STREAM_CODECS
+    what = f"unpack it, or pack it as {', '.join(most)} or {last}"
+    what = f"call it {path.rsplit('/', 1)[-1]}{suffix}, and it is unpacked as it is read" if suffix else what
+    raise DataError(f"{path} is packed by {kind}; {what}")
 
 
 def check_width(num_columns: int, path: str) -> None:

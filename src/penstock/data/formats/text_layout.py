@@ -15,13 +15,14 @@ from penstock.core import dtypes as dt
 from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.data.formats.base import OpenOptions
-from penstock.data.formats.names import check_names, check_width
+from penstock.data.formats.names import check_names, check_width, refuse_packed
 from penstock.data.formats.text_bytes import file_size, is_utf8
 from penstock.data.formats.text_sample import first_lines, infer_dtype, missing_words, read_sample
 from penstock.data.formats.text_sniffing import (
     SEPARATORS,
     are_names,
     fields_of,
+    is_json,
     looks_like_a_row,
     sniff_quote,
     sniff_separator,
@@ -77,6 +78,10 @@ class TextLayout:
         return {n: dt.to_polars(self.dtypes[n]) for n in self.names}
 
 
+def _as_parquet(path: str) -> str:
+    return f"{path.removesuffix('.gz').rsplit('.', 1)[0]}.parquet"
+
+
 def infer_layout(path: str, separator: str, quote: str | None, options: OpenOptions) -> TextLayout:
     """Fill in what the caller left open from the format's habits and some rows of one file.
 
@@ -106,6 +111,13 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
         has_header = bool(options.header)
         return TextLayout(
             tuple(names or ()), given, options.separator or separator, has_header, quote, options.on_error
+        )
+    refuse_packed(path, head)
+    if options.separator is None and is_json(head):
+        lines = "" if head.lstrip().startswith(b"[") else "nd"
+        raise DataError(
+            f"{path} holds JSON, which is not read; write it as parquet once: python -c "
+            f'\'import polars; polars.read_{lines}json("{path}").write_parquet("{_as_parquet(path)}")\''
         )
     look = _look(head, separator, quote, options)
     check_width(len(look.first), path)

@@ -10,11 +10,14 @@ from pathlib import Path
 from penstock.core.errors import DataError, ParameterError
 from penstock.data.formats.base import OpenOptions
 from penstock.data.formats.text_bytes import file_size, windows
-from penstock.data.formats.text_sniffing import SEPARATORS
+from penstock.data.formats.text_sample import first_lines
+from penstock.data.formats.text_sniffing import SEPARATORS, is_json, sniff_quote
 from penstock.data.scratch import Scratch
 
 STAND_IN = "\x1f"  # ASCII's unit separator: what it is for, and in no text
 _SNIFFED = "::"  # as MovieLens writes; others have to be told
+_PADDED = tuple(pad for mark in SEPARATORS for pad in (f" {mark} ", f"{mark} "))  # with blanks that are no values
+_QUOTED = re.compile('"[^"]*"')
 _LINES = 200
 
 
@@ -33,19 +36,34 @@ def long_separator(head: bytes, options: OpenOptions) -> str | None:
 
     >>> long_separator(b"1::1193::5\n1::661::3\n", OpenOptions(1)), long_separator(b"10:30,a::b\n", OpenOptions(1))
     ('::', None)
+    >>> long_separator(b"user , price\n1 , 2.5\n", OpenOptions(1)), long_separator(b"a, b,c\n", OpenOptions(1))
+    (' , ', None)
     """
     told = options.separator
     if isinstance(told, str) and len(told) > 1:
         if not told.isascii() or any(mark in told for mark in ("\n", "\r", '"', STAND_IN, options.quote or "\n")):
             raise ParameterError(f"separator must be of ASCII characters, without quotes and line ends, got {told!r}")
         return told
-    if told is not None:
+    if told is not None or is_json(head):
         return None
     lines = [line for line in head.decode(errors="replace").splitlines()[:_LINES] if line]
     widths = {line.count(_SNIFFED) for line in lines}
     # Where another one cuts the lines evenly, the colons are in its fields.
     others = any(len({line.count(mark) for line in lines} - {0}) == 1 for mark in SEPARATORS)
-    return _SNIFFED if len(widths) == 1 and 0 not in widths and not others else None
+    if len(widths) == 1 and 0 not in widths and not others:
+        return _SNIFFED
+    lines = [_QUOTED.sub("", line) for line in lines]
+    return next((padded for padded in _PADDED if _is_all_there_is(padded, lines)), None)
+
+
+def _is_all_there_is(padded: str, lines: list[str]) -> bool:
+    """Whether a separator never comes without the blanks beside it, in every line as often, and more so than others."""
+    counts = {mark: {line.count(mark) for line in lines} for mark in (padded, *SEPARATORS)}
+    if len(lines) < 2 or len(counts[padded]) > 1 or counts[padded] != counts[padded.strip(" ")]:
+        return False
+    (own,) = counts[padded]
+    others = [max(found) for mark, found in counts.items() if mark not in padded and len(found) == 1]
+    return own > max(others, default=0)
 
 
 def with_stand_in(
@@ -58,7 +76,8 @@ def with_stand_in(
         local: the same as UTF-8.
         separator: of several characters.
         scratch: where the copy goes; a new one where there is none.
-        options: what was told. Quotes are text in such files, unless they are among that.
+        options: what was told. Quotes are text in such files, unless they are among that or the separator is a usual
+            one with blanks.
 
     Returns:
         Where the copy is, its path, and the options.
@@ -68,7 +87,10 @@ def with_stand_in(
     """
     scratch = scratch or Scratch()
     target = scratch.path / f"{Path(local).name}.separated"
-    quote = re.escape((options.quote or "").encode())
+    told = options.quote
+    if told is None and separator in _PADDED:
+        told = sniff_quote(first_lines(local, options.storage_options).decode(errors="replace"), separator)
+    quote = re.escape((told or "").encode())
     quoted = quote + b"[^" + quote + b"]*" + quote + b"|" if quote else b""
     pattern = re.compile(b"(" + quoted + re.escape(separator.encode()) + b")")
     mark, own = STAND_IN.encode(), separator.encode()
@@ -79,7 +101,7 @@ def with_stand_in(
             if quoted:
                 text = pattern.sub(lambda found: mark if found[0] == own else found[0], text)
             out.write(text if quoted else text.replace(own, mark))
-    return scratch, str(target), replace(options, separator=STAND_IN, quote=options.quote or "")
+    return scratch, str(target), replace(options, separator=STAND_IN, quote=told or "")
 
 
 def _whole_lines(path: str, options: OpenOptions) -> Iterator[bytes]:

@@ -35,6 +35,15 @@ def sniff_encoding(head: bytes) -> str:
     return "cp1252" if speaks_for else "utf-8"
 
 
+def is_json(head: bytes) -> bool:
+    """Whether some lines are JSON, one object in each or an array of them, rather than fields of a row.
+
+    >>> is_json(b'{"user": 1, "click": 0}\\n'), is_json(b'[\\n {"user": 1}]'), is_json(b"{a},b\\n")
+    (True, True, False)
+    """
+    return re.match(rb'\s*(\[\s*)?\{\s*"([^"\\]|\\.)*"\s*:', head) is not None
+
+
 def sniff_separator(text: str, own: str, quote: str | None, num_fields: int | None = None) -> str:
     """The separator of some lines: the format's own, unless the lines are even with another one only.
 
