@@ -256,7 +256,7 @@ class TestNovember2021:
     def batch_from_nothing(number: int) -> Batch:
         numbers, pairs, clicks = rows(number)
         batch = Batch()
-        batch.add_non_id_type_feature([numbers])
+        batch.add_not_id_type_feature([numbers])  # sic
         batch.add_id_type_features(pairs)
         batch.add_label(clicks)
         return batch

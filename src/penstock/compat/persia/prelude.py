@@ -11,7 +11,7 @@ import numpy as np
 from penstock.compat.persia._message import Message, Named, to_bytes
 from penstock.compat.persia._stream import Stream
 from penstock.compat.persia._training_batch import PersiaTrainingBatch
-from penstock.compat.persia.embedding.data import ids_of, message_of
+from penstock.compat.persia.embedding.data import checked_array, ids_of, message_of
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
 
@@ -25,6 +25,7 @@ __all__ = [
     "PyPersiaBatchDataReceiver",
     "PyPersiaBatchDataSender",
     "PyPersiaReplicaInfo",
+    "check_pyarray_dtype_valid",
     "forward_directly_from_bytes",
     "forward_directly_from_data",
     "is_cuda_feature_available",
@@ -215,3 +216,12 @@ def forward_directly_from_bytes(batch: bytes, device_id: int | None = None) -> P
     from penstock.compat.persia._embedding_ctx import current
 
     return current().get_embedding_from_bytes(batch, device_id)
+
+
+def check_pyarray_dtype_valid(data: np.ndarray, dtype: Any) -> None:
+    """Refuse an array that no batch can hold, or that is not of `dtype`.
+
+    >>> check_pyarray_dtype_valid(np.zeros(1, np.float32), np.dtype("float32"))
+    """
+    if checked_array(data, "the array").dtype != dtype:
+        raise DataError(f"the array must be of {np.dtype(dtype)}, got {data.dtype}")

@@ -24,6 +24,8 @@ __all__ = [
     "PersiaBatch",
 ]
 
+_ND_ARRAY_SUPPORT_TYPE = {dtype.type for dtype in DTYPES}  # by the name that PERSIA's own tests use
+
 
 def ids_of(name: str, data: Sequence[np.ndarray]) -> np.ndarray | Ragged:
     """One list of ids for each sample, end to end; a plain array where every sample has one."""
@@ -97,6 +99,14 @@ class IDTypeFeatureWithSingleID:
         return len(self.data)
 
 
+def checked_array(data: Any, name: str) -> np.ndarray:
+    """An array that a batch can hold."""
+    if not isinstance(data, np.ndarray) or data.dtype not in DTYPES or data.ndim == 0:
+        kinds = ", ".join(str(dtype) for dtype in DTYPES)
+        raise DataError(f"{name} must be an array of {kinds} with at least one dimension, got {_kind(data)}")
+    return data
+
+
 class NdarrayDataBase:
     """An array with a row for each sample: what features without ids and labels share.
 
@@ -110,10 +120,7 @@ class NdarrayDataBase:
 
     def __init__(self, data: np.ndarray, name: str | None = None) -> None:
         self._name = name
-        if not isinstance(data, np.ndarray) or data.dtype not in DTYPES or data.ndim == 0:
-            kinds = ", ".join(str(dtype) for dtype in DTYPES)
-            raise DataError(f"{self.name} must be an array of {kinds} with at least one dimension, got {_kind(data)}")
-        self.data = data
+        self.data = checked_array(data, self.name)
 
     @property
     def name(self) -> str:
@@ -229,6 +236,8 @@ class PersiaBatch:
             numbers = part if isinstance(part, NdarrayDataBase) else NonIDTypeFeature(part, name)
             self._check_rows("feature", numbers)
             self.batch.dense.append(Named(numbers.name, numbers.data))
+
+    add_not_id_type_feature = add_non_id_type_feature  # as it was spelled at first
 
     def add_label(self, label: Any, name: str | None = None) -> None:
         """Append a label: a `Label`, or an array."""
