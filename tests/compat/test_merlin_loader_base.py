@@ -23,12 +23,13 @@ def labelled(**columns):
 class TestLoaderBase:
     def test_columns_with_values_and_offsets(self):
         from merlin.dataloader.loader_base import LoaderBase
-        from merlin.table import NumpyColumn
+        from merlin.table import NumpyColumn, TensorTable
 
         loader = LoaderBase(labelled(a=[1, 2, 3], s=[[1], [], [2, 3]], y=[0, 1, 0]), batch_size=2, shuffle=False)
         (first, label), (last, _) = list(loader)
         assert isinstance(first["a"], NumpyColumn) and first["a"].values.tolist() == [1, 2]
         assert last["s"].tolist() == [[2, 3]] and label.tolist() == [0, 1]
+        assert isinstance(first, TensorTable) and first.to_df()["a"].tolist() == [1, 2]
         assert loader.output_schema.column_names == ["a", "s"] and loader.indices.tolist() == [0]
 
     def test_next_is_in_the_middle_of_an_epoch_until_it_ends(self):
@@ -59,6 +60,7 @@ class TestLoaderBase:
         features, _ = loader.peek()
         assert features["id"].values.tolist() == [[1, 2, 0], [3, 0, 0]]
         assert (features["vector"].values == table[features["id"].values]).all()
+        assert features.to_df()["id"].tolist() == [[1, 2, 0], [3, 0, 0]]  # lists, where all are of one length
         assert loader.output_schema.column_names == ["id", "vector"]
 
     def test_ids_of_a_look_up_from_a_frame(self):

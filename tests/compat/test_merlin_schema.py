@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -333,6 +335,28 @@ class TestEditingInPlace:
 
 
 class TestSchemasBesideData:
+    @pytest.mark.parametrize("dims", [(None,), (None, (1, 4)), (None, 3, 2), (5, 2), (None, None)])
+    def test_shapes_come_back_from_both_forms(self, dims):
+        from merlin.schema import ColumnSchema, Schema
+        from merlin.schema.io.tensorflow_metadata import TensorflowMetadata
+
+        schema = Schema([ColumnSchema("x", dtype=np.int32, dims=dims, properties={"mine": 1})])
+        described = TensorflowMetadata.from_merlin_schema(schema)
+        for again in (
+            TensorflowMetadata.from_json(described.to_json()),
+            TensorflowMetadata.from_proto_text(described.to_proto_text()),
+        ):
+            found = again.to_merlin_schema()
+            assert found == schema and found["x"].shape == schema["x"].shape and "_dims" not in found["x"].properties
+
+    @pytest.mark.parametrize("dims", ["abc", [[1, 2, 3]], [-1], 7, [float("inf")]])
+    def test_shapes_that_are_none(self, dims):
+        from merlin.schema.io.tensorflow_metadata import TensorflowMetadata
+
+        text = json.dumps({"feature": [{"name": "x", "annotation": {"extraMetadata": [{"_dims": dims}]}}]})
+        with pytest.raises(ArtefactError):
+            TensorflowMetadata.from_json(text).to_merlin_schema()
+
     def test_json_keeps_everything(self, tmp_path):
         import json
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from penstock import Workflow as NativeWorkflow
-from penstock.compat.nvtabular import Workflow, ops
+from penstock.compat.nvtabular import Dataset, Workflow, ops
 from penstock.core.errors import ArtefactError, NotFittedError
 from penstock.etl.operator import Operator
 
@@ -333,3 +333,15 @@ def test_operators_in_the_form_are_penstocks(tmp_path):
     workflow = Workflow.load(click_log(tmp_path / "saved"))
     found = [node.operator for node in workflow.native._plan.nodes if node.operator is not None]
     assert found and all(isinstance(op, Operator) for op in found)
+
+
+def test_before_it_saw_data(tmp_path):
+    frame = pd.DataFrame({"city": ["Rome", "Oslo", "Rome"], "x": [1.0, 2.0, 6.0]})
+    graph = (["city"] >> ops.Categorify(out_path=str(tmp_path))) + (["x"] >> ops.LambdaOp(np.abs) >> ops.Normalize())
+    Workflow(graph).save(tmp_path / "workflow", modules_byvalue="auto")
+    loaded = Workflow.load(tmp_path / "workflow")
+    wanted = Workflow(graph).fit_transform(Dataset(frame)).compute()
+    pd.testing.assert_frame_equal(loaded.fit_transform(Dataset(frame)).compute(), wanted)
+    loaded.save(tmp_path / "workflow")  # over the one that had not learned
+    again = Workflow.load(tmp_path / "workflow").transform(Dataset(frame)).compute()
+    pd.testing.assert_frame_equal(again, wanted)

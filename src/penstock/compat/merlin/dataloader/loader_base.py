@@ -248,7 +248,7 @@ class MerlinLoader(LoaderMixin):
 
 
 class LoaderBase(MerlinLoader, NativeLoader):
-    """A loader without a framework: batches `({name: column}, label)`, where a column has `values` and `offsets`.
+    """A loader without a framework: batches `(TensorTable, label)`, whose columns have `values` and `offsets`.
 
     >>> features, label = LoaderBase(Dataset({"user": [1, 2, 3], "seen": [[4], [5, 6], []]}), 2, shuffle=False).peek()
     >>> features["user"].values.tolist(), features["seen"].offsets.tolist(), label
@@ -259,7 +259,7 @@ class LoaderBase(MerlinLoader, NativeLoader):
 
     def _convert(self, batch: Any) -> Any:
         features, label = super()._convert(batch)
-        return dict(TensorTable(features).items()), label
+        return TensorTable(features), label
 
 
 class Epochs:

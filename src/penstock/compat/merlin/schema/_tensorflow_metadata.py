@@ -148,7 +148,7 @@ def _column(feature: Mapping[str, Any], where: str) -> ColumnSchema:
     annotation = feature.get("annotation") or {}
     properties = _properties(annotation.get("extra_metadata") or (), where)
     flags = {k: properties.pop(k, None) for k in ("is_list", "is_ragged")}
-    size = properties.pop("dtype_item_size", None)
+    size, dims = properties.pop("dtype_item_size", None), _dims(properties.pop("_dims", None), where)
     kind = _KINDS.get(str(feature.get("type", "TYPE_UNKNOWN")), "unknown")
     if size and kind in ("int64", "float32"):
         kind = f"{kind.rstrip('0123456789')}{int(size)}"
@@ -162,9 +162,22 @@ def _column(feature: Mapping[str, Any], where: str) -> ColumnSchema:
     counts = _counts(feature)
     if counts:
         properties["value_count"] = counts
-    return ColumnSchema(
-        str(feature["name"]), TagSet._of(tags), properties, kind, is_list=True if flags["is_list"] or counts else None
-    )
+    is_list = True if dims is None and (flags["is_list"] or counts) else None
+    return ColumnSchema(str(feature["name"]), TagSet._of(tags), properties, kind, is_list=is_list, dims=dims)
+
+
+def _dims(dims: Any, where: str) -> tuple[Any, ...] | None:
+    """A shape as `_further` writes it: a size, None, or the least and the largest one for each dimension."""
+    if not dims:
+        return None
+    try:
+        return tuple(tuple(_size(end) for end in dim) if isinstance(dim, list) else _size(dim) for dim in dims)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArtefactError(f"{where} describes a shape that is none: {dims!r}") from error
+
+
+def _size(size: Any) -> int | None:
+    return None if size is None else int(size)
 
 
 def _properties(extra_metadata: Any, where: str) -> dict[str, Any]:
@@ -218,7 +231,8 @@ def _further(column: ColumnSchema) -> dict[str, Any]:
     """What `tensorflow_metadata` has no field for."""
     own = {k: v for k, v in column.properties.items() if k not in ("domain", "value_count")}
     size = {"dtype_item_size": column.dtype.element_size} if column.dtype.element_size else {}
-    return {**own, "is_list": bool(column.is_list), "is_ragged": bool(column.is_ragged), **size}
+    shape = {"_dims": [list(dim) if isinstance(dim, tuple) else dim for dim in column.shape.as_tuple or ()]}
+    return {**own, **shape, "is_list": bool(column.is_list), "is_ragged": bool(column.is_ragged), **size}
 
 
 def _json_extra(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,13 +53,15 @@ class TensorTable:
         return cls(columns)
 
     def to_df(self) -> Any:
-        """The table as a pandas frame."""
+        """The table as a pandas frame; cells are arrays where lists may differ in length, else Python lists."""
         pandas = require("pandas", "pandas")
         columns = {}
         for name, column in self._columns.items():
             here = convert_col(column.cpu(), NumpyColumn)
-            rows = here.values if not here.is_list else [np.asarray(here[i]) for i in range(len(here))]
-            columns[name] = pandas.Series(list(rows) if here.is_list else rows)
+            if here.offsets is not None:
+                columns[name] = pandas.Series([np.asarray(here[i]) for i in range(len(here))])
+            else:
+                columns[name] = pandas.Series(here.values.tolist() if here.is_list else here.values)
         return pandas.DataFrame(columns)
 
     def to_dict(self) -> dict[str, Any]:
