@@ -15,6 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 from _pytest.doctest import DoctestModule
+from _pytest.unraisableexception import gc_collect_iterations_key
 
 for _name, _value in {
     "OMP_WAIT_POLICY": "PASSIVE",  # spinning OpenMP threads starve the others on a small machine
@@ -131,6 +132,7 @@ def pytest_configure(config: pytest.Config) -> None:
     same = {"derandomize": True, "max_examples": 50} if "not slow" in (config.getoption("markexpr") or "") else {}
     hypothesis.settings.register_profile("penstock", **patient, **same)
     hypothesis.settings.load_profile("penstock")
+    config.stash[gc_collect_iterations_key] = 1  # at the end; five times, as pytest would, takes each process seconds
     config.pluginmanager.register(_Examples())  # hooks of this file alone would see this folder only
 
 

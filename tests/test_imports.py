@@ -198,8 +198,9 @@ def test_import_stays_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_command_line_starts_light() -> None:
-    script = "import sys, penstock.cli\nprint([m for m in sys.argv[1:] if m in sys.modules])"
+def test_the_command_line_and_old_names_start_light() -> None:
+    script = "import sys, penstock.cli, penstock.compat\npenstock.compat.activate()\n"
+    script += "print([m for m in sys.argv[1:] if m in sys.modules])"
     heavy = [name for name in [*HEAVY, "polars", "pyarrow", "numpy"] if name not in ("typer", "rich")]
     done = subprocess.run([sys.executable, "-c", script, *heavy], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from penstock.data.synthetic import criteo
 
 
+@pytest.mark.slow  # the page is opened by test_live_page.py, the option tried by tests/cli/test_model.py
 def test_the_page_of_a_command(watch, tmp_path) -> None:
     from playwright.sync_api import expect
 

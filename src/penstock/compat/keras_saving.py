@@ -18,7 +18,6 @@ from types import ModuleType
 from typing import Any
 
 from penstock.compat.after_import import AfterImport
-from penstock.core.artefact import replace
 from penstock.core.errors import OutputExistsError
 
 _SINGLE_FILES = (".keras", ".h5", ".hdf5")
@@ -72,6 +71,8 @@ def _saver(original: Callable) -> Callable:
 
 def save_folder(model: Any, place: Path, overwrite: bool, keep: Callable[[Any, str], Any]) -> None:
     """Write `place` in one step; `keep(model, folder)` adds Keras's own files to the SavedModel."""
+    from penstock.core.artefact import replace  # it loads polars, which most processes of old code do without
+
     if place.exists() and not (overwrite and _is_saved_model(place)):
         raise OutputExistsError(f"{place} is there already, and " + (
             "is no saved model; remove it, or choose another path" if overwrite else "overwrite is False"

@@ -31,6 +31,7 @@ GUIDES = {
 }
 LIBRARIES = tuple(GUIDES)
 SAME, DIFFERS, ABSENT, IS, ALSO = "same", "differs", "absent", "is", "also"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C, where PyYAML was built with it
 NATIVE = "penstock."  # a home that begins with this is Penstock's own; others are names of the old libraries
 
 
@@ -68,7 +69,7 @@ def table(library: str) -> Table:
 @cache
 def _written(library: str) -> Table:
     file = resources.files(__name__) / f"{library}.yaml"
-    return parse(yaml.safe_load(file.read_text(encoding="utf-8")), file.name)
+    return parse(yaml.load(file.read_text(encoding="utf-8"), _LOADER), file.name)
 
 
 def _copied(module: str, prefix: str) -> dict[str, Entry]:
