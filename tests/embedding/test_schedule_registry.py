@@ -8,7 +8,8 @@ import pytest
 
 from penstock.core.errors import ParameterError
 from penstock.embedding.schedules import SCHEDULES, from_data, rate_at, to_data
-from penstock.jobs.settings import TrainSettings, rate
+from penstock.jobs.setting_sections import rate
+from penstock.jobs.settings import TrainSettings
 
 # One row a schedule: arguments, and the rates of the first three steps.
 CASES = {

@@ -11,7 +11,8 @@ from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.yaml_files import read_yaml
 from penstock.embedding import Adagrad, LazyAdam
 from penstock.embedding.schedules import Warmup
-from penstock.jobs.settings import SHORTHANDS, TrainSettings, command_line_options, described, split_config
+from penstock.jobs.setting_sections import SHORTHANDS
+from penstock.jobs.settings import TrainSettings, command_line_options, described, split_config
 
 
 def test_later_layers_win_and_sections_are_merged() -> None:

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.jobs.settings import Setting, command_line_options
+from penstock.jobs.setting import Setting
+from penstock.jobs.settings import command_line_options
 
 
 def with_setting_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -15,7 +15,8 @@ from penstock.etl import Workflow
 from penstock.etl.references import resolve_reference
 from penstock.jobs.dense_optimizers import DENSE_OPTIMIZERS
 from penstock.jobs.embeddings import check_embeddings
-from penstock.jobs.settings import TrainSettings, rate
+from penstock.jobs.setting_sections import rate
+from penstock.jobs.settings import TrainSettings
 from penstock.metrics import Meter, Metric
 from penstock.metrics.registry import METRICS
 from penstock.nn import Model
