@@ -115,6 +115,7 @@ $(BASE_DONE): | $(BIN)/python
 	$(PIP) install --require-hashes --no-deps --requirement requirements/base.txt
 	$(PIP) install --requirement requirements/torch.txt
 	$(PIP) install --no-deps --no-build-isolation --editable .
+	$(BIN)/penstock doctor --compile
 	rm -f $(VENV)/.base-* && touch $@
 
 $(DEV_DONE): $(BASE_DONE)

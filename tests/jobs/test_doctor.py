@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import app
-from penstock.jobs import doctor
+from penstock.jobs import compiling, doctor
 from penstock.jobs.first_run import is_first_run
 
 
@@ -102,3 +105,21 @@ def test_a_first_run_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "kernels_1").mkdir()
     (tmp_path / "kernels_1" / "cpu_hash.mix-1.py311.nbi").touch()
     assert not is_first_run()
+
+
+def test_compiling_ahead_that_fails_says_so(monkeypatch):
+    monkeypatch.setattr(compiling.sys, "executable", shutil.which("false"))
+    result = CliRunner().invoke(app, ["doctor", "--compile"])
+    assert result.exit_code == 1 and "compiling ahead failed (rows)" in result.output
+
+
+@pytest.mark.slow
+def test_after_compiling_ahead_nothing_is_compiled(tmp_path, monkeypatch):
+    """The jobs that a user begins with leave no kernel beside those that are kept already."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    compiling.compile_ahead()
+    kept = {path for path in (tmp_path / "cache").rglob("*") if path.suffix == ".nbc"}
+    assert kept
+    command = [sys.executable, "-m", "penstock", "demo", "--rows", "3000", "--output", str(tmp_path / "demo")]
+    subprocess.run(command, check=True, capture_output=True)
+    assert {path for path in (tmp_path / "cache").rglob("*") if path.suffix == ".nbc"} == kept

@@ -23,6 +23,7 @@ from penstock.core.errors import (
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.graph import Node, ancestors
+from penstock.etl.number_chain import NumberChain, chains_of
 from penstock.etl.operator import ROW_NUMBER, Columns
 from penstock.etl.raw_values import FRAME, converted_column, policy_of
 
@@ -55,6 +56,7 @@ class Plan:
         """Work out every node's columns and schema again: fitting adds cardinalities."""
         self.schemas: list[Schema] = []
         self.columns: list[Columns] = []
+        self._chains: dict[tuple[tuple[int, ...], tuple[int, ...]], dict[int, NumberChain]] = {}
         for i, node in enumerate(self.nodes):
             inputs = self.input_schema if node.kind == "source" else self._joined(self.parents[i], node)
             extra = self._joined(self.dependencies[i], node, allow_same=True)
@@ -148,13 +150,36 @@ class Plan:
         training: bool = False,
     ) -> pl.Series | None:
         """Compute the `wanted` nodes into `environment`; gives the row numbers of the rows that are left."""
-        for i in self._needed(environment, wanted):
+        needed = self._needed(environment, wanted)
+        chains = self._chains_of(tuple(needed), tuple(wanted))
+        inside = {i for chain in chains.values() for i in chain.nodes}
+        for i in needed:
             try:
-                rows = self._compute(i, environment, rows, training)
+                if i not in inside:
+                    rows = self._compute(i, environment, rows, training)
+                elif i in chains:
+                    rows = self._run_chain(chains[i], environment, rows, training)
             except PenstockError:
                 raise
             except RAW_ERRORS as error:
                 raise self._failed(i, error) from error
+        return rows
+
+    def _chains_of(self, needed: tuple[int, ...], wanted: tuple[int, ...]) -> dict[int, NumberChain]:
+        """Which of the nodes are computed together; found out once for what is needed."""
+        if (needed, wanted) not in self._chains:
+            self._chains[needed, wanted] = chains_of(self, needed, wanted)
+        return self._chains[needed, wanted]
+
+    def _run_chain(
+        self, chain: NumberChain, environment: Environment, rows: pl.Series | None, training: bool
+    ) -> pl.Series | None:
+        out = chain.run(self.inputs_of(chain.nodes[0], environment))
+        if out is not None:
+            environment[chain.nodes[-1]] = out
+            return rows
+        for i in chain.nodes:
+            rows = self._compute(i, environment, rows, training)
         return rows
 
     def _failed(self, i: int, error: Exception) -> DataError:

@@ -1,0 +1,135 @@
+"""Chains of operators on whole numbers (fill, clip, logarithm, normalize), run as one: no frames in between.
+
+Each operator by itself makes a frame of its columns under the interpreter's lock, which is what threads on many cores
+wait for. Only operators that are exactly those below are put together; a subclass may do anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from penstock.core.errors import PenstockError
+from penstock.data.places import frame_over, places_of
+from penstock.etl.operator import Operator
+from penstock.etl.ops.continuous import Clip, LogOp
+from penstock.etl.ops.fill import FillMissing
+from penstock.etl.ops.scale import Normalize
+
+if TYPE_CHECKING:
+    from penstock.etl.plan import Plan
+
+_KINDS = (FillMissing, Clip, LogOp, Normalize)  # in the order of the kernel's steps
+
+
+@dataclass(frozen=True)
+class NumberChain:
+    """The steps of some nodes, one behind the other, for each of their columns."""
+
+    nodes: tuple[int, ...]
+    names: tuple[str, ...]
+    steps: np.ndarray
+    fills: bool
+
+    def run(self, frame: pl.DataFrame) -> pl.DataFrame | None:
+        """The columns of the last node; None where values are missing and nothing fills them."""
+        from penstock.kernels.cpu_numbers import run_chain
+
+        places = places_of(frame, self.names)
+        if not self.fills and any(places.null_counts):
+            return None
+        return frame_over(self.names, run_chain(places.table, places.num_rows, self.steps))
+
+
+def chains_of(plan: Plan, needed: Sequence[int], wanted: Sequence[int]) -> dict[int, NumberChain]:
+    """By its last node, each chain of two nodes or more that nothing else looks into."""
+    users: dict[int, list[int]] = {i: [] for i in needed}
+    for i in needed:
+        for parent in (*plan.parents[i], *plan.dependencies[i]):
+            users.setdefault(parent, []).append(i)
+    found: dict[int, NumberChain] = {}
+    inside: set[int] = set()
+    for last in reversed(needed):
+        nodes = [last]
+        while _goes_on(plan, nodes[0]):
+            before = plan.parents[nodes[0]][0]
+            if before not in needed or before in wanted or users[before] != [nodes[0]] or not _is_step(plan, before):
+                break
+            nodes.insert(0, before)
+        if last not in inside and len(nodes) > 1 and _is_step(plan, last):
+            chain = _chain(plan, tuple(nodes))
+            if chain is not None:
+                found[last] = chain
+                inside.update(nodes)
+    return found
+
+
+def _is_step(plan: Plan, i: int) -> bool:
+    node = plan.nodes[i]
+    return node.kind == "apply" and type(node.operator) in _KINDS and len(plan.parents[i]) == 1
+
+
+def _goes_on(plan: Plan, i: int) -> bool:
+    return _is_step(plan, i) and not plan.dependencies[i]
+
+
+def _chain(plan: Plan, nodes: tuple[int, ...]) -> NumberChain | None:
+    """The nodes as one, where all their columns are int32 and every step is one that the kernel has."""
+    first = plan.schemas[plan.parents[nodes[0]][0]]
+    names = tuple(plan.columns[nodes[0]].names)
+    steps = []
+    for name in names:
+        dtype, own = "" if first[name].is_list else first[name].dtype, []
+        for number, i in enumerate(nodes):
+            op = plan.nodes[i].operator
+            assert op is not None
+            made = _STEPS[type(op)](op, dtype, name)
+            if made is None or tuple(plan.columns[i].names) != names or (made[1] == _FILL and number):
+                return None
+            dtype, *step = made
+            own.append(step)
+        if plan.schemas[nodes[-1]][name].dtype != dtype:
+            return None
+        steps.append(own)
+    if not names:
+        return None
+    return NumberChain(nodes, names, np.array(steps, np.float64), steps[0][0][0] == _FILL)
+
+
+_FILL, _CLIP, _LOG, _SCALE = range(4)  # as `kernels.cpu_numbers` has them, which is not loaded before rows come
+_Made = tuple[str, int, float, float] | None  # the dtype behind the step, and the step
+
+
+def _fill(op: Any, dtype: str, name: str) -> _Made:
+    if dtype != "int32" or op.add_binary_cols:
+        return None
+    try:
+        return dtype, _FILL, float(op._held(name, dtype)), 0.0
+    except PenstockError:  # said by the operator itself, where a value is missing
+        return None
+
+
+def _clip(op: Any, dtype: str, name: str) -> _Made:
+    if dtype != "int32":
+        return None
+    low, high = op._bounds(dtype, name)
+    return dtype, _CLIP, float(low), float(high)
+
+
+def _log(op: Any, dtype: str, name: str) -> _Made:
+    return ("float32", _LOG, 0.0, 0.0) if dtype == "int32" else None
+
+
+def _scale(op: Any, dtype: str, name: str) -> _Made:
+    if dtype not in ("int32", "float32") or op.out_dtype != "float32" or not op.is_fitted:
+        return None
+    return "float32", _SCALE, op.offsets_[name], op.scales_[name]
+
+
+_STEPS: dict[type[Operator], Callable[[Any, str, str], _Made]] = dict(
+    zip(_KINDS, (_fill, _clip, _log, _scale), strict=True)
+)

@@ -1,0 +1,93 @@
+"""Operators on whole numbers that run as one: the bits are those of each by itself."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from penstock import Dataset, Workflow, ops
+from penstock.etl import number_chain, plan
+
+rng = np.random.default_rng(3)
+NUMBERS = np.r_[np.int32([-(2**31), -2, -1, 0, 1, 65_535, 65_536, 2**31 - 1]), rng.integers(-5, 200_000, 9_000)]
+FRAME = pl.DataFrame(
+    {
+        "a": pl.Series(NUMBERS, dtype=pl.Int32),
+        "b": pl.Series([None if i % 3 == 0 else int(v) for i, v in enumerate(NUMBERS)], dtype=pl.Int32),
+        "c": pl.Series([None] * len(NUMBERS), dtype=pl.Int32),
+    }
+)
+CHAINS = {
+    "all": (ops.FillMissing(3), ops.Clip(min_value=0), ops.LogOp(), ops.Normalize()),
+    "by column": (ops.FillMissing({"a": 1, "b": -7, "c": 2**31 - 1}), ops.Clip(-1.5, 99_999.5), ops.LogOp()),
+    "whole": (ops.FillMissing(), ops.Clip(max_value=10)),
+    "without a logarithm": (ops.FillMissing(), ops.Normalize()),
+    "nothing fills": (ops.Clip(min_value=0), ops.LogOp()),
+    "fills late": (ops.Clip(min_value=0), ops.FillMissing(-5), ops.LogOp()),
+    "flags": (ops.FillMissing(add_binary_cols=True), ops.Clip(min_value=0)),
+    "wide": (ops.FillMissing(), ops.LogOp(), ops.Normalize(out_dtype="float64")),
+}
+
+
+def fitted(operators, frame=FRAME):
+    node = ["a", "b", "c"]
+    for op in operators:
+        node = node >> op
+    with np.errstate(all="ignore"):
+        return Workflow(node).fit(frame)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_is_what_its_operators_are(name, monkeypatch):
+    together = fitted(CHAINS[name])
+    whole = together.transform(FRAME)
+    monkeypatch.setattr(plan, "chains_of", lambda *_: {})
+    apart = fitted(CHAINS[name])
+    alone = apart.transform(FRAME)
+    assert whole.schema == alone.schema
+    for left, right in zip(whole, alone, strict=True):
+        assert left.to_arrow().is_valid().equals(right.to_arrow().is_valid())
+        assert left.fill_null(0).to_numpy().tobytes() == right.fill_null(0).to_numpy().tobytes(), left.name
+    for one, other in zip(_states(together), _states(apart), strict=True):
+        assert one == other
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4095, 4097])
+def test_any_number_of_rows_in_pieces(rows, monkeypatch):
+    operators = CHAINS["all"]
+    workflow = fitted(operators)
+    frame = pl.concat([FRAME[: rows // 2], FRAME[rows // 2 : rows]], rechunk=False)
+    found = workflow.transform(frame)
+    monkeypatch.setattr(plan, "chains_of", lambda *_: {})
+    assert fitted(operators).transform(frame).equals(found)
+
+
+def test_the_usual_chain_is_one_call(monkeypatch):
+    calls = []
+    run = number_chain.NumberChain.run
+    monkeypatch.setattr(
+        number_chain.NumberChain, "run", lambda self, frame: calls.append(self.nodes) or run(self, frame)
+    )
+    workflow = fitted(CHAINS["all"])
+    workflow.transform(Dataset(FRAME)).to_polars()
+    assert [len(nodes) for nodes in calls] == [3, 4], "up to the logarithm while it is fitted, all of it then"
+
+
+def test_what_a_subclass_does_stays_its_own():
+    class Doubled(ops.Clip):
+        def expression(self, series, name):
+            return pl.col(series.name) * 2
+
+    frame = pl.DataFrame({"x": pl.Series([1, None], dtype=pl.Int32)})
+    assert Workflow(["x"] >> ops.FillMissing(4) >> Doubled(0)).fit_transform(frame)["x"].to_list() == [2, 8]
+
+
+def test_a_node_that_others_read_is_there():
+    filled = ["x"] >> ops.FillMissing(4)
+    logarithm = filled >> ops.Clip(0) >> ops.LogOp() >> ops.Rename(postfix="_log")
+    frame = pl.DataFrame({"x": pl.Series([0, None], dtype=pl.Int32)})
+    found = Workflow(filled + logarithm).fit_transform(frame)
+    assert found.columns == ["x", "x_log"] and found["x"].to_list() == [0, 4]
+
+
+def _states(workflow):
+    return [node.fitted_op.state_ for node in workflow._plan.nodes if node.fitted_op is not None]
