@@ -261,6 +261,21 @@ def test_a_shard_that_hangs_is_replaced_by_its_standby(ray: Any, store: RayStore
     np.testing.assert_array_equal(rows(store), last)
 
 
+@pytest.mark.slow
+def test_a_checkpoint_is_loaded_though_a_shard_hangs(
+    ray: Any, store: RayStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a trainer dies while a shard hangs: nobody has noticed that yet."""
+    monkeypatch.setattr(store._calls, "hung_after", 2.0)
+    step(store, 0)
+    last = rows(store)
+    store.save(tmp_path / "saved")
+    step(store, 1)
+    hang(process_of(ray, store, 1))
+    store.load(tmp_path / "saved")
+    np.testing.assert_array_equal(rows(store), last)
+
+
 def test_what_standbys_cannot_follow_is_refused() -> None:
     with pytest.raises(ParameterError, match=r"eviction\.max_bytes goes by the memory of one process"):
         RayStore(SLOTS, Adam(), eviction=Eviction(max_bytes=1 << 20), replicas=2)

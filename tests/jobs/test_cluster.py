@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,24 @@ def test_settings_of_a_cluster_have_short_names_and_are_checked() -> None:
     ):
         with pytest.raises(ParameterError, match=said):
             Cluster.of(TrainSettings.resolve(given))
+
+
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:{}", "127.0.0.1:{}"])
+def test_an_address_where_nobody_answers_is_refused_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there
+        where = address.format(taken.getsockname()[1])
+        with pytest.raises(PenstockError, match=f"no Ray cluster answers at {where}: .*is it running"):
+            Cluster(where).running().__enter__()
+
+
+def test_what_a_machine_of_the_cluster_does_not_see_is_refused(ray: Any, tmp_path: Path) -> None:
+    (tmp_path / "clicks.csv").touch()
+    cluster = Cluster("auto")
+    cluster.check_shared(tmp_path, tmp_path / "clicks.csv", "s3://bucket/clicks.csv", tmp_path / "*.csv", None)
+    with pytest.raises(PenstockError, match=r"machine \S+ of the cluster does not see .*elsewhere; data and the run's"):
+        cluster.check_shared(tmp_path / "elsewhere", None)
 
 
 def test_more_trainers_than_the_cluster_has_cpus_are_refused(ray: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from penstock.core.conversion import convert, described_frame
 from penstock.core.dtypes import canonical, split_list
 from penstock.core.errors import ColumnNotFoundError, ConversionError
 from penstock.core.runtime.forks import require_polars
+from penstock.data.files import is_remote
 
 
 class Partition:
@@ -23,6 +25,13 @@ class Partition:
     path: str | None
     num_rows: int | None
     num_bytes: int
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Where it lies in a form that does not depend on the present folder: whoever reads it may have another."""
+        state = dict(vars(self))
+        if isinstance(path := state.get("path"), str) and not is_remote(path):
+            state["path"] = str(Path(path).absolute())
+        return state
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         raise TypeError(f"{type(self).__name__} cannot be read")

@@ -87,7 +87,7 @@ def write_parquet(
         # What is entered last appears first.
         folders = [stack.enter_context(_target(o.path, overwrite, storage_options)) for o in reversed(outputs)][::-1]
         bodies = [output.schema.without(options.partition_by) for output in outputs]
-        targets = [_Target(str(folder), body) for folder, body in zip(folders, bodies, strict=True)]
+        targets = [_Target(str(folder.absolute()), body) for folder, body in zip(folders, bodies, strict=True)]
         done = None if on_done is None else (lambda number: on_done(items[number].estimated_rows))
         written = list(engine.map(partial(_write_item, targets=targets, options=options), items, done))
         release_workspace()

@@ -26,6 +26,7 @@ from penstock.embedding.ray_submitting import CallFailed, Lines, Pending
 
 LEASE_SECONDS = 15.0  # how long the others wait for a client that died while it saved or restored
 _PAUSE = 0.05  # seconds between two questions whether a shard is back, or another client done
+_HUNG_SECONDS = 30.0  # without an answer, before a checkpoint is loaded
 
 
 class StoreTimeoutError(PenstockError, TimeoutError):
@@ -44,7 +45,7 @@ class ShardCalls:
         self.coordinator, self.shards = coordinator, shards
         self.numbers = CommandNumbers()
         self.lines = Lines(ray)
-        self.lease_seconds = LEASE_SECONDS
+        self.lease_seconds, self.hung_after = LEASE_SECONDS, _HUNG_SECONDS
         self._epoch = 0
         self._applied = 0  # updates that all shards are known to have applied
         self._shares = [True] * len(shards)  # whether a shard can reach this client's memory
@@ -194,6 +195,13 @@ class ShardCalls:
             done.set()
             if thread is not None:
                 thread.join()
+
+    def end_hung(self) -> None:
+        """End processes that do not answer: what they hold is about to be replaced, and Ray starts them again."""
+        asked = {shard.ping.remote(): shard for shard in self.shards}
+        _, silent = self._ray.wait(list(asked), num_returns=len(asked), timeout=self.hung_after)
+        for reference in silent:
+            self._ray.kill(asked[reference], no_restart=False)
 
     def restore(self, epoch: int, path: str | None, checksum: str | None, deadline: float) -> int:
         """Give all shards what a checkpoint holds, or nothing; the updates that they had seen then."""

@@ -232,6 +232,11 @@ class ReplicatedCalls(ShardCalls):
         replies = [self._answer(k, "promote", pending, part, deadline) for k, part in enumerate(given)]
         return all(reply is True for reply in replies)
 
+    def end_hung(self) -> None:
+        """As for shards without standbys, of the processes that are the primaries now."""
+        self._rearrange()
+        super().end_hung()
+
     def restore(self, epoch: int, path: str | None, checksum: str | None, deadline: float) -> int:
         """As for shards without standbys; those there are hold something else then, and are filled again."""
         self.ask_coordinator("unpair_all", epoch)

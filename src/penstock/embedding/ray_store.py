@@ -288,6 +288,7 @@ class RayStore(EmbeddingStore):
 
         def fill(chain: list[checkpoint.Description]) -> None:
             checkpoint.check_fits(chain[-1], self.config, self.optimizer, self.storage, self.seed)
+            self._calls.end_hung()  # a checkpoint may be loaded because a trainer died with a shard
             # Shards know nothing of keys: they read what was verified here.
             self._restore_all(str(place), chain[-1].checksum, patience=10.0)
 

@@ -15,16 +15,18 @@ import torch
 from penstock.core.errors import ParameterError
 from penstock.core.params import Int, OneOf, Satisfies, check_all
 from penstock.core.schema import Schema
+from penstock.data.files import is_remote
 from penstock.data.sources import DataLike
 from penstock.embedding import RayStore
 from penstock.jobs import building
 from penstock.jobs.cluster_watch import ClusterWatch
 from penstock.jobs.embeddings import store_slots
 from penstock.jobs.fitting import fit_model
+from penstock.jobs.run_folder import absolute_paths
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
 from penstock.loader.torch import Loader
 from penstock.train import Checkpointer, CheckpointRecord, History, distributed
-from penstock.train.ray_cluster import connected, resources_of_trainers
+from penstock.train.ray_cluster import check_shared, connected, resources_of_trainers
 from penstock.train.ray_trainers import Report, Trainers
 
 LOCAL = "local"
@@ -83,6 +85,12 @@ class Cluster:
         """The cluster, for as long as the block runs."""
         with connected(None if self.address == LOCAL else self.address, self.trainers):
             yield
+
+    def check_shared(self, folder: Path, *sources: DataLike | None) -> None:
+        """Refuse data, and a folder of the run, that other machines of the cluster do not see."""
+        if self.address != LOCAL:
+            found = [path for source in sources for path in absolute_paths(source) or [] if not is_remote(path)]
+            check_shared([str(folder.absolute()), *(path for path in found if Path(path).exists())])  # else a pattern
 
     def settings_of_etl(self, settings: TrainSettings) -> TrainSettings:
         """The settings with the ETL on this cluster too, unless they say where it runs."""

@@ -210,6 +210,8 @@ class TrainJob:
             self._folder.begin(config, self.drafted)
         self._notify(RunBegan(config, str(self.output), self.best_auc, self.is_resumed))
         try:
+            if (cluster := Cluster.of(settings)) is not None:
+                cluster.check_shared(self._folder.path, self.source, self.valid)
             result = self._tested(self._run(settings, preparation, device))
         except BaseException as error:
             stopped = isinstance(error, (KeyboardInterrupt, SystemExit, TrainingStopped))
@@ -385,8 +387,8 @@ class TrainJob:
 
         work = TrainerWork(
             settings=settings,
-            features=ready.features,
-            valid=ready.valid,
+            features=absolute_paths(ready.features) or ready.features,
+            valid=absolute_paths(ready.valid) or ready.valid,
             valid_batch=VALID_BATCH if valid is None else valid.batch_size,
             store=None if store is None else store.name,
             checkpoints=Path(self._folder.checkpoints).absolute(),

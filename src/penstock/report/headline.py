@@ -21,6 +21,9 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any]:
     best = figures.get("best_auc") or data["best_auc"]
     known = auc is not None and best is not None and best > 0.5
     rows = data["history"].get("rows") or (trained[-1].get("rows") if trained else None)
+    shards = [one for one in (data.get("cluster") or {}).get("shards") or [] if one.get("role") == "primary"]
+    store = {"rows": sum(s.get("rows", 0) for s in shards), "bytes": sum(s.get("bytes", 0) for s in shards)}
+    store = store if shards else data["store"] or {}  # shards tell while they train
     return {
         "auc": auc,
         "best_auc": best,
@@ -34,8 +37,8 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any]:
         "step": records[-1]["step"] if records else None,
         "steps": training.get("steps"),
         "seconds": data["seconds"],
-        "embedding_rows": figures.get("embedding_rows", (data["store"] or {}).get("rows")),
-        "embedding_bytes": (data["store"] or {}).get("bytes"),
+        "embedding_rows": figures.get("embedding_rows", store.get("rows")),
+        "embedding_bytes": store.get("bytes"),
     }
 
 
