@@ -6,6 +6,7 @@ import copy
 import json
 import random
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -210,3 +211,58 @@ def test_the_rows_of_a_parquet_file_are_those_that_were_written_down(tmp_path):
     pl.DataFrame({"x": [1, 2, 3]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(ArtefactError, match="holds 3 rows, and the manifest says 2"):
         bounded.read_frame(tmp_path / "a.parquet", 2)
+
+
+CODE = [
+    "canary_of_a_forger:boom",
+    "subprocess:getoutput",
+    "penstock.core.extras:require",
+    {"LambdaOp": {"f": "os:system"}},
+]
+
+
+def _places(data: Any) -> list[tuple[Any, Any]]:
+    """Every place of plain data: what holds it, and its key."""
+    found, waiting = [], [data]
+    while waiting:
+        item = waiting.pop()
+        keys = list(item) if isinstance(item, dict) else range(len(item)) if isinstance(item, list) else ()
+        found += [(item, key) for key in keys]
+        waiting += [item[key] for key in keys]
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("kind", "file"), [("workflow", "workflow.json"), ("model", "model/model.json")])
+def test_no_field_names_code(kind, file, tmp_path, monkeypatch):
+    """Every place of what describes an artefact is given a function's name, one after the other."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "canary_of_a_forger.py").write_text("def boom(*given): raise SystemExit('it ran')")
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    [writer] = [w for w in WRITERS if w.name == kind]
+    place, (inside, name, read) = tmp_path / "whole", KINDS[kind]
+    writer.write(place, 1)
+    whole = json.loads((place / file).read_text())
+    for number in range(len(_places(whole))):
+        forged = copy.deepcopy(whole)
+        holder, key = _places(forged)[number]
+        holder[key] = copy.deepcopy(CODE[number % len(CODE)])
+        (place / file).write_text(json.dumps(forged))
+        _seal(place / inside if inside else place, name)
+        try:
+            found = read(place)
+            if isinstance(found, Workflow):
+                found.transform(pl.DataFrame({"user": ["a"], "price": [1.0], "click": [0]}))
+        except PenstockError:
+            pass
+        assert "canary_of_a_forger" not in sys.modules, f"{key!r} of {file}"
+
+
+def test_what_was_learned_of_other_columns_is_refused(tmp_path):
+    nodes = {"x": {"columns": ["price"], "ops": [{"Rename": {"postfix": "_a"}}, "Normalize"]}}
+    Workflow.from_recipe({"recipe": 1, "nodes": nodes}).fit(pl.DataFrame({"price": [1.0, 2.0]})).save(tmp_path / "flow")
+    file = tmp_path / "flow" / "workflow.json"
+    file.write_text(file.read_text().replace('"_a"', '"_b"'))
+    _seal(tmp_path / "flow", "workflow")
+    with pytest.raises(ArtefactError, match="was learned of other columns than 'price_b'"):
+        Workflow.load(tmp_path / "flow")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +39,7 @@ class SlotLayout:
 
     def __init__(self, config: EmbeddingConfig, signs_given: bool = False) -> None:
         self.config = config
-        names = config.names
+        names, key = config.names, secrets.randbits(64)
         self.slots = np.zeros((len(names), layout.NUM_SLOT_FIELDS), np.uint64)
         poolings = {"sum": layout.SUM, "mean": layout.MEAN, "sqrt_n": layout.SQRT_N, "raw": layout.RAW}
         for i, slot in enumerate(config):
@@ -52,6 +53,7 @@ class SlotLayout:
                 0 if signs_given else config.prefix(slot.group),
                 0 if signs_given or not config.prefix_bits else config.modulus,
                 layout.FARMHASH if stack and stack.hashing == "farmhash" else layout.MIX,
+                key,
             )
         self.turns = np.maximum(self.slots[:, layout.ROUNDS].astype(np.int64), 1)
         self.members = np.array([names.index(s.name) for g in config.groups for s in config.members(g)], np.int64)

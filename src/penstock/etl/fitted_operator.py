@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -38,6 +38,7 @@ class FittedOperator(Operator):
     """
 
     state_: Any = None
+    learns_by_column: ClassVar[bool] = False  # whether `state_` is a mapping that has every column of its own
 
     def partial(self, frame: pl.DataFrame, columns: Columns) -> Any:
         """The state of these rows alone.

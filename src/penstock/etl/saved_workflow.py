@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 import polars as pl
 
 from penstock.core.artefact import SavedFolder
-from penstock.core.errors import ParameterError
+from penstock.core.errors import ArtefactError, ParameterError
 from penstock.core.params import Instance
 from penstock.core.schema import Schema
 from penstock.etl import recipe
@@ -55,7 +55,11 @@ def read_states(folder: SavedFolder, plan: Plan, names: dict[int, str]) -> None:
     for name, i in _state_names(plan, names).items():
         op = plan.nodes[i].fitted_op
         assert op is not None
-        op.load_state(_state_folder(folder, name), plan.columns[i])
+        found = _state_folder(folder, name)
+        op.load_state(found, plan.columns[i])
+        unknown = [column for column in plan.columns[i].names if op.learns_by_column and column not in op.state_]
+        if unknown:
+            raise ArtefactError(f"{found} was learned of other columns than {unknown[0]!r}, which the recipe names")
         plan.refresh()
 
 

@@ -32,7 +32,7 @@ from penstock.kernels.cpu_vector import (
 from penstock.kernels.kernel_cache import njit
 
 # Columns of `slots`, fixed by the configuration.
-POOLING, SLOT_DIM, LENGTH, ROUNDS, SIZE, PREFIX, MODULUS, HASHING, NUM_SLOT_FIELDS = range(9)
+POOLING, SLOT_DIM, LENGTH, ROUNDS, SIZE, PREFIX, MODULUS, HASHING, KEY, NUM_SLOT_FIELDS = range(10)
 MIX, FARMHASH = range(2)  # of HASHING
 SUM, MEAN, SQRT_N, RAW = range(4)
 # Columns of `inputs`, filled in for each batch.
@@ -139,7 +139,11 @@ def _number_direct(row: np.ndarray, slot: np.ndarray, local: Any, inverse: Any, 
 def _number_hashed(
     row: np.ndarray, slot: np.ndarray, local: Any, shift: Any, inverse: Any, signs: Any, unique: Any
 ) -> Any:
-    """Distinct signs of a slot, numbered through an open-addressed local table."""
+    """Distinct signs of a slot, numbered through an open-addressed local table.
+
+    The slots' key, which is secret, enters the places: nobody can choose ids that share one, and no number depends on
+    it.
+    """
     values, log2_bytes = row[VALUES], np.int64(row[LOG2_BYTES])
     turns = max(np.int64(slot[ROUNDS]), np.int64(1))
     mask = (np.uint64(1) << (np.uint64(64) - shift)) - np.uint64(1)
@@ -148,7 +152,7 @@ def _number_hashed(
         identity = load_id(values, log2_bytes, np.uint64(i))
         for turn in range(turns):
             sign = sign_of(identity, slot, turn)
-            place = (sign * _GOLDEN) >> shift
+            place = mix(sign ^ slot[KEY]) >> shift
             while True:
                 number = load_u32(local + (place << LOG2_4))
                 if number == NO_ROW:

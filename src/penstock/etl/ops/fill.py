@@ -171,6 +171,8 @@ class FillMedian(_Filler, FittedOperator):
     [1.0, 3.0, 3.0, 9.0]
     """
 
+    learns_by_column = True
+
     constraints = {"add_binary_cols": BOOL}
 
     def __init__(self, add_binary_cols: bool = False) -> None:

@@ -127,6 +127,8 @@ class ValueCount(FittedOperator):
     {'min': 1, 'max': 3}
     """
 
+    learns_by_column = True
+
     def __init__(self) -> None:
         pass
 

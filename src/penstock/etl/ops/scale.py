@@ -30,6 +30,8 @@ class _Scale(Elementwise, FittedOperator, Invertible):
         out_dtype: of the result, a float.
     """
 
+    learns_by_column = True
+
     def __init__(self, out_dtype: DtypeLike = "float32") -> None:
         self.out_dtype = out_dtype
 

@@ -34,6 +34,8 @@ class DataStats(FittedOperator):
     (2, 0.25)
     """
 
+    learns_by_column = True
+
     def __init__(self) -> None:
         pass
 
