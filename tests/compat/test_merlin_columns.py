@@ -62,6 +62,7 @@ class TestDtypes:
         class Nothing:
             pass
 
+        assert md.dtype("i4") == md.int32 and md.dtype("<M8[ms]") == md.datetime64ms
         assert md.dtype(Nothing) == md.unknown  # and not one of objects, which NumPy takes any class for
 
     def test_mappings_of_each_library(self):
@@ -76,6 +77,18 @@ class TestDtypes:
 
 
 class TestTables:
+    def test_equal_frames_and_tables(self):
+        from merlin.table import TensorTable
+        from merlin.testing import assert_transformable_equal
+
+        frame = pd.DataFrame({"a": [1, 2], "l": [[1], [2, 3]]})
+        for one, other in ((frame, frame.assign(a=[1, 3])), (TensorTable.from_df(frame), TensorTable({"a": [1]}))):
+            assert_transformable_equal(one, one)
+            with pytest.raises(AssertionError):
+                assert_transformable_equal(one, other)
+        with pytest.raises(NotImplementedError, match="int"):
+            assert_transformable_equal(1, 1)
+
     def test_rows_of_ragged_columns_count_from_both_ends(self):
         from merlin.table import NumpyColumn
 

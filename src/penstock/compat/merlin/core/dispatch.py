@@ -195,6 +195,15 @@ def encode_list_column(original: Any, encoded: Any, dtype: Any = None) -> Any:
     return pd.Series(lists, dtype=object)
 
 
+def build_pandas_list_column(elements: Any, row_lengths: Any) -> Any:
+    """A list column from values and how many of them each row has.
+
+    >>> build_pandas_list_column(pd.Series([5, 6, 7]), [1, 2])[1].tolist()
+    [6, 7]
+    """
+    return create_multihot_col(np.concatenate([[0], np.cumsum(row_lengths)]), elements)
+
+
 def create_multihot_col(offsets: Any, data: Any) -> Any:
     """A list column from offsets and values."""
     return pd.Series(np.split(np.asarray(data), np.asarray(offsets)[1:-1]))

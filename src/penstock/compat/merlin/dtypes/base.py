@@ -194,7 +194,18 @@ def dtype_of(external: Any) -> DType:
     try:
         return from_native(native.canonical(name if isinstance(name, str) else external))
     except SchemaError as error:
+        if (spelled := _numpy_name(name)) is not None:
+            return dtype_of(spelled)
         raise CompatTypeError(f"{external!r} is no dtype that is known here: {error}") from error
+
+
+def _numpy_name(name: Any) -> str | None:
+    """What NumPy calls a dtype that is spelled as only NumPy does, such as "<M8[ms]" or "i4"."""
+    try:
+        full = np.dtype(name).name if isinstance(name, str) else name
+    except TypeError:
+        return None
+    return None if full == name else full
 
 
 def _known_class(external: type) -> Any:

@@ -22,8 +22,9 @@ from penstock.etl.graph import ancestors
 from penstock.etl.operator import Columns
 from penstock.etl.ops.embedding_sizes import default_dimension
 
-__all__ = ["Categorify", "get_embedding_sizes"]
+__all__ = ["NULL_OFFSET", "OOV_OFFSET", "PAD_OFFSET", "Categorify", "get_embedding_sizes"]
 
+PAD_OFFSET, NULL_OFFSET, OOV_OFFSET = 0, 1, 2  # the codes that come before values in the last release
 NO_VOCABULARY = 1 << 62  # a frequency that no value reaches: all values go to the hash buckets
 
 

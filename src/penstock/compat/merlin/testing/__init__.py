@@ -1,0 +1,1 @@
+"""`merlin.testing`: frames and tables compared."""
