@@ -163,6 +163,22 @@ def test_lists(path, frame):
         KerasSequenceLoader(path, 100, sparse_names=["user"], **names)
 
 
+def test_a_layer_built_on_pairs_tells_how_lists_come(path, monkeypatch, capsys):
+    names = {"label_names": ["click"], "cat_names": ["genres"]}
+    monkeypatch.delenv(ages.NVTABULAR)
+    monkeypatch.setattr(ages, "_pairs", [])
+    loader = KerasSequenceLoader(path, 100, shuffle=False, **names)
+    assert sorted(loader.peek()[0]) == ["genres__offsets", "genres__values"]
+    pair = tuple(tf.keras.Input((1,), name=f"genres__{part}", dtype=tf.int64) for part in ("values", "nnzs"))
+    output = layers.DenseFeatures([FeatureColumn("genres", "embedding", 20, 4)])({"genres": pair})
+    values, lengths = loader.peek()[0]["genres"]
+    assert len(lengths) == 100 and len(values) == int(tf.reduce_sum(lengths))
+    assert "as (values, row lengths): DenseFeatures takes them so" in capsys.readouterr().err
+    model = tf.keras.Model({"genres": pair}, tf.keras.layers.Dense(1)(output))
+    model.compile("sgd", "mse")
+    assert model.evaluate(loader, verbose=0) > 0
+
+
 def test_fit_with_the_validator(path, tmp_path):
     model = a_model()
     train = KerasSequenceLoader(path, 512, ["click"], feature_columns=columns())

@@ -218,10 +218,12 @@ class TestAsOthersUseIt:
         assert len(copy.copy(loader).epochs(3)) == 6
         assert sum(1 for _ in loader.epochs(2)) == 4
 
-    def test_training_as_in_the_movielens_example(self, tmp_path):
+    @pytest.mark.parametrize("age", settings.NVTABULAR_AGES)
+    def test_training_as_in_the_movielens_example(self, tmp_path, monkeypatch, age):
+        monkeypatch.setenv(settings.NVTABULAR, age)
         import nvtabular as nvt
         from nvtabular.framework_utils.torch.models import Model
-        from nvtabular.framework_utils.torch.utils import process_epoch
+        from nvtabular.framework_utils.torch.utils import DictTransform, process_epoch
         from nvtabular.loader.torch import DLDataLoader, TorchAsyncItr
 
         torch.manual_seed(0)
@@ -248,6 +250,8 @@ class TestAsOthersUseIt:
         loss, predicted, labels = process_epoch(loader, model, train=False)
         assert predicted.shape == labels.shape == (600,)
         assert loss < 0.2
+        if age != "0.5":
+            assert process_epoch(loader, model, transform=DictTransform)[0] == loss
 
     def test_training_with_dicts(self, paths):
         from nvtabular.framework_utils.torch.layers import ConcatenatedEmbeddings, MultiHotEmbeddings

@@ -42,6 +42,7 @@ _SIGNS = (
     ("1.0", ("nvtabular.columns", "nvtabular.graph", "nvtabular.dispatch", "merlin.loader")),
 )
 _found: list[tuple[str, str]] = []  # the age that was detected, and why; said once and kept
+_pairs: list[str] = []  # who takes lists as pairs, whatever the age
 
 
 def _detected() -> str:
@@ -63,6 +64,22 @@ def _detected() -> str:
     return _found[0][0]
 
 
+def list_pairs() -> bool:
+    """Whether a model of this program takes lists as `(values, row lengths)`, as those before the last releases did.
+
+    Where an age was chosen, that counts and not the model.
+    """
+    return bool(_pairs) and os.environ.get(NVTABULAR) is None
+
+
+def saw_list_pairs(where: str) -> None:
+    """A model was built on pairs: so its loaders give them, also where nothing else tells the age."""
+    if not _pairs:
+        _pairs.append(where)
+        if list_pairs() and nvtabular() == "latest":
+            print(f"penstock: lists come to Keras as (values, row lengths): {where} takes them so", file=sys.stderr)
+
+
 def use(*, nvtabular: str | None = None) -> None:
     """Choose conventions for this process and those it starts; None leaves a setting as it is."""
     if nvtabular is not None:
@@ -74,6 +91,7 @@ def use(*, nvtabular: str | None = None) -> None:
 def reset() -> None:
     """Undo `use`: what the environment said before counts again."""
     _found.clear()
+    _pairs.clear()
     while _before:
         _restore(*_before.popitem())
 

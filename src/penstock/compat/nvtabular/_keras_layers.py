@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.compat import settings
 from penstock.compat.merlin.dag.utils import OFFSETS, VALUES
 from penstock.core.errors import ParameterError
 from penstock.core.params import Int, check
@@ -35,6 +36,11 @@ class _OldInputs:
     @property
     def embedding_tables(self) -> dict[str, Any]:
         return self.tables
+
+    def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(value, (tuple, list)) for value in inputs.values()):
+            settings.saw_list_pairs(type(self).__name__)  # before the first batch, while the model is built
+        return super().__call__(inputs, *args, **kwargs)  # type: ignore[misc]
 
     def call(self, inputs: Mapping[str, Any]) -> Any:
         return super().call(_lists(inputs))  # type: ignore[misc]

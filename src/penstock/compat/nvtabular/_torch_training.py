@@ -23,8 +23,8 @@ def process_epoch(
 ) -> tuple[float, Any, Any]:
     """One pass over a loader of `(x_cat, x_cont, y)`: trains, or predicts; gives `(loss, predictions, labels)`.
 
-    `transform` makes such a triple of another kind of batch; batches of columns by name need none. `amp` computes in
-    half precision where the batches are on a GPU.
+    `transform` makes such a triple of another kind of batch: a function, or a class such as `DictTransform` that is made
+    of the loader; batches of columns by name need none. `amp` computes in half precision where the batches are on a GPU.
 
     >>> batches = [(None, torch.ones(2, 1), torch.ones(2))]
     >>> process_epoch(batches, lambda cats, conts: conts[:, 0])[0]
@@ -33,11 +33,14 @@ def process_epoch(
     loss_of = torch.nn.MSELoss() if loss_func is None else loss_func
     if hasattr(model, "train"):
         model.train(mode=train)
+    loader = getattr(dataloader, "dataset", dataloader) if hasattr(dataloader, "collate_fn") else dataloader
+    if isinstance(transform, type):
+        transform = transform(loader).transform
     labels, predictions = [], []
     with torch.set_grad_enabled(train):
         for batch in dataloader:
             if transform is None and len(batch) == 2:  # columns by name, of a loader that knows their roles
-                transform = dict_transform(dataloader).transform
+                transform = dict_transform(loader).transform
             x_cat, x_cont, y = transform(batch) if transform is not None else batch
             y = y.to(torch.float32) if loss_func is None else y  # which the mean of squares needs
             if device is not None:

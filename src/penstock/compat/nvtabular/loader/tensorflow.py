@@ -40,7 +40,8 @@ _NAMES = Instance((list, tuple, str), "a list of column names") | NONE
 class KerasSequenceLoader(LoaderMixin, Loader):
     """Batches `({name: (rows, 1)}, labels)` for `model.fit`.
 
-    In the last releases lists come as `name__values` and `name__offsets`, before as `(values, row lengths)`.
+    In the last releases lists come as `name__values` and `name__offsets`, before as `(values, row lengths)`; so they do
+    once a layer of NVTabular was built on such a pair.
 
     Args:
         paths_or_dataset: a path, a glob pattern, a list of paths, a frame, or a `Dataset`.
@@ -130,7 +131,7 @@ class KerasSequenceLoader(LoaderMixin, Loader):
             self._plans.clear()
 
     def _lists_of(self, choice: Any, lists: Ragged, put: Any) -> Any:
-        if choice == "row_lengths" and self._age == "latest":
+        if choice == "row_lengths" and self._flat_lists():
             return tuple(put(part) for part in lists)
         return super()._lists_of(choice, lists, put)
 
@@ -140,7 +141,10 @@ class KerasSequenceLoader(LoaderMixin, Loader):
         made = super()._convert(batch)
         if not self._dense_lists:
             made[0].update({name: _sparse(made[0][name], width) for name, width in self._widths.items()})
-        return (ungroup_values_offsets(made[0]), *made[1:]) if self._age == "latest" else made
+        return (ungroup_values_offsets(made[0]), *made[1:]) if self._flat_lists() else made
+
+    def _flat_lists(self) -> bool:
+        return self._age == "latest" and not age.list_pairs()
 
     def _iterate(self, plan: EpochPlan, start: int, stop: int) -> Iterator[Any]:
         try:
