@@ -23,8 +23,9 @@ def process_epoch(
 ) -> tuple[float, Any, Any]:
     """One pass over a loader of `(x_cat, x_cont, y)`: trains, or predicts; gives `(loss, predictions, labels)`.
 
-    `transform` makes such a triple of another kind of batch: a function, or a class such as `DictTransform` that is made
-    of the loader; batches of columns by name need none. `amp` computes in half precision where the batches are on a GPU.
+    `transform` makes such a triple of another kind of batch: a function, or a class such as `DictTransform` that is
+    made of the loader; batches of columns by name need none. `amp` computes in half precision where the batches are on
+    a GPU.
 
     >>> batches = [(None, torch.ones(2, 1), torch.ones(2))]
     >>> process_epoch(batches, lambda cats, conts: conts[:, 0])[0]
