@@ -188,6 +188,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # What takes as long to load or to start as most files take: one process does it for all files that need it.
 _TOGETHER = {
     "tensorflow": (
+        "src/penstock/train/tensorboard.py",
         "tests/cli/test_model.py::test_train_tells_tensorboard",
         "tests/compat/test_keras_saving.py",
         "tests/compat/test_merlin_files.py",

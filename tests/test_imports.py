@@ -154,6 +154,22 @@ def test_heavy_packages_stay_in_their_files() -> None:
     assert not found, "\n".join(found)
 
 
+OF_ROWS = {"Store", "RayStore", "CachedEmbeddings", "EmbeddingTables", "FrozenEmbeddings", "FusedEmbeddings",
+           "HashedEmbeddings"}  # fmt: skip
+
+
+def test_training_and_serving_ask_embeddings_what_they_are() -> None:
+    """By the protocol `Embeddings`, so that a home of one's own is as good as any."""
+    told_apart = []
+    for room in ("train", "serve"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+                    names = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
+                    told_apart += [f"{path.name}:{node.lineno}"] if names & OF_ROWS else []
+    assert told_apart == []
+
+
 def test_oracles_are_for_tests() -> None:
     """What an oracle and a kernel share is a contract, in a file of its own."""
     oracle = re.compile(r"^\s*(from|import) penstock\.kernels(\.reference|\b.*\bimport\b.*\breference)", re.M)

@@ -222,6 +222,11 @@ class Store(EmbeddingStore):
         with self._lock:
             StoreSaving(self, path, overwrite, base, aside=False).finish()
 
+    @property
+    def copy_bytes(self) -> int:
+        """The memory of this process that `begin_save` copies."""
+        return self.tables.bytes
+
     def begin_save(self, path: str | Path, overwrite: bool = False, base: str | Path | None = None) -> StoreSaving:
         """Begin a checkpoint of what the store holds now: it is copied in memory, and written while the store goes on.
 

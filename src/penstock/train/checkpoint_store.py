@@ -17,7 +17,6 @@ from penstock.core.runtime.memory import available_memory
 from penstock.embedding.checkpoint import OtherBaseError, read_chain
 from penstock.embedding.locks import SecondWriterError
 from penstock.embedding.protocol import is_on_host
-from penstock.embedding.store import Store
 from penstock.train import distributed
 from penstock.train.checkpoint_folder import STORE_NAMES, chain, clear, read_about
 
@@ -117,8 +116,9 @@ def _named_store(named: Mapping[str, str], directory: Path, dense: Path | SavedF
 def beginning(home: Any) -> Callable[..., Any] | None:
     """How embeddings are saved beside training, where they can be, and a copy of theirs in this process has room."""
     begin: Callable[..., Any] | None = getattr(home, "begin_save", None)
-    room = available_memory() if isinstance(home, Store) else None
-    return None if room is not None and 2 * home.tables.bytes > room else begin
+    copied: int = getattr(home, "copy_bytes", 0)
+    room = available_memory() if copied else None
+    return None if room is not None and 2 * copied > room else begin
 
 
 def _save_on(base: Path | None, save: Callable[..., Any], place: Path) -> tuple[Any, bool]:
