@@ -34,8 +34,6 @@ class ReduceDtypeSize(FittedOperator):
     {'age': 'int8', 'price': 'float32'}
     """
 
-    learns_by_column = True
-
     constraints = {"float_dtype": Satisfies(lambda d: canonical(d) in FLOATS, "float32 or float64")}
 
     def __init__(self, float_dtype: DtypeLike = "float32") -> None:
