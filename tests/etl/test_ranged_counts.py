@@ -70,7 +70,7 @@ def counted(values: list[int | None], dtype: pl.DataType) -> ValueCounts:
 @pytest.mark.parametrize("dtype", [pl.Int32(), pl.UInt64(), pl.Float64(), pl.Date()])
 def test_value_counts_by_ranges_are_those_of_merging(dtype):
     pieces = [[1, 2, None, 2], [2, 3], [None], [5, 1, 1]]
-    by_ranges = ValueCounts.merge_ranges([counted(piece, dtype) for piece in pieces], LocalEngine(3))
+    by_ranges = ValueCounts.merge_ranges([[counted(piece, dtype) for piece in pieces]], LocalEngine(3))[0]
     whole = counted([value for piece in pieces for value in piece], dtype)
     for made in (by_ranges, copy.deepcopy(by_ranges), pickle.loads(pickle.dumps(by_ranges))):
         assert made.frame().sort("value").equals(whole.frame().sort("value"))

@@ -6,6 +6,7 @@ One after another, tables would go into the largest by a single thread, which is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,6 @@ from penstock.engine import Engine
 if TYPE_CHECKING:
     from penstock.kernels.cpu_vocab import Counter
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MOST_RANGES = 256
 Piece = tuple[np.ndarray, np.ndarray]  # values and their counts
 
@@ -40,11 +40,31 @@ class RangedCounter:
     @classmethod
     def merged(cls, tables: list[Counter | RangedCounter], engine: Engine) -> RangedCounter:
         """What all tables have counted, which are given up for it: the list is empty then."""
-        kind, rows, nulls = tables[0].kind, sum(t.num_rows for t in tables), sum(t.num_null for t in tables)
+        return cls.all_merged([tables], engine)[0]
+
+    @classmethod
+    def all_merged(cls, columns: Sequence[list[Counter | RangedCounter]], engine: Engine) -> list[RangedCounter]:
+        """The same of the tables of several columns, side by side: threads start once for all of them."""
+        about = [(own[0].kind, sum(t.num_rows for t in own), sum(t.num_null for t in own)) for own in columns]
         num_ranges = min(engine.num_workers, _MOST_RANGES)
-        cut = list(engine.map(lambda _: _cut(tables.pop(), num_ranges), range(len(tables))))
-        parts = list(engine.map(lambda r: _counted(kind, [pieces[r] for pieces in cut]), range(num_ranges)))
-        return cls(parts, rows, nulls)
+        sources = [place for place, own in enumerate(columns) for _ in own]
+        cut: list[list[list[Piece]]] = [[] for _ in columns]
+        for place, pieces in zip(
+            sources, engine.map(lambda p: _cut(columns[p].pop(), num_ranges), sources), strict=True
+        ):
+            cut[place].append(pieces)
+        targets = [(place, number) for place in range(len(columns)) for number in range(num_ranges)]
+
+        def count(target: tuple[int, int]) -> Counter:
+            place, number = target
+            return _counted(about[place][0], [pieces[number] for pieces in cut[place]])
+
+        parts = list(engine.map(count, targets))
+        firsts = range(0, len(parts), num_ranges)
+        return [
+            cls(parts[first : first + num_ranges], rows, nulls)
+            for first, (_, rows, nulls) in zip(firsts, about, strict=True)
+        ]
 
     def add(self, keys: np.ndarray, valid: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
         """Count more rows, as `Counter.add` does."""
@@ -77,19 +97,20 @@ class RangedCounter:
 
 
 def _cut(table: Counter | RangedCounter, num_ranges: int) -> list[Piece]:
-    """A table's values with their counts, range by range."""
+    """A table's values with their counts, range by range; the lock is taken a few times, however many they are."""
+    from penstock.kernels.cpu_table import cut_ranges
+
     keys, counts = table.items()
-    mixed = (keys.astype(np.uint64) * _GOLDEN) >> np.uint64(40)
-    ranges = (mixed * np.uint64(num_ranges) >> np.uint64(24)).astype(np.uint8)
-    order = np.argsort(ranges, kind="stable")
-    bounds = np.cumsum(np.bincount(ranges, minlength=num_ranges))[:-1]
-    return list(zip(np.split(keys[order], bounds), np.split(counts[order], bounds), strict=True))
+    sorted_keys, sorted_counts = np.empty_like(keys), np.empty_like(counts)
+    bounds = cut_ranges(keys, counts, num_ranges, sorted_keys, sorted_counts).tolist()
+    return [(sorted_keys[begin:end], sorted_counts[begin:end]) for begin, end in pairwise(bounds)]
 
 
 def _counted(kind: str, pieces: Sequence[Piece]) -> Counter:
     from penstock.kernels.cpu_vocab import Counter
 
-    counter = Counter(kind, expected=max(len(keys) for keys, _ in pieces))
+    # Room for half of the pieces: growing on the way took as long as the counting.
+    counter = Counter(kind, expected=min(sum(len(keys) for keys, _ in pieces) // 2, 1 << 30))
     for keys, counts in pieces:
         counter.add(keys, weights=counts)
     return counter

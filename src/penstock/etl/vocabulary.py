@@ -123,16 +123,20 @@ class ValueCounts:
         return large
 
     @classmethod
-    def merge_ranges(cls, counts: Sequence[ValueCounts], engine: Engine) -> ValueCounts:
-        """All counts as one, on all of the engine's threads; the others are given up. For integers within memory."""
-        first = counts[0]
-        tables = [own._counter for own in counts if own._counter is not None]
-        for own in counts:
-            own._counter = None
-        first._counter = RangedCounter.merged(tables, engine)
-        first.num_rows = sum(own.num_rows for own in counts)
-        first.num_null = sum(own.num_null for own in counts)
-        return first
+    def merge_ranges(cls, columns: Sequence[Sequence[ValueCounts]], engine: Engine) -> list[ValueCounts]:
+        """For each column all its counts as one, on all of the engine's threads; the others are given up.
+
+        For integers within memory.
+        """
+        tables = [[own._counter for own in counts if own._counter is not None] for counts in columns]
+        for counts in columns:
+            for own in counts:
+                own._counter = None
+        for counts, merged in zip(columns, RangedCounter.all_merged(tables, engine), strict=True):
+            counts[0]._counter = merged
+            counts[0].num_rows = sum(own.num_rows for own in counts)
+            counts[0].num_null = sum(own.num_null for own in counts)
+        return [counts[0] for counts in columns]
 
     @property
     def has_ranges(self) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from penstock.core.runtime import buffers
 from penstock.core.runtime.buffers import ALIGNMENT, BufferPool, SpareBuffers
 
 
@@ -125,3 +126,18 @@ def _owner(view: np.ndarray) -> np.ndarray:
         found = found.obj if isinstance(found, memoryview) else found.base  # type: ignore[attr-defined]
     assert isinstance(found, np.ndarray)
     return found
+
+
+def test_threads_that_work_side_by_side_hand_their_memory_round(monkeypatch):
+    """As many wait as are in use, up to the number of cores; none but `keep` when the work is over."""
+    monkeypatch.setattr(buffers, "available_cores", lambda: 3)
+    spare = SpareBuffers(keep=1)
+    held = [spare.acquire(1 << 21) for _ in range(8)]
+    places = {array.ctypes.data for array in held}
+    del held[:4]
+    again = [spare.acquire(1 << 21) for _ in range(3)]
+    assert {array.ctypes.data for array in again} <= places
+    assert len(spare._free) == 0
+    held.clear()
+    again.clear()
+    assert len(spare._free) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import weakref
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from penstock.core.runtime.threads import available_cores
 
 ALIGNMENT = 64  # bytes; one cache line, and what TensorFlow and Arrow ask for
 _PAGE, _SMALL = 4096, 1 << 16
@@ -100,10 +103,11 @@ class SpareBuffers:
 
     A `BufferPool` remembers all it has made until it is asked again: right for a loop that needs the same buffers over
     and over, wrong for frames, of which somebody may hold gigabytes and drop them all at once. Here what comes back
-    beyond `keep` buffers goes to the system at once. No lock is taken, so a fork may come at any moment.
+    waits for the next who asks while as many others are in use (threads that work side by side hand theirs round), but
+    no more than there are cores; of the rest all but `keep` goes to the system at once. No lock is taken, so a fork may come at any moment.
 
     Args:
-        keep: how many buffers wait for the next who asks.
+        keep: how many buffers wait for the next who asks when none is in use.
 
     >>> spare = SpareBuffers(keep=1)
     >>> first = spare.acquire(1 << 21)
@@ -117,7 +121,9 @@ class SpareBuffers:
     """
 
     def __init__(self, keep: int = 2) -> None:
-        self._free: deque[np.ndarray] = deque(maxlen=keep)
+        self._keep, self._most = keep, max(keep, available_cores())
+        self._free: deque[np.ndarray] = deque()
+        self._in_use: dict[int, None] = {}  # by address, since counting up and down needs a lock
 
     def acquire(self, size: int) -> np.ndarray:
         """`size` bytes at a multiple of `ALIGNMENT`; they come back when the last view is gone."""
@@ -126,10 +132,19 @@ class SpareBuffers:
             buffer = host_buffer(-(-size // _PAGE) * _PAGE + ALIGNMENT)
         # Views refer to the first array over memory that is not an array's own: when it goes, all of them are gone.
         handle = np.frombuffer(buffer.data, np.uint8)
+        address = buffer.__array_interface__["data"][0]
         if size >= _LARGE:
-            weakref.finalize(handle, self._free.append, buffer).atexit = False
-        skip = -buffer.__array_interface__["data"][0] % ALIGNMENT
+            self._in_use[address] = None
+            weakref.finalize(handle, self._take_back, buffer, address).atexit = False
+        skip = -address % ALIGNMENT
         return handle[skip : skip + size]
+
+    def _take_back(self, buffer: np.ndarray, address: int) -> None:
+        self._in_use.pop(address, None)
+        self._free.append(buffer)
+        with contextlib.suppress(IndexError):  # another thread was faster
+            while len(self._free) > max(self._keep, min(len(self._in_use), self._most)):
+                self._free.popleft()
 
     def _fitting(self, size: int) -> np.ndarray | None:
         """A spare buffer for `size` bytes; those tried before it do not fit what is asked for now, and are dropped."""

@@ -22,7 +22,7 @@ def engine_for(num_values: int) -> LocalEngine:
 
 
 def merged(states: list[State]) -> State:
-    """What several threads have counted: long columns one by one, by ranges of their values, short ones side by side.
+    """What several threads have counted: long columns by ranges of their values, short ones side by side.
 
     The states are given up for it.
     """
@@ -37,9 +37,9 @@ def merged(states: list[State]) -> State:
     }
     short = [name for name in names if not is_long[name]]
     found = dict(zip(short, engine.map(lambda name: _one_by_one([s[name] for s in states]), short), strict=True))
-    for name in names:
-        if is_long[name]:
-            found[name] = ValueCounts.merge_ranges([state[name] for state in states], engine)
+    long = [name for name in names if is_long[name]]
+    merged_ranges = ValueCounts.merge_ranges([[state[name] for state in states] for name in long], engine)
+    found |= zip(long, merged_ranges, strict=True)
     return {name: found[name] for name in names}
 
 
