@@ -104,7 +104,8 @@ class SpareBuffers:
     A `BufferPool` remembers all it has made until it is asked again: right for a loop that needs the same buffers over
     and over, wrong for frames, of which somebody may hold gigabytes and drop them all at once. Here what comes back
     waits for the next who asks while as many others are in use (threads that work side by side hand theirs round), but
-    no more than there are cores; of the rest all but `keep` goes to the system at once. No lock is taken, so a fork may come at any moment.
+    no more than there are cores; of the rest all but `keep` goes to the system at once. No lock is taken, so a fork may
+    come at any moment.
 
     Args:
         keep: how many buffers wait for the next who asks when none is in use.
