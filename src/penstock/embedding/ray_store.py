@@ -399,7 +399,8 @@ def _create_actors(
     options = {"num_cpus": 0, "max_restarts": -1, "namespace": NAMESPACE}
     if detached:
         options["lifetime"] = "detached"
-    made = ray.remote(**options)(Shard if replicas == 1 else ReplicatedShard)
+    # Ray puts actors that ask for nothing on any machine, whatever is said of it: a byte makes it listen.
+    made = ray.remote(memory=1, **options)(Shard if replicas == 1 else ReplicatedShard)
     nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
 
     def start(number: int, process: int) -> Any:
