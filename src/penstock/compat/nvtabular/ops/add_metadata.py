@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.compat.merlin.schema.tags import listed, role_of, text_of
+from penstock.compat.merlin.schema.tags import ROLE_TAGS, as_tag, listed, role_of, text_of
 from penstock.compat.nvtabular.ops.placed import Placed
 from penstock.etl import ops as native
 
@@ -16,14 +16,14 @@ class AddMetadata(Placed, native.AddMetadata):
     """Add tags (texts or `Tags`) and properties to the columns' schema.
 
     >>> from penstock.compat.merlin.schema import Tags
-    >>> op = AddMetadata(tags=[Tags.TARGET, "clicks"])
+    >>> op = AddMetadata(tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION, "clicks"])
     >>> op.tags, op.role
-    (['clicks'], <Role.LABEL: 'label'>)
+    (['binary_classification', 'clicks'], <Role.LABEL: 'label'>)
     """
 
     def __init__(self, tags: Any = None, properties: Mapping[str, Any] | None = None) -> None:
         given = listed(tags)
-        plain = [text_of(tag) for tag in given if role_of([tag]) is None]
+        plain = [text_of(tag) for tag in given if as_tag(tag) not in ROLE_TAGS.values()]
         super().__init__(plain, dict(properties or {}), role_of(given))
 
 
