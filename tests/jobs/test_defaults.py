@@ -34,8 +34,8 @@ def test_more_rows_take_larger_batches_and_fewer_epochs() -> None:
     rows = [1, 10, 10**3, 10**4, 10**5, 10**6, 10**7, 10**9]
     for values in ([default_batch_size(n) for n in rows], [-default_epochs(n) for n in rows]):
         assert values == sorted(values) and len(set(values)) > 1
-    rates = [default_rate(size, 10**5) for size in (64, 256, 1024)]
-    assert rates == sorted(set(rates)) and default_rate(64, 8_000) < default_rate(64, 10**5)
+    rates = [default_rate(size) for size in (64, 256, 1024)]
+    assert rates == sorted(set(rates)) and default_rate(64, is_slow=True) < rates[0] < default_rate(64, is_apart=True)
     accumulators = [default_adagrad(size)["initial_accumulator"] for size in (64, 256, 1024)]
     assert accumulators == sorted(set(accumulators), reverse=True)
     # A run of any size takes steps enough to learn from, were it not for data that has so few rows.
@@ -54,7 +54,7 @@ def test_more_rows_take_larger_batches_and_fewer_epochs() -> None:
         ({"dense_optimizer": {"name": "SGD"}}, {"dense_optimizer": {"name": "SGD"}}),
         ({"dense_optimizer": {"name": "AdamW", "lr": 0.5}}, {"dense_optimizer": {"name": "AdamW", "lr": 0.5}}),
         ({"embedding_optimizer": {"name": "LazyAdam"}}, {"embedding_optimizer": {"name": "LazyAdam"}}),
-        ({"model": {"name": "MLP", "dropout": 0.0}}, {"model": {"name": "MLP", "dropout": 0.0, "linear": "first"}}),
+        ({"model": {"name": "MLP", "dropout": 0.0}}, {"model": {"name": "MLP", "dropout": 0.0, "linear": True}}),
         ({"model": {"name": "MLP", "linear": False}}, {"model": {"name": "MLP", "dropout": 0.3, "linear": False}}),
         ({"model": "DeepFM"}, {"model": {"name": "DeepFM", "dropout": 0.3, "linear": "first"}}),
         ({"embedding_learning_rate": 0.5}, {"embedding_optimizer": {**filled().embedding_optimizer, "lr": 0.5}}),
@@ -65,8 +65,24 @@ def test_what_is_said_stays(given: dict[str, Any], expected: dict[str, Any]) -> 
     assert {name: found[name] for name in expected} == expected
 
 
-def test_a_network_begins_at_zero_where_rows_are_few() -> None:
-    assert [filled(rows).model["linear"] for rows in (100, 8_000, 60_000, 10**7)] == ["first", "first", True, True]
+def test_a_network_begins_at_zero_where_rows_are_too_few() -> None:
+    def linear(**given: Any) -> list[Any]:
+        return [filled(rows, **given).model["linear"] for rows in (100, 8_000, 60_000, 10**7)]
+
+    assert linear() == ["first", True, True, True]
+    # Without a regression, or with products that nothing weighs, there is more to learn and more to spoil.
+    for given in ({"linear_start": False}, {"tables": "hashed"}, {"cluster": "local"}, {"model": "DeepFM"}):
+        assert linear(**given) == ["first", "first", True, True]
+
+
+def test_embeddings_start_apart_beside_a_regression() -> None:
+    apart = filled().store["init"]
+    assert apart["b"] == -apart["a"] > 0.1
+    for model in ("MLP", "DCNv2"):
+        assert filled(60_000, model=model).store == {"init": apart}
+    for rows, given in ((100, {}), (10**7, {}), (8_000, {"linear_start": False}), (8_000, {"model": "DeepFM"})):
+        assert "init" not in filled(rows, **given).store
+    assert filled(store={"init": {"kind": "zeros"}, "pooling": "sum"}).store["init"] == {"kind": "zeros"}
 
 
 def test_few_rows_are_judged_by_their_log_loss() -> None:
@@ -96,5 +112,5 @@ def test_a_run_keeps_what_was_chosen(tmp_path: Any) -> None:
     found = TrainJob(data, tmp_path / "run", settings={"model": "MLP", "max_steps": 5}, progress=False).run()
     kept = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (kept["batch_size"], kept["epochs"], kept["patience"]) == (64, default_epochs(540), default_patience(540))
-    assert kept["dense_optimizer"]["lr"] == default_rate(64, 540) and found.steps == 5
+    assert kept["dense_optimizer"]["lr"] == default_rate(64, is_slow=True) and found.steps == 5
     assert found.learning["kind"] == "few steps" and 0.55 < found.labels["constant_log_loss"] < 0.65

@@ -54,9 +54,27 @@ def write_first_numbers(embeddings: Any, column: str, ids: np.ndarray, numbers: 
         columns["weight"][:, 0] = numbers
         rows.write(ids, places, columns)
         return
+    weight, keys = _weight(embeddings, column, ids)
+    weight[keys, 0] = torch.from_numpy(numbers.astype(np.float32)).to(weight.device)
+
+
+def clear_rows(embeddings: Any, column: str, ids: np.ndarray) -> None:
+    """Let rows be zeros, as those are that a store does not have: ids that training never sees say nothing.
+
+    Args:
+        embeddings: that `takes_first_numbers`.
+        column: whose ids they are.
+        ids: none of which is in the rows to train on.
+    """
+    if len(ids) and not isinstance(embeddings, Store):
+        weight, keys = _weight(embeddings, column, ids)
+        weight[keys] = 0.0
+
+
+def _weight(embeddings: FusedEmbeddings, column: str, ids: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights that a column's ids have rows in, and the places of some of them."""
     group = next(group for group in embeddings.groups if column in group.starts)
-    keys = torch.from_numpy(ids + group.starts[column]).to(group.weight.device)
-    group.weight[keys, 0] = torch.from_numpy(numbers.astype(np.float32)).to(group.weight.device)
+    return group.weight, torch.from_numpy(ids + group.starts[column]).to(group.weight.device)
 
 
 def _columns(rows: NumberedRows, count: int) -> dict[str, np.ndarray]:

@@ -20,8 +20,12 @@ _ROWS_IN_ALL = 2_000_000  # what epochs are counted by: few rows are gone throug
 _EPOCHS = (2, 12)
 _BLIND_EPOCHS = 3  # where no evaluation tells which was the best
 _RATE, _RATE_BATCH = 5e-4, 256  # a rate that goes with the square root of the batch size, and is this at that one
-_FEW_ROWS = 16_000  # of which a network learns little that its linear part does not know: it begins at zero, slowly
+_FEW_ROWS = 16_000  # whose evaluations are a matter of luck
+_TOO_FEW_ROWS = 2_000  # of which a network learns little that its linear part does not know: it begins at zero, slowly
 _LINEAR_START = 200_000  # rows whose logistic regression is a matter of seconds
+_APART = (
+    0.17  # how far from 0 embeddings start, on either side: nearer, products of them hardly learn beside a regression
+)
 _EMBEDDING_RATE = 0.05
 _ACCUMULATOR = 10.0  # of gradients before they are divided by the batch size: what hundreds of rows of an id add
 _DROPOUT = ((50_000, 0.3), (200_000, 0.1))  # up to so many rows
@@ -40,7 +44,7 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
 
     >>> found = filled_in(TrainSettings(), 8_000)
     >>> found.batch_size, found.epochs, found.patience, found.dense_optimizer
-    (64, 12, 5, {'name': 'Adam', 'lr': 0.000125})
+    (64, 12, 5, {'name': 'Adam', 'lr': 0.0005})
     >>> filled_in(TrainSettings.resolve({"epochs": 5, "learning_rate": 0.1}), 8_000).dense_optimizer
     {'name': 'Adam', 'lr': 0.1}
     """
@@ -50,22 +54,37 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
         chosen["epochs"] = default_epochs(num_rows) if is_selected else min(_BLIND_EPOCHS, default_epochs(num_rows))
         if settings.patience is None and settings.eval_every is None:
             chosen["patience"] = default_patience(num_rows)
+    if settings.linear_start is None:
+        chosen["linear_start"] = num_rows <= _LINEAR_START
+    network = model_class(settings.model["name"])
+    is_begun = bool(chosen.get("linear_start", settings.linear_start)) and _can_begin(settings)
+    is_apart = is_begun and getattr(network, "starts_apart", False)
+    is_slow = num_rows <= (_TOO_FEW_ROWS if is_apart else _FEW_ROWS)
     for section, name, own in (
-        ("dense_optimizer", DENSE_OPTIMIZER, {"lr": default_rate(batch_size, num_rows)}),
+        (
+            "dense_optimizer",
+            DENSE_OPTIMIZER,
+            {"lr": default_rate(batch_size, is_apart and num_rows <= _FEW_ROWS, is_slow)},
+        ),
         ("embedding_optimizer", EMBEDDING_OPTIMIZER, default_adagrad(batch_size)),
     ):
         given = getattr(settings, section)
         if given["name"] == name:  # another one has defaults of its own
             chosen[section] = {"name": name, **own, **given}
-    takes = constructor_names(model_class(settings.model["name"]))
-    arguments = {"dropout": default_dropout(num_rows), "linear": FIRST if num_rows <= _FEW_ROWS else True}
+    takes = constructor_names(network)
+    arguments = {"dropout": default_dropout(num_rows), "linear": FIRST if is_slow else True}
     missing = {key: value for key, value in arguments.items() if key in takes and key not in settings.model}
     chosen["model"] = {**settings.model, **missing}
+    if is_apart and not is_slow and settings.store.get("init") is None:
+        chosen["store"] = {**settings.store, "init": {"kind": "uniform", "a": -_APART, "b": _APART}}
     if settings.select_by is None and is_selected and num_rows <= _LINEAR_START:
         chosen["select_by"] = "log_loss"  # an AUC of few held-out rows is more a matter of luck
-    if settings.linear_start is None:
-        chosen["linear_start"] = num_rows <= _LINEAR_START
     return replace(settings, **chosen)
+
+
+def _can_begin(settings: TrainSettings) -> bool:
+    """Whether a regression can be written into such embeddings, as far as settings tell."""
+    return settings.tables in ("auto", "store", "fused") and not settings.cluster.get("address")
 
 
 def default_batch_size(num_rows: int) -> int:
@@ -107,13 +126,22 @@ def default_dropout(num_rows: int) -> float:
     return next((share for most, share in _DROPOUT if num_rows <= most), 0.0)
 
 
-def default_rate(batch_size: int, num_rows: int) -> float:
-    """Of the dense model, whose linear part learns faster by itself.
+def default_rate(batch_size: int, is_apart: bool = False, is_slow: bool = False) -> float:
+    """Of the dense model.
 
-    >>> default_rate(64, 8_000), default_rate(1024, 1_000_000)
-    (0.000125, 0.001)
+    Args:
+        batch_size: of a step.
+        is_apart: whether rows are few and embeddings start apart, beside a regression that says what columns say by
+            themselves.
+        is_slow: whether rows are so few that there is little else to learn.
+
+    Returns:
+        The rate.
+
+    >>> default_rate(64, is_apart=True), default_rate(64, is_slow=True), default_rate(1024)
+    (0.0005, 0.000125, 0.001)
     """
-    rate = _RATE / 2 if num_rows <= _FEW_ROWS else _RATE
+    rate = _RATE / 2 if is_slow else 2 * _RATE if is_apart else _RATE
     return float(f"{rate * math.sqrt(batch_size / _RATE_BATCH):.3g}")
 
 

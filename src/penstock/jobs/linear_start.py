@@ -14,7 +14,7 @@ import polars as pl
 
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
-from penstock.embedding.first_numbers import takes_first_numbers, write_first_numbers
+from penstock.embedding.first_numbers import clear_rows, takes_first_numbers, write_first_numbers
 from penstock.embedding.fused.settings import row_owners
 from penstock.embedding.protocol import Embeddings
 from penstock.jobs.settings import TrainSettings
@@ -50,8 +50,10 @@ def begin_linear(
     found = fit_logistic(rows, settings.seed)
     seen = np.bincount(rows.keys, minlength=rows.num_keys)
     for name in dict.fromkeys(owners.values()):
-        ids = np.flatnonzero(seen[starts[name] : starts[name] + _size(features.schema, name)])
+        own = seen[starts[name] : starts[name] + _size(features.schema, name)]
+        ids = np.flatnonzero(own)
         write_first_numbers(embeddings, name, ids, found[starts[name] + ids])
+        clear_rows(embeddings, name, np.flatnonzero(own == 0))
     part.begin(found[rows.num_keys : -1], float(found[-1]))
     return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,8 @@ class Model(nn.Module):
 
     constraints: Mapping[str, Constraint] = {}
     before: Mapping[str, Any] = {}  # arguments that descriptions of older models lack, with what those models do
+    # Whether embeddings may start well away from zero: all that is made of them is weighed before it is a logit.
+    starts_apart: ClassVar[bool] = False
 
     def __init__(self, schema: Schema, embedding_dim: int | Mapping[str, int], arguments: Mapping[str, Any]) -> None:
         super().__init__()

@@ -61,6 +61,7 @@ class DCNv2(Model):
         "dropout": DROPOUT,
         "linear": LINEAR,
     }
+    starts_apart = True
 
     def __init__(
         self,

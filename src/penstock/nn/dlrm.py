@@ -40,6 +40,7 @@ class DLRM(Model):
 
     constraints = {"bottom": WIDTHS, "top": WIDTHS, "dropout": DROPOUT, "constant": BOOL, "linear": LINEAR}
     before = {"constant": False}
+    starts_apart = True
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ class MLP(Model):
     """
 
     constraints = {"hidden": WIDTHS, "dropout": DROPOUT, "linear": LINEAR}
+    starts_apart = True
 
     def __init__(
         self,
