@@ -10,7 +10,7 @@ import torch
 
 from penstock import ColumnSchema, Schema
 from penstock.embedding import SGD, Adagrad, FusedEmbeddings, LazyAdam, RowWiseAdam, SlotConfig, Store
-from penstock.embedding.first_numbers import takes_first_numbers, write_first_numbers
+from penstock.embedding.first_numbers import clear_rows, takes_first_numbers, write_first_numbers
 
 SHARED = {"role": "categorical", "cardinality": 9, "properties": {"vocabulary": "both"}}
 SCHEMA = Schema(
@@ -68,3 +68,13 @@ def test_rows_keep_what_their_optimizer_knows(optimizer: Any) -> None:
                 store.update(looked, {name: np.full((2, 4), 0.5, np.float32) for name in store.names})
             found.append(store.lookup({"user": [1, 2], "item": [3, 4], "last": [4, 5]}, train=False).packed.copy())
     np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("kind", ["store", "fused"])
+def test_rows_that_training_never_sees_are_zeros_in_every_home(kind: str) -> None:
+    embeddings = home(kind)
+    write_first_numbers(embeddings, "user", np.array([2, 3]), np.array([0.5, -0.5]))
+    clear_rows(embeddings, "user", np.array([0, 1, 4, 5]))
+    others = torch.zeros(6, dtype=torch.int64)
+    found = looked_up(embeddings, {"user": torch.arange(6), "item": others, "last": others})["user"]
+    assert not found[[0, 1, 4, 5]].any() and found[[2, 3]].all()
