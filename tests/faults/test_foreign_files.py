@@ -251,3 +251,11 @@ def test_names_of_columns_become_names_of_files(name: str, tmp_path: Path) -> No
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == 2 and {path.parent for path in files} == {tmp_path / "deep" / "er" / "categories"}
     assert flow.transform(pl.DataFrame({name: ["a"]}))[name].to_list() == [3]
+
+
+def test_half_a_character_in_a_report_is_spelled_out_on_the_page(tmp_path) -> None:
+    """JSON can spell it, UTF-8 has none: the comparison of runs ended in a raw error."""
+    from penstock.jobs.comparing import write_page
+
+    write_page(tmp_path / "page.html", "half \ud800 of it")
+    assert (tmp_path / "page.html").read_text() == "half \\ud800 of it"

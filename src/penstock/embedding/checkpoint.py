@@ -45,10 +45,11 @@ _FIELDS = {
     "base": NONE | _MAPPING,
     "shards": ListOf(_MAPPING),
 }
+_COUNT = Int(0, 2**62)  # kernels count on in 64 bits
 _SHARD_FIELDS = {
-    "clock": Int(min=0),
-    "steps": ListOf(Int(min=0)),
-    "evicted": Int(min=0),
+    "clock": _COUNT,
+    "steps": ListOf(_COUNT),
+    "evicted": _COUNT,
     "history": Instance(list, "a list"),
 }
 

@@ -67,7 +67,7 @@ def write_page(output: str | Path, page: str) -> None:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with replacing(place) as partial:
-            partial.write_text(page, encoding="utf-8")
+            partial.write_text(page, encoding="utf-8", errors="backslashreplace")  # halves of characters
     except OSError as error:
         raise ArtefactError(f"{place} cannot be written: {error.strerror or error}; choose another output") from error
 

@@ -32,5 +32,5 @@ def write(report: Mapping[str, Any], directory: str | Path) -> Path:
     with replacing(directory / "report.json") as partial:
         partial.write_text(json.dumps(data, indent=1, allow_nan=False), encoding="utf-8")
     with replacing(directory / "report.html") as partial:
-        partial.write_text(render(data), encoding="utf-8")
+        partial.write_text(render(data), encoding="utf-8", errors="backslashreplace")  # halves of characters
     return directory / "report.html"

@@ -85,11 +85,12 @@ def chain(store: Path) -> set[str]:
         names.add(store.name)
         try:
             base = read_json(store / "store.json", {"base": NONE | _MAPPING})["base"]
+            if base is None:
+                break
+            check_fields(base, {"path": STR}, store / "store.json")
+            store = store.parent / artefact.check_name(Path(base["path"]).name, store / "store.json")
         except ArtefactError:  # damaged: nothing can build on it, and it names nothing
             break
-        if base is None:
-            break
-        store = store.parent / Path(str(base["path"])).name
     return names
 
 
