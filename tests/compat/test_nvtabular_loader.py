@@ -251,7 +251,8 @@ class TestAsOthersUseIt:
         assert predicted.shape == labels.shape == (600,)
         assert loss < 0.2
         if age != "0.5":
-            assert process_epoch(loader, model, transform=DictTransform)[0] == loss
+            again = process_epoch(loader, model, transform=DictTransform)[0]
+            assert again == pytest.approx(loss, rel=1e-5)  # the rows come in another order
 
     def test_training_with_dicts(self, paths):
         from nvtabular.framework_utils.torch.layers import ConcatenatedEmbeddings, MultiHotEmbeddings
