@@ -36,7 +36,7 @@ class NumbersFile:
     """A parquet file that row groups are added to; it is whole once it is closed.
 
     Args:
-        path: of the file, which must not exist.
+        path: of the file; one that is there is replaced.
         schema: of the columns, for which `can_write` is true.
 
     >>> import tempfile
@@ -54,7 +54,7 @@ class NumbersFile:
         self._schema = schema
         self._itemsizes = np.array([kind.bit_width // 8 for kind in schema.types], np.int64)
         self._groups: list[tuple[int, int, np.ndarray]] = []  # rows, where it begins, sizes of its columns
-        self._file = path.open("xb", buffering=0)
+        self._file = path.open("wb", buffering=0)
         self._position = len(_MAGIC)
         self._file.write(_MAGIC)
 

@@ -21,6 +21,7 @@ from penstock.data.formats.base import Format, FrameWriter, OpenOptions, agree, 
 from penstock.data.formats.hive import hive_column, hive_folders
 from penstock.data.formats.parquet_footer import Footer
 from penstock.data.formats.parquet_pages import check_pages, for_arrow, known_footer
+from penstock.data.parquet_file import NumbersFile, can_write
 from penstock.data.partition import Partition, cast_frame, decoded_bytes, named, select
 
 
@@ -183,18 +184,23 @@ def _row_group_runs(path: str, metadata: pq.FileMetaData, options: OpenOptions) 
     return parts
 
 
+_ROWS_A_GROUP = 1 << 20  # of a frame that is written, at most
+
+
 class FrameFile:
     """Frames to one file, a row group each."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: pq.ParquetWriter | NumbersFile | None = None
 
     def write(self, frame: pl.DataFrame) -> None:
         table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._path, table.schema)
-        self._writer.write_table(table)
+            # Numbers above all are predictions, which neither dictionaries nor codecs make smaller.
+            make = NumbersFile if can_write(table.schema, "none") else pq.ParquetWriter
+            self._writer = make(self._path, table.schema)
+        self._writer.write_table(table, row_group_size=_ROWS_A_GROUP)
 
     def close(self) -> None:
         if self._writer is not None:
