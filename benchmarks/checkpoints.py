@@ -8,8 +8,7 @@ and beside training (`Checkpointer(asynchronous=True)`): whole ones (`beside`), 
 step and the next, in which look-ups are made again, less two median ones), the median over all checkpoints of the run.
 Peers: `limit`, one thread that copies as many bytes as the rows and their optimizer state take into fresh memory, and
 `at_once`. `steps` has, for each way, the median and the longest step in milliseconds, the same figure for being held
-up, how long a checkpoint took to be whole, and the CPU time of the thread that trains for it, which a busy machine
-does not change much.
+up, and how long a checkpoint took to be whole.
 """
 
 from __future__ import annotations
@@ -47,14 +46,12 @@ class Way:
     seconds: list[float] = field(default_factory=list)
     held_up: list[float] = field(default_factory=list)
     whole_after: list[float] = field(default_factory=list)
-    of_the_thread: list[float] = field(default_factory=list)
 
     def figures(self) -> dict[str, float]:
         found = {"median_ms": 1e3 * statistics.median(self.seconds), "longest_ms": 1e3 * max(self.seconds)}
         if self.held_up:
             found["held_up_ms"] = 1e3 * statistics.median(self.held_up)
             found["whole_after_ms"] = 1e3 * statistics.median(self.whole_after)
-            found["cpu_ms"] = 1e3 * statistics.median(self.of_the_thread)
         return {name: float(f"{value:.4g}") for name, value in found.items()}
 
 
@@ -79,9 +76,8 @@ def run(ctx: TrainContext, batches: Any, steps: int, every: int, saver: Checkpoi
 
 
 def _save(saver: Checkpointer, ctx: TrainContext, way: Way) -> None:
-    began, cpu = time.perf_counter(), time.thread_time()
+    began = time.perf_counter()
     saver.save(ctx)
-    way.of_the_thread.append(time.thread_time() - cpu)
 
     def whole(_: Future[None] | None = None) -> None:
         way.whole_after.append(time.perf_counter() - began)
