@@ -218,3 +218,23 @@ def test_random_damage(tmp_path) -> None:
 @pytest.mark.slow
 def test_random_damage_at_length(tmp_path) -> None:
     _fuzz(tmp_path, 2_000)
+
+
+def test_a_packet_of_another_training_is_left_out(feed, tmp_path) -> None:
+    """Both packets are whole and fit the store; together they would be rows of two trainings."""
+    store, serving, writer, reader, packet = feed
+    other = Store(CONFIG, SGD())
+    foreign = FeedWriter(other, tmp_path / "other")
+    for ids in ([5, 6], [1, 7]):
+        step(other, ids)
+        copied = foreign.publish()
+    foreign.close()
+    before = values(serving).copy()
+    shutil.rmtree(packet)
+    shutil.copytree(copied, packet)
+    assert read_on(reader) == 0 and "is of another feed than packet 1" in str(reader.problem)
+    assert np.array_equal(values(serving), before)
+    writer.whole_every = 1  # everything anew makes up for it
+    writer.publish()
+    assert read_on(reader) == 1 and reader.problem is None
+    assert np.array_equal(values(serving), values(store))

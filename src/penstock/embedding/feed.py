@@ -8,6 +8,7 @@ writer was given one: they are few, and written whole. A packet is renamed into 
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,7 @@ class FeedWriter:
         self._lock = WriteLock(self.directory / "packets")
         existing = packet_numbers(self.directory)
         self._number, self._since_whole = (existing[-1] if existing else 0), -1
+        self._name = secrets.token_hex(8)  # tells its packets from those of another training
 
     def publish(self, step: int | None = None) -> Path:
         """Write the next packet; its path.
@@ -87,6 +89,7 @@ class FeedWriter:
                 self._write_dense(folder)
                 about = {
                     "number": self._number + 1,
+                    "writer": self._name,
                     "whole": whole,
                     "step": step,
                     "dense": self.model is not None,

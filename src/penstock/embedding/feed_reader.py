@@ -64,6 +64,7 @@ class FeedReader:
         self.applied = 0
         self.step: int | None = None  # of the training, when the last packet that was applied was published
         self.problem: str | None = None
+        self._writer: str | None = None  # of the last packet that was applied; packets of old do not name theirs
         self._waiting: dict[int, float] = {}  # since when packets are unreadable
         self._left_out: dict[int, list[tuple[str, int, int]]] = {}  # and the files that they had then
         self._unraised: ArtefactError | None = None
@@ -136,7 +137,7 @@ class FeedReader:
             raise DamagedPacketError(str(error)) from error
         if dense is not None and self._take_dense is not None:
             self._take_dense(dense)
-        self.step = about["step"]
+        self.step, self._writer = about["step"], about["writer"]
         return bool(about["whole"])
 
     def _dense(self, folder: SavedFolder) -> Any:
@@ -162,6 +163,9 @@ class FeedReader:
         left_out = sum(self.applied < other < number for other in self._left_out)
         if not about["whole"] and (number != self.applied + 1 + left_out or (left_out and not self.applied)):
             raise ArtefactError(f"{folder} builds on packet {number - 1}, which is missing from {self.directory}")
+        writer = about.setdefault("writer", self._writer)
+        if not about["whole"] and self._writer is not None and writer != self._writer:
+            raise DamagedPacketError(f"{folder} is of another feed than packet {self.applied}, and builds on its own")
         return about
 
     def _may_still_arrive(self, number: int, error: ArtefactError) -> bool:
