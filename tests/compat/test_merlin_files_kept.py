@@ -81,7 +81,7 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
     from penstock.compat import cpu
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(CompatRuntimeError, match="penstock run --cpu"):
+    with settings.using(nvtabular="latest"), pytest.raises(CompatRuntimeError, match="penstock run --cpu"):
         Dataset(pd.DataFrame({"a": [1]}), cpu=False)
     with settings.using(nvtabular="1.0"):  # then it was a wish
         assert Dataset(pd.DataFrame({"a": [1]}), cpu=False).num_rows == 1
