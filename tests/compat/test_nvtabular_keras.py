@@ -1,6 +1,7 @@
 """NVTabular's Keras loader and validator on Penstock's own data sets, paths and feature columns."""
 
 import inspect
+import os
 
 import numpy as np
 import polars as pl
@@ -163,10 +164,17 @@ def test_lists(path, frame):
         KerasSequenceLoader(path, 100, sparse_names=["user"], **names)
 
 
+def test_another_batch_size(path):
+    loader = KerasSequenceLoader(path, 100, ["click"], cat_names=["user"], cont_names=["price"])
+    loader.batch_size = 1000
+    assert len(loader) == 6 and len(loader.peek()[1]) == 1000
+
+
 def test_a_layer_built_on_pairs_tells_how_lists_come(path, monkeypatch, capsys):
     names = {"label_names": ["click"], "cat_names": ["genres"]}
-    monkeypatch.delenv(ages.NVTABULAR)
+    del os.environ[ages.NVTABULAR]  # the fixture above leaves the environment as it was before
     monkeypatch.setattr(ages, "_pairs", [])
+    monkeypatch.setattr(ages, "_found", [("latest", "nothing says otherwise")])
     loader = KerasSequenceLoader(path, 100, shuffle=False, **names)
     assert sorted(loader.peek()[0]) == ["genres__offsets", "genres__values"]
     pair = tuple(tf.keras.Input((1,), name=f"genres__{part}", dtype=tf.int64) for part in ("values", "nnzs"))

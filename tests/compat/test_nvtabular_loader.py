@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 from pathlib import Path
 
@@ -129,6 +130,15 @@ class TestLaterBatches:
             _, labels = next(iter(itr(paths, labels=["label", "weight"])))
             assert set(labels) == {"label", "weight"}
 
+    @pytest.mark.parametrize("age", settings.NVTABULAR_AGES)
+    def test_another_batch_size(self, paths, age):
+        with settings.using(nvtabular=age):
+            loader = itr(paths, shuffle=True)
+            next(loader)
+            loader.batch_size = 50
+            assert len(loader) == 21 and len(next(iter(loader))[-1]) == 50
+            assert sum(len(batch[-1]) for batch in loader) == ROWS
+
     def test_columns_from_the_schema(self, frame):
         import nvtabular as nvt
         from merlin.schema import Tags
@@ -219,8 +229,8 @@ class TestAsOthersUseIt:
         assert sum(1 for _ in loader.epochs(2)) == 4
 
     @pytest.mark.parametrize("age", settings.NVTABULAR_AGES)
-    def test_training_as_in_the_movielens_example(self, tmp_path, monkeypatch, age):
-        monkeypatch.setenv(settings.NVTABULAR, age)
+    def test_training_as_in_the_movielens_example(self, tmp_path, age):
+        os.environ[settings.NVTABULAR] = age  # the fixture above leaves the environment as it was before
         import nvtabular as nvt
         from nvtabular.framework_utils.torch.models import Model
         from nvtabular.framework_utils.torch.utils import DictTransform, process_epoch

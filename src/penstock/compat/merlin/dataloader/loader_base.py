@@ -25,6 +25,15 @@ from penstock.loader import Loader as NativeLoader
 __all__ = ["LoaderBase"]
 
 
+def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor, from its `locals()`.
+
+    >>> given({"self": 1, "__class__": 2, "batch_size": 3})
+    {'batch_size': 3}
+    """
+    return {name: value for name, value in arguments.items() if name not in ("self", "__class__")}
+
+
 class SeededEpochs:
     """Mixin over one of Penstock's loaders: `seed_fn` gives the seed of each epoch, where there is one."""
 
@@ -42,7 +51,8 @@ class LoaderMixin(SeededEpochs):
     """
 
     _cursor: Iterator[Any] | None = None
-    _made: Mapping[str, Any] = MappingProxyType({})
+    _given: Mapping[str, Any]  # what the loader was made with
+    _made: Mapping[str, Any] = MappingProxyType({})  # the same, of a loader that takes its columns from a schema
     _batch_ops: list[EmbeddingOperator]
     _padding: Padding | None = None
     _maps: tuple[Callable[[Any], Any], ...]
@@ -136,17 +146,30 @@ class LoaderMixin(SeededEpochs):
         data.schema = schema
         self._again(dataset=data)
 
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch. Another number makes the loader anew."""
+        return int(self.__dict__["batch_size"])
+
+    @batch_size.setter
+    def batch_size(self, rows: int) -> None:
+        before = self.__dict__.get("batch_size")
+        if before is None or before == rows or self._given["batch_size"] == rows:
+            self.__dict__["batch_size"] = rows
+        else:
+            self._again(batch_size=rows)
+
     def _again(self, **changes: Any) -> None:
         """Make the loader anew, with other arguments."""
         self.stop()
-        maps, made = self._maps, self._made
+        maps, given = self._maps, self._given
         self.__dict__.pop("batch_size", None)
-        self.__init__(**{**made, **changes})  # type: ignore[misc]
+        self.__init__(**{**given, **changes})  # type: ignore[misc]
         self._maps = maps
 
     def _remember(self, arguments: dict[str, Any]) -> None:
         """Keep what the loader was made with, by which `input_schema` makes it anew and old code asks for it."""
-        self._made = {name: value for name, value in arguments.items() if name not in ("self", "__class__")}
+        self._made = self._given = given(arguments)
         self.seed_fn, self.drop_last = arguments["seed_fn"], arguments["drop_last"]
         self.global_size, self.global_rank = arguments["global_size"] or 1, arguments["global_rank"] or 0
         self.parts_per_chunk, self.transforms = arguments["parts_per_chunk"], arguments["transforms"]
@@ -203,19 +226,6 @@ class MerlinLoader(LoaderMixin):
     def schema(self) -> Any:  # Merlin's, where Penstock's loader has its own
         """What the data set holds; `output_schema` is what comes in a batch."""
         return self.input_schema
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of a batch. Another number makes the loader anew."""
-        return int(self.__dict__["batch_size"])
-
-    @batch_size.setter
-    def batch_size(self, rows: int) -> None:
-        before = self.__dict__.get("batch_size")
-        if before is None or before == rows or self._made["batch_size"] == rows:
-            self.__dict__["batch_size"] = rows
-        else:
-            self._again(batch_size=rows)
 
     # From the framework's arrays to NumPy's, and back.
 

@@ -10,7 +10,7 @@ from penstock.compat.merlin.dag.utils import ungroup_values_offsets
 from penstock.compat.merlin.dataloader._columns import missing_numbers
 from penstock.compat.merlin.dataloader._nested import flattened
 from penstock.compat.merlin.dataloader._padding import at_most
-from penstock.compat.merlin.dataloader.loader_base import LoaderMixin
+from penstock.compat.merlin.dataloader.loader_base import LoaderMixin, given
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import naturally_sorted, opened
 from penstock.compat.merlin.schema.schema import as_native
@@ -94,6 +94,7 @@ class KerasSequenceLoader(LoaderMixin, Loader):
         sparse_as_dense: bool = False,
         schema: Any = None,
     ) -> None:
+        self._given = given(locals())
         check("seed_fn", seed_fn, CALLABLE | NONE)
         check("buffer_size", buffer_size, Real(min=0))
         check("parts_per_chunk", parts_per_chunk, Int(min=1))
@@ -102,7 +103,7 @@ class KerasSequenceLoader(LoaderMixin, Loader):
         check("label_names", label_names, _NAMES)
         if feature_columns is not None and (cat_names is not None or cont_names is not None):
             raise ParameterError("feature_columns replaces cat_names and cont_names: give one or the others")
-        data, given = _opened(paths_or_dataset, engine, reader_kwargs, as_native(schema))
+        data, is_open = _opened(paths_or_dataset, engine, reader_kwargs, as_native(schema))
         data = flattened(data)
         columns = None if feature_columns is None else as_feature_columns(feature_columns)
         names = _chosen(data.schema, columns, cat_names, cont_names, label_names)
@@ -121,12 +122,12 @@ class KerasSequenceLoader(LoaderMixin, Loader):
             shuffle=shuffle,
             last_batch="drop" if drop_last else "keep",
             lists=_lists(data.schema, names, columns, sparse_names, sparse_max, sparse_as_dense),
-            chunk_rows=_partition_rows(data, parts_per_chunk) if given and parts_per_chunk > 1 else None,
+            chunk_rows=_partition_rows(data, parts_per_chunk) if is_open and parts_per_chunk > 1 else None,
             fill=missing_numbers(data.schema, [name for group in names.values() for name in group]),
             rank=global_rank or 0,
             world=global_size or 1,
         )
-        if not given:
+        if not is_open:
             self.chunk_rows = _buffered_rows(buffer_size, batch_size, self._stored_bytes())
             self._plans.clear()
 

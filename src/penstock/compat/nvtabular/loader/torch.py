@@ -10,7 +10,7 @@ from penstock.compat.merlin.dag.utils import ungroup_values_offsets
 from penstock.compat.merlin.dataloader._columns import as_native_dataset, missing_numbers
 from penstock.compat.merlin.dataloader._nested import flattened
 from penstock.compat.merlin.dataloader._padding import at_most
-from penstock.compat.merlin.dataloader.loader_base import LoaderMixin
+from penstock.compat.merlin.dataloader.loader_base import LoaderMixin, given
 from penstock.compat.merlin.dataloader.torch import DLDataLoader, ranks, torch_device
 from penstock.core.batch import Batch, Ragged
 from penstock.core.errors import ParameterError
@@ -63,6 +63,7 @@ class TorchAsyncItr(LoaderMixin, native.Loader):
         sparse_max: Mapping[str, int] | None = None,
         sparse_as_dense: bool = False,
     ) -> None:
+        self._given = given(locals())
         self.age = settings.nvtabular()
         data = flattened(as_native_dataset(dataset))
         names = _columns(data.schema, cats, conts, labels, self.age)
