@@ -282,3 +282,11 @@ def test_parents_and_dependencies_are_kept_apart():
     assert [len(nodes) for nodes in (both.parents, both.dependencies)] == [2, 3]
     first.remove_child(both)
     assert len(both.parents) == 1 and both.dependencies[:2] == [second, third]
+
+
+def test_frameworks_are_named_in_both_ways():
+    import torch
+    from merlin.core.compat import torch as of_23_6
+    from merlin.core.compat.torch import torch as of_23_8
+
+    assert of_23_6.nn is torch.nn and of_23_8 is torch
