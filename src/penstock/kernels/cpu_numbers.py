@@ -28,7 +28,8 @@ def run_chain(places: np.ndarray, num_rows: int, steps: np.ndarray) -> np.ndarra
 
     >>> values = np.array([-3, 0, 70_000], np.int32)
     >>> place = np.array([[values.ctypes.data, 0, 0]])
-    >>> run_chain(place, 3, np.array([[(CLIP, 0, 2**31 - 1), (LOG, 0, 0), (SCALE, 1.0, 2.0)]], float)).round(3).tolist()
+    >>> steps = np.array([[(CLIP, 0, 2**31 - 1), (LOG, 0, 0), (SCALE, 1.0, 2.0)]], float)
+    >>> run_chain(place, 3, steps).astype(float).round(3).tolist()
     [[-0.5, -0.5, 5.078]]
     """
     kinds = steps[0, :, 0].astype(np.int64)

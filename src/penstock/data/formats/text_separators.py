@@ -38,6 +38,7 @@ def long_separator(head: bytes, options: OpenOptions) -> str | None:
     ('::', None)
     >>> long_separator(b"user , price\n1 , 2.5\n", OpenOptions(1)), long_separator(b"a, b,c\n", OpenOptions(1))
     (' , ', None)
+    >>> long_separator(b"well, yes\noh, no\n", OpenOptions(1, names=["said"]))
     """
     told = options.separator
     if isinstance(told, str) and len(told) > 1:
@@ -50,10 +51,16 @@ def long_separator(head: bytes, options: OpenOptions) -> str | None:
     widths = {line.count(_SNIFFED) for line in lines}
     # Where another one cuts the lines evenly, the colons are in its fields.
     others = any(len({line.count(mark) for line in lines} - {0}) == 1 for mark in SEPARATORS)
-    if len(widths) == 1 and 0 not in widths and not others:
+    if len(widths) == 1 and 0 not in widths and not others and _cuts_into(_SNIFFED, lines, options):
         return _SNIFFED
     lines = [_QUOTED.sub("", line) for line in lines]
-    return next((padded for padded in _PADDED if _is_all_there_is(padded, lines)), None)
+    found = (padded for padded in _PADDED if _is_all_there_is(padded, lines))
+    return next((padded for padded in found if _cuts_into(padded, lines, options)), None)
+
+
+def _cuts_into(separator: str, lines: list[str], options: OpenOptions) -> bool:
+    """Whether lines have as many fields as there are names; of text in one column commas are a part."""
+    return options.names is None or lines[0].count(separator) + 1 == len(options.names)
 
 
 def _is_all_there_is(padded: str, lines: list[str]) -> bool:
