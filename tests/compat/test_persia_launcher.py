@@ -105,6 +105,7 @@ class TestTheExample:
         assert all(line.startswith(("data-loader.0  | ", "nn-worker.0    | ")) for line in lines)
         assert "data-loader.0  | sent 250 batches" in lines
 
+    @pytest.mark.slow  # the launcher's way has all of it, and more
     def test_in_one_process(self, log: str) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "penstock.compat", "--", str(EXAMPLE / "together.py"), log],

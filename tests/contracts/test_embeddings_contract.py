@@ -240,7 +240,9 @@ def test_fit_trains_it(name: str, make: Callable[[str], Any]) -> None:
     assert home.stats()["rows"] == sum(SIZES.values())
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "ray" else []) for name in TRAINED]
+)  # on Ray, tests/jobs/test_cluster.py has the whole way of it
 def test_an_interrupted_fit_goes_on_with_the_bits_it_would_have_had(
     name: str, make: Callable[[str], Any], tmp_path: Path
 ) -> None:
