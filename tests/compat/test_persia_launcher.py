@@ -34,7 +34,7 @@ with DataCtx() as ctx:
         ctx.send_data(PersiaBatch([user], labels=[Label(np.ones((1, 1), np.float32))]))
         if number == {fail}:
             raise ValueError(f"row {{number}} is broken")
-print("loader", get_replica_index(), "is done")
+print(f"loader {{get_replica_index()}} is done")
 """
 
 # A trainer that only reads, which starts faster than one that trains.
@@ -49,7 +49,7 @@ while (batch := reader.get(600.0)) is not None:
     if count == {enough}:
         break
 service().stop_listening()
-print("took", count, "batches")
+print(f"took {{count}} batches")  # in one piece, as others print beside it
 sys.exit({code})
 """
 
