@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.core.errors import PenstockError
 
-_ROWS = 2_000
+_ROWS, _VALUES = 3_000, 5_000  # so many values of a column that its table has to grow
 
 
 def compile_ahead() -> float:
@@ -49,7 +49,7 @@ def _rows(place: Path) -> None:
     from penstock.etl import presets
     from penstock.jobs.etl import EtlJob
 
-    made = synthetic.criteo(place / "day.tsv", _ROWS, cardinalities=50, progress=False)
+    made = synthetic.criteo(place / "day.tsv", _ROWS, cardinalities=_VALUES, progress=False)
     EtlJob([str(made.path)], str(place / "features"), recipe=presets.load("criteo"), progress=False).run()
 
 
