@@ -204,7 +204,7 @@ def keep_writer_busy(shard: Any) -> None:
     shard._writer.submit(threading.Event().wait)
 
 
-@pytest.mark.slow  # on a busy machine a kill can come before the next standby is there
+@pytest.mark.slow  # failed once in four whole runs: all went back to the checkpoint, and why is not known
 def test_incremental_checkpoints_beside_training_go_on_over_take_overs(
     ray: Any, store: RayStore, tmp_path: Path
 ) -> None:
