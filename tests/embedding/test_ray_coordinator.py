@@ -56,6 +56,22 @@ def test_calls_may_be_repeated(coordinator: Coordinator) -> None:
     assert coordinator.acquire("save", "two", "/b", 10.0).trail is None
 
 
+def test_a_standby_that_is_emptied_may_not_take_over(coordinator: Coordinator) -> None:
+    first = coordinator.new_standby(0, 0)
+    assert coordinator.pair(0, first, epoch=0) and coordinator.arrangement().standbys == [first, 0]
+    assert coordinator.new_standby(0, 1) == 0  # that process is not the primary
+    assert coordinator.arrangement().standbys == [first, 0]
+    assert coordinator.new_standby(0, 0) > first
+    assert coordinator.arrangement().standbys == [0, 0] and not coordinator.pair(0, first, epoch=0)
+
+
+def test_a_standby_of_what_was_there_before_a_restore_may_not_take_over(coordinator: Coordinator) -> None:
+    """Begun after the restore was announced, and filled before its shard had heard of it."""
+    coordinator.unpair_all(epoch=7)
+    assert not coordinator.pair(1, coordinator.new_standby(1, 0), epoch=6)
+    assert coordinator.pair(1, coordinator.new_standby(1, 0), epoch=7)
+
+
 def test_what_is_given_up_is_settled() -> None:
     class Batch:
         pass

@@ -137,15 +137,17 @@ class Coordinator:
         """Who is who among the processes of a store with standbys."""
         return self._pairs.arrangement
 
-    def new_standby(self) -> int:
-        """A number for a standby that is about to be filled."""
+    def new_standby(self, shard: int, process: int) -> int:
+        """A number for the standby that a primary is about to fill; 0 where another process is the primary now."""
+        if not self._pairs.empty(shard, process):
+            return 0
         self._token += 1
         self._note()
         return self._token
 
-    def pair(self, shard: int, standby: int) -> bool:
-        """A standby is filled; whether it may take over from now on."""
-        return self._noted(self._pairs.add(shard, standby))
+    def pair(self, shard: int, standby: int, epoch: int) -> bool:
+        """A standby is filled with what its shard held in an epoch; whether it may take over from now on."""
+        return self._noted(self._pairs.add(shard, standby, epoch))
 
     def unpair(self, shard: int, standby: int) -> bool:
         """A standby misses a command and may not take over; False where it has done so already."""

@@ -18,11 +18,11 @@ class Arrangement(NamedTuple):
 class Pairs:
     """The standbys of a store, each with a number of its own.
 
-    A standby may take over only while every command of its shard is sent to it. Whoever cannot send one drops the
-    standby first, and a number that was dropped never counts again: the shard fills another standby.
+    A standby may take over only while every command of its shard is sent to it. Whoever cannot send one, or empties the
+    standby, drops it first, and a number that was dropped never counts again: the shard fills another standby.
 
     >>> pairs = Pairs(2)
-    >>> pairs.add(0, 5), pairs.drop(1, 6), pairs.add(1, 6)
+    >>> pairs.add(0, 5, 0), pairs.drop(1, 6), pairs.add(1, 6, 0)
     (True, True, False)
     >>> pairs.claim({0: 5}), pairs.claim({0: 5}), pairs.arrangement.primaries
     (True, True, [1, 0])
@@ -35,9 +35,17 @@ class Pairs:
         self.arrangement = Arrangement(0, [*nobody], [*nobody], [*nobody])
         self._dropped = [*nobody]  # by shard: this number and all below it may not take over
 
-    def add(self, shard: int, standby: int) -> bool:
-        """A standby holds what its shard holds; whether it may take over from now on."""
-        if standby <= self._dropped[shard]:
+    def empty(self, shard: int, process: int) -> bool:
+        """A shard is about to fill its standby anew; False for a process that is not the primary of the shard."""
+        if process != self.arrangement.primaries[shard]:
+            return False
+        self._dropped[shard] = max(self._dropped[shard], self.arrangement.standbys[shard])
+        self.arrangement.standbys[shard] = 0
+        return True
+
+    def add(self, shard: int, standby: int, epoch: int) -> bool:
+        """A standby holds what its shard held in an epoch; whether it may take over from now on."""
+        if standby <= self._dropped[shard] or epoch < self.arrangement.restored:
             return False
         self.arrangement.standbys[shard] = standby
         return True

@@ -106,6 +106,8 @@ class ReplicatedShard(Shard):
 
     def restore(self, epoch: int, path: str | None, checksum: str | None = None) -> int:
         """As any shard, and another standby is filled with what is there then."""
+        if epoch == self.restored_epoch and not self._lost:  # asked again: it may have a standby by now
+            return super().restore(epoch, path, checksum)
         self._standby, self._primary = 0, False
         updates = super().restore(epoch, path, checksum)
         self._lead()
@@ -140,7 +142,8 @@ class ReplicatedShard(Shard):
         """A standby has missed a command: it may not take over, and is filled again."""
         if standby and standby == self._standby:
             self._ask_coordinator("unpair", self.number, standby)
-            self._standby = 0
+            with self._lock:  # the store may have been restored meanwhile
+                self._standby = 0 if self._standby == standby else self._standby
             self._wanted.set()
 
     def _lead(self) -> None:
@@ -160,25 +163,44 @@ class ReplicatedShard(Shard):
                 self.lose_standby(self._standby)
 
     def _is_there(self, standby: int) -> bool:
+        """Whether a standby is, and may take over: a client that gave it up may have died before it said so."""
         import ray
 
         try:
-            return bool(ray.get(self._other().run.remote(*packed("is_standby", (standby,)))))
+            there: bool = ray.get(self._other().run.remote(*packed("is_standby", (standby,))))
+            return there and self._ask_coordinator("arrangement").standbys[self.number] == standby
         except (ray.exceptions.RayError, ValueError):
             return False
 
     def _fill_standby(self) -> bool:
-        """Fill the other process with what this one holds; True where there is nothing more to do."""
+        """Fill the other process with what this one holds; True where there is nothing more to do.
+
+        One that is wanted twice, as by a restore while it is filled, is filled once: it counts, and must not be
+        emptied.
+        """
         import ray
 
-        if not self._primary:
-            return True
+        with self._lock:
+            if not self._primary or self._standby:
+                return True
+            epoch = self.epoch
         try:
-            standby = self._ask_coordinator("new_standby")
-            filled = ray.get(self._other().run.remote(*packed("fill", (standby, self.epoch))))
-            return bool(filled and self._ask_coordinator("pair", self.number, standby))
+            standby = self._ask_coordinator("new_standby", self.number, self._process)
+            return not standby or self._fill_and_pair(standby, epoch)
         except (ray.exceptions.RayError, ValueError):  # it died, or is not there yet
             return False
+
+    def _fill_and_pair(self, standby: int, epoch: int) -> bool:
+        import ray
+
+        counts = False
+        try:
+            filled = ray.get(self._other().run.remote(*packed("fill", (standby, epoch))))
+            counts = bool(filled and self._ask_coordinator("pair", self.number, standby, epoch))
+        finally:
+            if not counts:
+                self.lose_standby(standby)
+        return counts
 
     def _other(self) -> Any:
         import ray

@@ -192,16 +192,19 @@ class ReplicatedCalls(ShardCalls):
 
     def _recover_alone(self, grant: Grant, command: Command, deadline: float) -> None:
         arrangement = self._rearrange()
-        found = self._standings(command, deadline)
+        found = self._standings(command, arrangement, deadline)
         dead = [number for number, shard in enumerate(found) if shard.lost]
         if not dead and len({shard.epoch for shard in found}) == 1:
             self.ask_coordinator("release", "restore", grant.token)
             self._follow(found[0].epoch)
             return
         standbys = {k: arrangement.standbys[k] or arrangement.promoted[k] for k in dead}
-        if not all(standbys.values()) or not self.ask_coordinator("claim", grant.token, standbys):
+        if not all(standbys.values()):
             self._go_back(grant, found, deadline)
             return
+        if not self.ask_coordinator("claim", grant.token, standbys):
+            self.ask_coordinator("release", "restore", grant.token)
+            return  # a standby or the lease has changed hands meanwhile: the next attempt finds out what is left
         self._rearrange()
         if not self._promote(grant.token, standbys, deadline):
             self._go_back(grant, found, deadline)
@@ -213,13 +216,14 @@ class ReplicatedCalls(ShardCalls):
         self._shares = [True] * len(self.shards)
         self._resend(deadline)
 
-    def _standings(self, command: Command, deadline: float) -> list[Standing]:
-        """How far all shards have come; one that did not answer before must do so at once, or counts as lost."""
+    def _standings(self, command: Command, arrangement: Arrangement, deadline: float) -> list[Standing]:
+        """How far all shards have come; one that did not answer before must do so at once, or its standby is asked."""
         pending = [self._submit(k, "standing", (command,), deadline) for k in range(len(self.shards))]
         suspects, self._suspects = self._suspects, set()
         found: list[Any] = []
         for shard, reference in enumerate(pending):
-            if shard in suspects and not self._ray.wait([reference], timeout=_SUSPICION)[0]:
+            is_replaceable = shard in suspects and arrangement.standbys[shard]
+            if is_replaceable and not self._ray.wait([reference], timeout=_SUSPICION)[0]:
                 found.append(None)
             else:
                 found.append(self._answer(shard, "standing", pending, (command,), deadline))
