@@ -19,6 +19,8 @@ AHEAD = 24  # rows between a prefetch and the use of what it fetched
 LIST_SLACK = 8
 LINE = 64  # bytes of a cache line
 BUFFERED = 1024  # values gathered before they are written
+CACHED_ROWS = 1 << 19  # row numbers that a core's own cache holds, or nearly
+DRAWS = 64  # that are made before the first of them is used
 BITS = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}  # one compilation for all types of a width
 _intrinsic: Any = intrinsic  # its first argument is numba's own, which type checkers do not know
 
@@ -110,22 +112,42 @@ def permutation(size: int, seed: int) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
+def _drawn(state, top):
+    """A number from 0 to `top`, by SplitMix64 and a multiply instead of a modulo."""
+    z = state
+    z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
+    z = z ^ (z >> uint64(31))
+    return ((z >> uint64(32)) * uint64(top + 1)) >> uint64(32)
+
+
+@njit(nogil=True, cache=True)
 def fill_permutation(order, seed):
-    """Fisher and Yates from the top, with SplitMix64 and a multiply instead of a modulo."""
+    """Fisher and Yates from the top.
+
+    What is beyond the cache is asked for before it is swapped: several draws at a time, which do not depend on swaps.
+    """
     size = order.shape[0]
     for i in range(size):
         order[i] = uint32(i)
-    state = uint64(seed)
-    for i in range(size - 1, 0, -1):
-        state += uint64(0x9E3779B97F4A7C15)
-        z = state
-        z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
-        z = z ^ (z >> uint64(31))
-        j = ((z >> uint64(32)) * uint64(i + 1)) >> uint64(32)
-        swap = order[i]
+    state, step = uint64(seed), uint64(0x9E3779B97F4A7C15)
+    i, draws = size - 1, np.empty(DRAWS, np.uint32)
+    while i > CACHED_ROWS:
+        for k in range(DRAWS):
+            state += step
+            draws[k] = uint32(_drawn(state, i - k))
+            prefetch(order, draws[k])
+        for k in range(DRAWS):
+            j, swap = draws[k], order[i - k]
+            order[i - k] = order[j]
+            order[j] = swap
+        i -= DRAWS
+    while i > 0:
+        state += step
+        j, swap = _drawn(state, i), order[i]
         order[i] = order[j]
         order[j] = swap
+        i -= 1
 
 
 @njit(nogil=True, cache=True)

@@ -23,7 +23,8 @@ from penstock.core.dtypes import narrowest_int
 from penstock.core.extras import require
 from penstock.core.runtime.threads import start_thread
 from penstock.loader.blocks import Slab, SlabLayout
-from penstock.loader.device_pages import PageDecoder, can_decode
+from penstock.loader.device_pages import Decoded, PageDecoder, can_decode
+from penstock.loader.device_rows import place_rows
 from penstock.loader.plan import Chunk, EpochPlan
 from penstock.loader.reader import SlabReader
 
@@ -82,7 +83,7 @@ class _Side:
         """An event behind everything issued so far."""
         if self.stream is None:
             return None
-        event = torch.cuda.Event()
+        event = torch.cuda.Event(blocking=True)  # who waits for it leaves the core to others
         event.record(self.stream)
         return event
 
@@ -106,7 +107,7 @@ class Stager:
         self.side = _Side(self._device)
         # Weighted draws need the weights, which are on the host: then the host shuffles, and slabs have no order.
         self._source = runtime.source
-        decodes = can_decode(self._device)
+        self._has_kernels = decodes = can_decode(self._device)
         self._decoder = PageDecoder(self._out.blocks, self._device, self._send, runtime.pool)
         self._reader: SlabReader = runtime.reader(
             plan, self._wire, loader.sampling, start, stop, carry=False, device_decodes=decodes
@@ -149,33 +150,51 @@ class Stager:
         chunk = self._plan.chunks[self._next_chunk]
         self._next_chunk += 1
         with self.side():
-            sent = self._sent_blocks(slab, chunk)
+            sent, decoded = self._sent_blocks(slab)
             lists = {s.name: self._send_lists(slab.lists[s.name][0]) for s in self._wire.lists}
-            picks = None if slab.order is None else self._send(slab.order.view(np.int32)).to(torch.int64)
+            order = None if slab.order is None else self._send(slab.order.view(np.int32))
             copied = self.side.mark()
-            blocks = [self._block(spec, sent, picks, b) for b, spec in enumerate(self._out.blocks)]
-            ragged = {s.name: self._lists(s, lists[s.name], picks) for s in self._out.lists}
-            staged = DeviceChunk(chunk.first - self._carried(), chunk.num_rows + self._carried(), blocks, ragged, {})
-            staged.ready = self.side.mark()
-            self._locate(staged)
-            self._keep_tail(staged)
+            staged = self._made(chunk, sent, lists, order)
         if copied is not None:
             copied.synchronize()
+        if decoded is not None and (suspicious := decoded.suspicious()):
+            with self.side():
+                staged = self._made(chunk, self._decoded_by_host(sent, chunk, suspicious), lists, order)
+        with self.side():
+            self._keep_tail(staged)
         self._stats.add("copy", time.perf_counter() - began, sum(a.nbytes for a in slab.arrays))
         return staged
 
-    def _sent_blocks(self, slab: Slab, chunk: Chunk) -> list[tuple[BlockSpec, Any]]:
+    def _made(
+        self, chunk: Chunk, sent: list[tuple[BlockSpec, Any]], lists: dict[str, Ragged], order: Any
+    ) -> DeviceChunk:
+        """The chunk as it is delivered."""
+        blocks = [self._block(spec, sent, order, b) for b, spec in enumerate(self._out.blocks)]
+        ragged = {s.name: self._lists(s, lists[s.name], order) for s in self._out.lists}
+        staged = DeviceChunk(chunk.first - self._carried(), chunk.num_rows + self._carried(), blocks, ragged, {})
+        staged.ready = self.side.mark()
+        self._locate(staged)
+        return staged
+
+    def _sent_blocks(self, slab: Slab) -> tuple[list[tuple[BlockSpec, Any]], Decoded | None]:
         """The columns in stored order, in blocks as they were sent or decoded here."""
         if slab.encoded is None or not slab.encoded.found:
             arrays = zip(self._wire.blocks, slab.arrays, strict=True)
-            return [(spec, self._send(array)[:, : slab.num_rows]) for spec, array in arrays]  # one copy a block
-        blocks, suspicious = self._decoder.decode(slab.encoded, slab.num_rows)
+            return [(spec, self._send(array)[:, : slab.num_rows]) for spec, array in arrays], None  # one copy a block
+        decoded = self._decoder.decode(slab.encoded, slab.num_rows)
+        blocks = list(decoded.blocks)
         for spec, array in zip(self._wire.blocks, slab.arrays, strict=True):
             rest = [i for i, name in enumerate(spec.names) if name not in slab.encoded.found]
             blocks += [
                 (replace(spec, names=(spec.names[i],)), self._send(array[i : i + 1, : slab.num_rows])) for i in rest
             ]
-        for name in suspicious:  # the host says what is wrong, or finds that nothing is
+        return blocks, decoded
+
+    def _decoded_by_host(
+        self, blocks: list[tuple[BlockSpec, Any]], chunk: Chunk, names: list[str]
+    ) -> list[tuple[BlockSpec, Any]]:
+        """The same blocks with some columns as the host reads them: it says what is wrong, or finds that nothing is."""
+        for name in names:
             blocks = list(_without(blocks, name))
             role = self._source.schema[name].role
             values = self._source.whole_column([piece.partition for piece in chunk.pieces], name)
@@ -198,28 +217,14 @@ class Stager:
         blocks, ragged = self._tail
         return blocks[0].shape[1] if blocks else len(next(iter(ragged.values())).offsets) - 1
 
-    def _block(self, spec: BlockSpec, sent: list[tuple[BlockSpec, Any]], picks: Any, number: int) -> Any:
+    def _block(self, spec: BlockSpec, sent: list[tuple[BlockSpec, Any]], order: Any, number: int) -> Any:
         """One delivered block: the rows carried over, then the chunk's, gathered and cast from the blocks sent."""
         carried = self._carried()
         rows = sent[0][1].shape[1] if sent else 0
         out = torch.empty((len(spec.names), carried + rows), dtype=_torch_dtype(spec.dtype), device=self._device)
         if carried:
             out[:, :carried] = self._tail[0][number]  # type: ignore[index]
-        places = {name: i for i, name in enumerate(spec.names)}
-        for wire, block in sent:
-            mine = [i for i, name in enumerate(wire.names) if name in places]
-            if wire.role is not spec.role or not mine:
-                continue
-            part = block if len(mine) == len(wire.names) else block[mine[0] : mine[-1] + 1]
-            if len(mine) != part.shape[0]:
-                part = block[mine]
-            gathered = part if picks is None else torch.index_select(part, 1, picks)
-            targets = [places[wire.names[i]] for i in mine]
-            if targets == list(range(targets[0], targets[0] + len(targets))):
-                out[targets[0] : targets[0] + len(targets), carried:] = gathered
-            else:
-                for row, target in zip(gathered, targets, strict=True):
-                    out[target, carried:] = row
+        place_rows(spec, sent, order, out[:, carried:], self._has_kernels)
         return out
 
     def _lists(self, spec: ListSpec, sent: Ragged, picks: Any) -> Ragged:

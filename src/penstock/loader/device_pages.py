@@ -58,6 +58,20 @@ class _Group:
     words: int  # of a value
 
 
+@dataclass(frozen=True)
+class Decoded:
+    """What a device has been told to decode; `flags` is on its way back, as `tables` is on its way there."""
+
+    blocks: list[tuple[BlockSpec, Any]]
+    columns: list[str]
+    flags: np.ndarray
+    tables: list[np.ndarray]
+
+    def suspicious(self) -> list[str]:
+        """The columns that the host must look at, known once the device has come so far."""
+        return [name for name, flag in zip(self.columns, self.flags.tolist(), strict=True) if flag]
+
+
 class PageDecoder:
     """Decodes what chunks bring.
 
@@ -71,11 +85,8 @@ class PageDecoder:
     def __init__(self, blocks: Sequence[BlockSpec], device: Any, send: Send, pool: BufferPool) -> None:
         self._blocks, self._device, self._send, self._pool = blocks, device, send, pool
 
-    def decode(self, encoded: EncodedColumns, num_rows: int) -> tuple[list[tuple[BlockSpec, Any]], list[str]]:
-        """The columns in stored order, a tensor for each role and dtype; and those that the host must look at.
-
-        Waits until it is known, so the host's memory is free again.
-        """
+    def decode(self, encoded: EncodedColumns, num_rows: int) -> Decoded:
+        """The columns in stored order, a tensor for each role and dtype; nothing is waited for."""
         from penstock.kernels.gpu_parquet import decode_runs
 
         groups, size = self._groups(encoded, num_rows)
@@ -86,8 +97,9 @@ class PageDecoder:
         flags = torch.zeros(len(order), dtype=torch.int32, device=self._device)
         runs, pages, columns = map(self._send, tables)
         decode_runs(words, runs, pages, columns, out, flags)
-        wrong = [name for name, flag in zip(order, flags.tolist(), strict=True) if flag]
-        return [(group.spec, _tensor(out, group, num_rows)) for group in groups], wrong
+        told = self._pool.array((len(order),), np.int32)
+        torch.from_numpy(told).copy_(flags, non_blocking=True)
+        return Decoded([(group.spec, _tensor(out, group, num_rows)) for group in groups], order, told, tables)
 
     def _groups(self, encoded: EncodedColumns, num_rows: int) -> tuple[list[_Group], int]:
         """Where columns go, those of two words first so that they are aligned; and how many words there are."""
