@@ -207,6 +207,17 @@ def test_what_a_program_imports_shows_its_age(
     settings.reset()
 
 
+def test_a_program_of_another_age_before_it_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(settings.NVTABULAR, raising=False)
+    settings.reset()
+    with monkeypatch.context() as earlier:
+        earlier.setitem(sys.modules, "nvtabular.column_group", sys)
+        assert settings.nvtabular() == "0.5"
+    activate(packages=["nvtabular"])
+    assert settings.nvtabular() == "latest"
+    deactivate()
+
+
 def test_settings_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(settings.NVTABULAR, raising=False)
     settings.reset()

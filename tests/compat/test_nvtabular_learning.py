@@ -125,6 +125,30 @@ class TestNumbers:
         assert done(node, {"s": [0, 1_000_000_000]})["s"].tolist() == [1970, 2001]
 
 
+class TestNumbersOfGroups:
+    frame = {"k": [1, 1, 2], "n": [2, 5, 7], "x": [0.1, 0.2, 0.7]}
+
+    def test_are_float32_as_they_were(self):
+        from nvtabular import ops
+
+        numbers = ["sum", "mean", "median", "std", "var"]
+        out = done(
+            ["k", "n", "x"] >> ops.Groupby("k", aggs={"n": [*numbers, "count"], "x": [*numbers, "max"]}), self.frame
+        )
+        assert {str(out[f"{c}_{agg}"].dtype) for c in "nx" for agg in numbers} == {"float32"}
+        assert (str(out["n_count"].dtype), str(out["x_max"].dtype)) == ("int32", "float64")
+        assert out["n_sum"].tolist() == [7, 7]
+
+    def test_differences_too(self):
+        import nvtabular as nvt
+        from nvtabular import ops
+
+        workflow = nvt.Workflow(["n", "x"] >> ops.DifferenceLag("k")).fit(nvt.Dataset(pd.DataFrame(self.frame)))
+        out = workflow.transform(pd.DataFrame(self.frame))
+        assert set(map(str, out.dtypes)) == {"float32"} == {c.dtype.name for c in workflow.output_schema}
+        np.testing.assert_array_equal(out["n_difference_lag_1"], [np.nan, 3, np.nan])
+
+
 class TestFiles:
     def test_hugectr(self, tmp_path):
         import nvtabular as nvt

@@ -13,7 +13,8 @@ import pytest
 
 from penstock import Workflow as NativeWorkflow
 from penstock.compat.nvtabular import Dataset, Workflow, ops
-from penstock.core.errors import ArtefactError, NotFittedError
+from penstock.core import artefact
+from penstock.core.errors import ArtefactError, NotFittedError, OutputExistsError
 from penstock.etl.operator import Operator
 
 SELECTION = "merlin.dag.ops.selection.SelectionOp"
@@ -345,3 +346,43 @@ def test_before_it_saw_data(tmp_path):
     loaded.save(tmp_path / "workflow")  # over the one that had not learned
     again = Workflow.load(tmp_path / "workflow").transform(Dataset(frame)).compute()
     pd.testing.assert_frame_equal(again, wanted)
+
+
+class TestFoldersWithOtherThings:
+    """`workflow.save(folder)` where old programs put data, notes and workflows side by side."""
+
+    frame = pd.DataFrame({"a": [1, 2, 3, 1], "b": [0.1, 0.2, 0.3, 0.4]})
+
+    def fitted(self) -> Workflow:
+        return Workflow((["a"] >> ops.Categorify()) + ["b"]).fit(Dataset(self.frame))
+
+    @pytest.mark.parametrize("data_first", [True, False])
+    def test_data_stays(self, tmp_path, data_first):
+        workflow = self.fitted()
+        if not data_first:
+            workflow.save(tmp_path)
+        workflow.transform(Dataset(self.frame)).to_parquet(tmp_path)
+        workflow.save(tmp_path)
+        workflow.save(tmp_path)
+        assert Dataset(str(tmp_path), engine="parquet").compute()["a"].tolist() == [3, 4, 5, 3]
+        assert Workflow.load(tmp_path).transform(self.frame)["a"].tolist() == [3, 4, 5, 3]
+
+    def test_files_of_others_stay_and_nothing_is_left_behind(self, tmp_path):
+        (tmp_path / "train").mkdir()
+        (tmp_path / "train" / "notes.md").write_text("kept")
+        Workflow(["a"] >> ops.Categorify()).save(tmp_path)
+        self.fitted().save(tmp_path)
+        assert (tmp_path / "train" / "notes.md").read_text() == "kept"
+        assert Workflow.load(tmp_path).native.is_fitted  # and not the one that was saved before it saw data
+        assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+    def test_a_workflow_alone_is_replaced_whole(self, tmp_path):
+        self.fitted().save(tmp_path / "w")
+        Workflow(["b"] >> ops.LogOp()).fit(Dataset(self.frame)).save(tmp_path / "w")
+        assert not (tmp_path / "w" / "state").exists()
+
+    def test_another_artefact_is_not_replaced(self, tmp_path):
+        with artefact.writing(tmp_path / "m", "model", 1) as folder:
+            (folder / "weights.json").write_text("{}")
+        with pytest.raises(OutputExistsError, match=r"another artefact \(model\)"):
+            self.fitted().save(tmp_path / "m")

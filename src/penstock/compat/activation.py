@@ -75,6 +75,8 @@ def activate(
     for package in wanted:
         if package not in _finder.packages:
             _refuse_the_real_one(package, force)
+    if not _finder.packages:
+        settings.forget_the_program()
     settings.use(nvtabular=nvtabular)
     _finder.packages.update(wanted)
     if _finder not in sys.meta_path:

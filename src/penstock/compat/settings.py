@@ -88,10 +88,15 @@ def use(*, nvtabular: str | None = None) -> None:
         os.environ[NVTABULAR] = nvtabular
 
 
-def reset() -> None:
-    """Undo `use`: what the environment said before counts again."""
+def forget_the_program() -> None:
+    """The next program's imports tell its age, whatever ran in this process before."""
     _found.clear()
     _pairs.clear()
+
+
+def reset() -> None:
+    """Undo `use`: what the environment said before counts again."""
+    forget_the_program()
     while _before:
         _restore(*_before.popitem())
 

@@ -156,11 +156,15 @@ def _ordered(source: Any, storage_options: dict[str, Any] | None, engine: str | 
     if not isinstance(source, (str, os.PathLike)):
         return naturally_sorted(source)
     folder = Path(source)
-    if engine is not None and not is_remote(os.fspath(source)) and folder.is_dir():
+    if not is_remote(os.fspath(source)) and folder.is_dir():
         others = (".", "_", "schema.pbtxt")
         plain = [f for f in folder.iterdir() if f.is_file() and not f.name.startswith(others)]
-        if plain and all(format_of_name(file.name) is None for file in plain):  # `0.part`: Dask's names
+        data = [f for f in plain if format_of_name(f.name) is not None]
+        if engine is not None and plain and not data:  # `0.part`: Dask's names
             return naturally_sorted(plain)
+        below = any(f.is_dir() and not f.name.startswith(".") for f in folder.iterdir())
+        if data and below and (folder / "_metadata").is_file():  # footers of these files: what lies below is no data
+            return naturally_sorted([f for f in data if f.suffix == ".parquet"] or data)
     files = find(source, storage_options)
     return naturally_sorted(files) if len({file.rpartition("/")[0] for file in files}) == 1 else os.fspath(source)
 

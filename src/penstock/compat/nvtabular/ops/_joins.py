@@ -219,7 +219,7 @@ class FoldsKept(TargetEncoding):
 
 
 class DifferenceLag(TakesNode, native.DifferenceLag):
-    """`x` minus the `x` of an earlier row of the same series, over the whole data set.
+    """`x` minus the `x` of an earlier row of the same series, over the whole data set; float32.
 
     >>> import pandas as pd
     >>> from penstock.compat.nvtabular import Workflow
@@ -237,6 +237,13 @@ class DifferenceLag(TakesNode, native.DifferenceLag):
         """As NVTabular has them: all shifts of a column, then those of the next."""
         made, names = super()._outputs(columns), list(columns.names)
         return sorted(made, key=lambda output: names.index(output[1]))
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        return Schema(c.with_(dtype="float32") for c in super().output_schema(inputs, columns))
+
+    def transform(self, frame: Any, columns: Any) -> Any:
+        made = super().transform(frame, columns)
+        return made.cast(pl.Float32) if isinstance(made, pl.DataFrame) else made
 
 
 def _flat(names: Any) -> Any:

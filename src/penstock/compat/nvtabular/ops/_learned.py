@@ -133,7 +133,8 @@ class ReduceDtypeSize(Placed, native.ReduceDtypeSize):
 class Groupby(Placed, native.Groupby):
     """One row a key, over the whole data set; keys may be columns that were not selected, and are left out then.
 
-    With `ascending=False` lists fall; `first` and `last` are those of the rising order all the same.
+    With `ascending=False` lists fall; `first` and `last` are those of the rising order all the same. Sums, means,
+    medians, deviations and variances are float32; they are worked out in float64 and more.
 
     >>> import pandas as pd
     >>> from penstock.compat.nvtabular import Workflow
@@ -180,7 +181,18 @@ class Groupby(Placed, native.Groupby):
         for name in self.dependencies():
             if name not in inputs:
                 raise ColumnNotFoundError(name, inputs.names, "Groupby's inputs")
-        return super().output_schema(inputs, columns).without([k for k in self.keys if k not in columns.names])
+        made = super().output_schema(inputs, columns).without([k for k in self.keys if k not in columns.names])
+        narrow = self._narrow(columns)
+        return Schema(c.with_(dtype="float32") if c.name in narrow else c for c in made)
+
+    def transform(self, frame: Any, columns: Any) -> Any:
+        made = super().transform(frame, columns)
+        if not isinstance(made, pl.DataFrame):
+            return made  # of a pandas frame, at once: what stands below has been done
+        return made.with_columns(pl.col(name).cast(pl.Float32) for name in self._narrow(columns))
+
+    def _narrow(self, columns: Columns) -> list[str]:
+        return [name for name, _, agg in self._plan(columns) if agg in ("sum", "mean", "median", "std", "var")]
 
 
 def _named(aggs: Any) -> Any:

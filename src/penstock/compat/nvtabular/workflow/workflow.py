@@ -19,7 +19,7 @@ from penstock.compat.merlin.schema.schema import Schema, as_native
 from penstock.compat.missing import CompatError
 from penstock.compat.nvtabular.ops.categorify import Categorify
 from penstock.compat.nvtabular.ops.placed import as_old
-from penstock.compat.nvtabular.workflow import saved_json, unfitted
+from penstock.compat.nvtabular.workflow import saved_json, saving
 from penstock.core.artefact import MANIFEST
 from penstock.core.errors import ArtefactError, ParameterError, suggest
 from penstock.data import dataset as native_data
@@ -212,13 +212,12 @@ class Workflow:
     def save(self, path: Any, modules_byvalue: Any = None) -> None:
         """Write the workflow to a folder, over one that was saved there before; JSON and parquet, no pickle.
 
+        What else lies in the folder stays, data that was written there for instance.
+
         One that has not seen data is saved as well, and is to be fitted when it was loaded. `modules_byvalue` is taken
         and means nothing: functions are saved by name.
         """
-        if self.native.is_fitted:
-            self.native.save(path, overwrite=True)
-        else:
-            unfitted.save(self.native, path)
+        saving.save(self.native, path)
 
     @classmethod
     def load(cls, path: Any, client: Any = None, trust: Sequence[str] = ()) -> Workflow:
@@ -227,9 +226,9 @@ class Workflow:
         `trust` names modules whose functions it may name; see `penstock.Workflow.load`.
         """
         folder = Path(path)
-        if (folder / unfitted.FILE).is_file():
+        if (folder / saving.UNFITTED).is_file():
             with loading(trust):
-                return cls._of(unfitted.load(folder, client))
+                return cls._of(saving.load_unfitted(folder, client))
         if (folder / MANIFEST).is_file():
             return cls._of(native.Workflow.load(folder, engine=client, trust=trust))
         if (folder / saved_json.GRAPH).is_file():
