@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from penstock import Dataset, Workflow, ops
-from penstock.core.errors import ArtefactError, DataError, ParameterError, SchemaError
+from penstock.core.errors import ArtefactError, DataError, ParameterError, PenstockError, SchemaError
 from penstock.core.runtime.threads import available_cores
 from penstock.data.partition import FramePartition
 from penstock.etl import trusting
@@ -21,6 +21,7 @@ from penstock.jobs import TrainJob
 from penstock.jobs.scoring import evaluate_model, predict_files
 from penstock.jobs.scoring_input import open_rows
 from penstock.jobs.scoring_output import writer_of
+from penstock.metrics import GroupAUC
 from penstock.serve import Predictor
 
 ROWS = 600
@@ -115,6 +116,34 @@ def test_no_rows_at_all(model: Path, tmp_path: Path) -> None:
     assert found.calibration == {
         "predicted": None, "clicked": None, "ratio": None, "expected_error": None, "bins": [],
     }  # fmt: skip
+
+
+def test_other_metrics_are_measured_where_they_are_asked_for(model: Path) -> None:
+    data = Dataset(rows())
+    usual, found = evaluate_model(model, data), evaluate_model(model, data, metrics=["gauc", "auc"], group="user")
+    assert list(usual.metrics) == ["auc", "log_loss"] and list(found.metrics) == ["gauc", "auc"]
+    assert found.auc == usual.auc and found.log_loss is None
+    with Predictor(model) as predictor:
+        frame = rows()
+        scores = predictor.predict(frame.drop("click"))
+    expected = GroupAUC()
+    expected.update(scores, frame["click"].to_numpy(), groups=frame["user"].to_numpy())
+    assert found.metrics["gauc"] == pytest.approx(expected.compute(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"metrics": ["gauc"]}, r"gauc is measured within groups; .* group= \(--group COLUMN\)"),
+        ({"metrics": ["gauk"]}, "metric is 'gauk'; did you mean 'gauc'"),
+        ({"metrics": ["ndcg"], "group": "usr"}, "'usr' is not in the rows; did you mean 'user'"),
+        ({"metrics": ["ndcg"], "group": "team"}, "the column 'team' says of 600 rows .* no group"),
+        ({"metrics": ["ndcg"], "group": "price"}, "groups must be integers or text, got float64"),
+    ],
+)
+def test_metrics_that_cannot_be_measured(model: Path, settings: dict, said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
+        evaluate_model(model, Dataset(rows().with_columns(team=pl.lit(None, pl.Int64))), **settings)
 
 
 def test_one_label_only_has_no_auc(model: Path) -> None:

@@ -11,6 +11,7 @@ from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.yaml_files import read_yaml
 from penstock.embedding import Adagrad, LazyAdam
 from penstock.embedding.schedules import Warmup
+from penstock.etl import trusting
 from penstock.jobs.setting_sections import SHORTHANDS
 from penstock.jobs.settings import TrainSettings, command_line_options, described, split_config
 
@@ -161,8 +162,10 @@ def test_a_model_of_ones_own_is_named_by_its_module(tmp_path: Path, monkeypatch:
         with pytest.raises(ParameterError, match=said):
             built(name)
     monkeypatch.setattr(MODELS, "_registered", {})
-    with pytest.raises(PenstockError, match="unknown model 'Tower'"):  # a description never imports anything
+    with pytest.raises(PenstockError, match="which would be imported and run"):
         from_config(model.config())
+    with trusting("own_models_of_a_test"):
+        assert type(from_config(model.config())) is type(model)
 
 
 OWN_METRIC = """
@@ -170,7 +173,9 @@ from penstock.metrics import LogLoss
 
 
 class Doubled(LogLoss):
-    name = "doubled"
+    def __init__(self):
+        super().__init__()
+        self.name = "doubled"
 
     def compute(self):
         return 2 * super().compute()
@@ -182,7 +187,7 @@ class NoMetric:
 
 
 def test_metrics_are_named_by_the_registry_or_by_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.jobs.building import metric_classes
+    from penstock.jobs.building import metric_classes, selected_by
     from penstock.metrics import AUC
 
     (tmp_path / "own_metrics_of_a_test.py").write_text(OWN_METRIC)
@@ -195,12 +200,15 @@ def test_metrics_are_named_by_the_registry_or_by_a_module(tmp_path: Path, monkey
     assert [metric.__name__ for metric in found("auc", "own_metrics_of_a_test:Doubled")] == [AUC.__name__, "Doubled"]
     for name, said in (
         ("acu", "metrics is 'acu'; did you mean 'auc'"),
-        ("gauc", "metrics: a Meter has no groups, which gauc needs"),
+        ("gauc", "metrics names 'gauc', which is measured within groups"),
         ("own_metrics_of_a_test:NoMetric", "has not all that penstock.metrics.Metric asks for"),
         ("own_metrics_of_a_test:Missing", "cannot find .* which metrics refers to"),
     ):
         with pytest.raises(ParameterError, match=said):
             found(name)
+    by_own = TrainSettings.resolve({"select_by": "own_metrics_of_a_test:Doubled"})
+    assert [metric().name for metric in metric_classes(by_own) or ()] == ["auc", "log_loss", "doubled"]
+    assert (selected_by(by_own), selected_by(TrainSettings())) == ("doubled", "auc")
     assert TrainSettings.resolve({"metrics": "auc"}).metrics == ["auc"]
     with pytest.raises(ParameterError, match="metrics must be"):
         TrainSettings.resolve({"metrics": 3})

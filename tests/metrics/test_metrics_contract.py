@@ -10,6 +10,7 @@ import torch
 
 from penstock.core.errors import DataError, ParameterError
 from penstock.metrics import METRICS, Metric, create_metric
+from penstock.metrics.registry import WITHIN_GROUPS
 
 
 @pytest.fixture(params=sorted(METRICS))
@@ -34,6 +35,18 @@ def counted(name: str, *parts: dict) -> Metric:
 def test_it_is_a_metric_under_its_name(name) -> None:
     metric = create_metric(name)
     assert isinstance(metric, Metric) and metric.name == name and math.isnan(metric.compute())
+
+
+def test_its_best_is_what_a_perfect_model_reaches(name) -> None:
+    data = rows()
+    perfect = counted(name, {**data, "scores": np.where(data["labels"] == 1, 30.0, -30.0)}).compute()
+    some = counted(name, {**data, "scores": 0.5 + data["scores"]}).compute()
+    best = create_metric(name).best
+    assert abs(perfect - best) < 1e-9 < abs(some - best)
+
+
+def test_the_list_says_which_need_groups(name) -> None:
+    assert create_metric(name).needs_groups == (name in WITHIN_GROUPS)
 
 
 def test_batches_merges_and_states_in_any_order_give_one_figure(name) -> None:

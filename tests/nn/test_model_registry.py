@@ -9,6 +9,7 @@ import torch
 
 from penstock.core.errors import ArtefactError, ParameterError
 from penstock.core.schema import ColumnSchema, Schema
+from penstock.etl import trusting
 from penstock.jobs.building import build_model
 from penstock.jobs.settings import TrainSettings
 from penstock.nn import MODELS, Model, from_config
@@ -60,6 +61,25 @@ class TestOneOfYourOwn:
 
         yield Linear
         del MODELS._registered["Linear"]
+
+    @pytest.mark.parametrize(
+        ("reference", "said"),
+        [
+            ("subprocess:Popen", "nothing of the standard library is run"),
+            ("numpy:ndarray", "which would be imported and run"),
+            ("penstock.etl.ops:Categorify", "which is no model"),
+            ("penstock.nn.mlp:MLP", "which is not the model 'Tower'"),
+            ("__import__('os')", "unknown model 'Tower'"),
+            (7, "unknown model 'Tower'"),
+        ],
+    )
+    def test_a_description_imports_what_is_trusted_alone(self, reference: object, said: str) -> None:
+        described = {"class": "Tower", "schema": SCHEMA.to_dict(), "arguments": {}, "reference": reference}
+        with pytest.raises(ArtefactError, match=said):
+            from_config(described)
+        if reference == "numpy:ndarray":
+            with trusting("numpy"), pytest.raises(ArtefactError, match="which is not the model 'Tower'"):
+                from_config(described)
 
     def test_is_named_like_the_others(self, linear: type[Model]) -> None:
         made = build_model(TrainSettings.resolve({"model": {"name": "Linear", "hidden": [4]}}), SCHEMA)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from penstock.core.errors import ParameterError
 from penstock.embedding import FusedEmbeddings
+from penstock.metrics import LogLoss
 from penstock.train import Checkpointer, TrainContext, ValidRecord, evaluate, fit
 from penstock.train.selection import Selection, selected
 
@@ -19,6 +21,14 @@ from .test_fit import quick
 
 def records(*figures: float, name: str = "auc") -> list[ValidRecord]:
     return [ValidRecord(10 * i, i, 5, 0.5 + i / 100, {name: value}) for i, value in enumerate(figures)]
+
+
+class Unbounded(LogLoss):
+    """A metric of one's own."""
+
+    def __init__(self, name: str, best: float) -> None:
+        super().__init__()
+        self.name, self.best = name, best  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -32,10 +42,15 @@ def records(*figures: float, name: str = "auc") -> list[ValidRecord]:
         ("auc", "log_loss", (0.6, 0.4, 0.5), 0),  # no AUC anywhere: by the loss, which rises
         ("auc", "auc", (math.nan, math.nan), 0),
         ("loss", "auc", (0.6, 0.8), 0),
+        ("calibration", "calibration", (0.7, 1.1, 1.4), 10),  # nearest to 1
+        ("profit", "profit", (-5.0, 30.0, 7.0), 10),
+        ("regret", "regret", (-5.0, 30.0, -7.0), 20),
     ],
 )
 def test_the_best_of_some(by: str, name: str, figures: tuple[float, ...], step: int) -> None:
-    best = Selection(by).best(records(*figures, name=name))
+    best = Selection(
+        by, metrics=[partial(Unbounded, "profit", math.inf), partial(Unbounded, "regret", -math.inf)]
+    ).best(records(*figures, name=name))
     assert best is not None and best.step == step
 
 
@@ -154,6 +169,8 @@ def test_an_end_inside_an_epoch_is_evaluated(make, tmp_path: Path) -> None:
         ({"select_by": "auc"}, "give checkpoint_dir="),
         ({"select_by": "auc", "valid": None}, "give the rows for them: valid="),
         ({"select_by": "auc", "patience": 0}, "fit.patience must be"),
+        ({"select_by": "acu", "checkpoint_dir": "nowhere"}, "'acu', which is not measured; did you mean 'auc'"),
+        ({"select_by": "auc", "metrics": ["log_loss"], "checkpoint_dir": "nowhere"}, "add it to metrics="),
     ],
 )
 def test_what_selecting_needs(make, settings: dict, said: str) -> None:

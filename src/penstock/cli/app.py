@@ -120,7 +120,7 @@ Trust = Annotated[
     list[str] | None,
     typer.Option(
         metavar="MODULE",
-        help="A module whose functions a saved workflow may name; may be repeated.",
+        help="A module whose functions a saved workflow or model may name; may be repeated.",
         show_default="none",
     ),
 ]

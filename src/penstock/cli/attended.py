@@ -64,7 +64,8 @@ class AttendedRun:
         screen = console()
         show_training(figures, screen)
         if (test := figures.get("test")) is not None:
-            words = metric_words({name: test[name] for name in ("auc", "log_loss")})
+            found = {name: value for name, value in test.items() if name != "rows" and value is not None}
+            words = metric_words(found) or "nothing to measure"  # one label has no AUC
             screen.print(f"test: {words} on {test['rows']:,} rows", highlight=False, markup=False)
         screen.print(f"report: {figures['report']}", highlight=False, markup=False, soft_wrap=True)
 

@@ -24,6 +24,7 @@ from penstock.cli.attended import AttendedRun
 from penstock.cli.choices import OnError
 from penstock.cli.init import Label
 from penstock.cli.setting_options import with_setting_options
+from penstock.metrics.registry import METRICS
 
 if TYPE_CHECKING:
     from penstock.jobs import TrainJob, TrainSettings
@@ -175,6 +176,20 @@ def _drafted(data: Any, label: str | None, settings: TrainSettings, output: str)
 def evaluate(
     model: ModelDir,
     data: Rows,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar=f"[{'|'.join(METRICS)}|MODULE:CLASS]",
+            help="What is measured; may be repeated.",
+            show_default="auc, log_loss",
+            autocompletion=lambda: list(METRICS),
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Of metrics within groups: the user or query.", show_default="none"),
+    ] = None,
     recipe: Recipe = None,
     preset: Preset = None,
     features: Features = None,
@@ -185,14 +200,14 @@ def evaluate(
     json: Json = False,
     progress: Progress = None,
 ) -> None:
-    """AUC, log loss, calibration and unknown categories of a saved model on labelled rows."""
+    """AUC, log loss or other metrics, calibration and unknown categories of a saved model on labelled rows."""
     from penstock.jobs.scoring import evaluate_model
     from penstock.report.summary import show_evaluation
 
     with loading(trust, verify):
         figures = evaluate_model(
-            model, data, input=_section(recipe, preset), is_raw=None if features is None else not features,
-            on_error=str(on_error), device=device, progress=progress,
+            model, data, metrics=metrics, group=group, input=_section(recipe, preset),
+            is_raw=None if features is None else not features, on_error=str(on_error), device=device, progress=progress,
         )  # fmt: skip
     print_json(figures.to_dict()) if json else show_evaluation(figures.to_dict(), console())
 

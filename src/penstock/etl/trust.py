@@ -28,7 +28,7 @@ _harmless = {
 }
 _harmless |= {"builtins:abs", "builtins:round"}
 _trusted: ContextVar[frozenset[str]] = ContextVar("trusted modules", default=frozenset())
-_is_loading: ContextVar[bool] = ContextVar("a saved workflow is being loaded", default=False)
+_loading: ContextVar[str] = ContextVar("what is being loaded, in words", default="")
 _is_saving: ContextVar[bool] = ContextVar("a workflow is being saved", default=False)
 
 
@@ -61,14 +61,14 @@ def trusting(*modules: str) -> Iterator[None]:
 
 
 @contextmanager
-def loading(modules: Iterable[str]) -> Iterator[None]:
-    """While a saved workflow is read: only `modules`, and those of `trusting`, may be named."""
+def loading(modules: Iterable[str], what: str = "workflow") -> Iterator[None]:
+    """While a saved workflow (or a model) is read: only `modules`, and those of `trusting`, may be named."""
     with trusting(*modules):
-        token = _is_loading.set(True)
+        token = _loading.set(what)
         try:
             yield
         finally:
-            _is_loading.reset(token)
+            _loading.reset(token)
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def saving() -> Iterator[None]:
 
 def is_loading() -> bool:
     """Whether a saved workflow is being read; a recipe that a person wrote is none."""
-    return _is_loading.get()
+    return bool(_loading.get())
 
 
 def is_trusted(module: str) -> bool:
@@ -101,18 +101,19 @@ def check_module(reference: str) -> None:
             f"{reference} cannot be saved: nothing of the standard library is run for a saved workflow; call it in a "
             f"function of your own, in an importable module"
         )
-    if not _is_loading.get() or module.partition(".")[0] == OWN:
+    what = _loading.get()
+    if not what or module.partition(".")[0] == OWN:
         return
     if _is_standard(module):
-        raise ArtefactError(f"the workflow names {reference!r}: nothing of the standard library is run for an artefact")
+        raise ArtefactError(f"the {what} names {reference!r}: nothing of the standard library is run for an artefact")
     if not is_trusted(module):
         raise ArtefactError(
-            f"the workflow names {reference!r}, which would be imported and run; if you know who wrote it, allow that "
+            f"the {what} names {reference!r}, which would be imported and run; if you know who wrote it, allow that "
             f"with trust=[{module!r}] (--trust {module})"
         )
     if _lies_in_working_folder(module):
         raise ArtefactError(
-            f"the workflow names {reference!r}, which lies in the working folder: what is there may have come with the "
+            f"the {what} names {reference!r}, which lies in the working folder: what is there may have come with the "
             f"artefact; install it, or import it in your program first"
         )
 
@@ -122,15 +123,17 @@ def check_found(reference: str, found: Any, own_kind: type | None) -> None:
 
     A trusted module has names of others too (`my_package.features:subprocess.run`).
     """
-    if not _is_loading.get() or reference in _harmless:
+    what = _loading.get()
+    if not what or reference in _harmless:
         return
     module = getattr(found, "__module__", None) or ""
     if module.partition(".")[0] == OWN:
         if own_kind is None or not (isinstance(found, type) and issubclass(found, own_kind)):
-            raise ArtefactError(f"the workflow names {reference!r}, which is no operator")
+            wanted = "operator" if own_kind is None else own_kind.__name__.lower()
+            raise ArtefactError(f"the {what} names {reference!r}, which is no {wanted}")
     elif not is_trusted(module):
         where = module or "no module"
-        raise ArtefactError(f"the workflow names {reference!r}, which is defined in {where}, not in what is trusted")
+        raise ArtefactError(f"the {what} names {reference!r}, which is defined in {where}, not in what is trusted")
 
 
 def harmless(function: Function) -> Function:

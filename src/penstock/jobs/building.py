@@ -15,7 +15,7 @@ from penstock.etl import Workflow
 from penstock.etl.references import resolve_reference
 from penstock.jobs.dense_optimizers import DENSE_OPTIMIZERS
 from penstock.jobs.embeddings import check_embeddings
-from penstock.jobs.setting_sections import rate
+from penstock.jobs.setting_sections import check_one_of, rate
 from penstock.jobs.settings import TrainSettings
 from penstock.metrics import Meter, Metric
 from penstock.metrics.registry import METRICS
@@ -24,7 +24,8 @@ from penstock.nn.base import constructor_names
 from penstock.nn.registry import MODELS
 from penstock.serve.devices import default_device, named_device
 from penstock.serve.model import serving_workflow
-from penstock.train.selection import LAST
+from penstock.train.evaluation import EVALUATED
+from penstock.train.selection import DEFAULT, LAST
 
 
 def build_model(settings: TrainSettings, schema: Schema) -> Model:
@@ -57,7 +58,8 @@ def model_class(name: str) -> type[Model]:
     """
     if ":" not in name:
         return MODELS[name]
-    found = resolve_reference(name, named_by="model.name")
+    with torch.device("cpu"):  # tensors that its module makes are real, though the model is laid out without weights
+        found = resolve_reference(name, named_by="model.name")
     if not (isinstance(found, type) and issubclass(found, Model)):
         raise ParameterError(f"model.name is {name!r}, which is not a subclass of penstock.nn.Model")
     if MODELS.get(found.__name__, found) is not found:
@@ -76,10 +78,11 @@ def metric_classes(settings: TrainSettings) -> list[type[Metric]] | None:
     Raises:
         ParameterError: there is no such class, it is no metric, or it needs more than scores and labels.
     """
-    if settings.metrics is None:
+    by = settings.select_by or DEFAULT
+    if settings.metrics is None and by in (*EVALUATED, LAST):
         return None
-    names = dict.fromkeys([*settings.metrics, *(name for name in (settings.select_by,) if name not in (None, LAST))])
-    found = [METRICS[name] if ":" not in name else _own_metric(name) for name in names]
+    names = [*(EVALUATED if settings.metrics is None else settings.metrics), *([] if by == LAST else [by])]
+    found = list(dict.fromkeys(metric_class(name) for name in names))
     try:
         Meter("cpu", found)
     except ParameterError as error:
@@ -87,14 +90,35 @@ def metric_classes(settings: TrainSettings) -> list[type[Metric]] | None:
     return found
 
 
-def _own_metric(name: str) -> type[Metric]:
-    found: Any = resolve_reference(name, named_by="metrics")
+def selected_by(settings: TrainSettings) -> str:
+    """What records call the metric by which evaluations are selected; "last" where none is."""
+    by = settings.select_by or DEFAULT
+    return metric_class(by, "select_by")().name if ":" in by else by
+
+
+def metric_class(name: str, named_by: str = "metrics") -> type[Metric]:
+    """The metric of that name: one of `penstock.metrics.METRICS`, or a class of one's own as `package.module:Class`.
+
+    Args:
+        name: as settings and the command line give it.
+        named_by: the setting that names it.
+
+    Returns:
+        The class.
+
+    Raises:
+        ParameterError: there is no such class, or it is no metric.
+    """
+    if ":" not in name:
+        check_one_of(named_by, name, tuple(METRICS))
+        return METRICS[name]
+    found: Any = resolve_reference(name, named_by=named_by)
     try:
         is_metric = isinstance(found, type) and isinstance(found(), Metric)
     except TypeError as error:
-        raise ParameterError(f"metrics: {name} cannot be made without arguments: {error}") from error
+        raise ParameterError(f"{named_by}: {name} cannot be made without arguments: {error}") from error
     if not is_metric:
-        raise ParameterError(f"metrics names {name!r}, which has not all that penstock.metrics.Metric asks for")
+        raise ParameterError(f"{named_by} names {name!r}, which has not all that penstock.metrics.Metric asks for")
     made: type[Metric] = found
     return made
 

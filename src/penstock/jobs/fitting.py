@@ -12,7 +12,7 @@ from penstock.jobs import building
 from penstock.jobs.settings import TrainSettings
 from penstock.loader.torch import Loader
 from penstock.train import Checkpointer, Feed, History, Record, fit
-from penstock.train.selection import DEFAULT, LAST
+from penstock.train.selection import LAST
 
 _RECORDS = 60  # points that even a short run's curves should have
 
@@ -39,7 +39,7 @@ def fit_model(
     network.to(device)  # before its optimizer: some make their state at once
     on_gpu = updates_in_backward(embeddings) and device.type == "cuda"
     optimizer, scheduler = building.build_dense_optimizer(settings, network, for_graph=on_gpu)
-    select_by = settings.select_by or DEFAULT
+    select_by = building.selected_by(settings)
     assert settings.epochs is not None
     return fit(
         network, loader, embeddings, dense_optimizer=optimizer, scheduler=scheduler, epochs=settings.epochs,

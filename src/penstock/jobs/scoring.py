@@ -21,9 +21,9 @@ from penstock.data.partition import Partition
 from penstock.data.sources import DataLike
 from penstock.engine import resolve
 from penstock.etl import Workflow
+from penstock.jobs.scoring_figures import ScoreFigures, metrics_of
 from penstock.jobs.scoring_input import RowsToScore, model_columns, open_rows
 from penstock.jobs.scoring_output import writer_of
-from penstock.metrics import AUC, Calibration, LogLoss, logit
 from penstock.serve.devices import default_device, named_device
 from penstock.serve.model import model_in
 from penstock.serve.predictor import ModelInput, Predictor
@@ -41,9 +41,9 @@ _LANES = 4
 class ScoreResult:
     """How good a model is on some rows.
 
-    `metrics` are by name (`auc`, `log_loss`), None where there is no such figure: without rows, with one label, or
-    where predictions are NaN, whose number is `nan_scores`. `calibration` is what `Calibration.to_dict` gives;
-    `unknown` has the share of values that training has not seen, by category column.
+    `metrics` are by name (`auc` and `log_loss` unless others were asked for), None where there is no such figure:
+    without rows, with one label, or where predictions are NaN, whose number is `nan_scores`. `calibration` is what
+    `Calibration.to_dict` gives; `unknown` has the share of values that training has not seen, by category column.
 
     Args:
         metrics: by name.
@@ -121,6 +121,8 @@ def evaluate_model(
     directory: str | Path,
     source: DataLike,
     *,
+    metrics: Sequence[str] | None = None,
+    group: str | None = None,
     input: Mapping[str, Any] | None = None,
     is_raw: bool | None = None,
     on_error: str = "raise",
@@ -131,6 +133,9 @@ def evaluate_model(
 
     Args:
         directory: a saved model, or the folder of its training run.
+        metrics: what is measured: names in `penstock.metrics.METRICS`, or classes of one's own as
+            `package.module:Class`; AUC and log loss by default.
+        group: the column that says which group (a user, a query) each row belongs to, for metrics within groups.
         source, input, is_raw, on_error: see `open_rows`.
         device: where the model runs; the GPU where there is one by default.
         progress: draw a bar; None draws it on a terminal.
@@ -139,32 +144,35 @@ def evaluate_model(
         The figures.
 
     Raises:
+        ParameterError: there is no such metric, or it needs `group`.
         DataError: a label is neither 0 nor 1.
         PenstockError: the rows are not what the model reads.
     """
     began = time.perf_counter()
+    measured, keep = metrics_of(metrics, group), [] if group is None else [group]
     with _predictor(directory, device) as predictor:
         rows = open_rows(predictor, source, input=input, is_raw=is_raw, on_error=on_error)
         label = rows.label()
-        figures = [_Figures(label) for _ in range(_LANES)]
+        figures = [ScoreFigures(label, measured) for _ in range(_LANES)]
         with ExitStack() as open_lanes:
             lanes = [open_lanes.enter_context(Lane("metrics")) for _ in figures]
             turns = cycle(zip(lanes, figures, strict=True))
-            for _, features, scores in _scored(predictor, rows, rows.fitted, [], progress, "evaluate", also=label):
+            for kept, features, scores in _scored(predictor, rows, rows.fitted, keep, progress, "evaluate", also=label):
                 lane, counted = next(turns)
-                lane.hand(counted.add, features.get_column(label).to_numpy(), scores)
+                groups = None if group is None else _groups(kept.get_column(group))
+                lane.hand(counted.add, features.get_column(label).to_numpy(), scores, groups)
+        whole = figures[0]
         for other in figures[1:]:
-            figures[0].merge(other)
-        auc, log_loss, calibration, count = figures[0].parts
-        unknown = predictor.unknown
+            whole.merge(other)
+        unknown, count = predictor.unknown, whole.num_rows
         shares = {n: float(c) / count if count else 0.0 for n, c in zip(unknown.columns, unknown.counts, strict=True)}
     return ScoreResult(
-        metrics={metric.name: _figure(metric.compute()) for metric in (auc, log_loss)},
+        metrics=whole.metrics(),
         rows=count,
-        calibration=calibration.to_dict(),
+        calibration=whole.calibration.to_dict(),
         unknown=shares,
         seconds=round(time.perf_counter() - began, 3),
-        nan_scores=auc.num_nan,
+        nan_scores=whole.calibration.num_nan,
     )
 
 
@@ -249,6 +257,16 @@ def _scored(
             drawn.advance(features.height)
 
 
+def _groups(column: pl.Series) -> np.ndarray:
+    """Which group each row belongs to."""
+    if empty := column.null_count():
+        raise DataError(
+            f"the column {column.name!r} says of {empty:,} rows of a partition of {len(column):,} no group; "
+            f"evaluate rows that have one"
+        )
+    return column.to_numpy()
+
+
 def _read(
     part: Partition, inputs: list[str], keep: list[str], workflow: Workflow | None, predictor: Predictor
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[ModelInput]]:
@@ -256,38 +274,3 @@ def _read(
     raw = frame.select(inputs)
     features = raw if workflow is None else workflow.transform(raw)
     return frame.select(keep), features, predictor.model_inputs(features)
-
-
-class _Figures:
-    """The figures of some of the partitions."""
-
-    def __init__(self, label: str) -> None:
-        self.label, self.count = label, 0
-        self.auc, self.log_loss, self.calibration = AUC(), LogLoss(), Calibration()
-
-    @property
-    def parts(self) -> tuple[AUC, LogLoss, Calibration, int]:
-        return self.auc, self.log_loss, self.calibration, self.count
-
-    def add(self, clicks: np.ndarray, scores: np.ndarray) -> None:
-        if len(clicks) and not ((clicks == 0) | (clicks == 1)).all():
-            raise DataError(f"the label {self.label!r} must be 0 or 1 in every row, got {_odd(clicks)!r}")
-        logits = logit(scores)
-        self.auc.update(scores, clicks)
-        self.log_loss.update(logits, clicks)
-        self.calibration.update(logits, clicks)
-        self.count += len(scores)
-
-    def merge(self, other: _Figures) -> None:
-        self.auc.merge(other.auc)
-        self.log_loss.merge(other.log_loss)
-        self.calibration.merge(other.calibration)
-        self.count += other.count
-
-
-def _odd(labels: np.ndarray) -> Any:
-    return labels[(labels != 0) & (labels != 1)][0].item()
-
-
-def _figure(value: float) -> float | None:
-    return value if np.isfinite(value) else None

@@ -35,12 +35,13 @@ from penstock.jobs.setting_sections import (
     plain,
     rate,
 )
-from penstock.metrics.registry import METRICS
+from penstock.metrics.registry import METRICS, WITHIN_GROUPS
 from penstock.nn.registry import MODELS
 
 ON_DEVICE = ("fused", "cached", "hashed")  # of what `tables` may be, those that train in tables on the device
 TABLES = ("auto", "store", *ON_DEVICE)
-SELECT_BY = ("auc", "log_loss", "last")
+MEASURED = tuple(name for name in METRICS if name not in WITHIN_GROUPS)  # what training can measure
+SELECT_BY = (*MEASURED, "last")
 DENSE_OPTIMIZER, EMBEDDING_OPTIMIZER = "Adam", "Adagrad"  # where none is named
 
 
@@ -107,16 +108,16 @@ class TrainSettings:
     )
     max_steps: int | None = setting(None, EVERY, help="Stop after so many steps.", default="none", is_changeable=True)
     select_by: str | None = setting(
-        None, OneOf((None, *SELECT_BY)), kind=str, choices=SELECT_BY, is_changeable=True,
+        None, NONE | STR, kind=str, choices=SELECT_BY, is_open=True, is_changeable=True,
         default="log_loss; auc beyond 200,000 rows",
-        help="Whose weights are the model: the best by log loss or AUC, or the last.",
+        help="Whose weights are the model: the best by this metric, or the last.",
     )  # fmt: skip
     patience: int | None = setting(
         None, EVERY, help="Stop after so many evaluations without a better one.", is_changeable=True,
         default="3, of few rows 5, none with --epochs or --eval-every",
     )  # fmt: skip
     metrics: Sequence[str] | None = setting(
-        None, NONE | ListOf(STR), kind=list[str], default="auc, log_loss", choices=tuple(METRICS), is_open=True,
+        None, NONE | ListOf(STR), kind=list[str], default="auc, log_loss", choices=MEASURED, is_open=True,
         help="What is measured; may be repeated.", flags=("--metric",), is_changeable=True,
     )  # fmt: skip
     autocast: str | None = setting(
@@ -159,12 +160,18 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         check_all(vars(self), {name: setting.constraint for name, setting in described().items()})
-        if ":" not in str(self.model.get("name")):  # a class of one's own is found when it is built
-            check_one_of("model.name", self.model.get("name"), tuple(MODELS))
+        _check_named("model.name", self.model.get("name"), tuple(MODELS))
         check_one_of("dense_optimizer.name", self.dense_optimizer.get("name"), tuple(DENSE_OPTIMIZERS))
         for name in self.metrics or ():
-            if ":" not in name:
-                check_one_of("metrics", name, tuple(METRICS))
+            if name in WITHIN_GROUPS:
+                raise ParameterError(
+                    f"metrics names {name!r}, which is measured within groups, and training knows of none; measure it "
+                    f"on the trained model: evaluate_model(metrics=[{name!r}], group=…), or penstock evaluate --metric "
+                    f"{name} --group COLUMN"
+                )
+            _check_named("metrics", name, MEASURED)
+        if self.select_by is not None:
+            _check_named("select_by", self.select_by, SELECT_BY)
         for section, known in SECTIONS.items():
             given = getattr(self, section)
             check_keys(given, known, section)
@@ -298,6 +305,12 @@ class TrainSettings:
         pooling = self.store.get("pooling") or "mean"
         check_one_of("store.pooling", pooling, tuple(p for p in POOLINGS if p != "raw"))
         return pooling
+
+
+def _check_named(where: str, name: Any, known: tuple[str, ...]) -> None:
+    """Refuse a name that is not known; a class of one's own (`package.module:Class`) is found when it is built."""
+    if ":" not in str(name):
+        check_one_of(where, name, known)
 
 
 def described() -> dict[str, Setting]:

@@ -53,7 +53,7 @@ from penstock.serve.predictor import Predictor
 from penstock.train import Checkpointer, History, Record
 from penstock.train.mirror import Mirror
 from penstock.train.records import record_to_dict
-from penstock.train.selection import DEFAULT, selected
+from penstock.train.selection import selected
 
 STAGES = ("etl", "train", "save", "predict")
 
@@ -273,7 +273,7 @@ class TrainJob:
                 store.close()
         with self._stage("predict", valid is not None):
             examples, predictions = self._predictions(ready)
-        chosen = selected(history, settings.select_by or DEFAULT)
+        chosen = selected(history, building.selected_by(settings))
         records = [record_to_dict(record) for record in history.records]
         return TrainResult(
             metrics=metrics,
@@ -308,8 +308,9 @@ class TrainJob:
         from penstock.jobs.scoring import evaluate_model
 
         with trusting(*modules_in(self.recipe)):
-            found = evaluate_model(result.model, self.test, progress=self.progress)
-        return replace(result, test={"auc": found.auc, "log_loss": found.log_loss, "rows": found.rows})
+            assert isinstance(self.settings, TrainSettings)
+            found = evaluate_model(result.model, self.test, metrics=self.settings.metrics, progress=self.progress)
+        return replace(result, test={**found.metrics, "rows": found.rows})
 
     def _begun_linear(
         self, settings: TrainSettings, ready: Prepared, network: torch.nn.Module, store: Any, is_asked: bool
@@ -367,7 +368,7 @@ class TrainJob:
             history = self._train_on(cluster, settings, ready, valid, network, store, keep)
         if self.stop is not None and self.stop() and history.stats["steps"] < steps:
             raise TrainingStopped(history.stats["steps"], steps, Path(self.output))
-        self._notify(Trained(history, settings.select_by))
+        self._notify(Trained(history, building.selected_by(settings)))
         return history, training_speed(records)
 
     def _train_on(

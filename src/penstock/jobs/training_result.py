@@ -52,7 +52,7 @@ class TrainResult:
         examples: labels and predictions.
         predictions: of the held-out rows: how they lie by label, and their calibration (`describe_predictions`).
         seconds: by stage.
-        test: `auc`, `log_loss` and `rows` of the rows to test on, where there are some.
+        test: the metrics of the rows to test on by name, and how many `rows` there are, where there are some.
     """
 
     metrics: dict[str, float | None]

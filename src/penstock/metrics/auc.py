@@ -34,6 +34,7 @@ class AUC:
 
     binary: ClassVar[bool] = True
     needs_groups: ClassVar[bool] = False
+    best: ClassVar[float] = 1.0
 
     def __init__(self, max_bins: int = 2**18) -> None:
         check_all({"max_bins": max_bins}, {"max_bins": Int(min=4)}, "AUC")

@@ -29,6 +29,7 @@ class Calibration:
 
     binary: ClassVar[bool] = True
     needs_groups: ClassVar[bool] = False
+    best: ClassVar[float] = 1.0
 
     def __init__(self) -> None:
         self.name = "calibration"

@@ -21,6 +21,7 @@ class GroupMetric:
 
     binary: ClassVar[bool] = True
     needs_groups: ClassVar[bool] = True
+    best: ClassVar[float] = 1.0
 
     def __init__(self, name: str, max_rows: int) -> None:
         self.name, self.max_rows = name, max_rows

@@ -24,6 +24,7 @@ class LogLoss:
 
     binary: ClassVar[bool] = True
     needs_groups: ClassVar[bool] = False
+    best: ClassVar[float] = 0.0
 
     def __init__(self) -> None:
         self.name = "log_loss"

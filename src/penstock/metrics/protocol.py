@@ -26,11 +26,14 @@ class Metric(Protocol):
         name: what the figure is called in records, reports and on the command line.
         binary: whether labels must be 0 or 1.
         needs_groups: whether `update` must be told which group (a user, a query) each row belongs to.
+        best: the figure of a perfect model, to which the better of two figures is nearer; infinite where more is always
+            better (or, below zero, less).
     """
 
     name: str
     binary: ClassVar[bool]
     needs_groups: ClassVar[bool]
+    best: ClassVar[float]
 
     @property
     def num_nan(self) -> int:

@@ -6,59 +6,27 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import ParameterError, suggest
+from penstock.core.registry import Registry
 
 if TYPE_CHECKING:
     from penstock.metrics.protocol import Metric
 
-
-class MetricClasses(Mapping[str, "type[Metric]"]):
-    """Metrics by name. A class is imported when it is asked for, so that the command line knows the names at once."""
-
-    def __init__(self, places: Mapping[str, tuple[str, str]]) -> None:
-        self._places = dict(places)
-        self._registered: dict[str, type[Metric]] = {}
-
-    def __getitem__(self, name: str) -> type[Metric]:
-        if name in self._registered:
-            return self._registered[name]
-        module, own = self._places[name]
-        found: type[Metric] = getattr(importlib.import_module(module), own)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        yield from dict.fromkeys([*self._places, *self._registered])
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def register(self, name: str, metric: type[Metric]) -> type[Metric]:
-        """Make a metric of one's own known by a name.
-
-        Args:
-            name: what settings call it.
-            metric: a class that has what `Metric` asks for and is made without arguments.
-
-        Returns:
-            The class.
-        """
-        self._registered[name] = metric
-        return metric
-
-
-METRICS = MetricClasses(
+# One of one's own has what `Metric` asks for, and is made without arguments.
+METRICS: Registry[Metric] = Registry(
     {
-        "auc": ("penstock.metrics.auc", "AUC"),
-        "log_loss": ("penstock.metrics.log_loss", "LogLoss"),
-        "gauc": ("penstock.metrics.group_auc", "GroupAUC"),
-        "ndcg": ("penstock.metrics.ndcg", "NDCG"),
-        "calibration": ("penstock.metrics.calibration", "Calibration"),
-    }
+        "auc": "penstock.metrics.auc:AUC",
+        "log_loss": "penstock.metrics.log_loss:LogLoss",
+        "gauc": "penstock.metrics.group_auc:GroupAUC",
+        "ndcg": "penstock.metrics.ndcg:NDCG",
+        "calibration": "penstock.metrics.calibration:Calibration",
+    },
+    name_of=lambda metric: metric().name,
 )
+WITHIN_GROUPS = ("gauc", "ndcg")  # those that must be told each row's group; training has no groups
 
 
 def create_metric(metric: str | Callable[[], Metric]) -> Metric:

@@ -37,7 +37,7 @@ _WHERE = {
     "Model": "penstock.nn.base",
     "NormedLayers": "penstock.nn.normed_layers",
     "from_config": "penstock.nn.config",
-    **MODELS.modules,
+    **{name: place.partition(":")[0] for name, place in MODELS.places.items()},
 }
 
 

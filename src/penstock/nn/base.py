@@ -80,7 +80,8 @@ class Model(nn.Module):
         arguments = {k: list(v) if isinstance(v, tuple) else v for k, v in self._arguments.items()}
         if isinstance(arguments.get("embedding_dim"), Mapping):
             arguments["embedding_dim"] = dict(self.dims)
-        return {"class": type(self).__name__, "schema": self.schema.to_dict(), "arguments": arguments}
+        about = {"class": type(self).__name__, "schema": self.schema.to_dict(), "arguments": arguments}
+        return about if (place := _place_of(type(self))) is None else {**about, "reference": place}
 
     @property
     def embedded_width(self) -> int:
@@ -192,6 +193,13 @@ class Model(nn.Module):
             stacked = torch.stack([part[:, :1] for part in stacked.split(list(self.dims.values()), 1)], 1)
         beside: Tensor = self.linear(dense, stacked)
         return logits + beside
+
+
+def _place_of(model: type[Model]) -> str | None:
+    """Where a class of one's own is imported from; None where it is Penstock's, or cannot be."""
+    module, name = model.__module__, model.__qualname__
+    is_own = module.partition(".")[0] == __name__.partition(".")[0]
+    return None if is_own or module == "__main__" or "<locals>" in name else f"{module}:{name}"
 
 
 def flat(dense: Tensor, stacked: Tensor | None) -> Tensor:

@@ -191,7 +191,7 @@ def load_model(
     Args:
         directory: what `save_model` wrote.
         num_threads: of the store.
-        trust: modules that the workflow may name (see `Workflow.load`).
+        trust: modules that the workflow and the model may name (see `Workflow.load`).
         verify: the file of a key; a model that it has not signed (`penstock sign`) is refused.
 
     Returns:

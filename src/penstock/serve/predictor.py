@@ -64,7 +64,7 @@ class Predictor:
         batch_size: rows that go through the model at once.
         device: where the model runs, and its embeddings where they are tables and no store.
         num_threads: of a store's look-ups.
-        trust: modules that the workflow may name functions of (see `Workflow.load`).
+        trust: modules that the workflow and the model may name (see `Workflow.load`).
         verify: the file of a key; a model or a packet of the feed that it has not signed is refused.
 
     >>> import tempfile

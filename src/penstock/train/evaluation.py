@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.train.context import TrainContext
 
 Metrics = Sequence[str | Callable[[], Metric]]
-METRICS = ("auc", "log_loss")  # of an evaluation, unless others are asked for
+EVALUATED = ("auc", "log_loss")  # metrics of an evaluation, unless others are asked for
 TRAIN_METRICS = ("auc",)  # of training records: the loss is there in any case
 
 
@@ -23,7 +23,7 @@ def measured(
     device: torch.device, batches: Iterable[tuple[Tensor, Any, Any, int]], metrics: Metrics | None = None
 ) -> dict[str, Any]:
     """Loss, metrics, rows and seconds of batches: the mean loss, the output, the labels and the rows of each."""
-    meter, began = Meter(device, METRICS if metrics is None else metrics), time.perf_counter()
+    meter, began = Meter(device, EVALUATED if metrics is None else metrics), time.perf_counter()
     for loss, output, labels, rows in batches:
         meter.add(loss, output, labels, rows)
     return {**meter.collect(), "seconds": time.perf_counter() - began}

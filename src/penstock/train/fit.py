@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from penstock.core.errors import ParameterError
+from penstock.core.errors import ParameterError, suggest
 from penstock.core.params import BOOL, NONE, STR, Int, ListOf, Satisfies, check_all
 from penstock.core.progress import bar
+from penstock.metrics import create_metric
 from penstock.train import distributed
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.context import TrainContext
-from penstock.train.evaluation import Metrics
+from penstock.train.evaluation import EVALUATED, Metrics
 from penstock.train.executors.captured import CapturedExecutor, trains_on_device
 from penstock.train.executors.overlapped import OverlappedExecutor
 from penstock.train.feeder import Source
@@ -128,7 +129,7 @@ def fit(
     check_all(locals(), _CONSTRAINTS, "fit")
     saver = checkpoint_dir if isinstance(checkpoint_dir, Checkpointer) or checkpoint_dir is None else None
     saver = saver or (Checkpointer(checkpoint_dir) if checkpoint_dir is not None else None)  # type: ignore[arg-type]
-    selection = _selection(select_by, patience, valid, saver)
+    selection = _selection(select_by, patience, valid, saver, EVALUATED if metrics is None else metrics)
     settings: dict[str, Any] = {
         "loss_fn": loss_fn, "grad_scaler": grad_scaler, "autocast": autocast, "scheduler": scheduler, "device": device,
     }  # fmt: skip
@@ -159,7 +160,11 @@ def fit(
 
 
 def _selection(
-    select_by: str | None, patience: int | None, valid: Iterable[Any] | None, saver: Checkpointer | None
+    select_by: str | None,
+    patience: int | None,
+    valid: Iterable[Any] | None,
+    saver: Checkpointer | None,
+    metrics: Metrics,
 ) -> Selection | None:
     """How the best evaluation is found; what that needs must be there."""
     if patience is not None and select_by in (None, LAST):
@@ -170,7 +175,13 @@ def _selection(
         raise ParameterError("fit.select_by compares evaluations; give the rows for them: valid=")
     if select_by != LAST and saver is None:
         raise ParameterError("fit.select_by takes the best weights from their checkpoint; give checkpoint_dir=")
-    return Selection(select_by, patience)
+    measured = ["loss", *(create_metric(metric).name for metric in metrics)]
+    if select_by != LAST and select_by.rpartition("/")[2] not in measured:
+        raise ParameterError(
+            f"fit.select_by is {select_by!r}, which is not measured{suggest(select_by, measured, 'figures')}; "
+            f"add it to metrics="
+        )
+    return Selection(select_by, patience, metrics)
 
 
 def _adam(model: nn.Module, embeddings: Source) -> torch.optim.Optimizer | None:

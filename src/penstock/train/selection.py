@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.params import NONE, STR, Int, check_all
+from penstock.metrics import METRICS, Metric, create_metric
 from penstock.train.history import History
 from penstock.train.records import ValidRecord
 
 DEFAULT = "auc"  # of a training job that says nothing and has many rows
 LAST = "last"  # select nothing: the weights of the last step stay
 _LOSS = "loss"
-_LOWER_IS_BETTER = ("loss", "log_loss")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Selection:
     Args:
         by: a metric, `"loss"`, or `"last"` to compare nothing.
         patience: evaluations in a row without a better one after which training ends; None for no such end.
+        metrics: those that are measured, where others than those of `penstock.metrics.METRICS` are among them.
 
     >>> records = [ValidRecord(step, 0, 10, 0.5, {"auc": auc}) for step, auc in ((1, 0.6), (2, 0.8), (3, 0.7))]
     >>> Selection("auc").best(records).step, Selection("auc", patience=1).is_over(records)
@@ -35,6 +36,7 @@ class Selection:
 
     by: str = DEFAULT
     patience: int | None = None
+    metrics: Sequence[str | Callable[[], Metric]] = ()
 
     def __post_init__(self) -> None:
         check_all(vars(self), {"by": STR, "patience": NONE | Int(min=1)}, "Selection")
@@ -76,8 +78,8 @@ class Selection:
         if self.by == LAST:
             return None
         by = self.figure_name(records)
-        sign = -1.0 if by.rpartition("/")[2] in _LOWER_IS_BETTER else 1.0
-        scored = [(sign * value, record) for record in records if (value := self.figure(record, by)) is not None]
+        goal = self._goal(by)
+        scored = [(_worth(value, goal), record) for record in records if (value := self.figure(record, by)) is not None]
         return max(scored, key=lambda pair: (pair[0], -pair[1].loss))[1] if scored else None
 
     def is_over(self, records: Sequence[ValidRecord]) -> bool:
@@ -94,6 +96,19 @@ class Selection:
         best = self.best(records)
         behind = len(records) if best is None else sum(record.step > best.step for record in records)
         return behind >= self.patience
+
+    def _goal(self, by: str) -> float:
+        """The figure of a perfect model; an output's name stands before that of the metric."""
+        if by == _LOSS:
+            return -math.inf
+        name = by.rpartition("/")[2]
+        known = (metric.best for metric in map(create_metric, (*self.metrics, *METRICS)) if metric.name == name)
+        return next(known, math.inf)
+
+
+def _worth(value: float, goal: float) -> float:
+    """More for a figure that is nearer to the goal."""
+    return value if value <= goal else -value if math.isinf(goal) else 2 * goal - value
 
 
 def selected(history: History, by: str) -> dict[str, Any]:

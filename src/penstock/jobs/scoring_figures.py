@@ -1,0 +1,85 @@
+"""The figures of an evaluation: metrics of some of the partitions, to be merged with those of the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.core.errors import DataError, ParameterError
+from penstock.jobs.building import metric_class
+from penstock.metrics import AUC, Calibration, Metric, logit
+from penstock.train.evaluation import EVALUATED
+
+
+def metrics_of(names: Sequence[str] | None, group: str | None) -> list[type[Metric]]:
+    """The metrics that an evaluation counts; AUC and log loss by default.
+
+    Args:
+        names: in `penstock.metrics.METRICS`, or classes of one's own as `package.module:Class`.
+        group: the column that says which group each row belongs to.
+
+    Returns:
+        Their classes.
+
+    Raises:
+        ParameterError: there is no such metric, or it is measured within groups and no column says which.
+    """
+    found = [metric_class(name, "metric") for name in dict.fromkeys(names or EVALUATED)]
+    for metric in found:
+        if metric.needs_groups and group is None:
+            raise ParameterError(
+                f"{metric().name} is measured within groups; name the column that says each row's group: group= "
+                f"(--group COLUMN)"
+            )
+    return found
+
+
+class ScoreFigures:
+    """Metrics, calibration and the number of some rows.
+
+    Args:
+        label: the label's name, for errors.
+        metrics: classes of what is measured.
+
+    >>> figures = ScoreFigures("click", [AUC])
+    >>> figures.add(np.array([0, 1]), np.array([0.2, 0.7], np.float32))
+    >>> figures.metrics(), figures.num_rows
+    ({'auc': 1.0}, 2)
+    """
+
+    def __init__(self, label: str, metrics: Sequence[type[Metric]]) -> None:
+        self.label, self.num_rows = label, 0
+        self.calibration = Calibration()
+        self._metrics = [metric() for metric in metrics]
+
+    def add(self, labels: np.ndarray, probabilities: np.ndarray, groups: np.ndarray | None = None) -> None:
+        """Count the rows of a partition.
+
+        Raises:
+            DataError: a label is neither 0 nor 1.
+        """
+        if len(labels) and not ((labels == 0) | (labels == 1)).all():
+            odd = labels[(labels != 0) & (labels != 1)][0].item()
+            raise DataError(f"the label {self.label!r} must be 0 or 1 in every row, got {odd!r}")
+        logits = logit(probabilities)
+        for metric in self._metrics:
+            # An AUC looks at the order alone, and sorts narrow numbers faster.
+            scores = probabilities if isinstance(metric, AUC) else logits
+            metric.update(scores, labels, groups=groups if metric.needs_groups else None)
+        self.calibration.update(logits, labels)
+        self.num_rows += len(labels)
+
+    def merge(self, other: ScoreFigures) -> None:
+        """Add what another one has counted."""
+        for own, theirs in zip((*self._metrics, self.calibration), (*other._metrics, other.calibration), strict=True):
+            merged: Any = own  # of one class, which pairs from two lists do not say
+            merged.merge(theirs)
+        self.num_rows += other.num_rows
+
+    def metrics(self) -> dict[str, float | None]:
+        """The figures by name; None where there is none."""
+        figures = {metric.name: metric.compute() for metric in self._metrics}
+        return {name: value if math.isfinite(value) else None for name, value in figures.items()}
