@@ -27,7 +27,7 @@ from penstock.core.printable import printable
 from penstock.core.signing import SIGNATURE, new_key, sign
 from penstock.core.yaml_files import parse_yaml, read_yaml
 from penstock.data import Dataset
-from penstock.data.formats import names, text, text_bytes
+from penstock.data.formats import names, text_bytes, unpacking
 from penstock.embedding import Store
 
 GIVEN_UP = 60  # seconds after which something that waits for ever has failed
@@ -61,7 +61,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Pipes, which keep whoever opens them waiting.
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.tsv", "a.csv.gz", "a.arrow", "a.avro", "a"])
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.tsv", "a.csv.gz", "a.jsonl", "a.arrow", "a.avro", "a"])
 def test_a_pipe_is_no_data(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
     with not_for_ever(), pytest.raises(DataError, match=r"is a pipe or a device.*write it to a file first"):
@@ -174,7 +174,7 @@ def test_a_parquet_file_that_is_not_named_in_utf8(tmp_path: Path) -> None:
 
 
 def test_a_bomb_of_gzip_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "_FREE_BYTES", 1 << 16)
+    monkeypatch.setattr(unpacking, "_FREE_BYTES", 1 << 16)
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,1\n" * (1 << 20)))
     with pytest.raises(DataError, match=r"bomb.csv.gz unfolds to more than 200 times its size; .* unpack it"):
         Dataset(tmp_path / "bomb.csv.gz")

@@ -30,13 +30,13 @@ DEFAULT_PART_SIZE = "64MB"
 
 
 class Dataset(LazyRows):
-    """Rows from files (parquet, CSV/TSV, Arrow IPC, Avro; paths, globs, folders, lists, fsspec URLs) or from memory.
+    """Rows from files (parquet, CSV/TSV, JSON lines, Arrow IPC, Avro) or from memory.
 
     Nothing is read before it is needed; `partitions` are row groups or byte ranges of about `part_size`.
 
     Args:
-        source: paths or URLs, or a polars, pandas or Arrow frame, or a dict of arrays.
-        format: `"parquet"`, `"csv"`, `"tsv"`, `"ipc"` or `"avro"`; told from the file names when left out.
+        source: a path, glob, folder, fsspec URL or a list of them; a polars, pandas or Arrow frame; or arrays by name.
+        format: `"parquet"`, `"csv"`, `"tsv"`, `"jsonl"`, `"ipc"` or `"avro"`; told from the file names when left out.
         schema: roles, tags and cardinalities; read from beside the data when left out.
         part_size: bytes a partition aims at (`64_000_000`, `"64MB"`).
         dtypes: `{column: dtype}` for text, or to settle files that disagree; a value that the dtype does not hold is

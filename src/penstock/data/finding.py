@@ -13,6 +13,7 @@ from penstock.data.files import filesystem, is_remote, local_path, reaching
 from penstock.data.formats import choices, format_of_name, suffixes
 from penstock.data.formats.names import refuse_packed, stream_codec
 from penstock.data.formats.text_bytes import file_size, read_bytes
+from penstock.data.formats.text_sniffing import BOM, is_json
 
 _MARKS = {b"PAR1": "parquet", b"ARROW1": "ipc", b"Obj\x01": "avro"}
 
@@ -99,7 +100,7 @@ def infer_format(files: list[str], storage_options: dict[str, Any] | None = None
 
 
 def format_of_content(path: str, storage_options: dict[str, Any] | None = None) -> str | None:
-    """The format that a file's first bytes speak for: its mark, or text, which is read as CSV; None for others.
+    """The format that a file's first bytes speak for: its mark, or text: objects, or else CSV; None for others.
 
     Raises:
         DataError: it is packed in a way that is not read.
@@ -112,5 +113,7 @@ def format_of_content(path: str, storage_options: dict[str, Any] | None = None) 
         if head.startswith(mark):
             return name
     refuse_packed(path, head)
+    if is_json(head) and not head.removeprefix(BOM).lstrip().startswith(b"["):
+        return "jsonl"
     is_text = bool(head) and (head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" not in head)
     return "csv" if is_text else None

@@ -26,6 +26,7 @@ FOREIGN: dict[str, Callable[[pl.DataFrame, Path], object]] = {
     "parquet": lambda frame, path: frame.write_parquet(path),
     "csv": lambda frame, path: frame.write_csv(path),
     "tsv": lambda frame, path: frame.write_csv(path, separator="\t"),
+    "jsonl": lambda frame, path: frame.write_ndjson(path),
     "ipc": lambda frame, path: pyarrow.feather.write_feather(frame.to_arrow(), path, compression="uncompressed"),
     "avro": lambda frame, path: frame.write_avro(path),
 }

@@ -1,7 +1,7 @@
 """File formats: one class each, in one list. A new format is a file here, a line in `FORMATS` and a row in its suite.
 
 >>> list(FORMATS)
-['parquet', 'csv', 'tsv', 'ipc', 'avro']
+['parquet', 'csv', 'tsv', 'jsonl', 'ipc', 'avro']
 >>> format_of_name("day_0.tsv.gz"), format_of_name("day_0")
 ('tsv', None)
 """
@@ -12,11 +12,12 @@ from penstock.core.errors import ParameterError
 from penstock.data.formats.avro import Avro
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions
 from penstock.data.formats.ipc import Ipc
+from penstock.data.formats.json_lines import JsonLines
 from penstock.data.formats.names import file_suffix
 from penstock.data.formats.parquet import Parquet
 from penstock.data.formats.text import Csv, Tsv
 
-FORMATS: dict[str, Format] = {made.name: made for made in (Parquet(), Csv(), Tsv(), Ipc(), Avro())}
+FORMATS: dict[str, Format] = {made.name: made for made in (Parquet(), Csv(), Tsv(), JsonLines(), Ipc(), Avro())}
 
 __all__ = [
     "FORMATS",
@@ -35,7 +36,7 @@ def choices() -> str:
     """The formats' names as an error or a help text lists them.
 
     >>> choices()
-    "'parquet', 'csv', 'tsv', 'ipc' or 'avro'"
+    "'parquet', 'csv', 'tsv', 'jsonl', 'ipc' or 'avro'"
     """
     *most, last = (repr(name) for name in FORMATS)
     return f"{', '.join(most)} or {last}"

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import codecs
 import csv
-import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, TextIO
+from typing import ClassVar, TextIO
 
 import polars as pl
-import pyarrow as pa
 
 from penstock.core import dtypes as dt
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, SchemaError
 from penstock.core.schema import ColumnSchema, Schema
-from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions, disagreement
-from penstock.data.formats.names import stream_codec
 from penstock.data.formats.text_bytes import bytes_per_row, file_size, read_bytes, record_bounds, windows
 from penstock.data.formats.text_layout import TextLayout, infer_layout
 from penstock.data.formats.text_partition import TextPartition
 from penstock.data.formats.text_sample import first_lines
 from penstock.data.formats.text_separators import STAND_IN, long_separator, with_stand_in
 from penstock.data.formats.text_sniffing import sniff_encoding
+from penstock.data.formats.unpacking import unpacked
 from penstock.data.partition import Partition, WrappedPartition
 from penstock.data.scratch import Scratch
 
 _SNIFFED = 1 << 20  # bytes by which an encoding is told
-_MOST_GAIN, _FREE_BYTES = 200, 1 << 30  # rows of text are packed to a third or a tenth, seldom to a fiftieth
 
 
 class Text(Format):
@@ -46,7 +42,7 @@ class Text(Format):
         layout: TextLayout | None = None
         parts: list[Partition] = []
         for path in files:
-            scratch, local = _decompressed(path, options)
+            scratch, local = unpacked(path, options)
             scratch, local, encoding = _as_utf8(path, local, scratch, options)
             long, told = self._long_separator(local, layout, options), options
             if long is not None:
@@ -192,39 +188,6 @@ def _same_layout(first: TextLayout, found: TextLayout, path: str, first_path: st
         for name in (*first.missing, *found.missing)
     }
     return replace(first, missing=missing)
-
-
-def _decompressed(path: str, options: OpenOptions) -> tuple[Scratch | None, str]:
-    codec = stream_codec(path)
-    if codec is None:
-        return None, path
-    scratch = Scratch()
-    target = scratch.path / Path(path).stem
-    try:
-        source = filesystem(path, options.storage_options).open(path, "rb") if is_remote(path) else path
-        most = max(_FREE_BYTES, _MOST_GAIN * file_size(path, options.storage_options))
-        with pa.input_stream(source, compression=codec) as packed, target.open("wb") as unpacked:
-            _unpack(packed, unpacked, most, path)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            message = f"{path} cannot be unpacked: {target.parent} is full; set PENSTOCK_SCRATCH to a folder with room"
-            raise DataError(message) from error
-        raise DataError(f"{path} cannot be unpacked ({error}); the {codec} stream is damaged or truncated") from error
-    except pa.ArrowException as error:
-        raise DataError(f"{path} cannot be unpacked ({error}); the {codec} stream is damaged or truncated") from error
-    return scratch, str(target)
-
-
-def _unpack(packed: Any, unpacked: BinaryIO, most: int, path: str) -> None:
-    """Copy a stream, but not without end: a few bytes can be made to unfold until the disk is full."""
-    written = 0
-    while piece := packed.read(1 << 22):
-        written += unpacked.write(piece)
-        if written > most:
-            raise DataError(
-                f"{path} unfolds to more than {_MOST_GAIN} times its size; if that is meant, unpack it and read the "
-                f"text itself"
-            )
 
 
 def _as_utf8(path: str, local: str, scratch: Scratch | None, options: OpenOptions) -> tuple[Scratch | None, str, str]:

@@ -78,8 +78,14 @@ class TextLayout:
         return {n: dt.to_polars(self.dtypes[n]) for n in self.names}
 
 
-def _as_parquet(path: str) -> str:
-    return f"{path.removesuffix('.gz').rsplit('.', 1)[0]}.parquet"
+def _is_json(path: str, head: bytes) -> DataError:
+    """The error for JSON by another name, or of a form that has no lines."""
+    if not head.lstrip().startswith(b"["):
+        return DataError(f"{path} holds JSON lines; give it a name that ends in .jsonl (packed: .jsonl.gz)")
+    return DataError(
+        f"{path} holds one array of JSON, which is not read; write it as parquet once: python -c "
+        f'\'import polars; polars.read_json("{path}").write_parquet("{path.rsplit(".", 1)[0]}.parquet")\''
+    )
 
 
 def infer_layout(path: str, separator: str, quote: str | None, options: OpenOptions) -> TextLayout:
@@ -114,11 +120,7 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
         )
     refuse_packed(path, head)
     if options.separator is None and is_json(head):
-        lines = "" if head.lstrip().startswith(b"[") else "nd"
-        raise DataError(
-            f"{path} holds JSON, which is not read; write it as parquet once: python -c "
-            f'\'import polars; polars.read_{lines}json("{path}").write_parquet("{_as_parquet(path)}")\''
-        )
+        raise _is_json(path, head)
     look = _look(head, separator, quote, options)
     check_width(len(look.first), path)
     if look.has_header and names is None and not is_utf8(head.partition(b"\n")[0]):

@@ -41,7 +41,7 @@ def is_json(head: bytes) -> bool:
     >>> is_json(b'{"user": 1, "click": 0}\\n'), is_json(b'[\\n {"user": 1}]'), is_json(b"{a},b\\n")
     (True, True, False)
     """
-    return re.match(rb'\s*(\[\s*)?\{\s*"([^"\\]|\\.)*"\s*:', head) is not None
+    return re.match(rb'(\xef\xbb\xbf)?\s*(\[\s*)?\{\s*"([^"\\]|\\.)*"\s*:', head) is not None
 
 
 def sniff_separator(text: str, own: str, quote: str | None, num_fields: int | None = None) -> str:
