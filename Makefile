@@ -91,7 +91,7 @@ test-wheel: wheel
 	build/empty/bin/python -m pip --quiet install --require-hashes --no-deps --requirement requirements/base.txt
 	build/empty/bin/python -m pip --quiet install dist/*.whl
 	cd build/empty && bin/penstock synth day.tsv --rows 2000 && \
-		bin/penstock etl day.tsv features --preset criteo && bin/penstock inspect features
+		bin/penstock etl day.tsv --preset criteo --output features && bin/penstock inspect features
 
 # The files under requirements/ from the lists in pyproject.toml. Versions stay unless UPDATE=--upgrade.
 lock: $(BIN)/python

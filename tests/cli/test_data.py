@@ -35,7 +35,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def features(logs: Path) -> Path:
     output = logs.parent / "features"
-    ok("etl", logs, output, "--preset", "criteo")
+    ok("etl", logs, "-o", output, "--preset", "criteo")
     return output
 
 
@@ -96,7 +96,7 @@ def test_etl_is_what_the_library_does(logs: Path, features: Path) -> None:
 
 
 def test_etl_summary(logs: Path, tmp_path: Path) -> None:
-    said = ok("etl", logs, tmp_path / "out", "--preset", "criteo")
+    said = ok("etl", logs, "-o", tmp_path / "out", "--preset", "criteo")
     assert f"{ROWS:,} rows in " in said
     assert "bad lines: 0" in said
     assert re.search(r"C2 +int32 +categorical +\d+ +\d+ × \d+", said)
@@ -105,7 +105,7 @@ def test_etl_summary(logs: Path, tmp_path: Path) -> None:
 def test_etl_apply_transforms_without_fitting(logs: Path, features: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.tsv"
     criteo(other, 200, cardinalities=200, seed=9)
-    ok("etl", other, tmp_path / "out", "--apply", f"{features}-workflow", "--preset", "criteo")
+    ok("etl", other, "-o", tmp_path / "out", "--apply", f"{features}-workflow", "--preset", "criteo")
     assert Dataset(tmp_path / "out").num_rows == 200
     assert Dataset(tmp_path / "out").schema["C1"].cardinality == Dataset(features).schema["C1"].cardinality
     assert not (tmp_path / "out-workflow").exists()
@@ -118,7 +118,7 @@ def test_etl_with_a_recipe_file_several_inputs_and_a_shuffle(tmp_path: Path) -> 
     Workflow(["n"] + (["user"] >> ops.Categorify())).to_yaml(tmp_path / "recipe.yaml")
     out = tmp_path / "out"
     ok(
-        "etl", tmp_path / "in0.parquet", tmp_path / "in1.parquet", out, "--recipe", tmp_path / "recipe.yaml",
+        "etl", tmp_path / "in0.parquet", tmp_path / "in1.parquet", "-o", out, "--recipe", tmp_path / "recipe.yaml",
         "--shuffle", "full", "--row-group-size", 10, "--files", 2, "--workflow", tmp_path / "kept",
     )  # fmt: skip
     numbers = Dataset(out).to_polars()["n"].to_list()
@@ -130,7 +130,7 @@ def test_etl_with_a_recipe_file_several_inputs_and_a_shuffle(tmp_path: Path) -> 
 
 def test_etl_reads_criteo_parquet_with_the_same_preset(logs: Path, features: Path, tmp_path: Path) -> None:
     criteo(tmp_path / "day.parquet", ROWS, cardinalities=200, format="parquet", raw_hex=False)
-    ok("etl", tmp_path / "day.parquet", tmp_path / "out", "--preset", "criteo")
+    ok("etl", tmp_path / "day.parquet", "-o", tmp_path / "out", "--preset", "criteo")
     assert Dataset(tmp_path / "out").to_polars().equals(Dataset(features).to_polars())
 
 
@@ -138,7 +138,7 @@ def test_etl_reads_criteo_parquet_with_the_same_preset(logs: Path, features: Pat
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    said = fails(1, "etl", tmp_path / "nope.tsv", tmp_path / "out", "--preset", "criteo")
+    said = fails(1, "etl", tmp_path / "nope.tsv", "-o", tmp_path / "out", "--preset", "criteo")
     assert said.startswith("error: ")
     assert "nope.tsv does not exist" in said
     assert said.count("\n") == 1
@@ -154,7 +154,7 @@ def ragged(logs: Path, tmp_path: Path) -> Path:
 
 
 def test_a_ragged_line_is_named_with_its_file_and_line(ragged: Path, tmp_path: Path) -> None:
-    said = fails(1, "etl", ragged, tmp_path / "out", "--preset", "criteo")
+    said = fails(1, "etl", ragged, "-o", tmp_path / "out", "--preset", "criteo")
     assert "ragged.tsv" in said
     assert re.search(r"\bline 42\b", said)
     assert [p.name for p in tmp_path.iterdir()] == ["ragged.tsv"]
@@ -162,7 +162,7 @@ def test_a_ragged_line_is_named_with_its_file_and_line(ragged: Path, tmp_path: P
 
 @pytest.mark.parametrize(("on_error", "rows"), [("skip", 99), ("null", 100)])
 def test_bad_lines_are_counted(ragged: Path, tmp_path: Path, on_error: str, rows: int) -> None:
-    result = call("etl", ragged, tmp_path / "out", "--preset", "criteo", "--on-error", on_error)
+    result = call("etl", ragged, "-o", tmp_path / "out", "--preset", "criteo", "--on-error", on_error)
     assert result.exit_code == 0, result.output
     assert f"{rows} rows in" in result.stdout
     assert "bad lines: 1" in result.stdout
@@ -171,46 +171,46 @@ def test_bad_lines_are_counted(ragged: Path, tmp_path: Path, on_error: str, rows
 
 
 def test_an_existing_output_is_refused_unless_overwritten(logs: Path, tmp_path: Path) -> None:
-    ok("etl", logs, tmp_path / "out", "--preset", "criteo")
+    ok("etl", logs, "-o", tmp_path / "out", "--preset", "criteo")
     before = sorted(p.stat().st_mtime_ns for p in (tmp_path / "out").iterdir())
-    assert "exists already" in fails(1, "etl", logs, tmp_path / "out", "--preset", "criteo")
+    assert "exists already" in fails(1, "etl", logs, "-o", tmp_path / "out", "--preset", "criteo")
     assert sorted(p.stat().st_mtime_ns for p in (tmp_path / "out").iterdir()) == before
-    ok("etl", logs, tmp_path / "out", "--preset", "criteo", "--overwrite")
+    ok("etl", logs, "-o", tmp_path / "out", "--preset", "criteo", "--overwrite")
 
 
 def test_overwrite_spares_folders_that_are_not_ours(logs: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "thesis.txt").write_text("years of work")
-    assert "not written by Penstock" in fails(1, "etl", logs, home, "--preset", "criteo", "--overwrite")
+    assert "not written by Penstock" in fails(1, "etl", logs, "-o", home, "--preset", "criteo", "--overwrite")
     assert (home / "thesis.txt").exists()
 
 
 def test_the_output_must_not_hold_the_input(features: Path, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text("recipe: 1\nnodes: {a: {columns: [C1]}}\n")
     said = fails(
-        1, "etl", features, features, "--recipe", tmp_path / "r.yaml", "--overwrite", "--workflow", tmp_path / "w"
+        1, "etl", features, "-o", features, "--recipe", tmp_path / "r.yaml", "--overwrite", "--workflow", tmp_path / "w"
     )
     assert "lies inside the output" in said
 
 
 def test_unknown_names_get_suggestions(logs: Path, tmp_path: Path) -> None:
-    assert "did you mean 'criteo'" in fails(1, "etl", logs, tmp_path / "out", "--preset", "critoe")
+    assert "did you mean 'criteo'" in fails(1, "etl", logs, "-o", tmp_path / "out", "--preset", "critoe")
     (tmp_path / "r.yaml").write_text("recipe: 1\ninput: {nmaes: [a]}\nnodes: {a: {columns: [C1]}}\n")
-    assert "did you mean 'names'" in fails(1, "etl", logs, tmp_path / "out", "--recipe", tmp_path / "r.yaml")
-    assert "unknown engine" in fails(1, "etl", logs, tmp_path / "out", "--preset", "criteo", "--engine", "spark")
+    assert "did you mean 'names'" in fails(1, "etl", logs, "-o", tmp_path / "out", "--recipe", tmp_path / "r.yaml")
+    assert "unknown engine" in fails(1, "etl", logs, "-o", tmp_path / "out", "--preset", "criteo", "--engine", "spark")
 
 
 def test_usage_errors_exit_with_2(logs: Path, tmp_path: Path) -> None:
-    fails(2, "etl", logs, tmp_path / "out")
-    fails(2, "etl", logs, tmp_path / "out", "--preset", "criteo", "--recipe", "r.yaml")
-    fails(2, "etl", logs, tmp_path / "out", "--preset", "criteo", "--on-error", "ignore")
-    fails(2, "etl", logs, tmp_path / "out", "--apply", "w", "--workflow", "v")
+    fails(2, "etl", logs, "-o", tmp_path / "out")
+    fails(2, "etl", logs, "-o", tmp_path / "out", "--preset", "criteo", "--recipe", "r.yaml")
+    fails(2, "etl", logs, "-o", tmp_path / "out", "--preset", "criteo", "--on-error", "ignore")
+    fails(2, "etl", logs, "-o", tmp_path / "out", "--apply", "w", "--workflow", "v")
     fails(2, "synth", tmp_path / "a", "--rows", -1)
 
 
 def test_debug_prints_the_traceback(tmp_path: Path) -> None:
-    result = call("--debug", "etl", tmp_path / "nope.tsv", tmp_path / "out", "--preset", "criteo")
+    result = call("--debug", "etl", tmp_path / "nope.tsv", "-o", tmp_path / "out", "--preset", "criteo")
     assert result.exit_code == 1
     assert "Traceback" in result.stderr
 
@@ -276,7 +276,7 @@ def test_inspect_a_saved_workflow(features: Path) -> None:
 
 
 def test_inspect_refuses_an_altered_workflow(logs: Path, tmp_path: Path) -> None:
-    ok("etl", logs, tmp_path / "out", "--preset", "criteo")
+    ok("etl", logs, "-o", tmp_path / "out", "--preset", "criteo")
     content = tmp_path / "out-workflow" / "workflow.json"
     content.write_text(content.read_text().replace("categories", "Categories"))
     assert "workflow.json was altered" in fails(1, "inspect", tmp_path / "out-workflow")
@@ -338,7 +338,7 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen:
 
 
 def test_a_real_process(logs: Path, tmp_path: Path) -> None:
-    process = start("etl", logs, tmp_path / "out", "--preset", "criteo")
+    process = start("etl", logs, "-o", tmp_path / "out", "--preset", "criteo")
     out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (0, "")
     assert f"{ROWS:,} rows in" in out
@@ -348,7 +348,9 @@ def test_a_real_process(logs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_in_the_middle_leaves_nothing(logs: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
     """Stopped while it writes: the staging folders are there, so the run is in the middle of things."""
-    process = start("etl", *[logs] * 60, tmp_path / "out", "--preset", "criteo", "--engine", "local:1", "--files", 60)
+    process = start(
+        "etl", *[logs] * 60, "-o", tmp_path / "out", "--preset", "criteo", "--engine", "local:1", "--files", 60
+    )
     try:
         deadline = time.monotonic() + 600
         while not list(tmp_path.glob(".out.*.partial/*")):

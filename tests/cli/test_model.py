@@ -90,7 +90,7 @@ def test_train_takes_settings_from_a_file_and_options_win(logs: Path, tmp_path: 
 
 
 def test_train_on_features_needs_no_recipe(logs: Path, tmp_path: Path) -> None:
-    ok("etl", logs, tmp_path / "features", "--preset", "criteo")
+    ok("etl", logs, "-o", tmp_path / "features", "--preset", "criteo")
     found = json.loads(ok("train", tmp_path / "features", "-o", tmp_path / "run", *QUICK, "--json"))
     assert found["rows"] == {"train": 2_700, "valid": 300}
     assert ok("predict", found["model"], logs, "--output", "-").count("\n") == 3_001  # raw rows, through the workflow
@@ -364,7 +364,7 @@ def test_predict_understands_rows_without_the_label(run: Path, logs: Path, tmp_p
 
 
 def test_predict_on_features_is_the_same(run: Path, logs: Path, tmp_path: Path) -> None:
-    ok("etl", logs, tmp_path / "features", "--apply", run / "workflow", "--preset", "criteo")
+    ok("etl", logs, "-o", tmp_path / "features", "--apply", run / "workflow", "--preset", "criteo")
     assert ok("predict", run, tmp_path / "features", "-o", "-") == ok("predict", run, logs, "-o", "-")
 
 

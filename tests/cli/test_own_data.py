@@ -207,6 +207,16 @@ def test_no_recipe_is_drafted_for_an_output_that_cannot_be_written(tmp_path):
         assert words in said and "recipe drafted" not in said
 
 
+def test_a_recipe_is_said_to_be_drafted_only_where_it_is_written(tmp_path):
+    (tmp_path / "a.csv").write_text("user,click\n" + "1,0\n1,1\n2,1\n2,0\n" * 10)
+    train = ("train", tmp_path / "a.csv", "-o", tmp_path / "run", "--model", "MLP", "--epochs", "1")
+    for words, wrong in (("no.csv", ("--test", tmp_path / "no.csv")), ("nowhere", ("--cluster", "nowhere://x"))):
+        said = fails(1, *train, *wrong)
+        assert words in said and "recipe drafted" not in said
+        assert not (tmp_path / "run" / "recipe.yaml").exists()
+    assert "recipe drafted: " in call(*train).output and (tmp_path / "run" / "recipe.yaml").exists()
+
+
 def test_init_needs_rows(tmp_path):
     (tmp_path / "a.csv").write_text("user,click\n")
     assert "a.csv has no rows" in fails(1, "init", tmp_path / "a.csv", "--label", "click")

@@ -59,7 +59,7 @@ def test_signed_models_and_workflows_go_through_every_command(place: Path, tmp_p
     rows, with_key = place / "rows.parquet", ("--verify", key)
     assert json.loads(ok("evaluate", run, rows, *with_key, "--json"))["rows"] == 8
     ok("predict", run, rows, "--output", tmp_path / "scores.csv", *with_key)
-    ok("etl", rows, tmp_path / "features", "--apply", run / "workflow", *with_key)
+    ok("etl", rows, "-o", tmp_path / "features", "--apply", run / "workflow", *with_key)
     assert "user" in ok("inspect", run / "workflow", *with_key)
     assert json.loads(ok("explain", run, rows, "--repeats", 1, *with_key, "--json"))["page"]
 
@@ -72,7 +72,7 @@ def test_unsigned_ones_are_refused_by_every_command(place: Path, tmp_path: Path)
         ("evaluate", run, rows),
         ("predict", run, rows, "--output", tmp_path / "scores.csv"),
         ("serve", run, "--port", 0),
-        ("etl", rows, tmp_path / "features", "--apply", run / "workflow"),
+        ("etl", rows, "-o", tmp_path / "features", "--apply", run / "workflow"),
         ("inspect", run / "workflow"),
         ("explain", run, rows),
         ("train", place / "features", "--workflow", run / "workflow", "--output", tmp_path / "trained", *QUICK),
@@ -145,7 +145,7 @@ def test_what_cannot_be_signed_or_verified_says_so(place: Path, tmp_path: Path) 
     assert "holds no signing key" in fails(1, "inspect", run / "workflow", "--verify", run / "workflow" / SIGNATURE)
     with_key = ("--verify", tmp_path / "key")
     assert "only a saved workflow is signed" in fails(2, "inspect", place / "rows.parquet", *with_key)
-    recipe = ("etl", place / "rows.parquet", tmp_path / "out", "--preset", "criteo", *with_key)
+    recipe = ("etl", place / "rows.parquet", "-o", tmp_path / "out", "--preset", "criteo", *with_key)
     assert "it goes with --apply" in fails(2, *recipe)
     recipe = ("train", place / "rows.parquet", "--output", tmp_path / "out", "--preset", "criteo", *with_key)
     assert "it goes with features or --resume" in fails(2, *recipe)

@@ -218,3 +218,15 @@ def test_a_packed_file_by_another_name(tmp_path):
     with pytest.raises(DataError, match=r"is packed by gzip; call it rows.csv.gz"):
         Dataset(file_of(tmp_path, gzip.compress(b"a,b\n1,2\n"), "rows.csv"))
     assert Dataset(file_of(tmp_path, gzip.compress(b"a,b\n1,2\n"), "rows.csv.gz")).to_polars().rows() == [(1, 2)]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_comments_before_a_table_name_the_cure(tmp_path, count):
+    path = file_of(tmp_path, "# exported, by hand\n" * count + "user;age\n1;30\n2;40\n")
+    with pytest.raises(DataError, match=rf"comment.* \('# exported, by hand'\).*: tail -n \+{count + 1} "):
+        Dataset(path)
+
+
+@pytest.mark.parametrize("text", ["#user,age\n1,30\n2,40\n", "#1,30\n#2,40\n"])
+def test_values_that_begin_as_comments_do(tmp_path, text):
+    assert Dataset(file_of(tmp_path, text)).num_rows == 2

@@ -275,7 +275,7 @@ def test_what_a_terminal_would_obey_is_spelled_out(tmp_path: Path) -> None:
     assert said.exit_code == 0, said.output
     assert "na\\x1b[2Jme" in said.stdout
     (tmp_path / "b.csv").write_text(f"{EVIL},n\n1,x\n2,y\n")
-    failed = fails(1, "etl", tmp_path / "b.csv", tmp_path / "out", "--recipe", tmp_path / f"{EVIL}.yaml")
+    failed = fails(1, "etl", tmp_path / "b.csv", "-o", tmp_path / "out", "--recipe", tmp_path / f"{EVIL}.yaml")
     for output in (said.stdout, failed):
         assert not set(output) & set("\x1b\x07\u202e\u2028\x9b"), output
 

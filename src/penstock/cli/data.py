@@ -64,7 +64,8 @@ def synth(
 def etl(
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help="Files, globs, folders or URLs.")],
     output: Annotated[
-        str, typer.Argument(metavar="OUTPUT", help="The folder to write; it appears whole or not at all.")
+        str,
+        typer.Option("--output", "-o", metavar="DIR", help="The folder to write; it appears whole or not at all."),
     ],
     recipe: Recipe = None,
     preset: Preset = None,
@@ -74,7 +75,7 @@ def etl(
     part_size: Annotated[str, typer.Option(help="Bytes that a partition aims at.")] = "64MB",
     on_error: Annotated[OnError, typer.Option(help="What a malformed text line does.")] = OnError.RAISE,
     workflow: Annotated[
-        str | None, typer.Option(help="Where the fitted workflow goes.", show_default="OUTPUT-workflow")
+        str | None, typer.Option(help="Where the fitted workflow goes.", show_default="DIR-workflow")
     ] = None,
     apply: Annotated[
         str | None,

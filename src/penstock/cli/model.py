@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +29,8 @@ from penstock.metrics.registry import METRICS
 
 if TYPE_CHECKING:
     from penstock.jobs import TrainJob, TrainSettings
+    from penstock.jobs.draft import Draft
+    from penstock.jobs.events import Event, Listener
 
 ModelDir = Annotated[str, typer.Argument(metavar="MODEL_DIR", help="A saved model: OUTPUT/model of a training run.")]
 Rows = Annotated[list[str], typer.Argument(metavar="DATA", help="Raw rows or features: files, globs, folders.")]
@@ -121,6 +124,7 @@ def _given(**values: Any) -> dict[str, Any]:
 def _new_job(output: str, config: str | None, said: dict[str, Any], settings: dict[str, Any], hooks: Any) -> TrainJob:
     """A job from the settings file and what was said besides, which wins."""
     from penstock.jobs import TrainJob, TrainSettings
+    from penstock.jobs.events import Listeners
     from penstock.jobs.run_folder import RunFolder
     from penstock.jobs.settings import split_config
 
@@ -140,8 +144,11 @@ def _new_job(output: str, config: str | None, said: dict[str, Any], settings: di
         raise typer.BadParameter("--label drafts a recipe; a recipe, preset or workflow names the label itself")
     is_described = rules is not None or about["workflow"] is not None or hooks.get("verify") is not None
     if label is not None or (not is_described and _is_raw(about["data"])):
-        RunFolder(output).check_free(hooks["overwrite"])  # before rows are read for it and it is said to be there
-        rules, drafted = _drafted(about["data"], label, resolved, output)
+        RunFolder(output).check_free(hooks["overwrite"])  # before rows are read for it
+        draft = _draft(about["data"], label, resolved)
+        rules, drafted = draft.recipe, draft.text
+        lines = (draft.assumed, f"recipe drafted: {draft.summary}; {output}/recipe.yaml says why")
+        hooks = {**hooks, "listener": Listeners(_saying_at_begin(lines), hooks["listener"])}
     return TrainJob(
         about["data"], output, rules, valid=about["valid"], test=about["test"], workflow=about["workflow"],
         settings=resolved, drafted=drafted, **hooks,
@@ -160,16 +167,24 @@ def _is_raw(data: Any) -> bool:
         return False
 
 
-def _drafted(data: Any, label: str | None, settings: TrainSettings, output: str) -> tuple[dict[str, Any], str]:
-    """A recipe for the rows, as data and as text; how they were read is said."""
+def _draft(data: Any, label: str | None, settings: TrainSettings) -> Draft:
+    """A recipe for the rows."""
     from penstock.jobs.draft import draft_recipe
 
     is_hashed = settings.tables == "hashed"
-    draft = draft_recipe(data, label, on_error=settings.etl.get("on_error") or "raise", hashed=is_hashed)
-    for line in (draft.assumed, f"recipe drafted: {draft.summary}; {output}/recipe.yaml says why"):
-        if line is not None:
-            say(line)
-    return draft.recipe, draft.text
+    return draft_recipe(data, label, on_error=settings.etl.get("on_error") or "raise", hashed=is_hashed)
+
+
+def _saying_at_begin(lines: Iterable[str | None]) -> Listener:
+    """Says how rows were read and what was drafted once the run's folder is there; of a refused run only why."""
+    from penstock.jobs.events import RunBegan
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RunBegan):
+            for line in filter(None, lines):
+                say(line)
+
+    return listen
 
 
 @app.command()

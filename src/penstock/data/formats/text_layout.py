@@ -24,6 +24,7 @@ from penstock.data.formats.text_sniffing import (
     fields_of,
     is_json,
     looks_like_a_row,
+    num_comments,
     sniff_quote,
     sniff_separator,
 )
@@ -88,6 +89,16 @@ def _is_json(path: str, head: bytes) -> DataError:
     )
 
 
+def _refuse_comments(path: str, head: bytes, separator: str, quote: str | None) -> None:
+    text = head[:_LOOK_BYTES].decode(errors="replace")
+    if count := num_comments(text, separator, quote):
+        lines = "the first line is a comment" if count == 1 else f"the first {count} lines are comments"
+        raise DataError(
+            f"{path}: {lines} ({text.splitlines()[0][:60]!r}); what is read begins "
+            f"with names or rows: tail -n +{count + 1} {path} writes it so"
+        )
+
+
 def infer_layout(path: str, separator: str, quote: str | None, options: OpenOptions) -> TextLayout:
     """Fill in what the caller left open from the format's habits and some rows of one file.
 
@@ -121,6 +132,7 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
     refuse_packed(path, head)
     if options.separator is None and is_json(head):
         raise _is_json(path, head)
+    _refuse_comments(path, head, separator, quote)
     look = _look(head, separator, quote, options)
     check_width(len(look.first), path)
     if look.has_header and names is None and not is_utf8(head.partition(b"\n")[0]):

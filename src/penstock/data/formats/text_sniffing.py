@@ -44,6 +44,22 @@ def is_json(head: bytes) -> bool:
     return re.match(rb'(\xef\xbb\xbf)?\s*(\[\s*)?\{\s*"([^"\\]|\\.)*"\s*:', head) is not None
 
 
+def num_comments(text: str, separator: str, quote: str | None) -> int:
+    """How many lines of `#` stand before a table; a single one with as many fields as the others holds the names.
+
+    >>> num_comments("# made today\\na,b\\n1,2\\n", ",", '"'), num_comments("#a,b\\n1,2\\n", ",", '"')
+    (1, 0)
+    """
+    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
+    count = next((i for i, line in enumerate(lines) if not line.startswith("#")), 0)
+    table = "".join(lines[count:])
+    if not count or not table.strip():
+        return 0
+    separator = sniff_separator(table, separator, quote)
+    first, row = (_first(_widths(part, separator, quote)) for part in (lines[0], table))
+    return 0 if count == 1 and first == row else count
+
+
 def sniff_separator(text: str, own: str, quote: str | None, num_fields: int | None = None) -> str:
     """The separator of some lines: the format's own, unless the lines are even with another one only.
 
