@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import hypothesis
 import pytest
 from _pytest.doctest import DoctestModule
 from _pytest.unraisableexception import gc_collect_iterations_key
+
+ROOT = Path(__file__).parents[1]
 
 for _name, _value in {
     "OMP_WAIT_POLICY": "PASSIVE",  # spinning OpenMP threads starve the others on a small machine
@@ -38,6 +42,17 @@ gc.disable()
 # Both carry an LLVM of their own; TensorFlow tolerates the other's options, Triton aborts the process. So Triton first.
 with contextlib.suppress(ModuleNotFoundError):
     import triton  # noqa: F401
+
+
+@pytest.fixture(scope="session")
+def public_names() -> ModuleType:
+    """`scripts/public_names.py`: what others see."""
+    spec = importlib.util.spec_from_file_location("public_names", ROOT / "scripts" / "public_names.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

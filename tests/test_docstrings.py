@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -14,19 +12,8 @@ ROOT = Path(__file__).parents[1]
 CEILING = 8
 
 
-@pytest.fixture(scope="module")
-def names() -> ModuleType:
-    """`scripts/public_names.py`."""
-    spec = importlib.util.spec_from_file_location("public_names", ROOT / "scripts" / "public_names.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_public_functions_say_what_they_take_return_and_raise(names: ModuleType) -> None:
-    lacking = {one.name: one.lacking for one in names.public() if one.lacking}
+def test_public_functions_say_what_they_take_return_and_raise(public_names: ModuleType) -> None:
+    lacking = {one.name: one.lacking for one in public_names.public() if one.lacking}
     assert len(lacking) <= CEILING, f"{len(lacking)} docstrings lack a section: {lacking}"
 
 
@@ -37,13 +24,13 @@ def test_public_functions_say_what_they_take_return_and_raise(names: ModuleType)
         "etl.fitted_operator", "etl.fitting", "etl.transforming", "etl.workflow", "metrics", "embedding.protocol",
     ],
 )  # fmt: skip
-def test_what_is_used_most_is_described_in_full(names: ModuleType, name: str) -> None:
-    of_module = [one for one in names.public() if f"{one.name}.".startswith(f"penstock.{name}.")]
+def test_what_is_used_most_is_described_in_full(public_names: ModuleType, name: str) -> None:
+    of_module = [one for one in public_names.public() if f"{one.name}.".startswith(f"penstock.{name}.")]
     assert of_module
     assert {one.name: one.lacking for one in of_module if one.lacking} == {}
 
 
-def test_sections_are_written_as_the_site_reads_them(names: ModuleType) -> None:
-    for one in names.public():
+def test_sections_are_written_as_the_site_reads_them(public_names: ModuleType) -> None:
+    for one in public_names.public():
         for line in one.docstring.splitlines():
             assert line.strip() not in ("Arguments:", "Parameters:", "Params:", "Return:", "Raise:"), one.name

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -18,25 +16,14 @@ CEILING = 60
 LAZY = [path for path in sorted(SOURCE.rglob("__init__.py")) if "def __getattr__(" in path.read_text()]
 
 
-@pytest.fixture(scope="module")
-def names() -> ModuleType:
-    """`scripts/public_names.py`."""
-    spec = importlib.util.spec_from_file_location("public_names", ROOT / "scripts" / "public_names.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_few_public_arguments_are_typed_any(names: ModuleType) -> None:
-    bare = {one.name: one.bare for one in names.public() if one.bare}
+def test_few_public_arguments_are_typed_any(public_names: ModuleType) -> None:
+    bare = {one.name: one.bare for one in public_names.public() if one.bare}
     count = sum(map(len, bare.values()))
     assert count <= CEILING, f"{count} arguments say nothing of what they take; use a protocol or a union: {bare}"
 
 
-def test_all_public_functions_are_seen(names: ModuleType) -> None:
-    found = {one.name for one in names.public()}
+def test_all_public_functions_are_seen(public_names: ModuleType) -> None:
+    found = {one.name for one in public_names.public()}
     assert {
         "penstock.data.dataset.Dataset.to_parquet",
         "penstock.embedding.store.Store",

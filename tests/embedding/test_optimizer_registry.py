@@ -48,7 +48,8 @@ class TestOptimizer:
 
     def test_settings_know_it(self, optimizer: type[Optimizer]) -> None:
         settings = TrainSettings.resolve({"embedding_optimizer": {"name": optimizer.__name__, "lr": 0.1}})
-        assert type(settings.sparse_optimizer()) is optimizer and settings.sparse_optimizer().lr == 0.1
+        made = settings.build_embedding_optimizer()
+        assert type(made) is optimizer and made.lr == 0.1
 
     def test_rows_keep_the_state_that_the_formula_says(self, optimizer: type[Optimizer]) -> None:
         with Store([SlotConfig("user", dim=8)], optimizer(), num_threads=1) as store:
@@ -92,7 +93,9 @@ class TestOneOfYourOwn:
         yield register_optimizer(Halved)
 
     def test_is_known_to_checkpoints_and_settings(self, signed: type[Optimizer], tmp_path: Path) -> None:
-        assert TrainSettings.resolve({"embedding_optimizer": {"name": "Halved"}}).sparse_optimizer() == signed()
+        assert (
+            TrainSettings.resolve({"embedding_optimizer": {"name": "Halved"}}).build_embedding_optimizer() == signed()
+        )
         with Store([SlotConfig("user", dim=4)], signed(lr=0.5), num_threads=1) as store:
             store.save(tmp_path / "saved")
         assert Store.open(tmp_path / "saved").optimizer == signed(lr=0.5)

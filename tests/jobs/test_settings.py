@@ -21,7 +21,7 @@ def test_later_layers_win_and_sections_are_merged() -> None:
     found = TrainSettings.resolve(file, {"epochs": 1, "dense_optimizer": {"lr": 0.1}})
     assert (found.model, found.epochs) == ({"name": "MLP", "hidden": [8]}, 1)
     assert found.dense_optimizer == {"name": "Adam", "lr": 0.1}
-    assert found.sparse_optimizer() == Adagrad(lr=0.2)
+    assert found.build_embedding_optimizer() == Adagrad(lr=0.2)
     assert TrainSettings.resolve({"model": "DeepFM"}).model == {"name": "DeepFM"}
     assert TrainSettings.resolve({"slots": None}).slots == {}
 
@@ -35,12 +35,12 @@ def test_short_names_mean_what_the_sections_mean() -> None:
 
 def test_another_optimizer_does_not_inherit_arguments() -> None:
     found = TrainSettings.resolve({"embedding_optimizer": {"name": "LazyAdam"}})
-    assert found.sparse_optimizer() == LazyAdam()
+    assert found.build_embedding_optimizer() == LazyAdam()
 
 
 def test_a_rate_may_be_a_schedule() -> None:
     section = {"lr": {"schedule": "Warmup", "lr": 0.1, "steps": 10}}
-    assert TrainSettings.resolve({"embedding_optimizer": section}).sparse_optimizer().lr == Warmup(0.1, 10)
+    assert TrainSettings.resolve({"embedding_optimizer": section}).build_embedding_optimizer().lr == Warmup(0.1, 10)
 
 
 def test_what_was_resolved_resolves_to_itself() -> None:

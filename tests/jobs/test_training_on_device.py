@@ -206,12 +206,15 @@ def test_without_categories_there_is_nothing_to_hold(tmp_path: Path) -> None:
     ("settings", "said"),
     [
         ({"tables": "gpu"}, "tables must be one of"),
-        ({"tables": "cached", "embedding_optimizer": {"name": "FTRL"}}, "SGD without momentum"),
+        ({"tables": "cached", "embedding_optimizer": {"name": "FTRL"}}, "LazyAdam, RowWiseAdam, without momentum"),
         ({"tables": "cached", "store": {"cache_rows": 0}}, "cache_rows"),
         ({"store": {"cache_rows": 5}}, r"store\.cache_rows goes with tables: cached"),
         ({"embedding_optimizer": {"name": "FTRL"}}, "embedding_optimizer is .*FTRL.* take SGD without momentum"),
         ({"embedding_optimizer": {"name": "SGD", "momentum": 0.9}}, "SGD without momentum.*tables: store"),
-        ({"embedding_optimizer": {"name": "DecayedAdagrad"}}, "momentum, Adagrad, LazyAdam"),
+        (
+            {"embedding_optimizer": {"name": "DecayedAdagrad"}},
+            "take SGD, Adagrad, LazyAdam, RowWiseAdam",
+        ),
         ({"store": {"eviction": {"policy": "lru", "max_rows": 10}}}, r"store\.eviction is set.*--tables store"),
         ({"store": {"admission": {"min_count": 2}}}, r"store\.admission is set"),
         ({"store": {"storage": "float16"}}, "'float16', and tables on the device are float32 or bfloat16"),

@@ -99,7 +99,7 @@ def test_one_kind_of_column_is_enough(name, roles) -> None:
 
 def test_wrong_shapes_are_named(model) -> None:
     dense, embeddings = inputs()
-    with pytest.raises(DataError, match=r"dense must be \(B, 2\), got \(6, 1\)"):
+    with pytest.raises(DataError, match=r"continuous must be \(B, 2\), got \(6, 1\)"):
         model(dense[:, :1], embeddings)
     with pytest.raises(DataError, match=r"embeddings of 'b' must be \(B, 4\), got \(6, 3\)"):
         model(dense, {**embeddings, "b": torch.zeros(6, 3)})

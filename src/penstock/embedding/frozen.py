@@ -99,10 +99,12 @@ class FrozenEmbeddings(TableModule):
         """Nothing here is trained, in a graph or out of one."""
         return False
 
-    def forward(self, ids: Any, dense: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None) -> Tensor:
+    def forward(
+        self, ids: Any, continuous: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None
+    ) -> Tensor:
         """See `FusedEmbeddings.forward`. Nothing here is compiled: services should start fast."""
         with torch.no_grad():
-            return self.embedded(ids, dense, sample_weights)
+            return self.embedded(ids, continuous, sample_weights)
 
     def lookup(self, batch: Mapping[str, Any], train: bool = False) -> TableLookup:
         """Embeddings by column.

@@ -96,7 +96,7 @@ class Line:
         self.ends = Ends(this_machine(), self.made_in.number, their_calls, their_replies)
         self._open: dict[int, Ticket] = {}
         self._count = 0
-        self._heard = bytearray()
+        self._received = bytearray()
         self.broken = False
         weakref.finalize(self, _close_all, self._theirs, self._mine).atexit = False
 
@@ -141,8 +141,8 @@ class Line:
         if not piece:
             self.close()
             raise LineBroken
-        self._heard += piece
-        for number, reply in _messages(self._heard):
+        self._received += piece
+        for number, reply in _messages(self._received):
             ticket = self._open.pop(number, None)
             if ticket is not None:
                 ticket.outcome = pickle.loads(reply)

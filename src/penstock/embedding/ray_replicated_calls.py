@@ -66,7 +66,7 @@ class ReplicatedCalls(ShardCalls):
             self._hear_of(shard)
             if commands and shard not in self._moved:
                 forwarding.outbox[shard] = []
-                self._tell(shard, Message(forwarding.standbys[shard], commands))
+                self._send_to_standby(shard, Message(forwarding.standbys[shard], commands))
         late = [shard for shard in range(len(self.shards)) if forwarding.late(shard)]
         try:
             replies = self.lines.get([forwarding.unacknowledged[k][0].call for k in late], PATIENCE)
@@ -84,7 +84,7 @@ class ReplicatedCalls(ShardCalls):
         while waiting and self.lines.answered(waiting[0].call) is True:
             self._forwarding.acknowledge(waiting.popleft())
 
-    def _tell(self, shard: int, message: Message) -> None:
+    def _send_to_standby(self, shard: int, message: Message) -> None:
         given = self._forwarding.arguments(shard, message.commands, self._forwarding.shares[shard])
         until = time.monotonic() + PATIENCE
         message.call = self.lines.submit(self._standby(shard), "follow", (message.standby, *given), until)
@@ -95,20 +95,20 @@ class ReplicatedCalls(ShardCalls):
         waiting = self._forwarding.unacknowledged[shard]
         for _ in range(len(waiting)):
             message = waiting[0]
-            hangs, reply = self._heard(message)
+            hangs, reply = self._reply_to(message)
             if reply is True:
                 self._forwarding.acknowledge(waiting.popleft())
             elif reply is None and not hangs and self._forwarding.shares[shard] is not False:
                 self._forwarding.shares[shard] = False
                 for again in [waiting.popleft() for _ in range(len(waiting))]:
-                    self._tell(shard, again)  # those that it could apply it passes over
+                    self._send_to_standby(shard, again)  # those that it could apply it passes over
                 self._acknowledge_each(shard)
                 return
             else:
                 self._give_up(shard, message.standby, hangs)
                 return
 
-    def _heard(self, message: Message) -> tuple[bool, Any]:
+    def _reply_to(self, message: Message) -> tuple[bool, Any]:
         try:
             return False, self.lines.get([message.call], PATIENCE)[0]
         except self._ray.exceptions.GetTimeoutError:

@@ -320,7 +320,7 @@ class RayStore(EmbeddingStore):
         return {
             **self._counters.to_dict(),
             **total,
-            "tables": {g: _summed([s["tables"][g] for s in shards]) for g in self.config.groups},
+            "tables": {g: _sum_of_stats([s["tables"][g] for s in shards]) for g in self.config.groups},
             "rows_by_group": {g: sum(s["rows_by_group"][g] for s in shards) for g in self.config.groups},
             "steps": dict(zip(self.config.groups, shards[0]["steps"], strict=True)),
             "shards": shards,
@@ -360,7 +360,7 @@ def _start_ray() -> Any:
     return ray
 
 
-def _summed(parts: list[dict[str, int]]) -> dict[str, int]:
+def _sum_of_stats(parts: list[dict[str, int]]) -> dict[str, int]:
     """One table's figures over all shards."""
     return {key: parts[0][key] if key == "dim" else sum(part[key] for part in parts) for key in parts[0]}
 

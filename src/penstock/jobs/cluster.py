@@ -104,8 +104,8 @@ class Cluster:
         own = settings.store_arguments()
         threads = {"threads_per_shard": own.pop("num_threads")} if "num_threads" in own else {}
         return RayStore(
-            slots, settings.sparse_optimizer(), num_shards=self.shards, replicas=self.replicas, seed=settings.seed,
-            **own, **threads,
+            slots, settings.build_embedding_optimizer(), num_shards=self.shards, replicas=self.replicas,
+            seed=settings.seed, **own, **threads,
         )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from penstock.core.schema import Role, Schema
 from penstock.embedding import CachedEmbeddings, Eviction, FusedEmbeddings, HashedEmbeddings, Store
 from penstock.embedding.dims import dims_of
 from penstock.embedding.fused.settings import WEIGHT_DTYPES, row_owners, table_optimizer, table_sizes, update_rule
+from penstock.embedding.optimizers import fused_optimizers
 from penstock.embedding.protocol import Embeddings
 from penstock.embedding.slots import Init, SlotConfig, shared_groups
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
@@ -109,7 +110,7 @@ def build_store(settings: TrainSettings, schema: Schema) -> Store | None:
     slots = store_slots(settings, schema)
     if not slots:
         return None
-    return Store(slots, settings.sparse_optimizer(), seed=settings.seed, **settings.store_arguments())
+    return Store(slots, settings.build_embedding_optimizer(), seed=settings.seed, **settings.store_arguments())
 
 
 def store_slots(settings: TrainSettings, schema: Schema) -> list[SlotConfig]:
@@ -143,13 +144,13 @@ def fused_arguments(settings: TrainSettings) -> dict[str, Any]:
         raise ParameterError(
             f"store.storage is {storage!r}, and tables on the device are {' or '.join(_STORAGES)}{_INSTEAD}"
         )
-    optimizer = settings.sparse_optimizer()
+    optimizer = settings.build_embedding_optimizer()
     try:
         table_optimizer(optimizer, None)
     except ParameterError:
         raise ParameterError(
-            f"embedding_optimizer is {dict(settings.embedding_optimizer)}, and tables on the device take SGD without "
-            f"momentum, Adagrad, LazyAdam and RowWiseAdam{_INSTEAD}"
+            f"embedding_optimizer is {dict(settings.embedding_optimizer)}, and tables on the device take "
+            f"{', '.join(fused_optimizers())}, without momentum{_INSTEAD}"
         ) from None
     return {"optimizer": optimizer, "dtype": storage, "pooling": settings.pooling, "scale": _scale(settings)}
 

@@ -176,7 +176,7 @@ class TrainSettings:
             given = getattr(self, section)
             check_keys(given, known, section)
             check_all(given, {key: known[key] for key in given}, section)
-        self.sparse_optimizer()
+        self.build_embedding_optimizer()
         for slot in self.slots:
             self.slot(slot)
         self.store_arguments()
@@ -239,7 +239,7 @@ class TrainSettings:
 
     # The parts that need no framework.
 
-    def sparse_optimizer(self) -> Any:
+    def build_embedding_optimizer(self) -> Any:
         """The optimizer of the embeddings.
 
         Returns:

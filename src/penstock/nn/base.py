@@ -24,9 +24,9 @@ LINEAR = OneOf((False, True, FIRST))
 
 
 class Model(nn.Module):
-    """A model over a schema: `forward(dense, embeddings, masks=None) → logits (B,)`.
+    """A model over a schema: `forward(continuous, embeddings, masks=None) → logits (B,)`.
 
-    `dense` is `(B, n)`, the continuous columns in the schema's order. `embeddings` is `{name: (B, dim)}` or one
+    `continuous` is `(B, n)`, the continuous columns in the schema's order. `embeddings` is `{name: (B, dim)}` or one
     `(B, columns, dim)` tensor in the schema's order of categorical columns; it does not matter where they come from. A
     sequence `(B, length, dim)`, as raw slots of a store give it, is summed over its length (padding is zeros).
 
@@ -138,11 +138,11 @@ class Model(nn.Module):
             raise DataError(f"embeddings must be (B, {', '.join(map(str, wanted))}), got {tuple(found.shape)}")
         return found
 
-    def joined(self, dense: Tensor, embeddings: Embeddings) -> tuple[Tensor, Tensor | None]:
-        """`dense` checked, and the embeddings `stacked` (None where the schema has no categorical column).
+    def joined(self, continuous: Tensor, embeddings: Embeddings) -> tuple[Tensor, Tensor | None]:
+        """`continuous` checked, and the embeddings `stacked` (None where the schema has no categorical column).
 
         Args:
-            dense: the continuous columns.
+            continuous: the continuous columns.
             embeddings: by name, or in one tensor.
 
         Returns:
@@ -151,9 +151,9 @@ class Model(nn.Module):
         Raises:
             DataError: one has another shape.
         """
-        if dense.dim() != 2 or dense.shape[1] != len(self.continuous):
-            raise DataError(f"dense must be (B, {len(self.continuous)}), got {tuple(dense.shape)}")
-        return dense, self.stacked(embeddings) if self.categorical else None
+        if continuous.dim() != 2 or continuous.shape[1] != len(self.continuous):
+            raise DataError(f"continuous must be (B, {len(self.continuous)}), got {tuple(continuous.shape)}")
+        return continuous, self.stacked(embeddings) if self.categorical else None
 
     def begin_with_linear(self, last: nn.Module) -> None:
         """With `linear="first"`, let the network begin at zero; for the end of a constructor.
@@ -176,12 +176,12 @@ class Model(nn.Module):
         """
         return stacked if self.linear is None or stacked is None else self.linear.rest(stacked)
 
-    def plus_linear(self, logits: Tensor, dense: Tensor, stacked: Tensor | None) -> Tensor:
+    def plus_linear(self, logits: Tensor, continuous: Tensor, stacked: Tensor | None) -> Tensor:
         """The network's logits and those of the linear part, where there is one.
 
         Args:
             logits: of the network.
-            dense: the continuous columns.
+            continuous: the continuous columns.
             stacked: the embeddings, as `joined` gave them.
 
         Returns:
@@ -191,7 +191,7 @@ class Model(nn.Module):
             return logits
         if stacked is not None and not self.is_one_dim:  # the first number of each column's
             stacked = torch.stack([part[:, :1] for part in stacked.split(list(self.dims.values()), 1)], 1)
-        beside: Tensor = self.linear(dense, stacked)
+        beside: Tensor = self.linear(continuous, stacked)
         return logits + beside
 
 
@@ -202,9 +202,9 @@ def _place_of(model: type[Model]) -> str | None:
     return None if is_own or module == "__main__" or "<locals>" in name else f"{module}:{name}"
 
 
-def flat(dense: Tensor, stacked: Tensor | None) -> Tensor:
+def flat(continuous: Tensor, stacked: Tensor | None) -> Tensor:
     """Everything side by side: `(B, n + sum of dims)`."""
-    return dense if stacked is None else torch.cat([dense, stacked.flatten(1)], 1)
+    return continuous if stacked is None else torch.cat([continuous, stacked.flatten(1)], 1)
 
 
 def perceptron(inputs: int, hidden: Sequence[int], dropout: float = 0.0, outputs: int | None = None) -> nn.Sequential:

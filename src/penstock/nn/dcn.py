@@ -83,20 +83,20 @@ class DCNv2(Model):
         self.head = nn.Linear(deep_width + (width if structure == "parallel" else 0), 1)
         self.begin_with_linear(self.head)
 
-    def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
+    def forward(self, continuous: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
         """The logits of a batch.
 
         Args:
-            dense: the continuous columns, `(B, n)`.
+            continuous: the continuous columns, `(B, n)`.
             embeddings: by name, or in one tensor.
             masks: of columns that are sequences.
 
         Returns:
             Logits, `(B,)`.
         """
-        dense, stacked = self.joined(dense, embeddings)
-        x = first = flat(dense, self.seen(stacked))
+        continuous, stacked = self.joined(continuous, embeddings)
+        x = first = flat(continuous, self.seen(stacked))
         for cross in self.crosses:
             x = cross(first, x)
         top = torch.cat([x, self.deep(first)], 1) if self.structure == "parallel" else self.deep(x)
-        return self.plus_linear(self.head(top).squeeze(1), dense, stacked)
+        return self.plus_linear(self.head(top).squeeze(1), continuous, stacked)

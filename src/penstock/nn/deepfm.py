@@ -52,27 +52,27 @@ class DeepFM(Model):
         self.begin_with_linear(self.deep[-1])
         self.begin_with_linear(self.first_order)
 
-    def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
+    def forward(self, continuous: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
         """The logits of a batch.
 
         Args:
-            dense: the continuous columns, `(B, n)`.
+            continuous: the continuous columns, `(B, n)`.
             embeddings: by name, or in one tensor.
             masks: of columns that are sequences.
 
         Returns:
             Logits, `(B,)`.
         """
-        dense, ids = self.joined(dense, embeddings)
+        continuous, ids = self.joined(continuous, embeddings)
         stacked = self.seen(ids)
-        everything = flat(dense, stacked)
+        everything = flat(continuous, stacked)
         # Σ over pairs of vᵢ·vⱼ = ½ (|Σ vᵢ|² - Σ |vᵢ|²)
-        total = dense @ self.factors
-        squares = dense.square() @ self.factors.square()
+        total = continuous @ self.factors
+        squares = continuous.square() @ self.factors.square()
         if stacked is not None:
             factors = self.of_one_dim(stacked)
             total = total + factors.sum(1)
             squares = squares + factors.square().sum(1)
         pairs = 0.5 * (total.square() - squares).sum(1)
         logits: Tensor = self.first_order(everything).squeeze(1) + pairs + self.deep(everything).squeeze(1)
-        return self.plus_linear(logits, dense, ids)
+        return self.plus_linear(logits, continuous, ids)

@@ -70,22 +70,22 @@ class DLRM(Model):
         row, column = torch.tril_indices(vectors, vectors, offset=-1)
         self.register_buffer("pairs", row * vectors + column, persistent=False)
 
-    def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
+    def forward(self, continuous: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
         """The logits of a batch.
 
         Args:
-            dense: the continuous columns, `(B, n)`.
+            continuous: the continuous columns, `(B, n)`.
             embeddings: by name, or in one tensor.
             masks: of columns that are sequences.
 
         Returns:
             Logits, `(B,)`.
         """
-        dense, ids = self.joined(dense, embeddings)
+        continuous, ids = self.joined(continuous, embeddings)
         parts, stacked = [], self.seen(ids)
         stacked = None if stacked is None else self.of_one_dim(stacked)
         if self.bottom is not None:
-            projected = self.bottom(dense)
+            projected = self.bottom(continuous)
             parts.append(projected)
             own = projected.unsqueeze(1)
             stacked = own if stacked is None else torch.cat([own, stacked.to(own.dtype)], 1)
@@ -95,4 +95,4 @@ class DLRM(Model):
             stacked = torch.cat([own, stacked], 1)
         products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
         parts.append(products.index_select(1, self.pairs))  # type: ignore[arg-type]
-        return self.plus_linear(self.top(torch.cat(parts, 1)).squeeze(1), dense, ids)
+        return self.plus_linear(self.top(torch.cat(parts, 1)).squeeze(1), continuous, ids)

@@ -55,17 +55,17 @@ class LinearPart(nn.Module):
             self.bias.fill_(constant / SPEED)
         self._keeps_ids = True
 
-    def forward(self, dense: Tensor, stacked: Tensor | None) -> Tensor:
+    def forward(self, continuous: Tensor, stacked: Tensor | None) -> Tensor:
         """The logits of a batch.
 
         Args:
-            dense: the numbers, `(B, n)`.
+            continuous: the numbers, `(B, n)`.
             stacked: the embeddings, `(B, columns, dim)`; None where there are none.
 
         Returns:
             Logits, `(B,)`.
         """
-        logits = SPEED * (dense @ self.weight + self.bias)
+        logits = SPEED * (continuous @ self.weight + self.bias)
         if stacked is None:
             return logits
         ids = stacked[:, :, 0].sum(1)

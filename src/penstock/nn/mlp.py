@@ -45,16 +45,16 @@ class MLP(Model):
         self.layers = perceptron(inputs, hidden, dropout, outputs=1)
         self.begin_with_linear(self.layers[-1])
 
-    def forward(self, dense: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
+    def forward(self, continuous: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
         """The logits of a batch.
 
         Args:
-            dense: the continuous columns, `(B, n)`.
+            continuous: the continuous columns, `(B, n)`.
             embeddings: by name, or in one tensor.
             masks: of columns that are sequences.
 
         Returns:
             Logits, `(B,)`.
         """
-        dense, stacked = self.joined(dense, embeddings)
-        return self.plus_linear(self.layers(flat(dense, self.seen(stacked))).squeeze(1), dense, stacked)
+        continuous, stacked = self.joined(continuous, embeddings)
+        return self.plus_linear(self.layers(flat(continuous, self.seen(stacked))).squeeze(1), continuous, stacked)

@@ -45,7 +45,7 @@ class ModelInput(NamedTuple):
 
     ids: dict[str, Any]
     matrix: np.ndarray | None
-    dense: np.ndarray
+    continuous: np.ndarray
     outside: np.ndarray  # ids that training has not seen, by column
 
 
@@ -296,13 +296,13 @@ class Predictor:
 
     def _model_input(self, columns: Mapping[str, Any]) -> ModelInput:
         ids = {name: columns[name] for name in self.model.categorical}
-        dense = np.empty((len(_first(columns)), len(self.model.continuous)), np.float32)
+        continuous = np.empty((len(_first(columns)), len(self.model.continuous)), np.float32)
         for number, name in enumerate(self.model.continuous):
-            dense[:, number] = columns[name]
+            continuous[:, number] = columns[name]
         matrix: np.ndarray | None = None
         if self._takes_matrix and ids and not any(isinstance(value, Ragged) for value in ids.values()):
             matrix = np.stack([np.asarray(value, self._id_dtype(value)) for value in ids.values()])
-        return ModelInput(ids, matrix, dense, self.unknown.outside(ids))
+        return ModelInput(ids, matrix, continuous, self.unknown.outside(ids))
 
     def _id_dtype(self, ids: np.ndarray) -> type:
         """Half as wide where ids travel to a GPU and allow it."""
@@ -312,7 +312,7 @@ class Predictor:
     def _probabilities(self, batch: ModelInput) -> Tensor:
         with torch.inference_mode():
             model, embeddings = self.model, self._embeddings(batch)
-            logits = model(torch.from_numpy(batch.dense).to(self.device), embeddings)
+            logits = model(torch.from_numpy(batch.continuous).to(self.device), embeddings)
             return torch.sigmoid(logits).float()
 
     def _embeddings(self, batch: ModelInput) -> Any:

@@ -19,12 +19,12 @@ from penstock.core.schema import Role, Schema
 class TrainBatch:
     """One batch with its embeddings.
 
-    `dense` is `(B, n)`; `embeddings` is `(B, slots, dim)` or `{name: tensor}`; `masks` are those of raw slots. All lie
-    on the context's device. `ids` are the categorical columns as the loader gave them.
+    `continuous` is `(B, n)`; `embeddings` is `(B, slots, dim)` or `{name: tensor}`; `masks` are those of raw slots. All
+    lie on the context's device. `ids` are the categorical columns as the loader gave them.
 
     Args:
         ids: by column.
-        dense: the continuous columns.
+        continuous: the continuous columns.
         labels: one a row, or by output.
         num_rows: of the batch.
         embeddings: by column, or stacked.
@@ -36,7 +36,7 @@ class TrainBatch:
     """
 
     ids: dict[str, Any]
-    dense: Tensor
+    continuous: Tensor
     labels: Any
     num_rows: int
     embeddings: Any = None
@@ -75,19 +75,19 @@ def named_columns(raw: Any, schema: Schema | None) -> tuple[dict[str, Any], Any]
 
 
 def training_batch(raw: Any, schema: Schema | None, continuous: Sequence[str], slots: Sequence[str]) -> TrainBatch:
-    """The loader's batch with its columns sorted into dense numbers and ids."""
+    """The loader's batch with its columns sorted into continuous ones and ids."""
     columns, labels = named_columns(raw, schema)
     for name in (*continuous, *slots):
         if name not in columns:
             raise ColumnNotFoundError(name, columns, "the loader's batch")
     ids = {name: host_ids(columns[name]) for name in slots}
     if continuous:
-        dense = torch.stack([as_tensor(columns[name]).to(torch.float32) for name in continuous], 1)
-        rows = len(dense)
+        matrix = torch.stack([as_tensor(columns[name]).to(torch.float32) for name in continuous], 1)
+        rows = len(matrix)
     else:
         rows = _count(ids[slots[0]]) if slots else 0
-        dense = torch.empty((rows, 0))
-    return TrainBatch(ids, dense, float_labels(labels), rows)
+        matrix = torch.empty((rows, 0))
+    return TrainBatch(ids, matrix, float_labels(labels), rows)
 
 
 def host_ids(value: Any) -> Any:

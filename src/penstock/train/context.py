@@ -32,7 +32,7 @@ class TrainContext:
     repeat themselves at any staleness.
 
     Args:
-        model: called as `model(dense, embeddings)`; those of `penstock.nn`, or any module with that signature.
+        model: called as `model(continuous, embeddings)`; those of `penstock.nn`, or any module with that signature.
         embeddings: any `penstock.embedding.Embeddings`: a store, tables on the device, your own; or an `nn.Module` that
             makes embeddings from ids, whose parameters the dense optimizer steps; or None without categories.
         dense_optimizer: a torch optimizer; None where nothing is trained.
@@ -175,7 +175,7 @@ class TrainContext:
             if tables is not None:
                 embeddings = tables(batch.ids)
             more = {"masks": batch.masks} if batch.masks else {}
-            output = model(batch.dense, embeddings, **more)
+            output = model(batch.continuous, embeddings, **more)
         if not self._evaluating:
             self._current = batch
         return output.float() if isinstance(output, Tensor) else output, batch.labels
@@ -249,7 +249,7 @@ class TrainContext:
             outcome._wait = thread.drain
         thread.submit(update)
 
-    def _dense_step(self, scale: float, sparse_finite: bool) -> bool:
+    def _dense_step(self, scale: float, embeddings_finite: bool) -> bool:
         optimizer, scaler = self.dense_optimizer, self.grad_scaler
         if optimizer is None:
             return True
@@ -264,7 +264,7 @@ class TrainContext:
             self.skipped_steps += 1
         if scaler is not None:
             # The scaler has seen the dense gradients only; all workers must go on with the same scale.
-            good = distributed.all_reduce_and(finite and sparse_finite, self.device)
+            good = distributed.all_reduce_and(finite and embeddings_finite, self.device)
             scaler.update(None if good else scale * scaler.get_backoff_factor())
         optimizer.zero_grad(set_to_none=True)
         return finite

@@ -48,7 +48,8 @@ class Feeder:
             with self.timings.timed("prepare" if training else None):
                 batch = training_batch(raw, columns, continuous, columns_of_ids)
                 batch.position = position() if position is not None else None
-                batch.dense, batch.labels = self.transfer.to_device(batch.dense), self.transfer.to_device(batch.labels)
+                batch.continuous = self.transfer.to_device(batch.continuous)
+                batch.labels = self.transfer.to_device(batch.labels)
                 if not self._on_host:
                     batch.ids = to_device(batch.ids, self.transfer.device)
             return self.look_up(batch, training)
@@ -96,7 +97,7 @@ class Feeder:
 
     def arrived(self, batch: TrainBatch) -> None:
         """The loop takes a batch over."""
-        for tensor in (batch.dense, *batch.leaves.values()):
+        for tensor in (batch.continuous, *batch.leaves.values()):
             self.transfer.used_here(tensor)
 
 

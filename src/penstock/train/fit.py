@@ -74,11 +74,11 @@ def fit(
 ) -> History:
     """Train a model and its embeddings; what was measured on the way.
 
-    Where the embeddings live decides how. In a store (`penstock.embedding`): the model is `model(dense, embeddings)`,
-    and look-ups and updates run beside it, as in `TrainContext`. In `FusedEmbeddings` (or `CachedEmbeddings`), given in
-    their place or held by a model `model(ids, numbers)`: everything stays on the model's device. There the
-    step is compiled and captured as a CUDA graph where shapes allow, figures are added up on the device, and the host
-    waits for it only to make a record.
+    Where the embeddings live decides how. In a store (`penstock.embedding`): the model is called as
+    `model(continuous, embeddings)`, and look-ups and updates run beside it, as in `TrainContext`. In `FusedEmbeddings`
+    (or `CachedEmbeddings`), given in their place or held by a model `model(ids, continuous)`: everything stays on the
+    model's device. There the step is compiled and captured as a CUDA graph where shapes allow, figures are added up on
+    the device, and the host waits for it only to make a record.
 
     Args:
         model, embeddings, staleness, loss_fn, grad_scaler, autocast, scheduler, device: see `TrainContext`. `staleness`

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from penstock.core.errors import DataError, ParameterError
-from penstock.embedding.cached.in_flight import IncomingBatch, IncomingGroup, InFlight
+from penstock.embedding.cached.in_flight import BatchesInFlight, IncomingBatch, IncomingGroup
 from penstock.embedding.cached.keys import in_order
-from penstock.embedding.cached.row_cache import Places, RowCache
+from penstock.embedding.cached.row_cache import RowCache, SlotPlaces
 from penstock.embedding.cached.signed_rows import SignedRows
 from penstock.embedding.cached.slot_index import SlotIndex
 from penstock.embedding.cached.slot_list import SlotList
@@ -54,7 +54,7 @@ class CachedRows(RowHome):
         self._rows: NumberedRows | SignedRows
         if self._is_hashed:
             self._rows = SignedRows(store, tables.names)
-            places: Places = SlotIndex(len(tables.names), self.cache_rows, device)
+            places: SlotPlaces = SlotIndex(len(tables.names), self.cache_rows, device)
         else:
             self._rows = NumberedRows(store, tables.sizes)
             places = SlotList(tables, self.cache_rows)
@@ -62,7 +62,7 @@ class CachedRows(RowHome):
         most = None if eviction is None else eviction.max_rows
         self.cache = RowCache(places, self.cache_rows, device, self._described, most)
         self.cache.clear(self._rows.known())
-        self.in_flight = InFlight(self._bring_in, self._make_room, lambda: not is_interpreted())
+        self.in_flight = BatchesInFlight(self._bring_in, self._make_room, lambda: not is_interpreted())
 
     def rows_on_device(self, total: int) -> int:
         return self.cache_rows + self._is_hashed

@@ -78,7 +78,7 @@ def same_content(given: Any, other: Any) -> bool:
     return given is other
 
 
-class InFlight:
+class BatchesInFlight:
     """The batches whose rows must stay, and the thread that brings rows in, one group after the other.
 
     `bring_in(group, oldest)` brings a group's rows into slots that no group from number `oldest` on has used. At any

@@ -34,7 +34,7 @@ class NoRoomError(ParameterError):
     """The slots that no batch in flight uses are fewer than a batch's missing rows."""
 
 
-class Places(Protocol):
+class SlotPlaces(Protocol):
     """Where rows are: which slot has which key. `SlotList` and `SlotIndex` say what each call does."""
 
     absent: Tensor
@@ -60,7 +60,9 @@ class RowCache(nn.Module):
     row_of: Tensor
     used: Tensor
 
-    def __init__(self, places: Places, capacity: int, device: Any, described: str, max_rows: int | None = None) -> None:
+    def __init__(
+        self, places: SlotPlaces, capacity: int, device: Any, described: str, max_rows: int | None = None
+    ) -> None:
         super().__init__()
         self.places, self.capacity, self.described = places, capacity, described
         self.budget = None if max_rows is None else RowBudget(max_rows, capacity, device)

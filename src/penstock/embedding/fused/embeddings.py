@@ -31,7 +31,7 @@ class FusedEmbeddings(TableModule):
         lr: the rate; None leaves the optimizer's own. Set `tables.lr` for a schedule.
         dtype: of the weights. bfloat16 is rounded stochastically, by a hash of row, column and step.
         output: "stack" for `(B, tables, dim)`, which needs one dim, and is what None means there; "concat" for all
-            embeddings side by side, `(B, sum of dims)`, beside which `dense` can be written.
+            embeddings side by side, `(B, sum of dims)`, beside which `continuous` can be written.
         output_dtype: of the output; None is autocast's where that is on, else float32.
         pooling: of list columns: "sum", "mean" or "sqrt_n".
         scale: weights start uniform in ±scale.

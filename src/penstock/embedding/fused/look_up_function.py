@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class LookUpFunction(torch.autograd.Function):
-    """Gives the output of `TableModule.look_up`; its gradient goes to `TableModule.step`, that of `dense` on."""
+    """Gives the output of `TableModule.look_up`; its gradient goes to `TableModule.step`, that of `continuous` on."""
 
     @staticmethod
     def forward(
-        ctx: Any, anchor: Tensor, dense: Tensor | None, tables: TableModule, ids: Sequence[Ids], given: Any
+        ctx: Any, anchor: Tensor, continuous: Tensor | None, tables: TableModule, ids: Sequence[Ids], given: Any
     ) -> Tensor:
-        out, ctx.saved = tables.look_up(ids, dense, training=True, given=given)
+        out, ctx.saved = tables.look_up(ids, continuous, training=True, given=given)
         ctx.tables, ctx.ids = tables, ids
-        ctx.dense = None if dense is None else (dense.shape[1], dense.dtype)
+        ctx.continuous = None if continuous is None else (continuous.shape[1], continuous.dtype)
         return out
 
     @staticmethod
@@ -31,8 +31,8 @@ class LookUpFunction(torch.autograd.Function):
         tables = ctx.tables
         with torch.no_grad():
             tables.step(ctx.ids, ctx.saved, gradient)
-            of_dense = None
-            if ctx.dense is not None and ctx.needs_input_grad[1]:
+            of_continuous = None
+            if ctx.continuous is not None and ctx.needs_input_grad[1]:
                 begin = tables.embedded_width
-                of_dense = gradient[:, begin : begin + ctx.dense[0]].to(ctx.dense[1])
-        return None, of_dense, None, None, None
+                of_continuous = gradient[:, begin : begin + ctx.continuous[0]].to(ctx.continuous[1])
+        return None, of_continuous, None, None, None

@@ -22,7 +22,7 @@ _SEEN = 8  # batches of one shape in a row before room is made for it: steps tha
 _WARM_UP = 2  # updates before the capture
 
 
-class Claim:
+class RoomClaim:
     """One look-up's right to the room until its update; it ends when that is done, or when nobody holds it."""
 
     def __init__(self, room: Room) -> None:
@@ -39,16 +39,16 @@ class Room:
         self._runs = 0
         self._claim: Any = None  # a weak reference
 
-    def claim(self) -> Claim | None:
+    def claim(self) -> RoomClaim | None:
         """The right to it, unless another look-up waits for its backward pass."""
         holder = None if self._claim is None else self._claim()
         if holder is not None and not holder.done:
             return None
-        claim = Claim(self)
+        claim = RoomClaim(self)
         self._claim = weakref.ref(claim)
         return claim
 
-    def check(self, claim: Claim) -> None:
+    def check(self, claim: RoomClaim) -> None:
         """Raise if another look-up has taken the room since, so that the keys are not this one's any more."""
         if self._claim is None or self._claim() is not claim:
             raise PenstockError(
@@ -79,7 +79,7 @@ class ReplayedUpdates:
         self._seen = 0
         self._room: Room | None = None
 
-    def claim(self, count: int, kind: torch.dtype, out: Tensor, memory: tuple[Tensor | None, ...]) -> Claim | None:
+    def claim(self, count: int, kind: torch.dtype, out: Tensor, memory: tuple[Tensor | None, ...]) -> RoomClaim | None:
         """Room for the update of a batch, or None where its kernels are launched one by one.
 
         Args:

@@ -14,7 +14,7 @@ from torch import Tensor
 from penstock.embedding.fused.feature_places import FeaturePlaces
 from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.key_sorter import KeySorter
-from penstock.embedding.fused.replayed_update import Claim, ReplayedUpdates
+from penstock.embedding.fused.replayed_update import ReplayedUpdates, RoomClaim
 from penstock.embedding.fused.row_home import RowHome
 from penstock.kernels.gpu_triton import is_interpreted
 
@@ -146,14 +146,14 @@ class TableGroup:
             self.check_ids()
         return None if saved is None else (claim or self._sorter.sorted(kernels, saved[0]), saved[1:])
 
-    def _claim(self, ids: Ids, out: Tensor) -> Claim | None:
+    def _claim(self, ids: Ids, out: Tensor) -> RoomClaim | None:
         """Room for an update that is replayed: for plain ids of rows that have their places, and all of one dim."""
         if ids.lists is not None or self.home.joint or self.suffix or not self.module.capturable:
             return None
         memory = (self.weight, *self.states, self.module.rates)
         return self._replayed.claim(ids.num_occurrences, self._key_dtype, out, memory)
 
-    def _room_for_update(self, ids: Ids, claim: Claim | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _room_for_update(self, ids: Ids, claim: RoomClaim | None) -> tuple[Tensor, Tensor, Tensor]:
         """Keys, and of lists the sources and scales, for the look-up to fill."""
         weight = self.weight
         device = weight.device
@@ -173,13 +173,13 @@ class TableGroup:
         """Raise if `step` cannot follow any more: before anything of any group is trained."""
         (in_order, _), token = saved
         self.home.before_step(token)
-        if isinstance(in_order, Claim):
+        if isinstance(in_order, RoomClaim):
             in_order.room.check(in_order)
 
     def step(self, ids: Ids, saved: Any, gradient: Tensor, counts: bool) -> None:
         """Apply the optimizer for a gradient of the module's output; one of its groups counts the step."""
         (in_order, bags), _ = saved
-        if isinstance(in_order, Claim):
+        if isinstance(in_order, RoomClaim):
             in_order.done, keys = True, in_order.room.keys
             in_order.room.update(
                 gradient, lambda given: self._update(ids, self._kernels.sort(keys), None, given, counts)

@@ -126,7 +126,9 @@ class TableModule(TableWidths, TableSteps):
         """Where the tables are."""
         return self.errors.device
 
-    def forward(self, ids: Any, dense: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None) -> Tensor:
+    def forward(
+        self, ids: Any, continuous: Tensor | None = None, sample_weights: Mapping[str, Any] | None = None
+    ) -> Tensor:
         """The embeddings of a batch.
 
         `ids` are `(B, tables)`, or `{name: column}` with `(B,)`, padded `(B, n)` or ragged `(values, offsets)` columns,
@@ -134,7 +136,7 @@ class TableModule(TableWidths, TableSteps):
 
         Args:
             ids: of the batch.
-            dense: numbers that are written beside the embeddings.
+            continuous: numbers that are written beside the embeddings.
             sample_weights: by list column, one a value.
 
         Returns:
@@ -144,14 +146,14 @@ class TableModule(TableWidths, TableSteps):
             DataError: the ids have a form that is not known.
             ParameterError: numbers were given, and the output has no place for them.
         """
-        return _embedded(self, ids, dense, sample_weights)
+        return _embedded(self, ids, continuous, sample_weights)
 
-    def embedded(self, ids: Any, dense: Tensor | None, sample_weights: Mapping[str, Any] | None) -> Tensor:
+    def embedded(self, ids: Any, continuous: Tensor | None, sample_weights: Mapping[str, Any] | None) -> Tensor:
         """What `forward` returns.
 
         Args:
             ids: of the batch.
-            dense: numbers that are written beside the embeddings.
+            continuous: numbers that are written beside the embeddings.
             sample_weights: by list column, one a value.
 
         Returns:
@@ -162,13 +164,13 @@ class TableModule(TableWidths, TableSteps):
         """
         self._check_dtypes()
         found = self.read(ids, sample_weights)
-        if dense is not None and self.output == "stack":
+        if continuous is not None and self.output == "stack":
             raise ParameterError('numbers can be written beside the embeddings with output="concat" only')
         if torch.is_grad_enabled():
             anchor = _anchor(self.device)
-            out: Tensor = LookUpFunction.apply(anchor, dense, self, found, ids)  # type: ignore[no-untyped-call]
+            out: Tensor = LookUpFunction.apply(anchor, continuous, self, found, ids)  # type: ignore[no-untyped-call]
         else:
-            out, _ = self.look_up(found, dense, training=False, given=ids)
+            out, _ = self.look_up(found, continuous, training=False, given=ids)
         return out.view(len(out), len(self.names), self.groups[0].dim) if self.output == "stack" else out
 
     def read(self, ids: Any, sample_weights: Mapping[str, Any] | None = None) -> list[Ids]:
@@ -215,24 +217,24 @@ class TableModule(TableWidths, TableSteps):
         )
 
     def look_up(
-        self, ids: Sequence[Ids], dense: Tensor | None, training: bool, given: Any = None
+        self, ids: Sequence[Ids], continuous: Tensor | None, training: bool, given: Any = None
     ) -> tuple[Tensor, list[Any]]:
         """The `(B, width)` output and, for training, what `step` needs.
 
         Args:
             ids: of the batch, as `read` gave them.
-            dense: numbers beside the embeddings.
+            continuous: numbers beside the embeddings.
             training: whether `step` will follow.
             given: the caller's own object.
 
         Returns:
             Both.
         """
-        extra, embedded = 0 if dense is None else dense.shape[1], self.embedded_width
+        extra, embedded = 0 if continuous is None else continuous.shape[1], self.embedded_width
         width = self.width(extra) if self.output == "concat" else embedded
         out = torch.empty((len(ids[0].singles), width), dtype=self._output_dtype(), device=self.device)
-        if dense is not None:
-            out[:, embedded : embedded + extra] = dense
+        if continuous is not None:
+            out[:, embedded : embedded + extra] = continuous
         if embedded + extra < width:
             out[:, embedded + extra :] = 0
         return out, [group.look_up(part, out, training, given) for group, part in zip(self.groups, ids, strict=True)]

@@ -31,13 +31,13 @@ class TableWidths:
         """Columns that all embeddings take side by side."""
         return sum(self._dims.values())
 
-    def width(self, num_dense: int = 0) -> int:
-        """Columns of the output of "concat" with `num_dense` numbers beside the embeddings.
+    def width(self, num_continuous: int = 0) -> int:
+        """Columns of the output of "concat" with `num_continuous` numbers beside the embeddings.
 
         Args:
-            num_dense: how many.
+            num_continuous: how many.
 
         Returns:
             The width.
         """
-        return -(-(self.embedded_width + num_dense) // self.align) * self.align
+        return -(-(self.embedded_width + num_continuous) // self.align) * self.align

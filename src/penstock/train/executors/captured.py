@@ -142,10 +142,10 @@ class CapturedExecutor:
     def _outputs(self, loader: Iterable[Any]) -> Iterator[tuple[Tensor, Any, Any, int]]:
         read = self._reader(loader)
         for raw in loader:
-            ids, numbers, labels = read(raw)
-            if len(numbers):
-                output, labels = self.step.logits(ids, numbers), floats(labels)
-                yield self.step.loss_fn(output, labels), output, labels, len(numbers)
+            ids, continuous, labels = read(raw)
+            if len(continuous):
+                output, labels = self.step.logits(ids, continuous), floats(labels)
+                yield self.step.loss_fn(output, labels), output, labels, len(continuous)
 
     def collect_figures(self) -> dict[str, Any]:
         """What was measured since this was last asked; empty if nothing was. Waits for the device, and checks ids."""
@@ -259,7 +259,7 @@ def _check(model: nn.Module, tables: Any, device: Any) -> None:
     if tables.output != "stack" and not side_by_side:
         raise ParameterError(
             f'tables given beside a model need output="stack", and these have output={tables.output!r}; put them into '
-            "the model, as model(ids, numbers), if it reads embeddings and numbers side by side. Tables of several "
+            "the model, as model(ids, continuous), if it reads embeddings and numbers side by side. Tables of several "
             "dims need align=1"
         )
     wanted, expected = getattr(model, "categorical", None), expected_dims(model)

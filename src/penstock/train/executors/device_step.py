@@ -36,12 +36,12 @@ _CONSTRAINTS = {
 
 
 class DeviceStep:
-    """One training step of `model(ids, numbers) → logits`, compiled and captured where that is possible.
+    """One training step of `model(ids, continuous) → logits`, compiled and captured where that is possible.
 
     Args:
         model: holds its embeddings (`FusedEmbeddings` train themselves) and is on its device already.
         optimizer: of the model's parameters; Adam with a rate of 0.001 by default (fused and capturable on a GPU).
-        tables: `FusedEmbeddings` beside the model, which is then called as `model(numbers, tables(ids))`.
+        tables: `FusedEmbeddings` beside the model, which is then called as `model(continuous, tables(ids))`.
         loss_fn: `loss_fn(logits, labels)`; binary cross-entropy of logits by default.
         grad_scaler: a `torch.amp.GradScaler`; the tables divide by its scale as well.
         autocast: a dtype for the model's arithmetic, such as `torch.bfloat16`.
@@ -63,7 +63,7 @@ class DeviceStep:
     ...     def __init__(self):
     ...         super().__init__()
     ...         self.tables, self.dense = tables, model
-    ...     def forward(self, ids, numbers):
+    ...     def forward(self, ids, continuous):
     ...         return self.dense(self.tables(ids))
     >>> step = DeviceStep(Clicks())
     >>> step(torch.tensor([[4, 0], [1, 2]]), torch.empty(2, 0), torch.tensor([0, 1]))
@@ -121,12 +121,12 @@ class DeviceStep:
         """Whether the next step is compiled or captured, which takes seconds, once."""
         return (self._compile and self._fast is None) or (self._capture and not self.captured)
 
-    def __call__(self, ids: Any, numbers: Tensor, labels: Any) -> None:
+    def __call__(self, ids: Any, continuous: Tensor, labels: Any) -> None:
         """Train on a batch. Nothing is returned: figures are in `metrics`. An empty batch is no step."""
-        if not len(numbers):
+        if not len(continuous):
             return
-        batch = ids, numbers, labels
-        shape = [(t.shape, t.dtype) for t in tensors_of((numbers, labels) if isinstance(ids, tuple) else batch)]
+        batch = ids, continuous, labels
+        shape = [(t.shape, t.dtype) for t in tensors_of((continuous, labels) if isinstance(ids, tuple) else batch)]
         if self._fast is None:
             self._prepare(ids, shape)
         if shape != self._shape:
@@ -154,18 +154,18 @@ class DeviceStep:
         else:
             self._record(settled)
 
-    def logits(self, ids: Any, numbers: Tensor) -> Any:
+    def logits(self, ids: Any, continuous: Tensor) -> Any:
         """The model's output without training.
 
         Args:
             ids: of the batch.
-            numbers: its continuous columns.
+            continuous: its continuous columns.
 
         Returns:
             The output, as the model gives it.
         """
         with torch.no_grad():
-            return self._output(self.model, ids, numbers)
+            return self._output(self.model, ids, continuous)
 
     def _prepare(self, ids: Any, shape: Any) -> None:
         """Settle, by the first batch, what is compiled and whether a step will be captured."""
@@ -195,10 +195,10 @@ class DeviceStep:
 
     # One step.
 
-    def _step(self, model: Any, ids: Any, numbers: Tensor, labels: Any) -> None:
+    def _step(self, model: Any, ids: Any, continuous: Tensor, labels: Any) -> None:
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
-        self._learn(self._output(model, ids, numbers), labels, len(numbers))
+        self._learn(self._output(model, ids, continuous), labels, len(continuous))
 
     def _learn(self, output: Any, labels: Any, rows: int) -> None:
         self.stepped = True
@@ -211,9 +211,9 @@ class DeviceStep:
             self._scaled_step(loss)
         self.metrics.add(loss, output, labels, rows)
 
-    def _output(self, model: Any, ids: Any, numbers: Tensor) -> Any:
+    def _output(self, model: Any, ids: Any, continuous: Tensor) -> Any:
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-            output = model(ids, numbers) if self.tables is None else model(numbers, self.tables(ids))
+            output = model(ids, continuous) if self.tables is None else model(continuous, self.tables(ids))
         return floats(output)
 
     def _dense_step(self) -> None:
@@ -266,11 +266,11 @@ class DeviceStep:
 
         Nothing has been trained by then, so the batch can be trained on as it came.
         """
-        ids, numbers, labels = settled
+        ids, continuous, labels = settled
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         try:
-            output = self._output(self.model, ids, numbers)
+            output = self._output(self.model, ids, continuous)
         except Exception as error:
             if self._graph_wanted:
                 raise ParameterError(
@@ -281,7 +281,7 @@ class DeviceStep:
             self.not_captured = f"the model reads list columns by itself ({type(error).__name__}: {error})"
             self._step(self._fast, *batch)
         else:
-            self._learn(output, labels, len(numbers))
+            self._learn(output, labels, len(continuous))
 
     def _record(self, batch: Any) -> None:
         for group in self._groups:
@@ -329,20 +329,20 @@ class DeviceStep:
         """
         if not self._compile and not self._capture:
             return batch
-        ids, numbers, labels = batch
+        ids, continuous, labels = batch
         matrix, lists = ids if isinstance(ids, tuple) else (ids, None)
         if lists is not None and (lists := self._settled_lists(lists)) is None:
             return None
-        fixed = matrix, numbers, labels
+        fixed = matrix, continuous, labels
         if self._inputs is None:
             self._inputs = copied(fixed)
         else:
             for target, source in zip(tensors_of(self._inputs), tensors_of(fixed), strict=True):
                 target.copy_(source, non_blocking=True)
-        matrix, numbers, labels = self._inputs
+        matrix, continuous, labels = self._inputs
         if self._told and not self._capture:
-            return ids, numbers, labels
-        return matrix if lists is None else (matrix, lists), numbers, labels
+            return ids, continuous, labels
+        return matrix if lists is None else (matrix, lists), continuous, labels
 
     def _settled_lists(self, lists: Any) -> Any:
         """A batch's lists as its step reads them: as they are until enough were seen, then in their memory."""
