@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from penstock.core.errors import ParameterError
 from penstock.kernels import reference
-from penstock.kernels.cpu_elementwise import digitize, log1p_float32
+from penstock.kernels.cpu_elementwise import CHUNKS, digitize, log1p_float32
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 DTYPES = [*INTEGERS, "float32", "float64"]
@@ -49,6 +49,14 @@ def test_log1p_of_fractions_mixed_with_whole_numbers():
         values = rng.integers(-3, 100_000, 20_000).astype(np.float32)
         values += np.where(rng.random(20_000) < share, 0.25, 0).astype(np.float32)
         assert_same_bits(values)
+
+
+def test_log1p_of_chunks_of_fractions_between_chunks_of_whole_numbers():
+    draw = np.random.default_rng(0)
+    chunk = CHUNKS["f"]
+    kinds = [0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0, 0, 1]  # some are met while the table is left alone
+    parts = [draw.random(chunk) * 10 if kind else draw.integers(0, 70_000, chunk).astype(float) for kind in kinds]
+    assert_same_bits(np.concatenate(parts))
 
 
 def test_log1p_writes_into_out_and_checks_it():

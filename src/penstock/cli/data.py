@@ -72,7 +72,10 @@ def etl(
     engine: Annotated[
         str, typer.Option(help="Where it runs: local, local:N (threads), tcp://… (Dask), ray or ray://…")
     ] = "local",
-    part_size: Annotated[str, typer.Option(help="Bytes that a partition aims at.")] = "64MB",
+    part_size: Annotated[
+        str | None,
+        typer.Option(help="Bytes that a partition aims at, such as 64MB.", show_default="two partitions a core"),
+    ] = None,
     on_error: Annotated[OnError, typer.Option(help="What a malformed text line does.")] = OnError.RAISE,
     workflow: Annotated[
         str | None, typer.Option(help="Where the fitted workflow goes.", show_default="DIR-workflow")

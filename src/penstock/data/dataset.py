@@ -18,6 +18,7 @@ from penstock.data.formats import OpenOptions, format_named
 from penstock.data.formats.hive import hive_dtypes
 from penstock.data.frames import open_frame
 from penstock.data.lazy_rows import LazyRows
+from penstock.data.part_size import part_size_of_files
 from penstock.data.partition import MappedPartition
 from penstock.data.remote_manifest import check_remote_files
 from penstock.data.side_by_side import ParquetSettings, write_side_by_side
@@ -25,8 +26,6 @@ from penstock.data.sources import DataLike, Frame, Source, are_paths, paths_of
 from penstock.data.writer import WriteReport
 from penstock.engine import resolve
 from penstock.engine.base import EngineLike
-
-DEFAULT_PART_SIZE = "64MB"
 
 
 class Dataset(LazyRows):
@@ -38,7 +37,7 @@ class Dataset(LazyRows):
         source: a path, glob, folder, fsspec URL or a list of them; a polars, pandas or Arrow frame; or arrays by name.
         format: `"parquet"`, `"csv"`, `"tsv"`, `"jsonl"`, `"ipc"` or `"avro"`; told from the file names when left out.
         schema: roles, tags and cardinalities; read from beside the data when left out.
-        part_size: bytes a partition aims at (`64_000_000`, `"64MB"`).
+        part_size: bytes a partition aims at (`64_000_000`, `"64MB"`); by default two partitions a core, of 4 to 64 MB.
         dtypes: `{column: dtype}` for text, or to settle files that disagree; a value that the dtype does not hold is
             refused, with its row. `"hex32"` reads hexadecimal ids.
         names: column names of text files without a header.
@@ -60,7 +59,7 @@ class Dataset(LazyRows):
         *,
         format: str | None = None,
         schema: Schema | None = None,
-        part_size: int | str = DEFAULT_PART_SIZE,
+        part_size: int | str | None = None,
         dtypes: Mapping[str, Any] | None = None,
         names: Sequence[str] | None = None,
         separator: str | None = None,
@@ -71,7 +70,7 @@ class Dataset(LazyRows):
         on_error: str = "raise",
         storage_options: dict[str, Any] | None = None,
     ) -> None:
-        size = parse_bytes(part_size)
+        size = None if part_size is None else parse_bytes(part_size)
         beside: Schema | None = None
         if are_paths(source):
             source = paths_of(source)
@@ -82,6 +81,7 @@ class Dataset(LazyRows):
             check_remote_files(source, files, storage_options)
             beside = schema_beside(source, files, storage_options)
             dtypes = {**hive_dtypes(files[0], beside), **(dtypes or {})}
+            size = size or part_size_of_files(files)
             options = OpenOptions(
                 size, dtypes, names, separator, header, on_error, storage_options, quote, encoding, missing
             )

@@ -12,12 +12,13 @@ from penstock.core.dtypes import without_half
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
 from penstock.data.formats.base import agree
+from penstock.data.part_size import part_size_for
 from penstock.data.partition import FramePartition, Partition, cast_frame
 from penstock.data.sources import Frame
 
 
 def open_frame(
-    source: Frame, part_size: int, dtypes: Mapping[str, Any] | None = None
+    source: Frame, part_size: int | None, dtypes: Mapping[str, Any] | None = None
 ) -> tuple[list[Partition], Schema]:
     """Partitions of a frame in memory: polars, pandas, Arrow, or a mapping of arrays."""
     frame = to_polars(source)
@@ -25,7 +26,8 @@ def open_frame(
     if dtypes:
         frame = cast_frame(frame, agree(None, dict(frame.schema), "the frame", "the frame", dtypes), "the frame")
     rows = max(1, frame.height)
-    step = max(1, min(rows, int(rows * part_size / max(1, frame.estimated_size()))))
+    num_bytes = max(1, int(frame.estimated_size()))
+    step = max(1, min(rows, int(rows * (part_size or part_size_for(num_bytes)) / num_bytes)))
     parts = [FramePartition(frame.slice(at, step)) for at in range(0, rows, step)]
     return list(parts), Schema.from_polars(frame.schema)
 

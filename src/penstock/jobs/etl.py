@@ -12,7 +12,7 @@ from penstock.core.artefact import check_free, staged_together
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines
-from penstock.data.dataset import DEFAULT_PART_SIZE, Dataset
+from penstock.data.dataset import Dataset
 from penstock.data.files import is_remote, local_path
 from penstock.data.finding import find
 from penstock.data.side_by_side import ParquetSettings, write_side_by_side
@@ -96,7 +96,7 @@ class EtlJob:
         apply: or a fitted workflow to take.
         workflow: where the fitted one goes.
         engine: where the work runs.
-        part_size: bytes a partition aims at.
+        part_size: bytes a partition aims at; chosen by the size of the data when left out.
         on_error: what a malformed text line does.
         shuffle: how rows are permuted.
         seed: of the permutation.
@@ -123,7 +123,7 @@ class EtlJob:
     apply: str | None = None
     workflow: str | None = None
     engine: EngineLike = None
-    part_size: int | str = DEFAULT_PART_SIZE
+    part_size: int | str | None = None
     on_error: str = "raise"
     shuffle: str | None = None
     seed: int = 0

@@ -22,11 +22,12 @@ from penstock.core.dtypes import canonical, to_polars
 from penstock.core.errors import ColumnNotFoundError, ParameterError, suggest
 from penstock.core.params import Int, Real, check
 from penstock.core.schema import Role, Schema
-from penstock.data.dataset import DEFAULT_PART_SIZE, Dataset
+from penstock.data.dataset import Dataset
 from penstock.data.described import merged
-from penstock.data.files import is_remote, parse_bytes
+from penstock.data.files import is_remote
 from penstock.data.finding import find
 from penstock.data.formats import format_of_name
+from penstock.data.part_size import LARGEST
 from penstock.data.partition import Partition
 
 ENGINES = ("parquet", "csv", "avro")
@@ -57,7 +58,7 @@ def opened(
     if hasattr(source, "to_delayed") and hasattr(source, "npartitions"):
         data = _dask(source)
     else:
-        data = Dataset(_frame(source), part_size=part_size or DEFAULT_PART_SIZE)
+        data = Dataset(_frame(source), part_size=part_size or LARGEST)
     if dtypes:
         data = cast(data, dtypes)
     return data if npartitions is None else data.repartition(npartitions)
@@ -88,10 +89,10 @@ def _part_size(part_size: Any, fraction: float | None) -> int | str:
     if part_size is not None:
         return part_size
     if fraction is None:
-        return DEFAULT_PART_SIZE
+        return LARGEST
     check("part_mem_fraction", fraction, Real(min=0, max=1))
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1 << 30
-    return max(1 << 20, min(parse_bytes(DEFAULT_PART_SIZE), int(fraction * total)))
+    return max(1 << 20, min(LARGEST, int(fraction * total)))
 
 
 def _files(
