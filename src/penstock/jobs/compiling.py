@@ -17,15 +17,16 @@ _ROWS, _VALUES = 3_000, 5_000  # so many values of a column that its table has t
 def compile_ahead() -> float:
     """Have every kernel that text to features, training and scoring use compiled and kept; the seconds it took.
 
-    Raw rows and ready features are two processes, each of which compiles what the other does not begin with. A third
-    then does the whole, which compiles what is left and shows that it works.
+    Raw rows, ready features and rows of other kinds (large ids, text, gaps, lists) are a process each, which compiles
+    what the others do not begin with. A last one then does the whole, which compiles what is left and shows that it
+    works.
 
     Raises:
         PenstockError: one of the jobs failed.
     """
     began = time.perf_counter()
     has_torch = util.find_spec("torch") is not None
-    _run(["rows", "features"] if has_torch else ["rows"])
+    _run(["rows", "features", "kinds"] if has_torch else ["rows"])
     if has_torch:
         _run(["whole"])
     return time.perf_counter() - began
@@ -73,6 +74,30 @@ def _features(place: Path) -> None:
     TrainJob(place / "features", place / "run", settings=settings, progress=False, num_examples=0).run()
 
 
+def _kinds(place: Path) -> None:
+    """Columns as data of one's own has them; `penstock train FILE --label click` meets the same kernels."""
+    import numpy as np
+    import polars as pl
+
+    from penstock.jobs.draft import draft_recipe
+    from penstock.jobs.training import TrainJob
+
+    draw = np.random.default_rng(0)
+    amounts = pl.Series(draw.random(_ROWS).round(4))
+    words = np.array(["drama", "comedy", "war", "documentary"])
+    pl.DataFrame({
+        "click": draw.integers(0, 2, _ROWS),
+        "user_id": draw.integers(0, _VALUES, _ROWS) + 10**12,
+        "site": [f"site {value}" for value in draw.integers(0, _VALUES, _ROWS)],
+        "age": pl.Series(draw.integers(18, 80, _ROWS)).set(pl.Series(draw.random(_ROWS) < 0.1), None),
+        "amount": amounts.set(pl.Series(draw.random(_ROWS) < 0.1), None),
+        "genres": ["|".join(draw.choice(words, draw.integers(1, 4), replace=False)) for _ in range(_ROWS)],
+    }).write_csv(place / "rows.csv")  # fmt: skip
+    source = [str(place / "rows.csv")]
+    recipe, settings = draft_recipe(source, "click").recipe, {"epochs": 1, "batch_size": 256}
+    TrainJob(source, place / "run", recipe=recipe, settings=settings, progress=False, num_examples=0).run()
+
+
 def _whole(place: Path) -> None:
     from penstock.jobs.demo import run_demo
     from penstock.jobs.scoring import evaluate_model, predict_files
@@ -85,4 +110,4 @@ def _whole(place: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="penstock-compile-") as folder:
-        {"rows": _rows, "features": _features, "whole": _whole}[sys.argv[1]](Path(folder))
+        {"rows": _rows, "features": _features, "kinds": _kinds, "whole": _whole}[sys.argv[1]](Path(folder))
