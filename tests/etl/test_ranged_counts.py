@@ -17,14 +17,16 @@ from penstock.etl import vocabulary
 from penstock.etl.ops import categorify_threads
 from penstock.etl.ranged_counts import RangedCounter
 from penstock.etl.vocabulary import Codes, ValueCounts, Vocabulary
+from penstock.kernels.cpu_table import shared_key
+from penstock.kernels.cpu_table_merge import RangeMerge
 from penstock.kernels.cpu_vocab import Counter
 
 
-def tables(kind: str, num_tables: int, rows: int = 400) -> tuple[list[Counter], Plain]:
+def tables(kind: str, num_tables: int, rows: int = 400, key: int | None = None) -> tuple[list[Counter], Plain]:
     random, made, expected = np.random.default_rng(num_tables), [], Plain()
     for _ in range(num_tables):
         values = random.zipf(1.3, rows).astype(kind) * np.array(2_654_435_761, kind)
-        table = Counter(kind)
+        table = Counter(kind, key=key)
         table.add(values)
         made.append(table)
         expected.update(values.tolist())
@@ -37,10 +39,11 @@ def counts_of(table) -> dict[int, int]:
     return dict(zip(keys.tolist(), counts.tolist(), strict=True))
 
 
+@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("kind", ["uint32", "uint64"])
 @pytest.mark.parametrize(("num_tables", "num_threads"), [(1, 4), (2, 1), (3, 2), (16, 5)])
-def test_merged_by_ranges(kind, num_tables, num_threads):
-    made, expected = tables(kind, num_tables)
+def test_merged_by_ranges(kind, num_tables, num_threads, shared):
+    made, expected = tables(kind, num_tables, key=shared_key() if shared else None)
     merged = RangedCounter.merged(made, LocalEngine(num_threads))
     assert counts_of(merged) == expected
     assert merged.num_rows == 400 * num_tables and merged.nbytes > 0
@@ -54,6 +57,30 @@ def test_more_is_counted_and_merged_later():
     more, others = tables("uint32", 2)
     merged.merge(RangedCounter.merged(more, LocalEngine(2)))
     assert counts_of(merged) == expected + others + Plain([1, 1, 2])
+
+
+@pytest.mark.parametrize("kind", ["uint32", "uint64"])
+@pytest.mark.parametrize("num_ranges", [1, 3, 64, 700])
+def test_every_range_has_its_values_also_where_there_was_no_room(kind, num_ranges):
+    columns = [tables(kind, 3, rows, key=77) for rows in (3000, 1, 400)]  # one of them in larger tables
+    merge = RangeMerge([made for made, _ in columns])
+    ranges = [merge.merged(number, num_ranges, room=0.01) for number in range(num_ranges)]
+    for place, (_, expected) in enumerate(columns):
+        found = [pair for pieces in ranges for pair in zip(*(part.tolist() for part in pieces[place]), strict=True)]
+        assert len(found) == len(dict(found)) and dict(found) == expected
+
+
+def test_values_in_the_order_of_a_table_go_into_one_of_the_same_key():
+    """They come in the order of their places: into a table that grows on the way, each would be put behind the last."""
+    first = Counter("uint32", key=shared_key())
+    first.add(np.arange(60_000, dtype=np.uint32))
+    merged = RangedCounter.merged([first], LocalEngine(2))
+    second = Counter("uint32", key=shared_key())
+    second.merge(merged)
+    slots = len(second._slots)
+    homes = np.array([int(slot) >> 32 >> (second._placing() & 63) for slot in second._slots if slot])
+    found = np.flatnonzero(second._slots)
+    assert len(second) == 60_000 and ((found - homes) % slots).max() < 1000
 
 
 def test_tables_without_values():
@@ -87,7 +114,6 @@ def test_a_workflow_learns_the_same_by_ranges(monkeypatch, num_threads):
     data = Dataset(frame, part_size=4000)
     plain = Workflow(["id", "word"] >> ops.Categorify(freq_threshold=2)).fit(data)
     monkeypatch.setattr(categorify_threads, "_WORTH_THREADS", 1)
-    monkeypatch.setattr(categorify_threads, "_WORTH_RANGES", 1)
     monkeypatch.setattr(categorify_threads, "available_cores", lambda: num_threads)
     ranged = Workflow(["id", "word"] >> ops.Categorify(freq_threshold=2), engine="local:4").fit(data)
     assert ranged.transform(frame).equals(plain.transform(frame))

@@ -6,7 +6,6 @@ One after another, tables would go into the largest by a single thread, which is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,14 +13,14 @@ import numpy as np
 from penstock.engine import Engine
 
 if TYPE_CHECKING:
+    from penstock.kernels.cpu_table_merge import Piece
     from penstock.kernels.cpu_vocab import Counter
 
 _MOST_RANGES = 256
-Piece = tuple[np.ndarray, np.ndarray]  # values and their counts
 
 
 class RangedCounter:
-    """A `Counter` of integers in several, no value in two of them; one again when more is to be counted.
+    """What several `Counter`s of integers have counted, range by range; a table again when more is to be counted.
 
     >>> from penstock.engine.local import LocalEngine
     >>> from penstock.kernels.cpu_vocab import Counter
@@ -33,9 +32,10 @@ class RangedCounter:
     [(5, 2), (7, 2), (9, 1)]
     """
 
-    def __init__(self, parts: list[Counter], num_rows: int, num_null: int) -> None:
-        self.kind, self.num_rows, self.num_null = parts[0].kind, num_rows, num_null
-        self._parts = parts
+    def __init__(self, kind: str, pieces: list[Piece], num_rows: int, num_null: int) -> None:
+        self.kind, self.num_rows, self.num_null = kind, num_rows, num_null
+        self._pieces = pieces  # no value in two of them
+        self._counter: Counter | None = None  # which has them all, once more was counted
 
     @classmethod
     def merged(cls, tables: list[Counter | RangedCounter], engine: Engine) -> RangedCounter:
@@ -44,27 +44,20 @@ class RangedCounter:
 
     @classmethod
     def all_merged(cls, columns: Sequence[list[Counter | RangedCounter]], engine: Engine) -> list[RangedCounter]:
-        """The same of the tables of several columns, side by side: threads start once for all of them."""
-        about = [(own[0].kind, sum(t.num_rows for t in own), sum(t.num_null for t in own)) for own in columns]
-        num_ranges = min(engine.num_workers, _MOST_RANGES)
-        sources = [place for place, own in enumerate(columns) for _ in own]
-        cut: list[list[list[Piece]]] = [[] for _ in columns]
-        for place, pieces in zip(
-            sources, engine.map(lambda p: _cut(columns[p].pop(), num_ranges), sources), strict=True
-        ):
-            cut[place].append(pieces)
-        targets = [(place, number) for place in range(len(columns)) for number in range(num_ranges)]
+        """The same of the tables of several columns, a range of all of them at a time: threads start once."""
+        from penstock.kernels.cpu_table_merge import RangeMerge
 
-        def count(target: tuple[int, int]) -> Counter:
-            place, number = target
-            return _counted(about[place][0], [pieces[number] for pieces in cut[place]])
-
-        parts = list(engine.map(count, targets))
-        firsts = range(0, len(parts), num_ranges)
-        return [
-            cls(parts[first : first + num_ranges], rows, nulls)
-            for first, (_, rows, nulls) in zip(firsts, about, strict=True)
-        ]
+        out = [cls(own[0].kind, [], sum(t.num_rows for t in own), sum(t.num_null for t in own)) for own in columns]
+        num_ranges = min(2 * engine.num_workers, _MOST_RANGES)
+        for kind in sorted({own.kind for own in out}):
+            places = [place for place, own in enumerate(out) if own.kind == kind]
+            merge = RangeMerge([list(engine.map(_alike, columns[place])) for place in places])
+            for pieces in engine.map(lambda number, of=merge: of.merged(number, num_ranges), range(num_ranges)):
+                for place, piece in zip(places, pieces, strict=True):
+                    out[place]._pieces.append(piece)
+        for own in columns:
+            own.clear()
+        return out
 
     def add(self, keys: np.ndarray, valid: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
         """Count more rows, as `Counter.add` does."""
@@ -74,43 +67,46 @@ class RangedCounter:
         """Add another's values and counts."""
         self._whole().merge(other)  # type: ignore[arg-type]
 
+    def reserve(self, num_values: int) -> None:
+        """Make room for so many more values."""
+        self._whole().reserve(num_values)
+
     def items(self) -> Piece:
         """Values and their counts."""
-        pieces = [part.items() for part in self._parts]
-        return np.concatenate([keys for keys, _ in pieces]), np.concatenate([counts for _, counts in pieces])
+        if self._counter is not None:
+            return self._counter.items()
+        return np.concatenate([keys for keys, _ in self._pieces]), np.concatenate([own for _, own in self._pieces])
 
     def __len__(self) -> int:
-        return sum(len(part) for part in self._parts)
+        return len(self._counter) if self._counter is not None else sum(len(keys) for keys, _ in self._pieces)
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the tables."""
-        return sum(part.nbytes for part in self._parts)
+        """Memory held."""
+        if self._counter is not None:
+            return self._counter.nbytes
+        return sum(keys.nbytes + counts.nbytes for keys, counts in self._pieces)
 
     def _whole(self) -> Counter:
-        self._parts.sort(key=len)
-        first = self._parts.pop()
-        while self._parts:
-            first.merge(self._parts.pop())
-        self._parts = [first]
-        return first
+        if self._counter is None:
+            self._counter = _counted(self)
+            self._pieces = []
+        return self._counter
 
 
-def _cut(table: Counter | RangedCounter, num_ranges: int) -> list[Piece]:
-    """A table's values with their counts, range by range; the lock is taken a few times, however many they are."""
-    from penstock.kernels.cpu_table import cut_ranges
+def _alike(table: Counter | RangedCounter) -> Counter:
+    """The table, under the key that all have; one that is not is built again."""
+    from penstock.kernels.cpu_table import shared_key
 
-    keys, counts = table.items()
-    sorted_keys, sorted_counts = np.empty_like(keys), np.empty_like(counts)
-    bounds = cut_ranges(keys, counts, num_ranges, sorted_keys, sorted_counts).tolist()
-    return [(sorted_keys[begin:end], sorted_counts[begin:end]) for begin, end in pairwise(bounds)]
+    key = shared_key()
+    return table if not isinstance(table, RangedCounter) and table.key == key else _counted(table, key)
 
 
-def _counted(kind: str, pieces: Sequence[Piece]) -> Counter:
+def _counted(table: Counter | RangedCounter, key: int | None = None) -> Counter:
     from penstock.kernels.cpu_vocab import Counter
 
-    # Room for half of the pieces: growing on the way took as long as the counting.
-    counter = Counter(kind, expected=min(sum(len(keys) for keys, _ in pieces) // 2, 1 << 30))
-    for keys, counts in pieces:
-        counter.add(keys, weights=counts)
+    keys, counts = table.items()
+    counter = Counter(table.kind, key=key)
+    counter.reserve(len(counts))
+    counter.add(keys, weights=counts)
     return counter

@@ -91,14 +91,17 @@ class ValueCounts:
     def add_counts(self, values: pl.Series, counts: np.ndarray) -> None:
         """Count values that were counted before."""
         keys = to_keys(values.cast(self.dtype))
-        self._table(keys.kind).add(keys.values, keys.valid, np.asarray(counts, np.int64))
+        table = self._table(keys.kind)
+        table.reserve(len(values))
+        table.add(keys.values, keys.valid, np.asarray(counts, np.int64))
         self._spill_if_large()
 
     def _table(self, kind: str) -> Any:
         if self._counter is None:
+            from penstock.kernels.cpu_table import shared_key
             from penstock.kernels.cpu_vocab import Counter
 
-            self._counter = Counter(kind)
+            self._counter = Counter(kind, key=shared_key())
         return self._counter
 
     def merge(self, other: ValueCounts) -> ValueCounts:
@@ -214,7 +217,9 @@ class ValueCounts:
         copied.__dict__.update(self.__dict__, _runs=list(self._runs), _scratch=list(self._scratch), _counter=None)
         if self._counter is not None:
             keys, counts = self._counter.items()
-            copied._table(self._counter.kind).add(keys, None, counts)
+            table = copied._table(self._counter.kind)
+            table.reserve(len(counts))
+            table.add(keys, None, counts)
         return copied
 
     # Other processes get the counts, not the table: it is rebuilt, and its arrays are writable, over there.

@@ -14,6 +14,7 @@ than the cache overlap. A kernel never grows a table: it returns the row it stop
 
 from __future__ import annotations
 
+import functools
 import secrets
 from typing import Any
 
@@ -38,12 +39,21 @@ BLOCK = 64  # keys hashed and prefetched before they are probed
 LOW = U64(0xFFFFFFFF)
 CACHED_SLOTS = 1 << 15  # a table of up to 256 KiB sits in the second-level cache: prefetching it only costs
 TAG_MULTIPLIER = U64(0xD6E8FEB86659FD93)
-GOLDEN = U64(0x9E3779B97F4A7C15)
 
 
 def new_key() -> int:
     """A table's key; `placing` has room for 57 bits."""
     return secrets.randbits(57)
+
+
+@functools.cache
+def shared_key() -> int:
+    """The key of this process for tables that are merged by ranges of their tags, which only equal keys allow.
+
+    What comes out of such a table may be in the order of its tags. A table of the same key that grew while it took
+    them in that order would be full at one end: it is given its room first (`Counter.reserve`).
+    """
+    return new_key()
 
 
 @njit(inline="always", **KERNEL)
@@ -105,31 +115,6 @@ def keys_in_order(slots: np.ndarray, keys: np.ndarray, placing: int) -> None:
         slot = slots[index]
         if slot != U64(0):
             keys[(slot & LOW) - U64(1)] = key32(slot >> U64(32), placing)
-
-
-@njit(inline="always", **KERNEL)
-def _range_of(key: Any, num_ranges: Any) -> Any:
-    """Which of `num_ranges` ranges a value's hash lies in; the same for every table."""
-    return (((U64(key) * GOLDEN) >> U64(40)) * U64(num_ranges)) >> U64(24)
-
-
-@njit(**KERNEL)
-def cut_ranges(
-    keys: np.ndarray, counts: np.ndarray, num_ranges: int, out_keys: np.ndarray, out_counts: np.ndarray
-) -> np.ndarray:
-    """Values with their counts put in the order of their ranges; where each range begins, and where the last ends."""
-    bounds = np.zeros(num_ranges + 1, np.int64)
-    for row in range(keys.shape[0]):
-        bounds[_range_of(keys[row], num_ranges) + U64(1)] += 1
-    for index in range(num_ranges):
-        bounds[index + 1] += bounds[index]
-    places = bounds.copy()
-    for row in range(keys.shape[0]):
-        index = _range_of(keys[row], num_ranges)
-        place = U64(places[index])
-        out_keys[place], out_counts[place] = keys[row], counts[row]
-        places[index] += 1
-    return bounds
 
 
 @njit(inline="always", **KERNEL)

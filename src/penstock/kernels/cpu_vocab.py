@@ -46,14 +46,14 @@ class Counter:
     ([[7, 9], [2, 1]], 4, 1)
     """
 
-    def __init__(self, kind: str, expected: int = 0) -> None:
+    def __init__(self, kind: str, expected: int = 0, key: int | None = None) -> None:
         check("kind", kind, OneOf(KINDS))
         check("expected", expected, Int(min=0, max=2**30))
         self.kind, self.num_rows, self.num_null, self._size = kind, 0, 0, 0
         self._slots = np.zeros(_num_slots(max(expected + cpu_table.BLOCK, 512)), np.uint64)
         self._entries = self._new_entries()
         self._arena = np.empty(1024 if kind == "bytes" else 0, np.uint8)
-        self._key = cpu_table.new_key()
+        self.key = cpu_table.new_key() if key is None else key
 
     def add(self, keys: Keys, valid: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
         """Count every valid row once, or `weights[row]` times. `valid` is a mask, true where a value is there."""
@@ -77,8 +77,15 @@ class Counter:
             raise ParameterError(f"cannot merge a counter of {other.kind} keys into one of {self.kind} keys")
         keys, counts = other.items()
         num_rows, num_null = self.num_rows + other.num_rows, self.num_null + other.num_null
+        self.reserve(len(counts))
         self.add(keys, weights=counts)
         self.num_rows, self.num_null = num_rows, num_null
+
+    def reserve(self, num_values: int) -> None:
+        """Make room for so many more values at once."""
+        needed = _num_slots(self._size + num_values + cpu_table.BLOCK)
+        if needed > len(self._slots):
+            self._enlarge(needed)
 
     def items(self) -> tuple[Any, np.ndarray]:
         """`(keys, counts)` in order of first sight; byte strings as `(data, offsets)`. Both are copies."""
@@ -100,10 +107,10 @@ class Counter:
         return self._slots.nbytes + self._entries.nbytes + self._arena.nbytes
 
     def _placing(self) -> int:
-        return _placing(self._key, self._slots)
+        return _placing(self.key, self._slots)
 
-    def _table(self) -> tuple[int, ...]:
-        """What `cpu_table.count32_places` has to know."""
+    def table(self) -> tuple[int, ...]:
+        """What `cpu_table.count32_places` has to know: `SLOTS` to `SIZE` there."""
         slots, counts = self._slots, self._entries
         return address_of(slots), self._placing(), len(slots) - 1, address_of(counts), len(counts), self._size
 
@@ -128,13 +135,7 @@ class Counter:
     def _grow(self, columns: tuple[np.ndarray, ...], row: int) -> None:
         """Make room for one more block: in the arena of a byte-string counter, or in the table."""
         if self._size + cpu_table.BLOCK >= len(self._slots) // 2:
-            if len(self._slots) >= 2**32:
-                raise ParameterError(f"a vocabulary of over {self._size:,} values; hash the column into buckets first")
-            old_slots, old_entries = self._slots, self._entries
-            self._slots = np.zeros(2 * len(old_slots), np.uint64)
-            cpu_table.rehash(old_slots, self._slots, self._placing())
-            self._entries = self._new_entries()
-            self._entries[: len(old_entries)] = old_entries
+            self._enlarge(2 * len(self._slots))
         if self.kind == "bytes":
             offsets = columns[1]
             used = int(self._entries[self._size, 0])
@@ -143,6 +144,16 @@ class Counter:
                 arena = np.empty(max(needed, 2 * len(self._arena)), np.uint8)
                 arena[:used] = self._arena[:used]
                 self._arena = arena
+
+
+    def _enlarge(self, num_slots: int) -> None:
+        if num_slots > 2**32:
+            raise ParameterError(f"a vocabulary of over {self._size:,} values; hash the column into buckets first")
+        old_slots, old_entries = self._slots, self._entries
+        self._slots = np.zeros(num_slots, np.uint64)
+        cpu_table.rehash(old_slots, self._slots, self._placing())
+        self._entries = self._new_entries()
+        self._entries[: len(old_entries)] = old_entries
 
 
 def count_side_by_side(
@@ -163,13 +174,13 @@ def count_side_by_side(
     """
     for counter in counters:
         check("kind", counter.kind, OneOf(("uint32",)))
-    tables = np.array([counter._table() for counter in counters], np.int64)
+    tables = np.array([counter.table() for counter in counters], np.int64)
     column, row = cpu_table.count32_places(places, num_rows, tables, 0, 0)
     while column < len(counters):
         counter = counters[column]
         counter._size = int(tables[column, cpu_table.SIZE])
         counter._grow((), row)
-        tables[column] = counter._table()
+        tables[column] = counter.table()
         column, row = cpu_table.count32_places(places, num_rows, tables, column, row)
     for counter, size, num_null in zip(counters, tables[:, cpu_table.SIZE].tolist(), null_counts, strict=True):
         counter._size = size

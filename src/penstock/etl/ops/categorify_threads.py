@@ -11,7 +11,6 @@ from penstock.engine.local import LocalEngine
 from penstock.etl.vocabulary import Codes, ValueCounts, Vocabulary
 
 _WORTH_THREADS = 50_000  # values to move that take longer than it takes to start threads
-_WORTH_RANGES = 200_000  # values of a column that several threads move together
 _building = threading.Lock()
 State = dict[str, ValueCounts]  # by vocabulary
 
@@ -22,24 +21,19 @@ def engine_for(num_values: int) -> LocalEngine:
 
 
 def merged(states: list[State]) -> State:
-    """What several threads have counted: long columns by ranges of their values, short ones side by side.
+    """What several threads have counted: integers by ranges of their values, the rest column beside column.
 
     The states are given up for it.
     """
     if len(states) == 1:
         return states[0]
     names = list(states[0])
-    held = {name: sum(state[name].num_held for state in states) for name in names}
-    engine = engine_for(sum(held.values()))
-    is_long = {
-        name: engine.num_workers > 1 and held[name] >= _WORTH_RANGES and _have_ranges([s[name] for s in states])
-        for name in names
-    }
-    short = [name for name in names if not is_long[name]]
-    found = dict(zip(short, engine.map(lambda name: _one_by_one([s[name] for s in states]), short), strict=True))
-    long = [name for name in names if is_long[name]]
-    merged_ranges = ValueCounts.merge_ranges([[state[name] for state in states] for name in long], engine)
-    found |= zip(long, merged_ranges, strict=True)
+    counts = {name: [state[name] for state in states] for name in names}
+    engine = engine_for(sum(own.num_held for name in names for own in counts[name]))
+    ranged = [name for name in names if engine.num_workers > 1 and _have_ranges(counts[name])]
+    others = [name for name in names if name not in ranged]
+    found = dict(zip(others, engine.map(lambda name: _one_by_one(counts[name]), others), strict=True))
+    found |= zip(ranged, ValueCounts.merge_ranges([counts[name] for name in ranged], engine), strict=True)
     return {name: found[name] for name in names}
 
 
