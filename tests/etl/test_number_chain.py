@@ -5,7 +5,10 @@ import polars as pl
 import pytest
 
 from penstock import Dataset, Workflow, ops
+from penstock.data.places import place_of
 from penstock.etl import number_chain, plan
+from penstock.kernels import cpu_numbers
+from penstock.kernels.cpu_stats import exact_moments
 
 rng = np.random.default_rng(3)
 NUMBERS = np.r_[np.int32([-(2**31), -2, -1, 0, 1, 65_535, 65_536, 2**31 - 1]), rng.integers(-5, 200_000, 9_000)]
@@ -23,6 +26,9 @@ CHAINS = {
     "without a logarithm": (ops.FillMissing(), ops.Normalize()),
     "nothing fills": (ops.Clip(min_value=0), ops.LogOp()),
     "fills late": (ops.Clip(min_value=0), ops.FillMissing(-5), ops.LogOp()),
+    "by extremes": (ops.FillMissing(), ops.Clip(-1), ops.LogOp(), ops.NormalizeMinMax()),
+    "not a number": (ops.FillMissing(-9), ops.LogOp(), ops.Normalize()),
+    "logarithms alone": (ops.LogOp(), ops.Normalize()),
     "flags": (ops.FillMissing(add_binary_cols=True), ops.Clip(min_value=0)),
     "wide": (ops.FillMissing(), ops.LogOp(), ops.Normalize(out_dtype="float64")),
 }
@@ -41,6 +47,7 @@ def test_a_chain_is_what_its_operators_are(name, monkeypatch):
     together = fitted(CHAINS[name])
     whole = together.transform(FRAME)
     monkeypatch.setattr(plan, "chains_of", lambda *_: {})
+    monkeypatch.setattr(plan, "chain_before", lambda *_: None)
     apart = fitted(CHAINS[name])
     alone = apart.transform(FRAME)
     assert whole.schema == alone.schema
@@ -67,9 +74,33 @@ def test_the_usual_chain_is_one_call(monkeypatch):
     monkeypatch.setattr(
         number_chain.NumberChain, "run", lambda self, frame: calls.append(self.nodes) or run(self, frame)
     )
+    learn = number_chain.NumberChain.moments
+    monkeypatch.setattr(
+        number_chain.NumberChain, "moments", lambda self, frame: calls.append(self.nodes) or learn(self, frame)
+    )
     workflow = fitted(CHAINS["all"])
     workflow.transform(Dataset(FRAME)).to_polars()
     assert [len(nodes) for nodes in calls] == [3, 4], "up to the logarithm while it is fitted, all of it then"
+
+
+def test_tables_of_scaled_logarithms_give_the_same_bits(monkeypatch):
+    workflow = fitted(CHAINS["all"])
+    found = workflow.transform(FRAME)
+    monkeypatch.setattr(cpu_numbers, "WORTH_TABLES", 1)
+    tabled = workflow.transform(FRAME)
+    assert all(a.to_numpy().tobytes() == b.to_numpy().tobytes() for a, b in zip(found, tabled, strict=True))
+
+
+@pytest.mark.parametrize("skipped", [0, 1, 7, 8, 13])
+@pytest.mark.parametrize("rows", [0, 1, 63, 64, 65, 129, 4097])
+def test_moments_of_logarithms_of_any_rows(skipped, rows):
+    """Validity bits that begin anywhere, tiles that are not whole, and values that the table has not."""
+    steps = np.array([[(cpu_numbers.FILL, 3.0, 0.0), (cpu_numbers.CLIP, -2.0, 90_000.0), (cpu_numbers.LOG, 0.0, 0.0)]])
+    column = FRAME["b"].to_arrow().slice(skipped, rows)
+    values = FRAME["b"][skipped : skipped + rows].fill_null(3).clip(-2, 90_000).to_numpy()
+    with np.errstate(all="ignore"):
+        expected = exact_moments(np.log1p(values.astype(np.float64)).astype(np.float32))
+    assert cpu_numbers.moments_of_logarithms(np.array([place_of(column)]), rows, steps) == [expected]
 
 
 def test_what_a_subclass_does_stays_its_own():

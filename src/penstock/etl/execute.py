@@ -111,11 +111,16 @@ class _Fit:
         with collecting() as bad:
             environment, rows = read_stage(self.plan, self.stage, part)
         state["bad"].add(bad)
-        parents = [p for i in self.numbers for p in (*self.plan.parents[i], *self.plan.dependencies[i])]
+        quickly = {i: found for i in self.numbers if (found := self.plan.learned(i, environment)) is not None}
+        others = [i for i in self.numbers if i not in quickly]
+        parents = [p for i in others for p in (*self.plan.parents[i], *self.plan.dependencies[i])]
         rows = self.plan.run(environment, parents, rows)
         for i in self.numbers:
             op = self.plan.nodes[i].fitted_op
             assert op is not None
+            if i in quickly:
+                state[i] = quickly[i] if i not in state else op.merge(state[i], quickly[i])
+                continue
             frame = self.plan.inputs_of(i, environment)
             if op.needs_row_numbers and rows is not None:
                 frame = frame.with_columns(rows)

@@ -18,12 +18,14 @@ from penstock.data.places import frame_over, places_of
 from penstock.etl.operator import Operator
 from penstock.etl.ops.continuous import Clip, LogOp
 from penstock.etl.ops.fill import FillMissing
-from penstock.etl.ops.scale import Normalize
+from penstock.etl.ops.scale import Normalize, NormalizeMinMax
 
 if TYPE_CHECKING:
     from penstock.etl.plan import Plan
+    from penstock.kernels.cpu_stats import Moments
 
 _KINDS = (FillMissing, Clip, LogOp, Normalize)  # in the order of the kernel's steps
+_LEARNERS = (Normalize, NormalizeMinMax)  # which learn nothing but moments
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,29 @@ class NumberChain:
         if not self.fills and any(places.null_counts):
             return None
         return frame_over(self.names, run_chain(places.table, places.num_rows, self.steps))
+
+    def moments(self, frame: pl.DataFrame) -> dict[str, Moments] | None:
+        """What `Normalize` behind this chain learns of each column; None where `run` gives none, too."""
+        from penstock.kernels.cpu_numbers import moments_of_logarithms
+
+        places = places_of(frame, self.names)
+        if not self.fills and any(places.null_counts):
+            return None
+        return dict(zip(self.names, moments_of_logarithms(places.table, places.num_rows, self.steps), strict=True))
+
+
+def chain_before(plan: Plan, i: int) -> NumberChain | None:
+    """The chain from raw columns to a node that normalizes logarithms: what that node learns of it needs no frames."""
+    nodes: tuple[int, ...] = (i,)
+    if type(plan.nodes[i].operator) not in _LEARNERS or not _follows_one(plan, i):
+        return None
+    while _is_step(plan, plan.parents[nodes[0]][0]) and _follows_one(plan, nodes[0]):
+        nodes = (plan.parents[nodes[0]][0], *nodes)
+    before = nodes[:-1]
+    if not before or type(plan.nodes[before[-1]].operator) is not LogOp or not _follows_one(plan, before[0]):
+        return None
+    chain = _chain(plan, before)
+    return chain if chain is not None and tuple(plan.columns[i].names) == chain.names else None
 
 
 def chains_of(plan: Plan, needed: Sequence[int], wanted: Sequence[int]) -> dict[int, NumberChain]:
@@ -75,6 +100,10 @@ def _is_step(plan: Plan, i: int) -> bool:
 
 def _goes_on(plan: Plan, i: int) -> bool:
     return _is_step(plan, i) and not plan.dependencies[i]
+
+
+def _follows_one(plan: Plan, i: int) -> bool:
+    return len(plan.parents[i]) == 1 and not plan.dependencies[i]
 
 
 def _chain(plan: Plan, nodes: tuple[int, ...]) -> NumberChain | None:

@@ -7,6 +7,7 @@ data that fits every operator whose inputs are ready.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -23,7 +24,7 @@ from penstock.core.errors import (
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.graph import Node, ancestors
-from penstock.etl.number_chain import NumberChain, chains_of
+from penstock.etl.number_chain import NumberChain, chain_before, chains_of
 from penstock.etl.operator import ROW_NUMBER, Columns
 from penstock.etl.raw_values import FRAME, converted_column, policy_of
 
@@ -57,6 +58,7 @@ class Plan:
         self.schemas: list[Schema] = []
         self.columns: list[Columns] = []
         self._chains: dict[tuple[tuple[int, ...], tuple[int, ...]], dict[int, NumberChain]] = {}
+        self._chains_before: dict[int, NumberChain | None] = {}
         for i, node in enumerate(self.nodes):
             inputs = self.input_schema if node.kind == "source" else self._joined(self.parents[i], node)
             extra = self._joined(self.dependencies[i], node, allow_same=True)
@@ -170,6 +172,15 @@ class Plan:
         if (needed, wanted) not in self._chains:
             self._chains[needed, wanted] = chains_of(self, needed, wanted)
         return self._chains[needed, wanted]
+
+    def learned(self, i: int, environment: Environment) -> Any:
+        """What a fitted node learns of rows whose inputs need not be made for it; None where they must be."""
+        if i not in self._chains_before:
+            self._chains_before[i] = chain_before(self, i)
+        chain = self._chains_before[i]
+        if chain is None or self.parents[chain.nodes[0]][0] not in environment:
+            return None
+        return chain.moments(self.inputs_of(chain.nodes[0], environment))
 
     def _run_chain(
         self, chain: NumberChain, environment: Environment, rows: pl.Series | None, training: bool

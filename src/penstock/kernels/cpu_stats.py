@@ -129,7 +129,7 @@ def _float_chunk(values: np.ndarray, mask: np.ndarray) -> Moments:
     if values.dtype == np.float32:
         bins = np.zeros((256, 3), np.int64)
         count, *extremes = _bin_float32(values.view(np.int32), mask, bins)
-        total, squares = _assemble(bins[:, :1], 1, 924), _assemble(bins[:, 1:], 2, 1848)
+        total, squares = _sums_float32(bins)
     else:
         bins = np.zeros((2048, 5), np.int64)
         count, *extremes = _bin_float64(values.view(np.int64), mask, bins)
@@ -141,6 +141,15 @@ def _float_chunk(values: np.ndarray, mask: np.ndarray) -> Moments:
         num_positive, num_negative = int((present == np.inf).sum()), int((present == -np.inf).sum())
     least, greatest = (_from_sortable(key, values.dtype) if count else None for key in extremes)
     return Moments(int(count), num_nan, total, squares, least, greatest, num_positive, num_negative)
+
+
+def moments_of_bins(bins: np.ndarray, count: int, least: float, greatest: float) -> Moments:
+    """The moments of finite float32 of which `bins` has the sums, as `_bin_float32` makes them."""
+    return Moments(count, 0, *_sums_float32(bins), least, greatest)
+
+
+def _sums_float32(bins: np.ndarray) -> tuple[int, int]:
+    return _assemble(bins[:, :1], 1, 924), _assemble(bins[:, 1:], 2, 1848)
 
 
 def _from_sortable(key: int, dtype: np.dtype) -> float:
