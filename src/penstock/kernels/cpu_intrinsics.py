@@ -94,6 +94,18 @@ def match_mask(typingctx: Any, address: Any, byte: Any) -> Any:
 
 
 @intrinsic
+def zero_mask(typingctx: Any, address: Any) -> Any:
+    """Which of the 64 words of eight bytes at `address` are 0: bit i of the result stands for word i."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(64), 64)
+        words = builder.load(builder.inttoptr(args[0], vector.as_pointer()), align=8)
+        return builder.bitcast(builder.icmp_unsigned("==", words, ir.Constant(vector, [0] * 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
 def prefetch(typingctx: Any, address: Any) -> Any:
     """Ask for the cache line of `address`; never faults, so any address will do."""
 

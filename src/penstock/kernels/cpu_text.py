@@ -217,7 +217,7 @@ def count_lines(buffer: Any) -> int:
     (2, 2, 0)
     """
     text = _as_uint8(buffer)
-    return int(tiles.count_newlines(address_of(text), len(text))) + bool(len(text) and text[-1] != 10)
+    return int(tiles.count_bytes(address_of(text), len(text), 10)) + bool(len(text) and text[-1] != 10)
 
 
 def next_line_start(buffer: Any, position: int) -> int:

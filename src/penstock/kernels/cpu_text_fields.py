@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.cpu_intrinsics import KERNEL, load8, load64
+from penstock.kernels.cpu_intrinsics import KERNEL, load8, load64, zero_mask
 from penstock.kernels.kernel_cache import njit
 
 U64, U32, I64 = np.uint64, np.uint32, np.int64
@@ -87,35 +87,52 @@ def _hex_value(text: Any) -> Any:
 
 @njit(forceinline=True, **KERNEL)
 def decode_hex(words: np.ndarray, lengths: np.ndarray, values: np.ndarray) -> Any:
-    """Up to eight hexadecimal digits a field; bit masks `(null rows, rows for the slow path)` over the whole tile."""
-    null, flagged = U64(0), U64(0)
+    """Up to eight hexadecimal digits a field; bit masks `(null rows, rows for the slow path)` over the whole tile.
+
+    Most tiles have no row for the slow path. To know that, one word is enough; which rows they are is looked for after.
+    """
+    wrong, flagged = U64(0), U64(0)
     for row in range(TILE):
         text = _right_aligned(words[row], lengths[row])
         values[row] = _hex_value(text)
-        null |= U64(lengths[row] == U64(0)) << U64(row)
-        flagged |= U64((_not_hex(text) != U64(0)) | (lengths[row] > U64(8))) << U64(row)
+        wrong |= _not_hex(text) | U64(lengths[row] > U64(8))
+    if wrong != U64(0):
+        for row in range(TILE):
+            text = _right_aligned(words[row], lengths[row])
+            flagged |= U64((_not_hex(text) != U64(0)) | (lengths[row] > U64(8))) << U64(row)
+    null = zero_mask(U64(lengths.ctypes.data))
     return null, flagged & ~null
 
 
 @njit(forceinline=True, **KERNEL)
 def decode_integers(words: np.ndarray, lengths: np.ndarray, values: np.ndarray, is_signed: bool, most: Any) -> Any:
     """Up to eight characters of '-' and decimal digits, at most `most`; returns as `decode_hex`."""
-    null, flagged, unsigned = U64(0), U64(0), U64(not is_signed)
+    wrong, flagged, unsigned = U64(0), U64(0), U64(not is_signed)
     for row in range(TILE):
-        negative = U64((words[row] & U64(255)) == MINUS) & U64(lengths[row] != U64(0))
-        num_digits = lengths[row] - negative
-        digits = _right_aligned(words[row] >> (negative << U64(3)), num_digits) ^ ZEROS
-        # A byte above 9 carries into its top bit; so does one that had it set.
-        bad = ((digits + U64(0x7676767676767676)) | digits) & HIGH_BITS
-        pairs = digits * U64(10) + (digits >> U64(8))
-        left = (pairs & U64(0x000000FF000000FF)) * U64(0x000F424000000064)
-        right = ((pairs >> U64(16)) & U64(0x000000FF000000FF)) * U64(0x0000271000000001)
-        value = ((left + right) >> U64(32)) & U64(0xFFFFFFFF)
-        values[row] = (value ^ (U64(0) - negative)) + negative
-        null |= U64(lengths[row] == U64(0)) << U64(row)
-        doubtful = (bad != U64(0)) | (lengths[row] > U64(8)) | (value > most) | (num_digits == U64(0))
-        flagged |= (U64(doubtful) | (negative & unsigned)) << U64(row)
+        values[row], doubtful = _integer(words[row], lengths[row], most, unsigned)
+        wrong |= doubtful
+    if wrong != U64(0):
+        for row in range(TILE):
+            flagged |= _integer(words[row], lengths[row], most, unsigned)[1] << U64(row)
+    null = zero_mask(U64(lengths.ctypes.data))
     return null, flagged & ~null
+
+
+@njit(forceinline=True, **KERNEL)
+def _integer(word: Any, length: Any, most: Any, unsigned: Any) -> Any:
+    """`(value, whether it is one for the slow path)` of a field; an empty one is 0, and not."""
+    negative = U64((word & U64(255)) == MINUS) & U64(length != U64(0))
+    num_digits = length - negative
+    digits = _right_aligned(word >> (negative << U64(3)), num_digits) ^ ZEROS
+    # A byte above 9 carries into its top bit; so does one that had it set.
+    bad = ((digits + U64(0x7676767676767676)) | digits) & HIGH_BITS
+    pairs = digits * U64(10) + (digits >> U64(8))
+    left = (pairs & U64(0x000000FF000000FF)) * U64(0x000F424000000064)
+    right = ((pairs >> U64(16)) & U64(0x000000FF000000FF)) * U64(0x0000271000000001)
+    value = ((left + right) >> U64(32)) & U64(0xFFFFFFFF)
+    alone = U64(num_digits == U64(0)) & negative
+    doubtful = U64((bad != U64(0)) | (length > U64(8)) | (value > most)) | alone | (negative & unsigned)
+    return (value ^ (U64(0) - negative)) + negative, doubtful
 
 
 @njit(**KERNEL)

@@ -29,9 +29,10 @@ ROOM = 64  # bytes behind the text that are read or written
 def _read_piece(handle: int, base: Any, buffer_size: int, piece: int, progress: np.ndarray) -> int:
     """Read on behind what is left of the last piece; `progress[PENDING]` is then where its last line ends."""
     before = progress[FILLED]
-    if before + piece + 2 * ROOM > buffer_size:
+    room = buffer_size - 2 * ROOM - before
+    if room < max(1, piece // 2):  # a line of that length; most are short, and leave room for nearly a piece
         return MORE_BUFFER
-    wanted = min(int64(piece), progress[FILE_END] - progress[FILE_POSITION])
+    wanted = min(int64(piece), int64(room), progress[FILE_END] - progress[FILE_POSITION])
     got = pread(int32(handle), base + uint64(before), uint64(wanted), int64(progress[FILE_POSITION]))
     if got <= 0:
         return SHORTER if got == 0 else UNREADABLE
@@ -49,14 +50,6 @@ def _read_piece(handle: int, base: Any, buffer_size: int, piece: int, progress: 
         progress[PENDING] = last if last > before else 0
     progress[FILLED] = end
     return _READ
-
-
-@njit(**KERNEL)
-def _has_byte(base: Any, length: int, wanted: Any) -> bool:
-    found = 0
-    for position in range(length):
-        found += load8(base + uint64(position)) == wanted
-    return found > 0
 
 
 @njit(**KERNEL)
@@ -92,9 +85,9 @@ def parse_file(
                 return status
             if progress[PENDING] == 0:  # a line longer than a piece
                 continue
-            if quote >= 0 and _has_byte(base, progress[PENDING], uint64(quote)):
+            if quote >= 0 and tiles.count_bytes(address, progress[PENDING], quote) > 0:
                 return QUOTED
-            progress[NUM_LINES] += tiles.count_newlines(address, progress[PENDING])
+            progress[NUM_LINES] += tiles.count_bytes(address, progress[PENDING], 10)
             state[tiles.POSITION], state[tiles.ORIGIN] = 0, progress[CONSUMED]
             progress[FIRST_ERROR] = state[tiles.NUM_ERRORS]
         if progress[NUM_LINES] > capacity:

@@ -41,13 +41,13 @@ POSITION, OUT_ROW, LINE, NUM_ERRORS, NUM_HARD, BAD_LINES, ORIGIN, NUM_STATE = ra
 
 
 @njit(**KERNEL)
-def count_newlines(address: int, length: int) -> Any:
-    """How many of the `length` bytes are newlines."""
+def count_bytes(address: int, length: int, wanted: int) -> Any:
+    """How many of the `length` bytes are this one."""
     base, whole, count = U64(address), length // 64 * 64, U64(0)
     for position in range(0, whole, 64):
-        count += population_count(match_mask(base + U64(position), np.uint8(10)))
+        count += population_count(match_mask(base + U64(position), np.uint8(wanted)))
     for position in range(whole, length):
-        count += U64(load8(base + U64(position)) == fields.NEWLINE)
+        count += U64(load8(base + U64(position)) == U64(wanted))
     return I64(count)
 
 
