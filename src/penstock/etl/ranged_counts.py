@@ -6,6 +6,7 @@ One after another, tables would go into the largest by a single thread, which is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,7 +53,7 @@ class RangedCounter:
         for kind in sorted({own.kind for own in out}):
             places = [place for place, own in enumerate(out) if own.kind == kind]
             merge = RangeMerge([list(engine.map(_alike, columns[place])) for place in places])
-            for pieces in engine.map(lambda number, of=merge: of.merged(number, num_ranges), range(num_ranges)):
+            for pieces in engine.map(partial(merge.merged, num_ranges=num_ranges), range(num_ranges)):
                 for place, piece in zip(places, pieces, strict=True):
                     out[place]._pieces.append(piece)
         for own in columns:

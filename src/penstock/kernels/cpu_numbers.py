@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.runtime.buffers import SpareBuffers
 from penstock.kernels.cpu_elementwise import TABLE_SIZE, _log1p, _table
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, load8, load32, load64
 from penstock.kernels.cpu_stats import LOW, Moments, exact_moments, moments_of_bins
@@ -22,6 +23,7 @@ from penstock.kernels.kernel_cache import njit
 FILL, CLIP, LOG, SCALE = range(4)
 BLOCK = 4096  # rows that stay in the first-level cache from step to step
 WORTH_TABLES = 1 << 14  # rows for which tables of scaled logarithms are made
+_numbers = SpareBuffers()
 U64, U32, I64 = np.uint64, np.uint32, np.int64
 Step = tuple[int, float, float]  # what is done, and with what
 
@@ -42,7 +44,7 @@ def run_chain(places: np.ndarray, num_rows: int, steps: np.ndarray) -> np.ndarra
     """
     kinds = steps[0, :, 0].astype(np.int64)
     is_float = bool((kinds >= LOG).any())
-    out = np.empty((len(places), num_rows), np.float32 if is_float else np.int32)
+    out = _numbers.array((len(places), num_rows), np.float32 if is_float else np.int32)
     has_logarithm = bool((kinds == LOG).any())
     # What no table has is left to NumPy; memory that is not written to costs nothing.
     size = len(places) * num_rows + 1 if has_logarithm else 0  # a row is put down before it is known to be one
@@ -102,7 +104,7 @@ def _read_block(places: np.ndarray, column: int, first: int, count: int, fill: A
         whole[k] = np.int32(load32(address + (U64(first + k) << LOG2_4)))
     if bits == U64(0):
         return
-    begin = U64(0)
+    begin: Any = U64(0)
     while begin + U64(64) < U64(count):  # nine bytes have the bits of 64 rows, and those of one more row are there
         bit = first_bit + U64(first) + begin
         place, shift = bits + (bit >> U64(3)), bit & U64(7)
@@ -126,7 +128,7 @@ def _clip_block(whole: np.ndarray, count: int, low: float, high: float) -> None:
 
 
 @njit(**KERNEL)
-def _are_inside(whole: np.ndarray, count: int) -> bool:
+def _are_inside(whole: np.ndarray, count: int) -> Any:
     """Whether the table has all of them; negative numbers have the highest bit."""
     together = U32(0)
     for k in range(count):
@@ -207,13 +209,13 @@ def _count_logarithms(places, num_rows, kinds, steps, table, counts, bins, extre
         found[column] = num_others
         extremes[column, 0] = num_rows - I64(num_others - before)
         extremes[column, 1], extremes[column, 2] = highest, highest
-        for entry in range(I64(highest), -1, -1):
-            amount = counts[U64(entry)]
+        for number in range(I64(highest), -1, -1):
+            amount = counts[U64(number)]
             if amount == 0:
                 continue
-            counts[U64(entry)] = 0
-            extremes[column, 1] = entry
-            word = U32(table[U64(entry)])  # of a number that is not negative
+            counts[U64(number)] = 0
+            extremes[column, 1] = number
+            word = U32(table[U64(number)])  # of a number that is not negative
             exponent = U64(word >> U32(23))
             mantissa = U64(word & U32(0x7FFFFF)) | (U64(exponent != U64(0)) << U64(23))
             square = mantissa * mantissa

@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.core.errors import ParameterError
 from penstock.core.params import Int, OneOf, check
+from penstock.core.runtime.buffers import SpareBuffers
 from penstock.kernels import cpu_encode, cpu_table
 from penstock.kernels.cpu_hash import BytesColumn, bytes_column, combine_hashes, hash64, hash64_one
 from penstock.kernels.cpu_intrinsics import address_of, kernel_input
@@ -31,6 +32,7 @@ __all__ = [
 KINDS = ("uint32", "uint64", "bytes")
 Keys = np.ndarray | BytesColumn
 MAX_CODE = 2**32 - 3  # a slot keeps `code + 1` in 32 bits
+_codes = SpareBuffers()
 NO_MASK, NO_WEIGHTS = np.empty(0, np.uint8), np.empty(0, np.int64)
 
 
@@ -144,7 +146,6 @@ class Counter:
                 arena = np.empty(max(needed, 2 * len(self._arena)), np.uint8)
                 arena[:used] = self._arena[:used]
                 self._arena = arena
-
 
     def _enlarge(self, num_slots: int) -> None:
         if num_slots > 2**32:
@@ -308,7 +309,7 @@ class Encoders32:
         """The same, `(columns, rows)`, of keys that lie anywhere: `places` as `count_side_by_side` takes them."""
         if len(places) != len(self._lookups):
             raise ParameterError(f"places must have a line for each of {len(self._lookups)} columns, got {len(places)}")
-        out = np.empty((len(places), num_rows), dtype)
+        out = _codes.array((len(places), num_rows), dtype)
         cpu_encode.encode32_places(places, num_rows, self._tables, self._layouts, out)
         return out
 

@@ -65,12 +65,7 @@ class BufferPool:
 
     def array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An uninitialised C-ordered array at a multiple of `ALIGNMENT`."""
-        dtype = np.dtype(dtype)
-        size = dtype.itemsize
-        for extent in shape:
-            size *= int(extent)
-        array: np.ndarray = self.acquire(size).view(dtype).reshape(shape)
-        return array
+        return _array(self.acquire, shape, dtype)
 
     def _smallest_free(self, size: int) -> int:
         """The place of the smallest free buffer with room for `size` bytes; -1 for none, the place of a new one."""
@@ -140,6 +135,10 @@ class SpareBuffers:
         skip = -address % ALIGNMENT
         return handle[skip : skip + size]
 
+    def array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """An uninitialised C-ordered array at a multiple of `ALIGNMENT`."""
+        return _array(self.acquire, shape, dtype)
+
     def _take_back(self, buffer: np.ndarray, address: int) -> None:
         self._in_use.pop(address, None)
         self._free.append(buffer)
@@ -156,3 +155,12 @@ class SpareBuffers:
                 return None
             if size <= buffer.size - ALIGNMENT <= 2 * size + _SMALL:
                 return buffer
+
+
+def _array(acquire: Callable[[int], np.ndarray], shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    dtype = np.dtype(dtype)
+    size = dtype.itemsize
+    for extent in shape:
+        size *= int(extent)
+    array: np.ndarray = acquire(size).view(dtype).reshape(shape)
+    return array
