@@ -12,12 +12,13 @@ import numpy as np
 from numba import types, uint32, uint64
 from numba.extending import intrinsic
 
+from penstock.kernels.cpu_intrinsics import ALIGNMENT as LINE
+from penstock.kernels.cpu_intrinsics import stream_line
 from penstock.kernels.kernel_cache import njit
 from penstock.kernels.split_mix import split_mix
 
 AHEAD = 24  # rows between a prefetch and the use of what it fetched
 LIST_SLACK = 8
-LINE = 64  # bytes of a cache line
 BUFFERED = 1024  # values gathered before they are written
 CACHED_ROWS = 1 << 19  # row numbers that a core's own cache holds, or nearly
 DRAWS = 64  # that are made before the first of them is used
@@ -35,25 +36,6 @@ def as_bits(source: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.ndarray
         return source, out
     bits = BITS[source.itemsize]
     return source.view(bits), out.view(bits)
-
-
-@_intrinsic
-def stream_line(typingctx, out, at, source, start):
-    """Copy the 64 bytes from `source[start]` on to `out[at]`, which is aligned to as many, without caching them."""
-
-    def codegen(context, builder, signature, args):
-        from llvmlite import ir
-        from numba.core import cgutils
-
-        line = ir.VectorType(ir.IntType(32), LINE // 4).as_pointer()
-        target = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
-        origin = cgutils.create_struct_proxy(signature.args[2])(context, builder, value=args[2])
-        value = builder.load(builder.bitcast(builder.gep(origin.data, [args[3]]), line), align=1)
-        store = builder.store(value, builder.bitcast(builder.gep(target.data, [args[1]]), line), align=LINE)
-        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
-        return context.get_dummy_value()
-
-    return types.void(out, types.intp, source, types.intp), codegen
 
 
 @_intrinsic
@@ -100,13 +82,13 @@ def mix_seed(*parts: int) -> int:
     return state
 
 
-def permutation(size: int, seed: int) -> np.ndarray:
-    """A uniform permutation of `range(size)` as uint32, the same on every machine and version.
+def permutation(size: int, seed: int, out: np.ndarray | None = None) -> np.ndarray:
+    """A uniform permutation of `range(size)` as uint32, the same on every machine and version; in `out` if given.
 
     >>> sorted(permutation(5, seed=3).tolist())
     [0, 1, 2, 3, 4]
     """
-    order = np.empty(size, np.uint32)
+    order = np.empty(size, np.uint32) if out is None else out
     fill_permutation(order, np.uint64(seed))
     return order
 
@@ -170,8 +152,9 @@ def gather_column(source, order, out, at, width, stride):
                 picks = order[i + done : i + done + BUFFERED]
                 for k in range(BUFFERED):
                     buffer[k] = source[picks[k]]
-                for k in range(0, BUFFERED, LINE // out.itemsize):
-                    stream_line(out, base + done + k, buffer, k)
+                target_line, line = uint64(out.ctypes.data + (base + done) * out.itemsize), uint64(buffer.ctypes.data)
+                for k in range(0, BUFFERED * out.itemsize, LINE):
+                    stream_line(target_line + uint64(k), line + uint64(k))
                 done += BUFFERED
         target = out[base + done : base + run]
         picks = order[i + done : i + run]

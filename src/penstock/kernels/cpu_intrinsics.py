@@ -24,6 +24,9 @@ KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False}
 # Those of embeddings also before they are linked: left to their callers, look-ups took 1.6 times as long.
 ROW_KERNEL: dict[str, Any] = {**KERNEL, "optimised_apart": True}
 
+# The C library's functions by name: unlike ctypes pointers they can be compiled to the cache. Pointers go as integers.
+memcpy: Any = types.ExternalFunction("memcpy", types.uint64(types.uint64, types.uint64, types.uint64))
+
 intrinsic: Any = _intrinsic  # its stated type still has the typing context that callers never pass
 
 
@@ -117,6 +120,20 @@ def prefetch(typingctx: Any, address: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.uint64), generate
+
+
+@intrinsic
+def stream_line(typingctx: Any, target: Any, source: Any) -> Any:
+    """Copy 64 bytes to an address that is a multiple of as many, without caching them there."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        line = ir.VectorType(ir.IntType(32), ALIGNMENT // 4).as_pointer()
+        value = builder.load(builder.inttoptr(args[1], line), align=1)
+        store = builder.store(value, builder.inttoptr(args[0], line), align=ALIGNMENT)
+        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64), generate
 
 
 @intrinsic

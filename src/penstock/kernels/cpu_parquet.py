@@ -9,12 +9,15 @@ right returns `DAMAGED`, less the number of the page, and is refused.
 
 from __future__ import annotations
 
+import numpy as np
 from numba import int64, uint64
 
 from penstock.kernels.cpu_parquet_pages import (
+    COMPRESSED,
     DATA_V1,
     DICTIONARY,
     ENCODING,
+    FULL_SIZE,
     KIND,
     LEVEL_BYTES,
     LEVEL_ENCODING,
@@ -25,6 +28,7 @@ from penstock.kernels.cpu_parquet_pages import (
     REPEAT_ENCODING,
     RLE,
     RLE_DICTIONARY,
+    SLACK,
     START,
     UNSUPPORTED,
     load64,
@@ -56,8 +60,13 @@ def _decode_values(body, start, end, encoding, dictionary, dictionary_size, out,
 
 
 @njit(nogil=True, cache=True)
-def _read_dictionary(body, start, end, page, dictionary):
-    """The values of a dictionary page; returns their number or a status."""
+def _read_dictionary(data, page, work, compressed, dictionary):
+    """The values of a dictionary page, uncompressed to their place where it has room; their number or a status."""
+    room = dictionary.view(np.uint8)
+    in_place = compressed and page[COMPRESSED] != 0 and page[FULL_SIZE] + SLACK <= room.shape[0]
+    body, start, end = page_body(data, page, room if in_place else work, compressed)
+    if start < 0:
+        return start
     if page[ENCODING] != PLAIN and page[ENCODING] != PLAIN_DICTIONARY:
         return DAMAGED
     count = page[NUM_VALUES]
@@ -65,6 +74,8 @@ def _read_dictionary(body, start, end, page, dictionary):
         return DAMAGED
     if count > dictionary.shape[0]:
         return UNSUPPORTED
+    if in_place or count == 0:
+        return count
     return count if decode_plain(body, start, end, dictionary, count) == 0 else DAMAGED
 
 
@@ -107,15 +118,15 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
     at, nulls, dictionary_size = int64(0), int64(0), int64(0)
     for p in range(pages.shape[0]):
         page = pages[p]
+        if page[KIND] == DICTIONARY:
+            dictionary_size = _read_dictionary(data, page, work, compressed, dictionary)
+            if dictionary_size < 0:
+                return _on_page(dictionary_size, p)
+            continue
         body, start, end = page_body(data, page, work, compressed)
         if start < 0:
             return _on_page(start, p)
         count = page[NUM_VALUES]
-        if page[KIND] == DICTIONARY:
-            dictionary_size = _read_dictionary(body, start, end, page, dictionary)
-            if dictionary_size < 0:
-                return _on_page(dictionary_size, p)
-            continue
         if count > out.shape[0] - at or page[REPEAT_BYTES] > 0:
             return DAMAGED - p
         target = out[at : at + count]
@@ -177,15 +188,15 @@ def decode_lists(data, pages, work, dictionary, levels, list_level, top, compres
     row, rows, dictionary_size, closed, nulls = int64(-1), offsets.shape[0] - 1, int64(0), True, False
     for p in range(pages.shape[0]):
         page = pages[p]
+        if page[KIND] == DICTIONARY:
+            dictionary_size = _read_dictionary(data, page, work, compressed, dictionary)
+            if dictionary_size < 0:
+                return _on_page(dictionary_size, p)
+            continue
         body, start, end = page_body(data, page, work, compressed)
         if start < 0:
             return _on_page(start, p)
         size = page[NUM_VALUES]
-        if page[KIND] == DICTIONARY:
-            dictionary_size = _read_dictionary(body, start, end, page, dictionary)
-            if dictionary_size < 0:
-                return _on_page(dictionary_size, p)
-            continue
         start = _list_levels(data, page, body, start, end, top, levels)
         if start < 0:
             return _on_page(start, p)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numba import int32, int64, types, uint64
 
+from penstock.kernels.cpu_intrinsics import memcpy
 from penstock.kernels.cpu_parquet import decode_flat
 from penstock.kernels.cpu_parquet_pages import (
     DICTIONARY,
@@ -32,7 +33,6 @@ _CLOCK_MONOTONIC = 1
 # The C library's functions by name: unlike ctypes pointers they can be compiled to the cache. Pointers go as integers.
 pread: Any = types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
 _clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uint64))
-_memcpy: Any = types.ExternalFunction("memcpy", types.uint64(types.uint64, types.uint64, types.uint64))
 
 
 @njit(nogil=True, cache=True)
@@ -106,5 +106,5 @@ def copy_pieces(addresses, sizes, out):
     """Pieces of memory (address and bytes) end to end into the bytes of `out`."""
     at = uint64(out.ctypes.data)
     for p in range(addresses.shape[0]):
-        _memcpy(at, addresses[p], uint64(sizes[p]))
+        memcpy(at, addresses[p], uint64(sizes[p]))
         at += uint64(sizes[p])

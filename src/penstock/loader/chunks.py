@@ -18,7 +18,6 @@ from penstock.kernels.cpu_gather import (
     LIST_SLACK,
     as_bits,
     copy_column,
-    fill_permutation,
     gather_column,
     gather_lists,
     list_offsets,
@@ -28,6 +27,7 @@ from penstock.loader.columns import ColumnSource
 from penstock.loader.encoded import EncodedColumns
 from penstock.loader.parquet import Workspace
 from penstock.loader.plan import Chunk, EpochPlan
+from penstock.loader.records import ChunkRecords, stretches
 
 if TYPE_CHECKING:
     from penstock.loader.sampling import WeightedSampling
@@ -84,6 +84,8 @@ class ChunkJob:
             columns = self._source.frame_columns(partition)
             if columns:
                 tasks.append(partial(self._read_frame, partition, columns))
+            if self._shuffle_here and self._plan.shuffle:
+                tasks.append(partial(self._join_columns, partition))
             if is_remote(str(self._source.partitions[partition].path)):
                 tasks.append(partial(self._fetch, partition))
         if self._shuffle_here and (self._plan.shuffle or self._sampling is not None):
@@ -105,12 +107,34 @@ class ChunkJob:
             self._slabs[0].encoded = EncodedColumns.acquire(self._pool, sizes)
 
     def fill(self) -> list[Task]:
-        """The second stage: one task for each column, the long ones first."""
+        """The second stage: a task for each column, the long ones first, or for rows that lie together."""
         tasks: list[Task] = [partial(self._ragged, lists) for lists in self._layout.lists]
-        for b, spec in enumerate(self._layout.blocks):
-            for row, name in enumerate(spec.names):
-                tasks.append(partial(self._dense, b, row, spec, name))
+        blocks = enumerate(self._layout.blocks)
+        columns = [(b, row, spec, name) for b, spec in blocks for row, name in enumerate(spec.names)]
+        together: list[tuple[int, int, BlockSpec, str]] = []
+        if self._order is not None and (records := self._source.chunk_records(self.chunk.pieces)) is not None:
+            together = [column for column in columns if records.holds(column[3], column[2].dtype)]
+            tasks += self._by_rows(records, together)
+        apart = {name for *_, name in columns} - {name for *_, name in together}
+        return tasks + [partial(self._dense, *column) for column in columns if column[3] in apart]
+
+    def _by_rows(self, records: ChunkRecords, columns: list[tuple[int, int, BlockSpec, str]]) -> list[Task]:
+        """Tasks that bring all these columns of some rows each."""
+        tasks: list[Task] = []
+        for target in self._targets if columns else ():
+            table = records.columns(target.slab, columns)
+            for low, high in stretches(target.at, target.stop - target.start, self._layout.batch_size):
+                tasks.append(partial(self._rows, records, table, target, low, high))
         return tasks
+
+    def _rows(
+        self, records: ChunkRecords, table: np.ndarray, target: _Target, low: int, high: int, space: Workspace
+    ) -> None:
+        assert self._order is not None
+        start = time.perf_counter()
+        order = self._order[target.start + low : target.start + high]
+        records.gather(order, table, target.at + low, self._layout.batch_size)
+        self._source.stats.add("shuffle", time.perf_counter() - start, (high - low) * self._layout.row_bytes())
 
     def _found(self, space: Workspace, name: str) -> bool:
         """Whether a device gets the column as its files have it."""
@@ -127,6 +151,9 @@ class ChunkJob:
         self._slabs.clear()
         del self._files
 
+    def _join_columns(self, partition: int, space: Workspace) -> None:
+        self._source.join_columns(partition)
+
     def _fetch(self, partition: int, space: Workspace) -> None:
         self._source.fetch(partition, self._files)
 
@@ -136,7 +163,7 @@ class ChunkJob:
     def _draw_order(self, space: Workspace) -> None:
         start = time.perf_counter()
         if self._sampling is None:
-            self._order = self._plan.row_order(self.chunk)
+            self._order = self._drawn()
         else:
             weights = self._assembled(space, self._sampling.column)
             self._order = self._sampling.draw(weights, self._plan.row_seed(self.chunk))
@@ -144,10 +171,14 @@ class ChunkJob:
 
     def _order_for_device(self, space: Workspace) -> None:
         start = time.perf_counter()
-        order = self._pool.acquire(4 * self.chunk.num_rows).view(np.uint32)
-        fill_permutation(order, np.uint64(self._plan.row_seed(self.chunk)))
-        self._slabs[0].order = order
+        self._slabs[0].order = order = self._drawn()
         self._source.stats.add("shuffle", time.perf_counter() - start, order.nbytes)
+
+    def _drawn(self) -> np.ndarray:
+        """The order of the chunk's rows, in memory that is used again."""
+        memory = self._pool.acquire(4 * self.chunk.num_rows).view(np.uint32)
+        self._plan.row_order(self.chunk, memory)
+        return memory
 
     def _values(self, space: Workspace, partition: int, name: str, out: np.ndarray | None = None) -> np.ndarray:
         frame = self._frames.get(partition)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -21,6 +23,8 @@ from penstock.loader.encoded import EncodedColumns, FoundColumn, limits_of
 from penstock.loader.frames import Fill, checked_height, dense_array, list_array, null_error, read_frame, where
 from penstock.loader.parquet import OpenFile, ParquetColumns, Workspace
 from penstock.loader.parquet_chunks import ColumnChunk
+from penstock.loader.plan import Piece
+from penstock.loader.records import ChunkRecords, Records
 from penstock.loader.stats import Stats
 
 _DECODED_ON_DEVICE = ("int32", "int64", "float32", "float64")  # as they are stored
@@ -42,11 +46,26 @@ class ColumnSource:
         self._checks = {c.name: ColumnCheck(c, delivered.get(c.name)) for c in schema}
         self._narrow = {c.name: np.dtype(narrowest_int(c.cardinality)) for c in schema if c.cardinality is not None}
         self.cache = cache
+        dense = [column.name for column in schema if not column.is_list]
+        self._records = Records(cache, dense) if type(cache) is Cache else None  # what is on disk stays there
         self.stats = Stats()
         self._parquet = ParquetColumns()
         self._chunks: dict[tuple[int, str], list[ColumnChunk] | None] = {}
         self._device_chunks: dict[tuple[int, str], list[ColumnChunk] | None] = {}
         self._lock = threading.Lock()
+        self._spaces: deque[Workspace] = deque()
+
+    @contextmanager
+    def workspace(self) -> Iterator[Workspace]:
+        """Buffers for a thread, those of one that has ended if there are any: fresh memory is slow at first."""
+        try:
+            space = self._spaces.pop()
+        except IndexError:
+            space = Workspace()
+        try:
+            yield space
+        finally:
+            self._spaces.append(space)
 
     def _native(self, partition: int, column: str) -> list[ColumnChunk] | None:
         key = partition, column
@@ -209,6 +228,15 @@ class ColumnSource:
         sizes = [(stop - start) * width for _, start, stop in pieces]
         copy_pieces(np.array(addresses, np.uint64), np.array(sizes, np.int64), out.view(np.uint8))
         return True
+
+    def join_columns(self, partition: int) -> None:
+        """Move the cached columns of a partition together, where rows will be read at random."""
+        if self._records is not None:
+            self._records.join(partition)
+
+    def chunk_records(self, pieces: Sequence[Piece]) -> ChunkRecords | None:
+        """The rows of a chunk as they lie together in the cache; None where they do not."""
+        return None if self._records is None else ChunkRecords.of(self._records, pieces)
 
     def _decode(
         self,

@@ -210,16 +210,17 @@ class EpochPlan:
         """
         return mix_seed(self.seed, self.epoch, self.rank * 0x1_0000_0000 + chunk.index, self.world)
 
-    def row_order(self, chunk: Chunk) -> np.ndarray | None:
+    def row_order(self, chunk: Chunk, out: np.ndarray | None = None) -> np.ndarray | None:
         """The order of the rows inside a chunk (uint32), or None where they stay as they are.
 
         Args:
             chunk: one of `chunks`.
+            out: memory for it; by default it gets its own.
 
         Returns:
             Row numbers, or None.
         """
-        return permutation(chunk.num_rows, self.row_seed(chunk)) if self.shuffle else None
+        return permutation(chunk.num_rows, self.row_seed(chunk), out) if self.shuffle else None
 
 
 def _stretch(total: int, batch_size: int, rank: int, world: int, last_batch: str) -> tuple[int, int, int]:

@@ -135,16 +135,16 @@ class SlabReader:
         _running.discard(self)
 
     def _run(self) -> None:
-        space = Workspace()
-        while (picked := self._wait_for_task()) is not None:
-            work, task = picked
-            try:
-                task(space)
-            except BaseException as error:
-                self._fail(work, error)
-            else:
-                self._finish(work)
-            del work, task, picked  # an idle thread must not keep a slab alive
+        with self._source.workspace() as space:
+            while (picked := self._wait_for_task()) is not None:
+                work, task = picked
+                try:
+                    task(space)
+                except BaseException as error:
+                    self._fail(work, error)
+                else:
+                    self._finish(work)
+                del work, task, picked  # an idle thread must not keep a slab alive
 
     def _wait_for_task(self) -> tuple[_Work, Task] | None:
         with self._condition:
