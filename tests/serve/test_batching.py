@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from penstock.core.errors import DataError
-from penstock.serve.batching import Batcher, ClientGoneError, QueueFullError
+from penstock.serve.batching import Batcher, QueueFullError
 from penstock.serve.checking import RowError
+from penstock.serve.waiting import ClientGoneError
 
 
 class Halves:
@@ -76,10 +77,10 @@ def test_requests_of_one_moment_are_one_batch_and_batches_have_a_size() -> None:
     async def scenario(batcher, halves):
         halves.gate.set()
         await asyncio.gather(*(batcher.submit(rows(*range(n))) for n in (2, 2, 1, 9, 3)))
-        assert [len(batch) for batch in halves.batches] == [4, 1, 4, 3, 4, 1]  # nine are more than a batch
+        assert [len(batch) for batch in halves.batches] == [4, 4, 4, 4, 1]  # nine are more than a batch
 
     run(scenario, max_batch=4, observe=sizes.append)
-    assert sizes == [4, 1, 4, 3, 4, 1]
+    assert sizes == [4, 4, 4, 4, 1]
 
 
 def test_an_idle_batcher_never_waits_and_a_busy_one_only_for_what_is_being_read() -> None:

@@ -55,6 +55,40 @@ def test_a_short_request_is_let_past_and_then_the_others_go_on(monkeypatch: pyte
     asyncio.run(scenario())
 
 
+def test_a_short_request_that_begins_before_a_turn_is_let_past_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WAIT_SECONDS", 600.0)
+
+    async def scenario() -> None:
+        turns, log = Turns(), []
+        turns.add(Task("long", 1, log))  # it would be next
+        with turns.short():
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not log
+        await until_idle(turns)
+        assert log == ["long"]
+
+    asyncio.run(scenario())
+
+
+def test_newcomers_wait_for_those_who_were_here_and_for_nothing_that_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WAIT_SECONDS", 600.0)
+
+    async def scenario() -> None:
+        turns, log = Turns(), []
+        with turns.short(returns=False):
+            assert turns.may_begin()  # one of its like is no reason to wait
+        with turns.short():
+            assert not turns.may_begin()
+            for name in ("long", "longer"):
+                turns.add(Task(name, 2, log))
+            turns.add(Task("newcomer", 1, log), is_newcomer=True)
+        await until_idle(turns)
+        assert log == ["newcomer", "long", "longer", "long", "longer"] and turns.may_begin()
+
+    asyncio.run(scenario())
+
+
 def test_turns_come_although_short_requests_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WAIT_SECONDS", 0.001)
 

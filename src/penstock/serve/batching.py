@@ -6,10 +6,9 @@ import asyncio
 import logging
 import queue
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ import numpy as np
 from penstock.core.errors import PenstockError
 from penstock.core.runtime.threads import new_thread
 from penstock.serve.checking import RowError
+from penstock.serve.waiting import Portion, Request, Rows, Waiting
 
-Rows = list[dict[str, Any]]
 log = logging.getLogger("penstock.serve")
 
 
@@ -26,46 +25,14 @@ class QueueFullError(PenstockError):
     """More rows wait than the queue may hold; the client should come again later."""
 
 
-class ClientGoneError(PenstockError):
-    """Who asked has hung up before the answer was begun."""
-
-
-@dataclass(slots=True)
-class _Request:
-    rows: Rows
-    answer: asyncio.Future[np.ndarray]
-    is_gone: Callable[[], bool]
-    since: float
-    begin: int = 0  # of its rows, the first that no batch has taken yet
-    found: list[np.ndarray] = field(default_factory=list)  # of the rows before
-
-    @property
-    def num_left(self) -> int:
-        return len(self.rows) - self.begin
-
-
-@dataclass(slots=True)
-class _Portion:
-    """What a batch takes of a request: all of it, or of a large one as much as a batch may have."""
-
-    request: _Request
-    begin: int
-    end: int
-    outcome: np.ndarray | Exception | None = None
-
-    @property
-    def rows(self) -> Rows:
-        return self.request.rows[self.begin : self.end]
-
-
 @dataclass(slots=True)
 class _Batch:
-    portions: list[_Portion]
+    portions: list[Portion]
     seconds: float = 0.0  # that it took
 
     @property
     def num_rows(self) -> int:
-        return sum(portion.end - portion.begin for portion in self.portions)
+        return sum(map(len, self.portions))
 
 
 class Batcher:
@@ -79,10 +46,10 @@ class Batcher:
 
     Args:
         predict: rows to probabilities; called on the batcher's own thread, never twice at once.
-        max_batch: rows at which a batch is closed. A larger request is predicted in portions, between which others
-            have their turn: who asks for one row does not wait for a thousand.
+        max_batch: rows at which a batch is closed. Short requests go first, long ones in portions between them.
         max_wait: seconds that a batch may wait.
-        max_queue: rows that may wait; beyond that `submit` raises `QueueFullError`.
+        max_queue: rows that may wait; beyond that `submit` raises `QueueFullError`. To a short request, only rows of
+            others that are short count.
         observe: called on the event loop with the number of rows of each batch that was predicted.
 
     >>> async def main():
@@ -105,20 +72,28 @@ class Batcher:
         observe: Callable[[int], Any] = lambda rows: None,
     ) -> None:
         self.predict, self.max_batch, self.max_wait, self.max_queue = predict, max_batch, max_wait, max_queue
-        self.queued_rows = 0
-        self.dropped = 0  # requests whose client had gone
         self._observe = observe
-        self._waiting: deque[_Request] = deque()
+        self._waiting = Waiting(max_batch)
         self._arriving: dict[int, float] = {}  # requests being read, by a number of their own: when they began
         self._arrivals = 0
         self._scheduled = False
         self._under_way = 0  # batches at the thread
-        self._together = 1  # requests that were in the last batch, or waited beside it
+        self._together = 1  # requests of clients that return: in the last batch, or beside it
         self._patience = 0.0  # until when it is worth waiting for them
         self._timer: asyncio.TimerHandle | None = None
         self._work: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._thread = new_thread("predict", self._run)
         self._idle = asyncio.Event()
+
+    @property
+    def queued_rows(self) -> int:
+        """Rows that no batch has taken yet."""
+        return self._waiting.num_rows
+
+    @property
+    def dropped(self) -> int:
+        """Requests whose client had gone before they were predicted."""
+        return self._waiting.dropped
 
     # On the event loop.
 
@@ -147,25 +122,30 @@ class Batcher:
             if self._timer is not None:  # whoever waited for it need not wait any longer
                 self._schedule()
 
-    def submit(self, rows: Rows, is_gone: Callable[[], bool] = lambda: False) -> asyncio.Future[np.ndarray]:
-        """The probabilities of these rows, once their batch is done; `is_gone` says whether anyone still waits."""
-        if self.queued_rows and self.queued_rows + len(rows) > self.max_queue:
-            raise QueueFullError(f"{self.queued_rows} rows are waiting; try again in a moment")
-        request = _Request(rows, self._loop.create_future(), is_gone, self._loop.time())
-        self._waiting.append(request)
-        self.queued_rows += len(rows)
+    def submit(
+        self, rows: Rows, is_gone: Callable[[], bool] = lambda: False, returns: bool = True
+    ) -> asyncio.Future[np.ndarray]:
+        """The probabilities of these rows, once their batch is done.
+
+        Args:
+            rows: as `predict` takes them.
+            is_gone: whether nobody waits any more.
+            returns: whether it is worth waiting for who asks to ask again.
+        """
+        waiting = self._waiting
+        queued = waiting.num_short_rows if waiting.is_short(rows) else waiting.num_rows
+        if queued and queued + len(rows) > self.max_queue:
+            raise QueueFullError(f"{queued} rows are waiting; try again in a moment")
+        request = Request(rows, self._loop.create_future(), is_gone, self._loop.time(), returns)
+        waiting.add(request)
         self._idle.clear()
         if self._may_dispatch():
             self._schedule()
         return request.answer
 
     def _may_dispatch(self) -> bool:
-        # A batch that is full lies ready beside the one under way: waiting could not make it larger. A portion of a
-        # large request does not, since others may come that should be predicted before it.
-        if self._under_way == 0:
-            return True
-        is_full = self._under_way == 1 and self.queued_rows >= self.max_batch
-        return is_full and bool(self._waiting) and self._waiting[0].num_left <= self.max_batch
+        # A batch that is full lies ready beside the one under way: waiting could not make it larger.
+        return self._under_way == 0 or (self._under_way == 1 and self._waiting.fill_batches(self._loop.time()))
 
     def _schedule(self) -> None:
         # After the callbacks that are ready now: requests that came in the same moment are in the same batch.
@@ -187,43 +167,26 @@ class Batcher:
         if (delay := self._worth_waiting()) > 0:
             self._timer = self._loop.call_later(delay, self._dispatch)
             return
-        batch = self._next_batch()
-        if batch.portions:
+        if portions := self._waiting.take(self._loop.time()):
             self._under_way += 1
-            self._work.put(batch)
-        if not batch.portions or self._may_dispatch():
+            self._work.put(_Batch(portions))
+        if not portions or self._may_dispatch():
             self._schedule()
 
     def _worth_waiting(self) -> float:
         """Seconds that the next batch should wait for requests that have begun to arrive, or are about to."""
         if self.max_wait <= 0 or self.queued_rows >= self.max_batch:
             return 0.0
-        until = self._patience if len(self._waiting) < self._together else 0.0
+        until = self._patience if self._waiting.num_returning < self._together else 0.0
         if self._arriving:
             newest = next(reversed(self._arriving.values()))  # one that stalls is waited for once, not by every batch
-            until = max(until, min(self._waiting[0].since, newest) + self.max_wait)
+            until = max(until, min(self._waiting.first.since, newest) + self.max_wait)
         return until - self._loop.time()
-
-    def _next_batch(self) -> _Batch:
-        batch, rows = _Batch([]), 0
-        while self._waiting and (not batch.portions or rows + self._waiting[0].num_left <= self.max_batch):
-            request = self._waiting.popleft()
-            if request.answer.done() or request.is_gone():
-                self.queued_rows -= request.num_left
-                self.dropped += 1
-                if not request.answer.done():
-                    request.answer.set_exception(ClientGoneError("the client has hung up"))
-                continue
-            taken = min(request.num_left, self.max_batch)
-            batch.portions.append(_Portion(request, request.begin, request.begin + taken))
-            request.begin += taken
-            self.queued_rows -= taken
-            rows += taken
-        return batch
 
     def _finish(self, batch: _Batch) -> None:
         self._under_way -= 1
-        self._together = len(batch.portions) + len(self._waiting)
+        self._waiting.took(batch.portions, batch.seconds)
+        self._together = sum(portion.request.returns for portion in batch.portions) + self._waiting.num_returning
         # Longer than a share of what a batch takes, waiting would cost more than it can save.
         self._patience = self._loop.time() + min(self.max_wait, batch.seconds / 2)
         self._observe(batch.num_rows)
@@ -231,20 +194,21 @@ class Batcher:
             self._answered(portion)
         self._schedule()
 
-    def _answered(self, portion: _Portion) -> None:
+    def _answered(self, portion: Portion) -> None:
         """Give a request its answer; one that has rows left waits for its next turn behind all others."""
         request, outcome = portion.request, portion.outcome
-        if request.answer.done() or isinstance(outcome, Exception):
-            self.queued_rows -= request.num_left
-            if isinstance(outcome, Exception) and not request.answer.done():
-                request.answer.set_exception(outcome)
+        if isinstance(outcome, np.ndarray):
+            request.found.append(outcome)
+            if request.num_left and not request.answer.done():
+                self._waiting.go_on(request)
+                return
+        self._waiting.end(request)
+        if request.answer.done():
             return
-        assert outcome is not None
-        request.found.append(outcome)
-        if request.num_left:
-            self._waiting.append(request)
+        if isinstance(outcome, Exception):
+            request.answer.set_exception(outcome)
         else:
-            request.answer.set_result(outcome if len(request.found) == 1 else np.concatenate(request.found))
+            request.answer.set_result(request.found[0] if len(request.found) == 1 else np.concatenate(request.found))
 
     # On the batcher's thread.
 
@@ -255,7 +219,7 @@ class Batcher:
             batch.seconds = time.perf_counter() - began
             self._loop.call_soon_threadsafe(self._finish, batch)
 
-    def _answer(self, portions: list[_Portion]) -> None:
+    def _answer(self, portions: list[Portion]) -> None:
         try:
             scores = self._checked([row for portion in portions for row in portion.rows])
         except Exception as error:

@@ -18,7 +18,7 @@ from penstock.core.schema import ColumnSchema, Role, Schema
 
 _PREFIXES = ("x", "X")  # of 0x
 _ITEMS_SHOWN = 20  # of a list, in an error message
-_NAMES_SHOWN = 100  # of a row's fields, where one is missing
+_NAMES_SHOWN = 40  # of a row's fields, where one is missing: each is compared with it
 Convert = Callable[[Any], Any]  # a JSON value to what the workflow reads; ValueError or TypeError where it is none
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
 from penstock.core.hosts import AllowedHosts
-from penstock.serve.batching import Batcher, ClientGoneError, QueueFullError, Rows
+from penstock.serve.batching import Batcher, QueueFullError
 from penstock.serve.checking import RowChecker, RowError
 from penstock.serve.following import Follower
 from penstock.serve.http.bodies import Bodies
@@ -40,6 +40,7 @@ from penstock.serve.http.requests import (
 )
 from penstock.serve.http.turns import Turns
 from penstock.serve.predictor import Predictor
+from penstock.serve.waiting import ClientGoneError, Rows
 
 require("fastapi", "serve")
 
@@ -53,6 +54,7 @@ log = logging.getLogger("penstock.serve")
 _VERSION = version("penstock")
 _LISTS_BESIDE = 16  # lists and objects that a row may have beside those of its columns
 _CHECKED_AT_ONCE = 8  # rows
+_WRITTEN_AT_ONCE = 128  # probabilities
 _FAILED = "the service failed on this request; its log says why"
 
 
@@ -104,7 +106,7 @@ class Service:
         if scope["type"] == "http":
             if self.hosts is not None and (refusal := _wrong_host(scope, self.hosts)) is not None:
                 await self.turns.take()
-                await refuse(send, receive, refusal)
+                await refuse(scope, receive, send, refusal)
                 self.metrics.refused(refusal.status)
             elif scope["path"] == "/predict" and scope["method"] == "POST":
                 await self.predict(scope, receive, send)
@@ -124,9 +126,10 @@ class Service:
         since = time.perf_counter()
         with contextlib.ExitStack() as precedence:
             try:
-                rows = await self._rows(scope, receive, precedence)
-                scores = await self.batcher.submit(rows, lambda: has_hung_up(receive)) if rows else np.empty(0)
-                answer = self._answer(scores)
+                rows, scores = await self._rows(scope, receive, precedence), np.empty(0)
+                if rows:
+                    scores = await self.batcher.submit(rows, lambda: has_hung_up(receive), scope.get(KNOWN, True))
+                answer = await self._answer(scores)
             except ClientGoneError:
                 return
             except Exception as error:
@@ -134,7 +137,7 @@ class Service:
                 refusal = _refusal(error)
                 await self.turns.take()
                 self.metrics.answered(refusal.status, time.perf_counter() - since)
-                await refuse(send, receive, refusal)
+                await refuse(scope, receive, send, refusal)
                 return
             await respond(send, 200, answer)
         self.metrics.answered(200, time.perf_counter() - since)
@@ -145,7 +148,7 @@ class Service:
         arriving = self.batcher.arriving() if scope.get(KNOWN, True) else contextlib.nullcontext()
         async with self.bodies.reading(scope, receive, arriving) as body:
             if is_short(body):
-                precedence.enter_context(self.turns.short())
+                precedence.enter_context(self.turns.short(scope.get(KNOWN, True)))
                 if (rows := parse_short(body, self._size)) is not None:
                     return self.checker(rows)
                 precedence.close()
@@ -162,10 +165,11 @@ class Service:
             yield
         return checked
 
-    def _answer(self, scores: np.ndarray) -> bytes:
-        """Every float32 in full: read back, it has the same bits."""
+    async def _answer(self, scores: np.ndarray) -> bytes:
+        """Every float32 in full: read back, it has the same bits. Many are written in turn with other requests."""
         packet = self.predictor.packet if self.follower is not None else "null"
-        listed = json.dumps(scores.tolist())
+        few = len(scores) <= _WRITTEN_AT_ONCE
+        listed = json.dumps(scores.tolist()) if few else await self.turns.run(_listed(scores))
         return f'{{"probabilities": {listed}, "model": "{self.predictor.fingerprint}", "packet": {packet}}}'.encode()
 
     # What the pages show.
@@ -186,7 +190,7 @@ class Service:
             log.exception("%r failed", scope["path"])
             self.metrics.answered(500, time.perf_counter() - since)
             if not begun:
-                await refuse(send, receive, RefusedError(500, _FAILED))
+                await refuse(scope, receive, send, RefusedError(500, _FAILED))
 
     def health(self) -> dict[str, Any]:
         """Whether it is live and ready, which model it serves, and where in the feed it is."""
@@ -248,6 +252,14 @@ class Service:
             if self.follower is not None:
                 self.follower.stop()
             self.predictor.close()
+
+
+def _listed(scores: np.ndarray) -> Steps[str]:
+    parts = []
+    for begin in range(0, len(scores), _WRITTEN_AT_ONCE):
+        parts.append(json.dumps(scores[begin : begin + _WRITTEN_AT_ONCE].tolist())[1:-1])
+        yield
+    return f"[{', '.join(parts)}]"
 
 
 def _refusal(error: Exception) -> RefusedError:

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
-from penstock.serve.batching import ClientGoneError
 from penstock.serve.http.limits import Limits
 from penstock.serve.http.parsing import AT_ONCE, BodySize, count_lists
 from penstock.serve.http.requests import Message, Receive, RefusedError, Scope, received_already
+from penstock.serve.waiting import ClientGoneError
 
 _SMALL = 1 << 16  # bytes of a body that never count: there are no more of them than connections
 

@@ -18,8 +18,9 @@ from typing import Any
 
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
+from penstock.serve.http.draining import Drain
 from penstock.serve.http.limits import Limits
-from penstock.serve.http.requests import DISCARD_SECONDS, KNOWN, LINGER_SECONDS, RefusedError
+from penstock.serve.http.requests import DRAIN, KNOWN, LINGER_SECONDS, RefusedError
 from penstock.serve.http.turns import PORTION, Backlog, Flow, Turns
 
 require("httptools", "serve")
@@ -117,6 +118,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refusal: RefusedError | None = None  # that waits for its turn
         self._is_refused = self._is_half_closed = self._is_upgrade = False
         self._closing_since: float | None = None
+        self._drain: Drain | None = None
         self._running: Any = None  # the request that is being answered: `cycle` is the newest, which may wait behind it
         self._write_paused_since: float | None = None
         self._plain = 0  # bytes of a body that comes whole which are still to come
@@ -133,6 +135,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.guard.dismiss(self)
         self._backlog.drop()
+        if self._drain is not None:
+            self._drain.close()
         self._disconnect()
         super().connection_lost(exc)
 
@@ -181,15 +185,26 @@ class GuardedProtocol(HttpToolsProtocol):
     # What arrives.
 
     def data_received(self, data: bytes) -> None:
-        if self._is_refused:  # thrown away, so that a client which is still sending gets to its answer; no hurry
-            self._flow.hold(True)
-            self.loop.call_later(DISCARD_SECONDS, self._flow.hold, False)
-        elif len(data) <= PORTION and not self._backlog:
+        if self._is_refused:
+            self._throw_away().add_done_callback(lambda _: self.transport.close())
+        elif len(data) <= PORTION and not self._backlog and (self._is_known or self.guard.turns.may_begin()):
             if self._is_known and self.waiting is FIRST:
                 self.guard.turns.expect()
             self._take(data)
         else:
-            self._backlog.add(data, self._plain)
+            self._backlog.add(data, self._plain, not self._is_known)
+
+    def _throw_away(self) -> asyncio.Future[None]:
+        """Take no notice of anything that comes from now on; done when the client has stopped."""
+        if self._drain is None:
+            self._flow.stop()
+            self._drain = Drain(self.transport, self.guard.turns)
+        return self._drain.ended
+
+    async def _refused(self) -> None:
+        """The application has refused this request, and does not read its rest."""
+        self._is_refused = True
+        await self._throw_away()
 
     def _take(self, data: bytes) -> int:
         """Parse what has arrived; the bytes of a whole body that are still to come."""
@@ -297,7 +312,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._check_framing()
         self.waiting, self.since = BODY, self.loop.time()
-        self.scope[KNOWN] = self._is_known  # type: ignore[literal-required]
+        self.scope.update({KNOWN: self._is_known, DRAIN: self._refused})  # type: ignore[misc]
         super().on_headers_complete()
         if self._running is None or self._running.response_complete:
             self._running = self.cycle

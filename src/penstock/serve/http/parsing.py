@@ -14,11 +14,13 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from penstock.serve.http.requests import RefusedError
 
 AT_ONCE = 1 << 14  # bytes that are parsed in one call, in a few tenths of a millisecond
 _LISTS_AT_ONCE = 400  # lists and objects in them: each costs a hundred times its two bytes
-_PORTION = 1 << 13  # characters of a long body that are: the lock is free again within two tenths of one
+_PORTION = 1 << 12  # characters of a long body that are: the lock is free again within two tenths of one
 _PIECE = 1 << 16  # bytes of it that are decoded in one call
 _DEPTH = 8  # of what is longer than a portion
 _DECODER = json.JSONDecoder()
@@ -70,7 +72,10 @@ class BodySize:
 
 def count_lists(part: bytes) -> int:
     """Lists and objects that begin in a part of a body; signs in its texts count as well."""
-    return part.count(b"[") + part.count(b"{")
+    if len(part) <= AT_ONCE:
+        return part.count(b"[") + part.count(b"{")
+    signs = np.frombuffer(part, np.uint8)  # counts thousands of them as fast as none
+    return int(np.count_nonzero(signs == ord("[")) + np.count_nonzero(signs == ord("{")))
 
 
 def is_short(body: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from penstock.core.errors import PenstockError
@@ -14,9 +15,9 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+DRAIN = "penstock.drain"  # of a scope: throws away what a connection still brings, until the client stops
 KNOWN = "penstock.known"  # of a scope: whether its connection has been answered before
 LINGER_SECONDS = 2.0  # for a client that is still sending what was refused
-DISCARD_SECONDS = 0.01  # between two reads of that
 _JSON = (b"content-type", b"application/json")
 
 
@@ -58,20 +59,21 @@ async def respond(send: Send, status: int, body: bytes, *headers: tuple[bytes, b
     await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def refuse(send: Send, receive: Receive, refusal: RefusedError) -> None:
+async def refuse(scope: Scope, receive: Receive, send: Send, refusal: RefusedError) -> None:
     """Answer with an error. A body that is not taken in is thrown away for a moment, then cut off."""
     headers = [(b"retry-after", b"1")] if refusal.status == 503 else []
     if not refusal.closes:
         await respond(send, refusal.status, refusal.content(), *headers)
         return
-    # Closed at once, the answer would be lost to a client that is still sending: it would see a reset.
     await respond(send, refusal.status, refusal.content(), *headers, (b"connection", b"close"), more=True)
-    try:
+    drain: Callable[[], Awaitable[None]] | None = scope.get(DRAIN)
+    with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_SECONDS):
-            while (await receive()).get("more_body"):
-                await asyncio.sleep(DISCARD_SECONDS)
-    except TimeoutError:
-        pass
+            if drain is not None:
+                await drain()
+            else:
+                while (await receive()).get("more_body"):
+                    pass
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

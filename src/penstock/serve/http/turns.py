@@ -3,7 +3,8 @@
 The service has one event loop and Python one lock, so whoever is parsed or answered keeps everybody else waiting. A
 request of a few rows is answered in a millisecond. A body of megabytes, a read that brings thousands of pieces of one,
 or a page takes many; its work is cut into moments, and those are taken while no short request is under way. While there
-is one, a moment comes up now and then all the same, so that nobody waits for ever.
+is one, a moment comes up now and then all the same, so that nobody waits for ever. Who has just connected, and has not
+been answered yet, lets those pass who have, and goes before all that is long.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ SHORT_READ = 20_000  # bytes of a read that is begun at once: a request of some 
 _TURN_SECONDS = 0.00025
 _BEGIN_SECONDS = 0.0001  # for which a short read is parsed at once; a plain body is done by then
 _WAIT_SECONDS = 0.002  # after which a turn comes although short requests are under way: a tenth of the time is theirs
+_TICK_SECONDS = 0.001  # of uvloop's timers: less than half of it is not waited for at all
 _EXPECT_SECONDS = 0.002  # from the first byte of a request until it must be there, to go first
 
 
@@ -52,19 +54,25 @@ class Turns:
 
     def __init__(self) -> None:
         self._waiting: deque[_Work] = deque()
+        self._newcomers: deque[_Work] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._num_short, self._expected = 0, 0.0
+        self._due = 0.0  # when a turn comes, whoever is under way
+        self._num_short = self._num_returning = 0
+        self._expected = 0.0
+        self._newcomer_is_next = True
 
     # Short requests.
 
     @contextmanager
-    def short(self) -> Iterator[None]:
-        """Around a short request that is all there, until it is answered."""
+    def short(self, returns: bool = True) -> Iterator[None]:
+        """Around a short request that is all there, until it is answered; `returns`: its client has asked before."""
         self._num_short += 1
+        self._num_returning += returns
         try:
             yield
         finally:
             self._num_short -= 1
+            self._num_returning -= returns
             if not self._num_short:
                 self._expected = 0.0
                 if self._timer is not None:
@@ -77,18 +85,25 @@ class Turns:
 
     def is_clear(self) -> bool:
         """Whether no short request is under way."""
-        return not self._num_short and (not self._expected or time.monotonic() >= self._expected)
+        return not self._num_short and not self._is_expected()
+
+    def may_begin(self) -> bool:
+        """Whether who has just connected need not wait: nobody is under way who was here before."""
+        return not self._num_returning and not self._newcomers and not self._is_expected()
+
+    def _is_expected(self) -> bool:
+        return self._expected > 0.0 and time.monotonic() < self._expected
 
     # Whoever waits for them.
 
     def are_idle(self) -> bool:
         """Whether nobody waits."""
-        return not self._waiting
+        return not self._waiting and not self._newcomers
 
-    def add(self, work: _Work) -> None:
+    def add(self, work: _Work, is_newcomer: bool = False) -> None:
         """Let something wait for its turn, and for another as long as something is left."""
-        self._waiting.append(work)
-        if len(self._waiting) == 1:
+        (self._newcomers if is_newcomer else self._waiting).append(work)
+        if self._timer is None:
             self._schedule()
 
     async def take(self) -> None:
@@ -100,19 +115,30 @@ class Turns:
 
     def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
+        self._due = time.monotonic() + _WAIT_SECONDS
         self._timer = loop.call_later(0 if self.is_clear() else _WAIT_SECONDS, self._turn)
 
     def _turn(self) -> None:
-        self._timer = None
-        is_done = True
+        if not self.is_clear() and (left := self._due - time.monotonic()) > 0:  # a short request has begun since
+            self._timer = asyncio.get_running_loop().call_later(max(left, _TICK_SECONDS), self._turn)
+            return
+        is_done, queue = True, self._next_queue()
+        work = queue.popleft()
         try:
-            is_done = self._waiting[0].work()
+            is_done = work.work()
         finally:
-            work = self._waiting.popleft()
             if not is_done:
                 self._waiting.append(work)
-            if self._waiting:
+            self._timer = None
+            if not self.are_idle():
                 self._schedule()
+
+    def _next_queue(self) -> deque[_Work]:
+        """Newcomers and others in turn, where there are both."""
+        if self._newcomers and self._waiting:
+            self._newcomer_is_next = not self._newcomer_is_next
+            return self._waiting if self._newcomer_is_next else self._newcomers
+        return self._newcomers or self._waiting
 
     async def run(self, steps: Generator[None, None, _Found]) -> _Found:
         """Go through steps, a moment at a time, and return what they do."""
@@ -171,18 +197,19 @@ class Backlog:
     def __bool__(self) -> bool:
         return bool(self._data)
 
-    def add(self, data: bytes, plain: int) -> None:
-        """Parse this, of which so many bytes are of a plain body: at once where it is short or nobody waits, else in
-        turn."""
+    def add(self, data: bytes, plain: int, is_newcomer: bool) -> None:
+        """Parse this, of which so many bytes are of a plain body: at once where it is short, else in turn. To read a
+        quarter of a megabyte takes as long as to parse a short request, so that there is one such read a turn."""
         if self._data:  # of a read that was under way
             self._data = self._data[self._at :] + data
             self._at = 0
             return
         self._data, self._at, self._plain = data, 0, plain
-        is_free = self._turns.are_idle() and self._turns.is_clear()
-        if not ((is_free or len(data) <= SHORT_READ) and self.work(_TURN_SECONDS if is_free else _BEGIN_SECONDS)):
+        is_free, is_short = self._turns.are_idle() and self._turns.is_clear(), len(data) <= SHORT_READ
+        may_begin = is_short and (is_free or not is_newcomer or self._turns.may_begin())
+        if not (may_begin and self.work(_TURN_SECONDS if is_free else _BEGIN_SECONDS)):
             self._flow.hold(True)
-            self._turns.add(self)
+            self._turns.add(self, is_newcomer and is_short and not may_begin)
 
     def drop(self) -> None:
         """Forget what is left."""
@@ -208,15 +235,20 @@ class Flow(FlowControl):
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__(transport)
-        self._is_held = False
+        self._is_held = self._is_stopped = False
 
     def hold(self, is_held: bool) -> None:
         """Rest, or go on, for what is to be parsed."""
-        if is_held == self._is_held:
+        if is_held == self._is_held or self._is_stopped:
             return
         self._is_held = is_held
         if not self.read_paused and not self._transport.is_closing():
             (self._transport.pause_reading if is_held else self._transport.resume_reading)()
+
+    def stop(self) -> None:
+        """Rest for good."""
+        self.hold(True)
+        self._is_stopped = True
 
     def pause_reading(self) -> None:
         if self._is_held:
