@@ -11,7 +11,7 @@ import torch
 from penstock import ColumnSchema, Schema
 from penstock.core.errors import DataError, ParameterError
 from penstock.embedding import SGD, CachedEmbeddings, FrozenEmbeddings, FusedEmbeddings, SlotConfig, Store, prefetched
-from penstock.embedding.cached.embeddings import shared_rows
+from penstock.embedding.cached.cache_shares import shared_rows
 
 SIZES = {"user": 60, "item": 9, "shop": 30, "tags": 25}
 DIMS = {"user": 6, "item": 3, "shop": 6, "tags": 3}  # columns of a dim do not lie side by side

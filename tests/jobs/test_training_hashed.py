@@ -151,7 +151,7 @@ SCHEMA = Schema([ColumnSchema(name, "int64", role="categorical") for name in ("u
         ({"store": {"eviction": {"policy": "lfu", "max_rows": 9}, "cache_rows": 5}}, "policy: lru and max_rows alone"),
         ({"store": {"admission": {"min_count": 2}}}, "admission is set"),
         ({"slots": {"user": {"dim": 2}}}, "several dims, and hashed tables have one"),
-        ({"embedding_optimizer": {"name": "FTRL"}}, "SGD without momentum"),
+        ({"embedding_optimizer": {"name": "FTRL"}}, "RowWiseAdam, without momentum"),
     ],
 )
 def test_what_hashed_tables_cannot_do_is_refused(settings: dict[str, Any], said: str) -> None:

@@ -40,7 +40,6 @@ from penstock.core.dtypes import (
     NUMERIC,
     canonical,
     inner_of,
-    is_canonical,
     is_nested,
     split_list,
     to_numpy,
@@ -103,61 +102,13 @@ def parse_hexadecimal(values: pl.Series, dtype: str, *, column: str, where: str 
     [[255, 0], []]
     """
     if split_list(values.dtype)[1]:
-        return _by_element(values, dtype, column, where, partial(parse_hexadecimal, column=column, where=where))
+        return by_element(values, dtype, column, where, partial(parse_hexadecimal, column=column, where=where))
     spelled = values.str.contains(f"^(?:{HEXADECIMAL.pattern})$")
     if not spelled.all():
         row = int((~spelled.fill_null(True)).arg_max() or 0)
-        raise _refused(values[row], dtype, NO_HEXADECIMAL, column, row, where)
+        raise refused(values[row], dtype, NO_HEXADECIMAL, column, row, where)
     wide = values.str.zfill(16).str.decode("hex").bin.reinterpret(dtype=pl.UInt64, endianness="big")
     return _series(wide, canonical(dtype), column, where, "exact")
-
-
-def described(values: pl.Series, *, where: str | None = None) -> pl.Series:
-    """A column in the dtype that a schema names it by: text for categories, counts for spans, numbers for decimals.
-
-    Decimals with places behind the point become the nearest float64, as long as no whole unit of them is lost.
-
-    Raises:
-        ConversionError: an integer beyond 64 bits, or a decimal beyond 2^53 that float64 does not hold.
-
-    >>> from decimal import Decimal
-    >>> described(pl.Series([Decimal("0.10"), None])).to_list(), described(pl.Series([Decimal(2**53 + 1)])).to_list()
-    ([0.1, None], [9007199254740993])
-    """
-    inner, is_list = split_list(values.dtype)
-    dtype = canonical(inner)
-    if values.dtype == to_polars(dtype, is_list):
-        return values
-    if inner.is_decimal() and dtype == "float64":
-        return _as_floats(values, is_list, where)
-    return _series(values, dtype, values.name, where, "exact")
-
-
-def described_frame(frame: pl.DataFrame, where: str | None = None) -> pl.DataFrame:
-    """A frame in the dtypes that its schema names, which partitions share whatever dictionaries their columns have.
-
-    >>> described_frame(pl.DataFrame({"x": pl.Series(["a"], dtype=pl.Categorical)})).dtypes
-    [String]
-    """
-    if all(map(is_canonical, frame.dtypes)):
-        return frame
-    before = frame.get_columns()
-    after = [described(column, where=where) for column in before]
-    return frame if all(one is other for one, other in zip(before, after, strict=True)) else pl.DataFrame(after)
-
-
-def _as_floats(values: pl.Series, is_list: bool, where: str | None) -> pl.Series:
-    """Decimals as the nearest floats; where polars would round twice, one by one."""
-    if is_list:
-        return _by_element(values, "float64", values.name, where, lambda flat, _: _as_floats(flat, False, where))
-    scale = cast(pl.Decimal, values.dtype).scale
-    largest = values.abs().max()
-    if largest is None or (scale <= 22 and int(cast(Any, largest).scaleb(scale)) < 2**53):
-        return values.cast(pl.Float64)  # an exact integer divided by an exact power of ten
-    for row, value in enumerate(values):
-        if value is not None and abs(value) >= 2**53 and float(value) != value:
-            raise _refused(value, "float64", "it has digits that would be lost", values.name, row, where)
-    return pl.Series(values.name, [None if v is None else float(v) for v in values], dtype=pl.Float64)
 
 
 def held(values: pl.Series, dtype: str) -> tuple[pl.Series, pl.Series | None]:
@@ -199,14 +150,14 @@ def _array(values: np.ndarray, dtype: str, column: str, where: str | None, polic
         done = _series(series, dtype, column, where, policy)
         if done.null_count():
             first = int(done.is_null().arg_max() or 0)
-            raise _refused(series[first], dtype, "an array has no place for a missing value", column, first, where)
+            raise refused(series[first], dtype, "an array has no place for a missing value", column, first, where)
         return done.to_numpy()
     flat = values.reshape(-1)
     try:
         return converted(flat, target, policy).reshape(values.shape)
     except BadValue as bad:
         row = bad.place // max(1, flat.size // len(values)) if values.ndim else None
-        raise _refused(flat[bad.place].item(), dtype, bad.reason, column, row, where) from None
+        raise refused(flat[bad.place].item(), dtype, bad.reason, column, row, where) from None
 
 
 # Series.
@@ -242,7 +193,7 @@ def _series(series: pl.Series, dtype: str, column: str, where: str | None, polic
         if series.null_count() == len(series):
             return pl.Series(series.name, [None] * len(series), dtype=wanted)
         row = int(series.is_not_null().arg_max() or 0)
-        raise _refused(series[row], dtype, reason, column, row, where)
+        raise refused(series[row], dtype, reason, column, row, where)
     return _parsed(series, wanted, dtype, column, where)
 
 
@@ -258,7 +209,7 @@ def _nested(series: pl.Series, wanted: pl.DataType, dtype: str, column: str, whe
     except pl.exceptions.PolarsError:
         pass
     row = int(series.is_not_null().arg_max() or 0) if len(series) else None
-    raise _refused(series[row] if row is not None else None, dtype, reason, column, row, where)
+    raise refused(series[row] if row is not None else None, dtype, reason, column, row, where)
 
 
 def _fits(series: pl.Series, dtype: str) -> bool:
@@ -286,7 +237,7 @@ def _numbers(series: pl.Series, dtype: str, column: str, where: str | None, poli
     try:
         done = pl.Series(series.name, converted(values, to_numpy(dtype), policy))
     except BadValue as bad:
-        raise _refused(series[bad.place], dtype, bad.reason, column, bad.place, where) from None
+        raise refused(series[bad.place], dtype, bad.reason, column, bad.place, where) from None
     return done.set(series.is_null(), None) if has_nulls else done
 
 
@@ -299,7 +250,7 @@ def _value_by_value(
         try:
             out.append(_scalar(value, dtype, column, where, policy))
         except ConversionError as error:
-            raise _refused(value, dtype, error.reason, column, row, where) from None
+            raise refused(value, dtype, error.reason, column, row, where) from None
     return pl.Series(series.name, out, dtype=wanted)
 
 
@@ -310,7 +261,7 @@ def _parsed(series: pl.Series, wanted: pl.DataType, dtype: str, column: str, whe
     bad = (done.is_null() & series.is_not_null()) | ~back.eq_missing(series)
     if bad.any():
         row = int(bad.arg_max() or 0)
-        raise _refused(series[row], dtype, "it does not spell one" if series.dtype == pl.String else "it would be cut",
+        raise refused(series[row], dtype, "it does not spell one" if series.dtype == pl.String else "it would be cut",
                        column, row, where)  # fmt: skip
     return done
 
@@ -322,10 +273,10 @@ def _lists(
         series = series.arr.to_list()
     if inner == to_polars(dtype) or _is_lossless(inner, to_polars(dtype)):
         return series.cast(to_polars(dtype, is_list=True))
-    return _by_element(series, dtype, column, where, lambda flat, dtype: _series(flat, dtype, column, where, policy))
+    return by_element(series, dtype, column, where, lambda flat, dtype: _series(flat, dtype, column, where, policy))
 
 
-def _by_element(
+def by_element(
     series: pl.Series,
     dtype: str,
     column: str,
@@ -343,7 +294,7 @@ def _by_element(
     except ConversionError as error:
         place = 0 if error.row is None else error.row
         row = int(np.searchsorted(offsets, place, side="right")) - 1
-        raise _refused(error.value, dtype, error.reason, column, row, where) from None
+        raise refused(error.value, dtype, error.reason, column, row, where) from None
     mask = pa.array(series.is_null().to_numpy()) if series.null_count() else None
     elements = done.rechunk().to_arrow(compat_level=_OLDEST)
     rebuilt = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), elements, mask=mask)
@@ -372,11 +323,11 @@ def _scalar(value: Any, dtype: str, column: str, where: str | None, policy: Poli
         if series.dtype == pl.Object:
             raise TypeError
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-        raise _refused(value, dtype, f"it is a {type(value).__name__}", column, None, where) from None
+        raise refused(value, dtype, f"it is a {type(value).__name__}", column, None, where) from None
     try:
         return values_of(_series(series, dtype, column, where, policy))[0]
     except ConversionError as error:
-        raise _refused(value, dtype, error.reason, column, None, where) from None
+        raise refused(value, dtype, error.reason, column, None, where) from None
 
 
 def _number(value: Any, dtype: str, column: str, where: str | None, policy: Policy) -> int | float | bool:
@@ -387,7 +338,7 @@ def _number(value: Any, dtype: str, column: str, where: str | None, policy: Poli
         if nearest != value and not (
             policy == "round" or (policy == "truncate" and dtype not in ("float32", "float64"))
         ):
-            raise _refused(value, dtype, "it has digits that would be lost", column, None, where)
+            raise refused(value, dtype, "it has digits that would be lost", column, None, where)
         value = nearest
     try:
         array = np.array([value])
@@ -402,12 +353,11 @@ def _number(value: Any, dtype: str, column: str, where: str | None, policy: Poli
                 raise BadValue(0, "it is beyond its range")
         return cast("int | float | bool", converted(array, np.dtype(dtype), policy)[0].item())
     except OverflowError:
-        raise _refused(value, dtype, "it is beyond its range", column, None, where) from None
+        raise refused(value, dtype, "it is beyond its range", column, None, where) from None
     except BadValue as bad:
-        raise _refused(value, dtype, bad.reason, column, None, where) from None
+        raise refused(value, dtype, bad.reason, column, None, where) from None
 
 
-def _refused(
-    value: object, dtype: str, reason: str, column: str, row: int | None, where: str | None
-) -> ConversionError:
+def refused(value: object, dtype: str, reason: str, column: str, row: int | None, where: str | None) -> ConversionError:
+    """The error for a value that a dtype does not hold."""
     return ConversionError(value, dtype, reason, column, row, where)

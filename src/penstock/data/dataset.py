@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
-from penstock.core.conversion import described_frame
+from penstock.core.described import described_frame
 from penstock.core.params import NONE, Int, OneOf, check
 from penstock.core.schema import Schema
 from penstock.data import exchange, manifest, merging, splitting, tasks

@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 import polars.selectors as selectors
 
-from penstock.core.conversion import convert, described_frame
+from penstock.core.conversion import convert
+from penstock.core.described import described_frame
 from penstock.core.dtypes import canonical, split_list
 from penstock.core.errors import ColumnNotFoundError, ConversionError
 from penstock.core.runtime.forks import require_polars

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from penstock.core.conversion import described
+from penstock.core.described import described
 from penstock.core.errors import DataError
 from penstock.data.written_times import read_times
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from penstock.core.conversion import described_frame
+from penstock.core.described import described_frame
 from penstock.core.overflow import filtered
 from penstock.core.schema import Schema
 from penstock.data import split

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core.artefact import SCHEMA_FILE, staged
-from penstock.core.conversion import described_frame
+from penstock.core.described import described_frame
 from penstock.core.errors import ColumnNotFoundError, OutputExistsError, PenstockError, SchemaError
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema

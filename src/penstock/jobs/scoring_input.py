@@ -88,7 +88,7 @@ def open_rows(
 
 def model_columns(predictor: Predictor) -> list[str]:
     """The features that the model reads."""
-    return [*predictor.model.categorical, *predictor.model.continuous]
+    return predictor.columns.names
 
 
 def _is_made(data: Dataset, predictor: Predictor) -> bool:

@@ -19,22 +19,17 @@ from penstock.embedding.protocol import is_on_host
 from penstock.etl import Workflow, trusting
 from penstock.etl.trust import check_references, modules_in
 from penstock.jobs import building
-from penstock.jobs.cluster import Cluster, TrainerWork, train_on
+from penstock.jobs.cluster import Cluster
 from penstock.jobs.embeddings import build_embeddings, count_rows
 from penstock.jobs.etl import check_outside
 from penstock.jobs.events import (
-    ClusterWatched,
     Event,
     Listener,
     ModelSaved,
-    Recorded,
     RunBegan,
     RunDone,
     RunFailed,
-    Trained,
-    TrainingBegan,
 )
-from penstock.jobs.fitting import fit_model, num_steps
 from penstock.jobs.holding_out import way_of
 from penstock.jobs.label_figures import label_figures
 from penstock.jobs.linear_start import begin_linear
@@ -44,13 +39,13 @@ from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures
 from penstock.jobs.run_folder import RunFolder, absolute_paths, plain_copy
 from penstock.jobs.settings import TrainSettings
 from penstock.jobs.stages import timed_stage
-from penstock.jobs.training_loaders import VALID_BATCH, open_loaders
-from penstock.jobs.training_result import TrainingStopped, TrainResult, finite, training_speed
-from penstock.loader.torch import Loader
+from penstock.jobs.training_loaders import open_loaders
+from penstock.jobs.training_result import TrainingStopped, TrainResult, finite
+from penstock.jobs.training_stage import TrainingStage
 from penstock.report.learning import learning_verdict
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.train import Checkpointer, History, Record
+from penstock.train import Record
 from penstock.train.mirror import Mirror
 from penstock.train.records import record_to_dict
 from penstock.train.selection import selected
@@ -260,7 +255,11 @@ class TrainJob:
             with self._stage("train"):
                 settings = self._begun_linear(settings, ready, network, store, is_asked)
                 self._open_feed(settings, ready, network, store, loader.num_rows)  # it begins with these weights
-                history, rows_per_second = self._train(settings, ready, loader, valid, network, store, device, labels)
+                stage = TrainingStage(
+                    settings, ready, loader, valid, network, store, device, self._folder, self._notify, self.callbacks,
+                    self.stop, self.progress,
+                )  # fmt: skip
+                history, rows_per_second = stage.run(labels)
             with self._stage("save"):
                 kept = {} if history.best is None else history.best.metrics
                 metrics = {name: finite(value) for name, value in kept.items()}
@@ -332,70 +331,6 @@ class TrainJob:
         if settings != asked:
             self._folder.write(self.configuration)
         return settings
-
-    def _train(
-        self,
-        settings: TrainSettings,
-        ready: Prepared,
-        loader: Loader,
-        valid: Loader | None,
-        network: Any,
-        store: Any,
-        device: Any,
-        labels: Mapping[str, Any],
-    ) -> tuple[History, float | None]:
-        steps = num_steps(settings, len(loader))
-        self._notify(TrainingBegan(network, loader, valid, store, steps, labels))
-        records: list[Record] = []
-
-        def keep(record: Record) -> bool:
-            records.append(record)
-            self._notify(Recorded(record))
-            return self.stop is not None and self.stop()
-
-        cluster = Cluster.of(settings)
-        if cluster is None:
-            saver = Checkpointer(
-                self._folder.checkpoints,
-                keep=settings.keep_checkpoints,
-                any_world=True,
-                copy_to=settings.copy_checkpoints_to,
-                asynchronous=True,
-            )
-            callbacks = [keep, *self.callbacks]
-            history = fit_model(settings, loader, valid, network, store, device, saver, callbacks, self.progress)
-        else:
-            history = self._train_on(cluster, settings, ready, valid, network, store, keep)
-        if self.stop is not None and self.stop() and history.stats["steps"] < steps:
-            raise TrainingStopped(history.stats["steps"], steps, Path(self.output))
-        self._notify(Trained(history, building.selected_by(settings)))
-        return history, training_speed(records)
-
-    def _train_on(
-        self,
-        cluster: Cluster,
-        settings: TrainSettings,
-        ready: Prepared,
-        valid: Loader | None,
-        network: torch.nn.Module,
-        store: Any,
-        keep: Callable[[Record], bool],
-    ) -> History:
-        def tell(record: Record) -> None:
-            keep(record)
-            for callback in self.callbacks:
-                callback(record)
-
-        work = TrainerWork(
-            settings=settings,
-            features=absolute_paths(ready.features) or ready.features,
-            valid=absolute_paths(ready.valid) or ready.valid,
-            valid_batch=VALID_BATCH if valid is None else valid.batch_size,
-            store=None if store is None else store.name,
-            checkpoints=Path(self._folder.checkpoints).absolute(),
-        )
-        stop = self.stop or (lambda: False)
-        return train_on(cluster, work, store, network, tell, stop, lambda found: self._notify(ClusterWatched(found)))
 
     def _predictions(self, ready: Prepared) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         """Held-out rows through the saved model: a few as a service would send them, and how all of them lie."""

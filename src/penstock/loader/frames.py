@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from penstock.core.batch import Ragged
-from penstock.core.conversion import described
+from penstock.core.described import described
 from penstock.core.dtypes import split_list
 from penstock.core.errors import DataError
 from penstock.core.runtime.forks import polars_is_lost

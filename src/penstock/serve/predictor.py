@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -15,29 +15,18 @@ from torch import Tensor
 
 from penstock.core import artefact
 from penstock.core.batch import Ragged
-from penstock.core.conversion import convert
-from penstock.core.dtypes import split_list
-from penstock.core.errors import ArtefactError, ColumnNotFoundError, DataError
+from penstock.core.errors import ArtefactError, DataError
 from penstock.core.keys import KeyLike
 from penstock.core.params import NONE, Int, Real, check_all
-from penstock.core.runtime.forks import require_polars
-from penstock.core.schema import ColumnSchema
 from penstock.data import Dataset
-from penstock.data.frames import to_polars
 from penstock.data.sources import Frame, Paths, are_paths
 from penstock.embedding.feed_reader import FeedReader
 from penstock.embedding.feed_targets import changing
-from penstock.etl.bulk import frame_of
-from penstock.etl.cells import Numbers
 from penstock.etl.input_section import open_input
-from penstock.etl.raw_values import policy_of
 from penstock.nn import Model
 from penstock.serve.model import load_model
+from penstock.serve.model_columns import ModelColumns
 from penstock.serve.unknown import UnknownCategories
-
-_SINGLE = 2  # rows up to which one by one is fastest
-_ROWS = "the rows to predict"
-_FEW = 2048  # rows up to which a frame takes longer than `transform_rows`
 
 
 class ModelInput(NamedTuple):
@@ -99,7 +88,7 @@ class Predictor:
         numbers = {"poll_seconds": NONE | Real(min=0), "batch_size": Int(1), "num_threads": NONE | Int(1)}
         check_all(given, numbers, "Predictor")
         saved = load_model(directory, num_threads, trust, verify)
-        self.directory, self.workflow, self.batch_size = Path(directory), saved.workflow, batch_size
+        self.directory, self.workflow = Path(directory), saved.workflow
         self.saved = saved
         self.device = torch.device(device if device is not None else "cpu")
         self.model: Model = saved.model.to(self.device)
@@ -111,6 +100,7 @@ class Predictor:
         self.fingerprint = artefact.checksum(self.directory / "model" / artefact.MANIFEST)[:16]
         sizes = getattr(self.tables, "known_ids", None)  # of tables whose other ids are zeros
         self._takes_matrix = sizes is not None  # they read all columns side by side
+        self.columns = ModelColumns(self.model, self.workflow, batch_size)
         self.unknown = UnknownCategories(self.workflow, self.model, sizes)
         self._poll_seconds, self._polled = poll_seconds, -float("inf")
 
@@ -135,7 +125,7 @@ class Predictor:
         if are_paths(rows) and rows not in ([], ()):  # no rows are no paths either
             fitted = self.saved.fitted
             rows = open_input(rows, None if fitted is None else fitted.input, may_lack=True)
-        return self.score(self._model_input(columns) for columns in self._columns(rows))
+        return self.score(self._model_input(columns) for columns in self.columns.of_rows(rows))
 
     def predict_row(self, row: Mapping[str, Any]) -> float:
         """The probability for one row.
@@ -168,7 +158,7 @@ class Predictor:
         Returns:
             The batches.
         """
-        return [self._model_input(columns) for columns in self._batches(features)]
+        return [self._model_input(columns) for columns in self.columns.of_features(features)]
 
     def score(self, batches: Iterable[ModelInput]) -> np.ndarray:
         """The probabilities of what `model_inputs` gave.
@@ -228,70 +218,6 @@ class Predictor:
             fresh.load_state_dict(weights)
             self.model = fresh.eval()
 
-    # Rows to columns.
-
-    def _columns(self, rows: Any) -> Iterator[dict[str, Any]]:
-        """The model's columns, a batch at a time."""
-        if isinstance(rows, Dataset):
-            for frame in rows.iter_frames(self._inputs(rows.schema.names)):
-                yield from self._from_frame(frame)
-        elif isinstance(rows, Sequence) and not isinstance(rows, (str, bytes)):
-            if len(rows) > _FEW:
-                yield from self._from_frame(self._frame(rows))
-            elif len(rows):
-                yield self._from_rows(rows)
-        else:
-            yield from self._from_frame(to_polars(rows))
-
-    def _inputs(self, there: list[str]) -> list[str]:
-        wanted = self.workflow.input_schema.names if self.workflow is not None else self._needed
-        for name in wanted:
-            if name not in there:
-                raise ColumnNotFoundError(name, there, _ROWS)
-        return list(wanted)
-
-    @property
-    def _needed(self) -> list[str]:
-        return [*self.model.categorical, *self.model.continuous]
-
-    def _from_rows(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Few rows, without a frame."""
-        if self.workflow is not None and len(rows) > _SINGLE:
-            cells = self.workflow.transform_rows(rows)
-            return {name: self._from_cell(name, cells[name]) for name in self._needed}
-        if self.workflow is not None:
-            rows = [self.workflow.transform_row(row) for row in rows]
-        try:
-            return {name: self._from_cell(name, [row[name] for row in rows]) for name in self._needed}
-        except KeyError as error:
-            raise ColumnNotFoundError(error.args[0], rows[0], _ROWS) from None
-
-    def _from_cell(self, name: str, cell: Any) -> Any:
-        if isinstance(cell, Numbers):
-            if cell.valid is not None and not cell.valid.all():
-                raise _null(name)
-            return cell.values
-        if any(value is None for value in cell):
-            raise _null(name)
-        column = self.model.schema[name]
-        return _ragged(cell, column) if column.is_list else _numbers(cell, column)
-
-    def _frame(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-        """Many rows as a frame, read as single ones are."""
-        require_polars("predicting many rows at once")
-        return frame_of(self.workflow.input_schema if self.workflow is not None else self.model.schema, rows)
-
-    def _from_frame(self, frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
-        require_polars("predicting a frame")
-        frame = frame.select(self._inputs(frame.columns))
-        for part in frame.iter_slices(self.batch_size):
-            yield from self._batches(self.workflow.transform(part) if self.workflow is not None else part)
-
-    def _batches(self, features: pl.DataFrame) -> Iterator[dict[str, Any]]:
-        for part in features.iter_slices(self.batch_size):
-            if part.height:
-                yield {name: _array(part[name], self.model.schema[name]) for name in self._needed}
-
     # Columns to scores.
 
     def _model_input(self, columns: Mapping[str, Any]) -> ModelInput:
@@ -341,56 +267,6 @@ class Predictor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _array(series: pl.Series, column: ColumnSchema) -> Any:
-    if series.null_count():
-        raise _null(series.name)
-    inner = split_list(series.dtype)[0]  # ids are integers, and stay what they are
-    if not (inner.is_integer() or (inner.is_float() and column.role == "continuous")):
-        dtype = _dtype(column)
-        series = convert(series, dtype, column=column.name, where=_ROWS, policy=policy_of(dtype))
-        if series.null_count():
-            raise _null(series.name)
-    if column.is_list:
-        arrow: Any = series.rechunk().to_arrow()
-        offsets = arrow.offsets.to_numpy().astype(np.int64)
-        values = arrow.values[int(offsets[0]) : int(offsets[-1])]
-        if values.null_count:
-            raise _null(series.name)
-        return Ragged(values.to_numpy(zero_copy_only=False), offsets - offsets[0])
-    return np.ascontiguousarray(series.to_numpy())
-
-
-def _null(name: str) -> DataError:
-    return DataError(f"column {name!r} has missing values behind the workflow; fill them in the workflow")
-
-
-def _ragged(values: list[Any], column: ColumnSchema) -> Ragged:
-    lengths = [len(value) for value in values]
-    joined = [item for value in values for item in value]
-    if any(item is None for item in joined):
-        raise _null(column.name)
-    return Ragged(_numbers(joined, column), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-
-
-def _numbers(values: list[Any], column: ColumnSchema) -> np.ndarray:
-    """Python values as the model takes them, exactly; floats in its own width."""
-    dtype = _dtype(column)
-    policy = policy_of(dtype)
-    plain = float if dtype == "float32" else int
-    if all(type(value) is plain for value in values):
-        array = np.array(values)
-        if array.dtype.kind in "iuf":
-            return convert(array, dtype, column=column.name, where=_ROWS, policy=policy)
-    read = [convert(value, dtype, column=column.name, where=_ROWS, policy=policy) for value in values]
-    if any(value is None for value in read):
-        raise _null(column.name)
-    return np.array(read, dtype)
-
-
-def _dtype(column: ColumnSchema) -> str:
-    return "float32" if column.role == "continuous" else ("uint64" if column.dtype == "uint64" else "int64")
 
 
 def _first(columns: Mapping[str, Any]) -> Any:

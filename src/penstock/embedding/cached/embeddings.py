@@ -13,22 +13,19 @@ from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.params import BOOL, NONE, Instance, Int, Real, check_all
 from penstock.core.schema import Schema
 from penstock.embedding.cached.backing_store import check_store, new_store
+from penstock.embedding.cached.cache_shares import batches_together, shared_rows
 from penstock.embedding.cached.cached_rows import CachedRows
 from penstock.embedding.cached.in_flight import IncomingBatch
 from penstock.embedding.cached.row_cache import COUNTS, STAGES
 from penstock.embedding.dims import DIM, Dims
 from penstock.embedding.evicting import rows_left
 from penstock.embedding.fused import table_exports
-from penstock.embedding.fused.ids import Ids
 from penstock.embedding.fused.settings import table_sizes
 from penstock.embedding.fused.table_group import STATES, TableGroup
 from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
 from penstock.embedding.hashed.listed_rows import LISTS, hashed_columns, is_listed
 from penstock.embedding.parameter_tables import EmbeddingTables
 from penstock.embedding.store import Store
-
-_IDS_TOGETHER = 14_000_000  # ids for which the time to bring rows in goes with their number
-_MOST_TOGETHER = 32
 
 
 class CachedEmbeddings(TableModule):
@@ -205,15 +202,9 @@ class CachedEmbeddings(TableModule):
         """
         if self.prefetch_batches is not None:
             return self.prefetch_batches
-        parts = self.read(ids)
-        count = min(_IDS_TOGETHER // max(sum(part.num_occurrences for part in parts), 1), _MOST_TOGETHER)
         bound = 2**62 if self.max_rows is None else rows_left(self.max_rows)
-        while count > 1 and any(
-            _most_rows(part, self._most_ids(group), 2 * count) > min(home.cache_rows, bound)  # two groups are in flight
-            for part, group, home in zip(parts, self.groups, self.homes, strict=True)
-        ):
-            count -= 1
-        return max(1, count)
+        rooms = [min(home.cache_rows, bound) for home in self.homes]
+        return batches_together(self.read(ids), [self._most_ids(group) for group in self.groups], rooms)
 
     def _most_ids(self, group: TableGroup) -> list[int]:
         """How many ids tables can have."""
@@ -369,38 +360,3 @@ def _hashed(tables: Any, dim: Dims, settings: dict[str, Any]) -> tuple[Any, dict
     if settings.get("share"):
         raise ParameterError("hashed CachedEmbeddings share no rows; leave share out, or give ids of known sizes")
     return *hashed_columns(tables, "hashed CachedEmbeddings"), {**settings, "share": False}
-
-
-def _most_rows(ids: Ids, sizes: list[int], batches: int) -> int:
-    """Rows that several batches like this one can name at most: of each table its ids, but no more than it has rows.
-
-    >>> _most_rows(Ids(torch.zeros((10, 2)), None, ()), [4, 1000], batches=3)
-    34
-    """
-    singles = sum(min(size, batches * len(ids.singles)) for i, size in enumerate(sizes) if i not in ids.bags)
-    values = 0 if ids.lists is None else batches * len(ids.lists[0])
-    return singles + min(sum(sizes[i] for i in ids.bags), values)
-
-
-def shared_rows(cache_rows: int, sizes: Mapping[str, int]) -> dict[str, int]:
-    """How many of `cache_rows` each table has, where tables of several dims cannot share one cache.
-
-    All have as many, but for small tables, which have all of their rows: a batch's ids are as many in each column, and
-    a table cannot use more rows than it has.
-
-    Args:
-        cache_rows: rows on the device.
-        sizes: rows by table.
-
-    Returns:
-        Rows by table, one at least.
-
-    >>> shared_rows(100, {"user": 1000, "item": 500, "day": 7})
-    {'user': 47, 'item': 46, 'day': 7}
-    """
-    left, shares = cache_rows, dict[str, int]()
-    smallest_first = sorted(sizes, key=lambda name: sizes[name])
-    for number, name in enumerate(smallest_first):
-        shares[name] = max(1, min(sizes[name], left // (len(sizes) - number)))
-        left -= shares[name]
-    return {name: shares[name] for name in sizes}
