@@ -21,6 +21,7 @@ def batches_together(parts: Sequence[Ids], sizes: Sequence[list[int]], rooms: Se
     Returns:
         A number from 1.
 
+    >>> import torch
     >>> batches_together([Ids(torch.zeros((10, 2)), None, ())], [[4, 1000]], [100])
     4
     """
@@ -36,6 +37,7 @@ def batches_together(parts: Sequence[Ids], sizes: Sequence[list[int]], rooms: Se
 def most_rows(ids: Ids, sizes: list[int], batches: int) -> int:
     """Rows that several batches like this one can name at most: of each table its ids, but no more than it has rows.
 
+    >>> import torch
     >>> most_rows(Ids(torch.zeros((10, 2)), None, ()), [4, 1000], batches=3)
     34
     """
