@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.serve.waiting import ClientGoneError, Portion, Request, Waiting
+from penstock.serve.waiting import ClientGoneError, Portion, Request, RequestQueue
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-class Queue(Waiting):
+class Queue(RequestQueue):
     """Takes numbers of rows, and gives numbers of rows."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_batch: int = 128) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from penstock.core.errors import PenstockError
 from penstock.core.runtime.threads import new_thread
 from penstock.serve.checking import RowError
-from penstock.serve.waiting import Portion, Request, Rows, Waiting
+from penstock.serve.waiting import Portion, Request, RequestQueue, Rows
 
 log = logging.getLogger("penstock.serve")
 
@@ -73,7 +73,7 @@ class Batcher:
     ) -> None:
         self.predict, self.max_batch, self.max_wait, self.max_queue = predict, max_batch, max_wait, max_queue
         self._observe = observe
-        self._waiting = Waiting(max_batch)
+        self._waiting = RequestQueue(max_batch)
         self._arriving: dict[int, float] = {}  # requests being read, by a number of their own: when they began
         self._arrivals = 0
         self._scheduled = False

@@ -68,7 +68,7 @@ class Portion:
         return self.end - self.begin
 
 
-class Waiting:
+class RequestQueue:
     """Who waits, and what the next batch takes.
 
     A batch is filled with short requests. A long one goes where none waits; behind a batch of short ones alone, some of
@@ -78,7 +78,7 @@ class Waiting:
     Args:
         max_batch: rows of a batch.
 
-    >>> waiting, loop = Waiting(max_batch=128), asyncio.new_event_loop()
+    >>> waiting, loop = RequestQueue(max_batch=128), asyncio.new_event_loop()
     >>> for count in (1000, 2, 3):
     ...     waiting.add(Request([{}] * count, loop.create_future(), lambda: False, since=0.0))
     >>> [len(portion) for portion in waiting.take(now=0.0)]
