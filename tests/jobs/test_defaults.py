@@ -38,6 +38,8 @@ def test_more_rows_take_larger_batches_and_fewer_epochs() -> None:
     assert rates == sorted(set(rates)) and default_rate(64, is_slow=True) < rates[0] < default_rate(64, is_apart=True)
     accumulators = [default_adagrad(size)["initial_accumulator"] for size in (64, 256, 1024)]
     assert accumulators == sorted(set(accumulators), reverse=True)
+    embedding_rates = [default_adagrad(size)["lr"] for size in (1024, 4096, 10**6, 10**7)]
+    assert embedding_rates[0] < embedding_rates[1] < embedding_rates[2] == embedding_rates[3]
     # A run of any size takes steps enough to learn from, were it not for data that has so few rows.
     assert all(n * default_epochs(n) / default_batch_size(n) > 150 for n in rows[2:])
 

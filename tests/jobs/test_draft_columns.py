@@ -78,3 +78,16 @@ def test_what_is_left_out_is_told() -> None:
 @pytest.mark.parametrize("name", ["is_clicked", "wasClicked", "Purchased", "has_converted"])
 def test_labels_by_their_names(name: str) -> None:
     assert draft_recipe(pl.DataFrame({"price": np.linspace(0.1, 1, 210) ** 3 % 0.3, name: LABEL})).label == name
+
+
+@pytest.mark.parametrize(("gaps", "is_flagged"), [(0, False), (1, False), (40, True), (208, False)])
+def test_amounts_that_are_often_missing_say_so_beside_them(gaps: int, is_flagged: bool) -> None:
+    values = [None if i < gaps else 0.37 * (i * 7 % 101) for i in range(210)]
+    frame = pl.DataFrame({"price": values, "other": [0.61 * (i * 3 % 97) for i in range(210)], "click": LABEL})
+    draft = draft_recipe(frame)
+    features = Workflow.from_recipe(draft.recipe).fit_transform(frame)
+    assert ("price_filled" in features.columns) == is_flagged
+    assert "other_filled" not in features.columns and ("beside each" in draft.text) == is_flagged
+    if is_flagged:
+        flags = features["price_filled"]
+        assert flags[:gaps].n_unique() == 1 and flags[0] > 1 > flags[gaps:].max()

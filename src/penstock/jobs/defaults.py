@@ -27,7 +27,8 @@ _LINEAR_START = 200_000  # rows whose logistic regression is a matter of seconds
 _APART = (
     0.17  # how far from 0 embeddings start, on either side: nearer, products of them hardly learn beside a regression
 )
-_EMBEDDING_RATE = 0.05
+_EMBEDDING_RATE = 0.05  # up to the largest of these batches; beyond, it grows with their square root: steps are few
+_MOST_EMBEDDING_RATE = 0.141  # more than that, and the first steps of many columns overshoot
 _ACCUMULATOR = 10.0  # of gradients before they are divided by the batch size: what hundreds of rows of an id add
 _DROPOUT = ((50_000, 0.3), (200_000, 0.1))  # up to so many rows
 
@@ -151,9 +152,14 @@ def default_adagrad(batch_size: int) -> dict[str, float]:
 
     The loss is a mean over the batch, and so gradients of ids shrink with the batch size. An accumulator that does not
     would keep embeddings where they are in large batches, and one of 0 would let a single row move an id as far as a
-    thousand rows move another.
+    thousand rows move another. What an id moves by in all grows with the square root of its steps, and somebody who
+    asks for a larger batch than the defaults know leaves it fewer of them, so there its rate grows.
 
     >>> default_adagrad(64), default_adagrad(1024)
     ({'lr': 0.05, 'initial_accumulator': 0.00244}, {'lr': 0.05, 'initial_accumulator': 9.54e-06})
+    >>> default_adagrad(8192)["lr"]
+    0.141
     """
-    return {"lr": _EMBEDDING_RATE, "initial_accumulator": float(f"{_ACCUMULATOR / batch_size**2:.3g}")}
+    faster = math.sqrt(max(1.0, batch_size / _BATCH_SIZES[1]))
+    rate = min(_MOST_EMBEDDING_RATE, _EMBEDDING_RATE * faster)
+    return {"lr": float(f"{rate:.3g}"), "initial_accumulator": float(f"{_ACCUMULATOR / batch_size**2:.3g}")}

@@ -17,7 +17,7 @@ from penstock.data.sources import DataLike, are_paths, paths_of
 from penstock.etl import presets
 from penstock.etl.input_section import column_dtypes, open_input
 from penstock.jobs.assumptions import assumed_line
-from penstock.jobs.draft_columns import GIVES_AWAY, LEFT_OUT, Judged, judge, label_codes, looks_like_label
+from penstock.jobs.draft_columns import FLAGGED, GIVES_AWAY, LEFT_OUT, Judged, judge, label_codes, looks_like_label
 
 _ROWS = 200_000
 _LABEL_NAMES = (
@@ -32,8 +32,8 @@ _OPERATORS: dict[str, list[Any]] = {
     "categories": [{"Categorify": {}}],
     "lists": [{"Split": {}}, "Categorify"],
     "times": [{"DateParts": {}}, "Categorify"],
-    "numbers": ["FillMedian", "Normalize"],
-    "skewed": ["FillMedian", {"Clip": {"min_value": 0}}, "LogOp", "Normalize"],
+    "numbers": [{"FillMedian": {}}, "Normalize"],
+    "skewed": [{"FillMedian": {}}, {"Clip": {"min_value": 0}}, "LogOp", "Normalize"],
     "decimals": [{"Expr": {}}, "FillMedian", "Normalize"],
     "skewed_decimals": [{"Expr": {}}, "FillMedian", {"Clip": {"min_value": 0}}, "LogOp", "Normalize"],
 }
@@ -46,6 +46,7 @@ _MEANING = {
     "decimals": "amounts in text, scaled",
     "skewed_decimals": "amounts in text of which a few are large: their logarithm, scaled",
 }
+_BESIDE = "; beside each whether it was missing, which says something too"
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,8 @@ def _written(
         while name in names:
             name, number = f"{node}_{number}", number + 1
         names.append(name)
-        lines += [f"  {name}:  # {_MEANING[node]}", "    columns:"]
+        beside = _BESIDE if columns[0].arguments == FLAGGED else ""
+        lines += [f"  {name}:  # {_MEANING[node]}{beside}", "    columns:"]
         width = max(len(_scalar(column.name)) for column in columns)
         lines += [f"    - {_scalar(column.name):<{width}}  # {column.why}" for column in columns]
         lines += ["    ops:", *_operator_lines(node, columns[0].arguments)]

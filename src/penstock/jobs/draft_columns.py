@@ -14,6 +14,8 @@ from penstock.data.written_times import written_forms
 
 LEFT_OUT = "left out"
 GIVES_AWAY = "gives the label away"
+FLAGGED = {"add_binary_cols": True}  # for a node that fills gaps
+_RARELY = 0.02  # a share of the rows: what is missing or there more seldom says little
 _FEW_NUMBERS = 30  # distinct integers that are rather names of things than amounts
 _ID_NAME = re.compile(
     r"(^|_|\b)(id|ids|uid|user|item|movie|product|ad|page|site|app|device|code|zip|zipcode|postcode|cat|category|type"
@@ -247,10 +249,11 @@ def _judge_number(values: pl.Series, there: pl.Series, distinct: int) -> Judged:
     finite = there.filter(there.is_finite()) if there.dtype.is_float() else there
     missing = values.null_count() + there.len() - finite.len()
     gaps = f", {missing / values.len():.0%} missing" if missing else ""
+    flags = FLAGGED if _RARELY <= missing / values.len() <= 1 - _RARELY else {}
     low, high = _number(finite.min()), _number(finite.max())
     if finite.len() and low >= 0 and _is_skewed(finite):
-        return Judged(name, "skewed", f"an amount from {low:g} to {high:g}, mostly small{gaps}")
-    return Judged(name, "numbers", f"a number from {low:g} to {high:g}{gaps}")
+        return Judged(name, "skewed", f"an amount from {low:g} to {high:g}, mostly small{gaps}", flags)
+    return Judged(name, "numbers", f"a number from {low:g} to {high:g}{gaps}", flags)
 
 
 def _number(value: Any) -> float:

@@ -12,6 +12,7 @@ import pytest
 
 from penstock import ColumnSelector, Dataset, Workflow, ops
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, SchemaError
+from penstock.core.schema import Role
 
 # Hashing
 
@@ -310,3 +311,14 @@ def test_reduced_dtypes_widen_by_update_and_refuse_what_does_not_fit() -> None:
 def test_arrow_in_arrow_out() -> None:
     table = pa.table({"x": [1, 2]})
     assert isinstance(Workflow(["x"] >> ops.HashBucket(3)).transform(table), pa.Table)
+
+
+@pytest.mark.parametrize("scale", [ops.Normalize, ops.NormalizeMinMax, ops.LogOp])
+def test_a_code_that_is_scaled_is_a_number(scale):
+    """Flags of gaps went on as categories, which no embedding takes as fractions."""
+    frame = pl.DataFrame({"x": [1.0, None, 3.0, None]})
+    workflow = Workflow(["x"] >> ops.FillMedian(add_binary_cols=True) >> scale()).fit(frame)
+    assert {(c.name, c.role, c.dtype) for c in workflow.output_schema} == {
+        ("x", Role.CONTINUOUS, "float32"),
+        ("x_filled", Role.CONTINUOUS, "float32"),
+    }

@@ -214,8 +214,8 @@ def from_values(name: str, values: np.ndarray, valid: np.ndarray | None) -> pl.S
 
 
 def as_continuous(column: ColumnSchema, dtype: str = "float32") -> ColumnSchema:
-    """The column as a number for the model."""
-    role = Role.CONTINUOUS if column.role is Role.OTHER else column.role
+    """The column as a number for the model; a code that was scaled is none any more."""
+    role = Role.CONTINUOUS if column.role in (Role.OTHER, Role.CATEGORICAL) else column.role
     return column.with_(dtype=dtype, role=role, cardinality=None, properties=_without_text(column))
 
 
