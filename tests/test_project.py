@@ -100,3 +100,17 @@ def test_the_files_that_contributors_are_sent_to_are_there() -> None:
         for name, path in re.findall(r"`(\w+)`(?: in| \() ?`([\w./-]+\.py)`", row):
             file = next(f for f in (ROOT / path, ROOT / "src" / "penstock" / path) if f.exists())
             assert re.search(rf"^(class )?{name}\b", file.read_text(), re.M), f"{path} has no {name}: {row}"
+
+
+def test_the_table_of_changes_names_what_is_there() -> None:
+    """Every file of CONTRIBUTING's table exists, and has the name that is said to be in it."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Where a change goes")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith(("| add ", "| mend "))]
+    assert len(rows) == 12
+    for path in re.findall(r"`([\w/<>.]+\.(?:py|toml))`", "\n".join(rows)):
+        folder = ROOT if path.partition("/")[0] in ("tests", "pyproject.toml") else ROOT / "src" / "penstock"
+        pattern = re.sub(r"<\w+>", "*", path)
+        assert list(folder.glob(pattern)), f"CONTRIBUTING.md names {path}, which is not there"
+    for name, path in re.findall(r"`([A-Za-z]+)` (?:in|\() ?`([\w/.]+\.py)`", "\n".join(rows)):
+        folder = ROOT if path.startswith("tests/") else ROOT / "src" / "penstock"
+        assert re.search(rf"^(class )?{name}\b", (folder / path).read_text(), re.M), f"{path} has no {name}"

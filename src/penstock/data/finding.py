@@ -10,12 +10,10 @@ from typing import Any
 
 from penstock.core.errors import DataError, ParameterError
 from penstock.data.files import filesystem, is_remote, local_path, reaching
-from penstock.data.formats import choices, format_of_name, suffixes
+from penstock.data.formats import FORMATS, choices, format_of_name, suffixes
 from penstock.data.formats.names import refuse_packed, stream_codec
 from penstock.data.formats.text_bytes import file_size, read_bytes
 from penstock.data.formats.text_sniffing import BOM, is_json
-
-_MARKS = {b"PAR1": "parquet", b"ARROW1": "ipc", b"Obj\x01": "avro"}
 
 
 def find(
@@ -109,9 +107,9 @@ def format_of_content(path: str, storage_options: dict[str, Any] | None = None) 
         return "csv"  # only text is compressed as a whole
     size = file_size(path, storage_options)
     head = read_bytes(path, 0, min(size, 1 << 12), storage_options).tobytes()
-    for mark, name in _MARKS.items():
-        if head.startswith(mark):
-            return name
+    for known in FORMATS.values():
+        if known.mark and head.startswith(known.mark):
+            return known.name
     refuse_packed(path, head)
     if is_json(head) and not head.removeprefix(BOM).lstrip().startswith(b"["):
         return "jsonl"

@@ -25,6 +25,7 @@ class Avro(Format):
 
     name = "avro"
     suffixes = (".avro",)
+    mark = b"Obj\x01"
 
     def open(self, files: list[str], options: OpenOptions) -> tuple[list[Partition], Schema]:
         expected: dict[str, pl.DataType] | None = None

@@ -46,6 +46,7 @@ class Format(ABC):
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
+    mark: ClassVar[bytes] = b""  # what its files begin with, where that tells
     is_text: ClassVar[bool] = False  # names, dtypes and separator have to be told, or guessed
     can_write: ClassVar[bool] = False
 

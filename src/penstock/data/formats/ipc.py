@@ -26,6 +26,7 @@ class Ipc(Format):
 
     name = "ipc"
     suffixes = (".arrow", ".ipc", ".feather")
+    mark = b"ARROW1"
 
     def open(self, files: list[str], options: OpenOptions) -> tuple[list[Partition], Schema]:
         expected: dict[str, pl.DataType] | None = None

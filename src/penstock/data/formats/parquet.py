@@ -30,6 +30,7 @@ class Parquet(Format):
 
     name = "parquet"
     suffixes = (".parquet", ".pq", ".parq")
+    mark = b"PAR1"
     can_write = True
 
     def open(self, files: list[str], options: OpenOptions) -> tuple[list[Partition], Schema]:
