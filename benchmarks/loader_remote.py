@@ -1,8 +1,9 @@
 """Claim `loader/remote`: batches from parquet on a file system that answers late, as an object store does.
 
 The store is simulated: each request waits `--delay` milliseconds and then brings `--megabytes` a second, any number of
-requests side by side. The peer is the general reader (pyarrow over fsspec's files), which remote files went
-through before; `local` reads the same files from the disk. `--pieces` tries several sizes of a request.
+requests side by side. The peers are the general reader (pyarrow over fsspec's files), which remote files went
+through before, and `pyarrow`, its own data set over the same store, which only decodes: no shuffle, no batches. `local`
+reads the same files from the disk. `--pieces` tries several sizes of a request.
 """
 
 from __future__ import annotations
@@ -82,6 +83,17 @@ def epoch(source: str, general: bool = False) -> float:
     return time.perf_counter() - start
 
 
+def pyarrow_decode(source: str) -> float:
+    """Seconds in which pyarrow reads everything by itself, several files and columns at a time."""
+    import pyarrow.dataset as ds
+    from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+    system, paths = fsspec.core.url_to_fs(source)[0], fsspec.core.get_fs_token_paths(source)[2]
+    start = time.perf_counter()
+    ds.dataset(paths, filesystem=PyFileSystem(FSSpecHandler(system)), format="parquet").to_table()
+    return time.perf_counter() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_600_000)
@@ -104,10 +116,11 @@ def main() -> None:
                 f"requests of {size} MB: {options.rows / min(epoch(late) for _ in range(2)) / 1e6:.2f} M rows/s",
                 flush=True,
             )
-        seconds = {"penstock": [], "general_reader": [], "local": []}
+        seconds = {"penstock": [], "general_reader": [], "pyarrow": [], "local": []}
         for _ in range(2):
             seconds["penstock"].append(epoch(late))
             seconds["general_reader"].append(epoch(late, general=True))
+            seconds["pyarrow"].append(pyarrow_decode(late))
             seconds["local"].append(epoch(local))
     rates = {name: options.rows / min(found) for name, found in seconds.items()}
     extra = {"delay_ms": options.delay, "megabytes_a_request": options.megabytes}

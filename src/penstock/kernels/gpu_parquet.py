@@ -28,12 +28,12 @@ _LANES, _WARPS = 512, 4
 
 
 @triton.jit
-def _bits(words, bit, mask, inside):
-    """Up to 32 bits from any bit of the buffer on."""
-    at = bit >> 5
-    low = tl.load(words + at, mask=inside, other=0).to(tl.int64) & 0xFFFFFFFF
-    high = tl.load(words + at + 1, mask=inside, other=0).to(tl.int64)
-    return ((low | (high << 32)) >> (bit & 31)) & mask
+def _bits(words, bit, inside):
+    """32 bits from any bit on; bits are counted from the first of `words`, in 32 bits, which GPUs compute with."""
+    at, shift = bit >> 5, (bit & 31).to(tl.uint32)
+    low = tl.load(words + at, mask=inside, other=0).to(tl.uint32, bitcast=True)
+    high = tl.load(words + at + 1, mask=inside, other=0).to(tl.uint32, bitcast=True)
+    return (low >> shift) | ((high << (31 - shift)) << 1)  # a shift by 32 would be none
 
 
 @triton.jit
@@ -41,45 +41,53 @@ def _decode_runs(words, runs, pages, columns, out, flags, LANES: tl.constexpr):
     run = runs + tl.program_id(0).to(tl.int64) * _RUN_FIELDS
     row = tl.load(run).to(tl.int64)
     count = tl.load(run + 1)
-    place = tl.load(run + 2).to(tl.int64)
+    place = tl.load(run + 2)
     page = pages + tl.load(run + 3) * _PAGE_FIELDS
     column = tl.load(page)
-    dictionary = tl.load(page + 1).to(tl.int64)
-    entries = tl.load(page + 2).to(tl.int64)
-    width = tl.load(page + 3).to(tl.int64)
+    dictionary = tl.load(page + 1)
+    entries = tl.load(page + 2)
+    width = tl.load(page + 3)
     said = columns + column * _COLUMN_FIELDS
-    base = tl.load(said)
-    size = tl.load(said + 1)
+    size = tl.load(said + 1).to(tl.int32)
     check = tl.load(said + 2)
     low = tl.load(said + 3)
     high = tl.load(said + 4)
+    out += tl.load(said) + row * size
     repeated = count < 0
     values = tl.abs(count)
+    # Bytes are counted from whole words; packed runs are short, so that their bits need no more than 32 bits.
+    packed = words + (place >> 2)
+    first_bit = (place & 3) * 8
+    entry = words + (dictionary >> 2)
+    entry_bit = (dictionary & 3) * 8
+    unsigned = tl.where(width >= 32, 0xFFFFFFFF, (1 << (width.to(tl.int64) & 31)) - 1).to(tl.uint32)
     wrong = tl.zeros((LANES,), tl.int32)
     for begin in range(0, values, LANES):
-        lane = begin + tl.arange(0, LANES)
-        inside = lane < values
-        i = lane.to(tl.int64)
-        bit = place * 8 + i * size * 32
+        i = begin + tl.arange(0, LANES)
+        inside = i < values
         if dictionary >= 0:
-            packed = (inside & (repeated == 0)) != 0
-            code = tl.where(repeated, place, _bits(words, place * 8 + i * width, (1 << width) - 1, packed))
-            wrong |= (inside & (code >= entries)).to(tl.int32)
-            bit = dictionary * 8 + tl.minimum(code, entries - 1) * size * 32
-        first = _bits(words, bit, 0xFFFFFFFF, inside)
-        target = out + base + (row + i) * size
-        tl.store(target, first.to(tl.int32), mask=inside)
-        value = first.to(tl.int32).to(tl.int64)
-        infinity = tl.full((), _INFINITY_32, tl.int64)
-        magnitude = first & 0x7FFFFFFF
+            looked = (inside & (repeated == 0)) != 0
+            code = _bits(packed, first_bit + i * width, looked) & unsigned
+            code = tl.where(repeated, place.to(tl.uint32, bitcast=True), code)
+            wrong |= (inside & (code >= entries.to(tl.uint32, bitcast=True))).to(tl.int32)
+            # Dictionaries may be long: whole words are added to the address, and only what is left is counted in bits.
+            known = tl.minimum(code, (entries - 1).to(tl.uint32, bitcast=True)).to(tl.int64) * size
+            value = _bits(entry + known, tl.zeros_like(i) + entry_bit, inside)
+            above = _bits(entry + known + 1, tl.zeros_like(i) + entry_bit, inside) if size == 2 else value
+        else:
+            value = _bits(packed, first_bit + i * size * 32, inside)
+            above = _bits(packed, first_bit + i * 64 + 32, inside) if size == 2 else value
+        target = out + i.to(tl.int64) * size
+        word = value.to(tl.int32, bitcast=True)
+        tl.store(target, word, mask=inside)
         if size == 2:
-            second = _bits(words, bit + 32, 0xFFFFFFFF, inside)
-            tl.store(target + 1, second.to(tl.int32), mask=inside)
-            value = first | (second << 32)
-            infinity = tl.full((), _INFINITY_64, tl.int64)
-            magnitude = value & 0x7FFFFFFFFFFFFFFF
-        outside = (check == _IN_RANGE) & ((value < low) | (value > high))
-        is_nan = (check == _NOT_NAN) & (magnitude > infinity)
+            tl.store(target + 1, above.to(tl.int32, bitcast=True), mask=inside)
+            long = value.to(tl.int64) | (above.to(tl.int64) << 32)
+            outside = (check == _IN_RANGE) & ((long < low) | (long > high))
+            is_nan = (check == _NOT_NAN) & ((long & 0x7FFFFFFFFFFFFFFF) > _INFINITY_64)
+        else:
+            outside = (check == _IN_RANGE) & ((word < low.to(tl.int32)) | (word > high.to(tl.int32)))
+            is_nan = (check == _NOT_NAN) & ((word & 0x7FFFFFFF) > _INFINITY_32)
         wrong |= (inside & (outside | is_nan)).to(tl.int32)
     if tl.max(wrong, 0) > 0:
         tl.atomic_max(flags + column, 1)

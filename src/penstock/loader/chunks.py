@@ -13,7 +13,6 @@ import polars as pl
 
 from penstock.core.batch import BlockSpec, ListSpec, Ragged
 from penstock.core.runtime.buffers import BufferPool
-from penstock.data.files import is_remote
 from penstock.kernels.cpu_gather import (
     LIST_SLACK,
     as_bits,
@@ -86,7 +85,7 @@ class ChunkJob:
                 tasks.append(partial(self._read_frame, partition, columns))
             if self._shuffle_here and self._plan.shuffle:
                 tasks.append(partial(self._join_columns, partition))
-            if is_remote(str(self._source.partitions[partition].path)):
+            if self._source.is_asked_for(partition):
                 tasks.append(partial(self._fetch, partition))
         if self._shuffle_here and (self._plan.shuffle or self._sampling is not None):
             tasks.append(self._draw_order)

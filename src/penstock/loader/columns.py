@@ -15,6 +15,7 @@ import polars as pl
 from penstock.core.batch import Ragged
 from penstock.core.dtypes import narrowest_int
 from penstock.core.schema import ColumnSchema, Schema
+from penstock.data.files import is_remote
 from penstock.data.partition import Partition
 from penstock.kernels.cpu_parquet_column import copy_pieces
 from penstock.loader.cache import Cache
@@ -27,6 +28,7 @@ from penstock.loader.plan import Piece
 from penstock.loader.records import ChunkRecords, Records
 from penstock.loader.stats import Stats
 
+_LARGE = 4 << 20  # bytes of a local partition, from which on the system is told that it will be read
 _DECODED_ON_DEVICE = ("int32", "int64", "float32", "float64")  # as they are stored
 
 
@@ -188,15 +190,20 @@ class ColumnSource:
         encoded.add(FoundColumn(column, stored, *found, limits))
         return True
 
+    def is_asked_for(self, partition: int) -> bool:
+        """Whether a partition is fetched before its columns are read: it is remote, or large enough to be worth it."""
+        source = self.partitions[partition]
+        return is_remote(str(source.path)) or self.rows[partition] * source.row_bytes >= _LARGE
+
     def fetch(self, partition: int, files: Files) -> None:
-        """Have all of a remote partition that is going to be read at hand, in few requests."""
+        """Ask for all of a partition that is going to be read: a remote one is at hand then, in few requests."""
         wanted = [column.name for column in self.schema if self._cached(partition, column.name) is None]
         natives = [self._native(partition, name) for name in wanted]
         chunks = [chunk for native in natives for chunk in native or ()]
         if not chunks:
             return
         start = time.perf_counter()
-        files.get(str(self.partitions[partition].path), chunks)
+        files.get(str(self.partitions[partition].path), []).announce(chunks)
         self.stats.add("read", time.perf_counter() - start)
 
     def whole_column(self, partitions: Sequence[int], column: str) -> np.ndarray:

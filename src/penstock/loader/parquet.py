@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -25,7 +26,7 @@ from penstock.kernels import cpu_parquet_pages as page_kernels
 from penstock.kernels.cpu_gather import BITS
 from penstock.kernels.parquet_runs_contract import PAGE_FIELDS, RUN_FIELDS
 from penstock.loader.parquet_chunks import ColumnChunk, column_chunks
-from penstock.loader.remote_file import RemoteFile, RemoteStamp
+from penstock.loader.remote_file import RemoteFile, RemoteStamp, joined
 
 if hasattr(os, "pread"):
     from penstock.kernels import cpu_parquet_column as _whole
@@ -33,6 +34,7 @@ else:  # Windows: columns are read step by step
     _whole = None  # type: ignore[assignment]
 
 _PAGES = 4096
+_ANNOUNCED = 1 << 20  # bytes at a time
 _VALUES_A_RUN = 16  # on average at least, or a device is not given the pages
 
 
@@ -76,6 +78,20 @@ class OpenFile:
     def require(self, chunks: list[ColumnChunk]) -> None:
         """Have the bytes of column chunks at hand."""
 
+    def announce(self, chunks: list[ColumnChunk]) -> None:
+        """Say what will be read soon, so that the system has several reads of a cold file under way.
+
+        It takes no more than a few pages at a time; for what is in memory already this costs next to nothing.
+        """
+        if not hasattr(os, "posix_fadvise"):
+            return
+        end = os.fstat(self.handle).st_size  # a footer may say anything
+        ranges = ((max(c.offset, 0), min(c.offset + c.size, end)) for c in chunks)
+        with contextlib.suppress(OSError):  # a file system need not know of it
+            for low, high in joined(r for r in ranges if r[0] < r[1]):
+                for start in range(low, high, _ANNOUNCED):
+                    os.posix_fadvise(self.handle, start, min(_ANNOUNCED, high - start), os.POSIX_FADV_WILLNEED)
+
     def read(self, into: np.ndarray, size: int, offset: int, path: str) -> None:
         done = 0
         view = memoryview(into)  # type: ignore[arg-type]
@@ -105,6 +121,9 @@ class FetchedFile(OpenFile):
         self.handle = os.dup(self._remote.handle)
 
     def require(self, chunks: list[ColumnChunk]) -> None:
+        self._remote.require(chunks)
+
+    def announce(self, chunks: list[ColumnChunk]) -> None:
         self._remote.require(chunks)
 
 
