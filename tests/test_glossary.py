@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "penstock"
 # Classes of one name in several files, and why.
 TWICE = {"Loader": "one a framework", "Workspace": "the buffers that a thread reads with, or writes with"}
-# Words that say what is done only to who knows it: `all_reduce_sum` is plain, `summed` is not.
+# Words that say what is done only to who knows it: `all_gather` is plain, `gathered` is not.
 CLEVER = {"everywhere", "gathered", "heard", "slots_of", "summed", "take", "tell", "trained"}
 # Words of the glossary's last column that mean something else in these names, and what.
 ELSEWHERE = {

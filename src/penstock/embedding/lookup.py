@@ -100,15 +100,6 @@ class Lookup(Mapping[str, np.ndarray]):
         self._tensors = {"": tensor}
         return tensor
 
-    def mask_tensors(self) -> dict[str, Any]:
-        """The masks of the raw slots as torch tensors.
-
-        Returns:
-            Tensors of bool by slot.
-        """
-        torch = require("torch", "torch")
-        return {name: torch.from_numpy(mask) for name, mask in self.masks.items()}
-
     def collected(self) -> Mapping[str, Any] | Any:
         """The gradients that the tensors given out have collected.
 

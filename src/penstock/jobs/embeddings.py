@@ -17,6 +17,7 @@ from penstock.embedding.fused.settings import WEIGHT_DTYPES, row_owners, table_o
 from penstock.embedding.optimizers import fused_optimizers
 from penstock.embedding.protocol import Embeddings
 from penstock.embedding.slots import Init, SlotConfig, shared_groups
+from penstock.embedding.store import store_parameters
 from penstock.jobs.settings import ON_DEVICE, TrainSettings
 
 _STORAGES = tuple(str(dtype).removeprefix("torch.") for dtype in WEIGHT_DTYPES)
@@ -90,12 +91,14 @@ def count_rows(store: Any) -> int:
 
 def check_embeddings(settings: TrainSettings, schema: Schema, is_fitted: bool) -> None:
     """Refuse what cannot be built, without building tables; cardinalities are there once the workflow is fitted."""
-    made = build_store(settings, schema)
-    if made is not None:
-        made.close()
+    slots = store_slots(settings, schema)
+    if slots:
+        given = {"storage": "float32", "admission": None, "eviction": None, **settings.store_arguments()}
+        given.pop("num_threads", None)
+        store_parameters(slots, settings.build_embedding_optimizer(), seed=settings.seed, **given)
     if settings.tables not in ("cached", "hashed") and settings.store.get("cache_rows") is not None:
         raise ParameterError("store.cache_rows goes with tables: cached or hashed (--tables cached)")
-    if made is None:
+    if not slots:
         return
     if settings.tables == "hashed":
         hashed_arguments(settings, schema)

@@ -19,8 +19,8 @@ SECTIONS: dict[str, dict[str, Constraint]] = {
     "loader": {"cache": OneOf((None, "memory", "disk")), "chunk_rows": EVERY, "num_threads": EVERY},
     "etl": {"engine": _ANY, "part_size": _ANY, "on_error": OneOf((None, *ON_ERROR))},
     "store": {
-        **dict.fromkeys(("storage", "num_threads", "init", "pooling", "admission", "eviction"), _ANY),
-        "cache_rows": EVERY,
+        **dict.fromkeys(("storage", "init", "pooling", "admission", "eviction"), _ANY),
+        **dict.fromkeys(("num_threads", "cache_rows"), EVERY),
     },
     "cluster": dict.fromkeys(("address", "trainers", "shards", "replicas"), _ANY),
 }

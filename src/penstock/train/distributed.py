@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import distributed as dist
 from torch import nn
@@ -45,15 +44,6 @@ def all_reduce_and(answer: bool, device: torch.device) -> bool:
     flag = torch.tensor([int(answer)], device=device)
     dist.all_reduce(flag, dist.ReduceOp.MIN)
     return bool(flag.item())
-
-
-def all_reduce_sum(array: np.ndarray, device: torch.device) -> np.ndarray:
-    """The sum of an array over the workers."""
-    if not active():
-        return array
-    tensor = torch.from_numpy(array.copy()).to(device)
-    dist.all_reduce(tensor)
-    return tensor.cpu().numpy()
 
 
 def all_gather(value: Any) -> list[Any]:
