@@ -11,17 +11,20 @@ the look-up at the shards, pooling, summing gradients, the update at the shards,
 that does nothing, which both calls contain (`empty_call_of_ray`: one that does not go on a line). `standbys_at_8192` is
 the CPU time of a step with and without standbys (`replicas=2`), of the client and the shards that answer it, and apart
 from those of the standbys, which would have cores of their own: on a small machine the time by the clock would count
-them too. `training_at_8192` is milliseconds of a training step on Ray whose dense part takes no time, or 10 ms in which
-the CPU is free: with calls in flight behind one another, and one at a time.
+them too. Both take turns, `times` is the median of the ratios inside a turn, and `idle_a_second` what the same
+processes use in a second without work: of that a longer step has more, which is no cost of standbys. `training_at_8192`
+is milliseconds of a training step on Ray whose dense part takes no time, or 10 ms in which the CPU is free: with calls
+in flight behind one another, and one at a time.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -233,33 +236,40 @@ def calls_in_flight(store: Any, batches: Batches, rounds: int, steps: int = 30) 
     return found
 
 
-def cpu_seconds(process: int) -> float:
-    """What a process has used so far."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_seconds(processes: Iterable[int]) -> float:
+    """What all threads of some processes have used so far."""
+    threads = [thread for process in processes for thread in Path(f"/proc/{process}/task").iterdir()]
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
-def standby_costs(batches: Batches, steps: int) -> dict[str, float]:
-    """CPU milliseconds of a step: without standbys, with them, and of the standbys themselves."""
+def standby_costs(batches: Batches, turns: int, steps: int = 10) -> dict[str, float]:
+    """CPU milliseconds of a step: without standbys, with them, and of the standbys themselves; medians of turns."""
     import ray
 
-    found = {}
-    for replicas in (1, 2):
-        with new_store(RayStore, num_shards=2, replicas=replicas) as store:
-            while store.stats()["standbys"] < (2 if replicas > 1 else 0):
-                time.sleep(0.05)
-            run_store(store, batches, 8)
-            calls = store._calls
-            primaries = ray.get([shard.ping.remote() for shard in calls.shards])
+    with ExitStack() as stack:
+        stores = {r: stack.enter_context(new_store(RayStore, num_shards=2, replicas=r)) for r in (1, 2)}
+        while stores[2].stats()["standbys"] < 2:
+            time.sleep(0.05)
+        watched, spent = {}, defaultdict(list)
+        for replicas, store in stores.items():
+            run_store(store, batches, 12)  # every line is there
+            primaries = ray.get([shard.ping.remote() for shard in store._calls.shards])
             others = set(ray.get([process.ping.remote() for process in store._processes])) - set(primaries)
-            groups = {"": [os.getpid(), *primaries], "_of_standbys": others}
-            before = {name: sum(map(cpu_seconds, group)) for name, group in groups.items()}
-            run_store(store, batches, steps)
-            store.stats()
-            for name, group in groups.items():
-                spent = sum(map(cpu_seconds, group)) - before[name]
-                found[f"replicas_{replicas}{name}"] = float(f"{1e3 * spent / steps:.4g}")
-    return found
+            watched[f"replicas_{replicas}"] = replicas, [os.getpid(), *primaries], others
+        for _ in range(turns):
+            for name, (replicas, *groups) in watched.items():
+                began, before = time.perf_counter(), [cpu_seconds(group) for group in groups]
+                run_store(stores[replicas], batches, steps)
+                for what, group, start in zip(("", "_of_standbys"), groups, before, strict=True):
+                    spent[name + what].append(1e3 * (cpu_seconds(group) - start) / steps)
+                spent[f"{name}_by_the_clock"].append(1e3 * (time.perf_counter() - began) / steps)
+        for name, (_, group, _) in watched.items():  # what Ray's own threads use, whoever works
+            before = cpu_seconds(group)
+            time.sleep(5.0)
+            spent[f"{name}_idle_a_second"].append(1e3 * (cpu_seconds(group) - before) / 5.0)
+    more = [two / one for one, two in zip(spent["replicas_1"], spent["replicas_2"], strict=True)]
+    found = {name: statistics.median(values) for name, values in spent.items()}
+    return {name: float(f"{value:.4g}") for name, value in {**found, "times": statistics.median(more)}.items()}
 
 
 def ray_store(most_rows: int, rounds: int) -> Claim:
@@ -284,7 +294,7 @@ def ray_store(most_rows: int, rounds: int) -> Claim:
                 calls[batch_size] = {home: 1e3 * t / steps for home, t in times.items()}
             stages = ray_stages(sharded, batches, 40)  # of the smaller batches
             training = calls_in_flight(sharded, batches, rounds)
-        standbys = standby_costs(batches, 100)
+        standbys = standby_costs(batches, 10 * rounds)
     finally:
         ray.shutdown()
     large, small = rates[65_536], calls[8_192]

@@ -31,7 +31,7 @@ from penstock.embedding import (
 )
 from penstock.embedding.checkpoint import CheckpointLostError
 from penstock.embedding.ray_lines import Line, Ticket
-from penstock.embedding.ray_shard import TooEarly
+from penstock.embedding.ray_shard import TooEarly, unpacked
 from penstock.loader.torch import Loader
 from penstock.nn import MLP
 from penstock.train import Checkpointer, CheckpointRecord, fit
@@ -184,13 +184,13 @@ def test_a_call_that_overtakes_another_is_applied_behind_it(store: RayStore, mon
         rows(store)
     get = calls.lines.get
 
-    def submit(number: int, method: str, arguments: Any, deadline: float) -> Any:
+    def submit(number: int, method: str, call: Any, deadline: float) -> Any:
         if method == "update" and number == 1 and "lost" not in heard:
             heard.append("lost")  # on its way to one of the shards
             line = Line()
             line.close()
             return Ticket(line, 1)
-        return real(number, method, arguments, deadline)
+        return real(number, method, call, deadline)
 
     def listen(*given: Any) -> Any:
         replies = get(*given)
@@ -218,7 +218,7 @@ def test_a_copy_of_a_command_that_arrives_when_it_is_settled_counts_no_more(
 
     monkeypatch.setattr(calls, "_submit", submit)
     step(other, 0)
-    copies = [given for given in sent if given[2][0].epoch == calls._epoch]
+    copies = [given for given in sent if unpacked(*given[2])[1][0].epoch == calls._epoch]
     step(other, 1)
     assert len(copies) == 4
     for copy in copies:  # as a network may deliver them once more

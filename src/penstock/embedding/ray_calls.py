@@ -21,7 +21,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.runtime.threads import start_thread
 from penstock.embedding.ray_coordinator import Grant
 from penstock.embedding.ray_in_flight import Arguments, CommandNumbers, InFlight, Sent
-from penstock.embedding.ray_shard import Command, Refused, Standing, TooEarly
+from penstock.embedding.ray_shard import Command, Refused, Standing, TooEarly, packed
 from penstock.embedding.ray_submitting import CallFailed, Lines, Pending
 
 LEASE_SECONDS = 15.0  # how long the others wait for a client that died while it saved or restored
@@ -120,10 +120,11 @@ class ShardCalls:
             earlier = (other.number for other in takewhile(lambda other: other is not call, self.in_flight))
             before = max(earlier, default=0)
         command = Command(self._epoch, self.numbers.client, call.number, self.numbers.settled, before)
-        call.sent = Sent(call.method, command, call.given, call.keep)
-        call.arguments = [(command, *call.given(k, self._shares[k])) for k in range(len(self.shards))]
+        shared = [*self._shares]
+        calls = [packed(call.method, (command, *call.given(k, shared[k]))) for k in range(len(self.shards))]
+        call.sent = Sent(call.method, command, call.given, call.keep, shared, calls)
         call.pending = []
-        for shard, part in enumerate(call.arguments):
+        for shard, part in enumerate(calls):
             call.pending.append(self._submit(shard, call.method, part, deadline))
 
     def _answers(self, call: InFlight, deadline: float) -> list[Any]:
@@ -136,7 +137,7 @@ class ShardCalls:
             replies = self._await_all(call.pending, deadline)
             if replies is None:
                 replies = [
-                    self._answer(k, call.method, call.pending, part, deadline) for k, part in enumerate(call.arguments)
+                    self._answer(k, call.method, call.pending, part, deadline) for k, part in enumerate(sent.calls)
                 ]
             refused = [reply for reply in replies if isinstance(reply, Refused)]
             if refused:
@@ -205,22 +206,24 @@ class ShardCalls:
 
     def restore(self, epoch: int, path: str | None, checksum: str | None, deadline: float) -> int:
         """Give all shards what a checkpoint holds, or nothing; the updates that they had seen then."""
-        given = (epoch, path, checksum)
         self.lines.forget()
-        pending = [self._submit(k, "restore", given, deadline) for k in range(len(self.shards))]
-        replies = [self._answer(k, "restore", pending, given, deadline) for k in range(len(self.shards))]
+        replies = self._ask_each("restore", [(epoch, path, checksum)] * len(self.shards), deadline)
         self._shares = [True] * len(self.shards)  # they may be on other machines now
         self._epoch, self._applied = epoch, max(replies)
         return self._applied
 
     # One shard
 
-    def _submit(self, number: int, method: str, arguments: tuple[Any, ...], deadline: float) -> Pending:
-        return self.lines.submit(self.shards[number], method, arguments, deadline)
+    def _submit(self, number: int, method: str, call: list[Any], deadline: float) -> Pending:
+        return self.lines.submit(self.shards[number], method, call, deadline)
 
-    def _answer(
-        self, number: int, method: str, pending: list[Pending], arguments: tuple[Any, ...], deadline: float
-    ) -> Any:
+    def _ask_each(self, method: str, given: list[tuple[Any, ...]], deadline: float) -> list[Any]:
+        """Call each shard with arguments of its own, by itself and not in the order of commands."""
+        calls = [packed(method, arguments) for arguments in given]
+        pending = [self._submit(k, method, call, deadline) for k, call in enumerate(calls)]
+        return [self._answer(k, method, pending, call, deadline) for k, call in enumerate(calls)]
+
+    def _answer(self, number: int, method: str, pending: list[Pending], call: list[Any], deadline: float) -> Any:
         """A shard's answer; the call is sent again for as long as answers are lost."""
         while True:
             reply = self._await(number, method, pending[number], deadline)
@@ -229,7 +232,7 @@ class ShardCalls:
             if reply is not None:
                 return reply[0]
             time.sleep(_PAUSE)
-            pending[number] = self._submit(number, method, arguments, deadline)
+            pending[number] = self._submit(number, method, call, deadline)
 
     def _await(self, number: int, method: str, call: Pending, deadline: float) -> tuple[Any] | None:
         """`(reply,)`, or None where the shard died or cannot be reached: nobody knows what it has done."""
@@ -291,10 +294,7 @@ class ShardCalls:
             time.sleep(_PAUSE)
 
     def _recover_alone(self, grant: Grant, command: Command, deadline: float) -> None:
-        pending = [self._submit(k, "standing", (command,), deadline) for k in range(len(self.shards))]
-        found: list[Standing] = [
-            self._answer(k, "standing", pending, (command,), deadline) for k in range(len(self.shards))
-        ]
+        found: list[Standing] = self._ask_each("standing", [(command,)] * len(self.shards), deadline)
         if not any(shard.lost for shard in found) and len({shard.epoch for shard in found}) == 1:
             self.ask_coordinator("release", "restore", grant.token)
             self._follow(found[0].epoch)

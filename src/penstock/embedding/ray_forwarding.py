@@ -10,8 +10,6 @@ from penstock.embedding.ray_in_flight import Sent
 from penstock.embedding.ray_replica import Placed, Told
 from penstock.embedding.ray_submitting import Pending
 
-# How many arguments of a command change a shard; the others say what the client gets.
-_ARGUMENTS = {"lookup": 2, "update": 5, "save": 1, "saved": 1}
 _AHEAD = 4  # messages that a standby may be behind
 _WAITING = 8  # commands that wait for a message to be sent with
 
@@ -81,15 +79,9 @@ class Forwarding:
         return len(self.unacknowledged[shard]) > _AHEAD
 
     def arguments(self, shard: int, commands: Iterable[tuple[int, Kept]], here: bool) -> tuple[Any, ...]:
-        """What a process is told: the commands, then all of their arguments."""
-        told: list[Told] = []
-        given: list[Any] = []
-        for place, kept in commands:
-            sent = kept.sent
-            own = sent.given(shard, here)[: _ARGUMENTS[sent.method]]
-            told.append(Told(place, sent.method, sent.command, len(own)))
-            given += own
-        return told, *given
+        """What a process is told: the places of the commands, then the calls as they were packed for the shard."""
+        calls = [(place, kept.sent.call(shard, here)) for place, kept in commands]
+        return [Told(place, len(call)) for place, call in calls], *(part for _, call in calls for part in call)
 
     def acknowledge(self, message: Message) -> None:
         """A standby has these."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from penstock.embedding.ray_shard import Command
+from penstock.embedding.ray_shard import Command, packed
 from penstock.embedding.ray_submitting import Pending
 
 Arguments: TypeAlias = Callable[[int, bool], tuple[Any, ...]]  # for a shard, and whether it shares this memory
@@ -60,6 +60,14 @@ class Sent(NamedTuple):
     command: Command
     given: Arguments
     keep: object
+    shared: list[bool]  # by shard: whether arrays lie in memory that it shares with this client
+    calls: list[list[Any]]  # by shard, packed
+
+    def call(self, shard: int, shared: bool) -> list[Any]:
+        """The command of a shard for another process: as it was sent, if that shares this client's memory as well."""
+        if shared == self.shared[shard]:
+            return self.calls[shard]
+        return packed(self.method, (self.command, *self.given(shard, shared)))
 
 
 class InFlight:
@@ -75,7 +83,6 @@ class InFlight:
     def __init__(self, method: str, given: Arguments, number: int, keep: object) -> None:
         self.method, self.given, self.number, self.keep = method, given, number, keep
         self.sent: Sent | None = None  # as it was sent last
-        self.arguments: list[tuple[Any, ...]] = []
         self.pending: list[Pending] = []
         self.replies: list[Any] | None = None
         self.error: BaseException | None = None

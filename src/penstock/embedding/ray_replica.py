@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,8 +17,7 @@ import numpy as np
 
 from penstock.core.runtime.threads import start_thread
 from penstock.embedding.ray_coordinator import NAMESPACE, actor_name
-from penstock.embedding.ray_memory import Place
-from penstock.embedding.ray_shard import Answer, Command, Refused, Shard, Standing, TooEarly, packed
+from penstock.embedding.ray_shard import Answer, Command, Refused, Shard, Standing, TooEarly, packed, unpacked
 from penstock.embedding.ray_state import (
     ShardState,
     TableRows,
@@ -32,6 +31,8 @@ from penstock.embedding.tables import SAVING
 from penstock.kernels.cpu_intrinsics import kernel_input
 
 COPYING = "standby"  # who watches the tables while a standby is filled
+# How many arguments of a command change a shard; the others say what the client gets.
+_ARGUMENTS = {"lookup": 2, "update": 5, "save": 1, "saved": 1}
 _MOST_HELD = 256  # commands that a standby keeps while one before them is missing
 _ROUNDS, _FEW_ROWS = 8, 50_000  # of what changed while a standby was filled, before the rest is handed over at once
 _CARRIED = ("updates", "restored_updates", "to_evicted", "epoch", "_place", "_saver", "_answers")
@@ -48,12 +49,19 @@ class Placed(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A command on its way to a standby."""
+    """A command on its way to a standby, whose call comes with it."""
+
+    place: int
+    num_parts: int
+
+
+class Following(NamedTuple):
+    """A command that has come to a standby."""
 
     place: int
     method: str
     command: Command
-    num_arguments: int
+    arguments: list[Any]
 
 
 class ReplicatedShard(Shard):
@@ -66,7 +74,7 @@ class ReplicatedShard(Shard):
         self._standby = 0  # of a primary: the standby that clients pass commands on to
         self._own_number = 0  # of a standby
         self._place = 0  # of the last command that was applied
-        self._held: dict[int, tuple[Told, list[Any]]] = {}  # commands that came before one before them
+        self._held: dict[int, Following] = {}  # commands that came before one before them
         self._wanted = threading.Event()
         self._keeper: threading.Thread | None = None
 
@@ -119,7 +127,7 @@ class ReplicatedShard(Shard):
             if self._lost or standby != self._own_number:
                 return False
             for place in sorted(self._held):  # a client that died has left gaps; nobody will fill them
-                self._apply(*self._held.pop(place))
+                self._apply(self._held.pop(place))
             self._standby = 0
         self.epoch = max(self.epoch, epoch)
         if not self._standby:  # else it has one, which must not be emptied because another shard has lost its own
@@ -130,12 +138,14 @@ class ReplicatedShard(Shard):
         """Apply what a client had passed on to this process, where that has not arrived before it was promoted."""
         if self._lost or not self._primary or command.epoch != self.epoch:
             return Refused(self._lost or not self._primary, self.epoch)
-        found = self._all_here(given)
+        found = self._commands(told, given)
         if found is None:
             return None
         return [
-            self._once(head.command._replace(epoch=command.epoch, before=0), partial(self._do, head.method, own))
-            for head, own in _divided(told, found)
+            self._once(
+                each.command._replace(epoch=command.epoch, before=0), partial(self._do, each.method, each.arguments)
+            )
+            for each in found
         ]
 
     def lose_standby(self, standby: int) -> None:
@@ -153,12 +163,15 @@ class ReplicatedShard(Shard):
             self._keeper = start_thread("store-standby", self._keep_standby)
 
     def _keep_standby(self) -> None:
-        """Fill a standby when there is none, and look after it while nobody else does."""
+        """Fill a standby when there is none, and look after it while no client does that has commands for it."""
+        looked_at = 0
         while True:
             if self._wanted.wait(_LOOKING_AFTER):
                 self._wanted.clear()
                 while not self._fill_standby():
                     time.sleep(_PAUSE)
+            elif self._place != looked_at:
+                looked_at = self._place
             elif self._primary and self._standby and not self._is_there(self._standby):
                 self.lose_standby(self._standby)
 
@@ -290,30 +303,38 @@ class ReplicatedShard(Shard):
         """Apply what the primary has applied, in the same order; what comes too early waits for what is before it."""
         if not self.is_standby(standby):
             return Refused(self._lost, self.epoch)
-        found = self._all_here(given)
+        found = self._commands(told, given)
         if found is None:
             return None
-        self._held.update({head.place: (head, own) for head, own in _divided(told, found) if head.place > self._place})
+        self._held.update({each.place: each for each in found if each.place > self._place})
         try:
             while self._place + 1 in self._held:
-                self._apply(*self._held.pop(self._place + 1))
+                self._apply(self._held.pop(self._place + 1))
         except BaseException:
             self._lost = True
             raise
         if self._held:  # a client's memory serves its next batch once this is answered
-            self._held = {
-                place: (head, [np.array(a) if isinstance(a, np.ndarray) else a for a in own])
-                for place, (head, own) in self._held.items()
-            }
+            for place, each in self._held.items():
+                own = [np.array(given) if isinstance(given, np.ndarray) else given for given in each.arguments]
+                self._held[place] = each._replace(arguments=own)
         return Refused(self._lost, self.epoch) if len(self._held) > _MOST_HELD else True
 
-    def _all_here(self, given: tuple[Any, ...]) -> list[Any] | None:
-        found = [self._here(part) if isinstance(part, Place) else part for part in given]
-        return None if any(part is None for part in found) else found
+    def _commands(self, told: list[Told], given: tuple[Any, ...]) -> list[Following] | None:
+        """The commands that have come; None where this process cannot reach the memory of their client."""
+        found, start = [], 0
+        for place, num_parts in told:
+            method, (command, *arguments) = unpacked(*given[start : start + num_parts])
+            arguments = [self._here(part) for part in arguments[: _ARGUMENTS[method]]]
+            if any(part is None for part in arguments):
+                return None
+            found.append(Following(place, method, command, arguments))
+            start += num_parts
+        return found
 
-    def _apply(self, head: Told, arguments: list[Any]) -> None:
-        self._open_answers(head.command)[head.command.number] = Placed(self._do(head.method, arguments), head.place)
-        self._place = head.place
+    def _apply(self, each: Following) -> None:
+        answer = Placed(self._do(each.method, each.arguments), each.place)
+        self._open_answers(each.command)[each.command.number] = answer
+        self._place = each.place
 
     def _do(self, method: str, arguments: list[Any]) -> Any:
         """What a command changes in a shard, without what it gives to the client."""
@@ -332,11 +353,3 @@ class ReplicatedShard(Shard):
     def _rows_nobody_reads(self, counts: np.ndarray) -> np.ndarray:
         dims = np.array([table.layout.dim for table in self.tables.tables])
         return self.tables.pool.array((int(counts @ dims),), np.float32)
-
-
-def _divided(told: list[Told], given: list[Any]) -> Iterator[tuple[Told, list[Any]]]:
-    """Each command with its own arguments."""
-    start = 0
-    for head in told:
-        yield head, given[start : start + head.num_arguments]
-        start += head.num_arguments

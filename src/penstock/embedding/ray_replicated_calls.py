@@ -20,6 +20,7 @@ from penstock.embedding.ray_shard import Command, Refused, Standing, packed
 from penstock.embedding.ray_submitting import CallFailed, Pending
 
 _SUSPICION = 0.3  # seconds: Ray keeps a call to a process that died until another is started
+_LISTENING = 1  # messages to a standby beyond which its answers are asked for
 PATIENCE = 10.0  # seconds for a standby to answer, before it is given up and another is filled
 
 
@@ -79,15 +80,16 @@ class ReplicatedCalls(ShardCalls):
                 self._acknowledge_each(shard)
 
     def _hear_of(self, shard: int) -> None:
-        """Let go of what a standby has by now: the sooner, the less memory is in use, and the more of it in a cache."""
+        """Let go of what a standby has by now: the sooner, the less memory is in use; but two answers cost as one."""
         waiting = self._forwarding.unacknowledged[shard]
-        while waiting and self.lines.answered(waiting[0].call) is True:
+        while len(waiting) > _LISTENING and self.lines.answered(waiting[0].call) is True:
             self._forwarding.acknowledge(waiting.popleft())
 
     def _send_to_standby(self, shard: int, message: Message) -> None:
         given = self._forwarding.arguments(shard, message.commands, self._forwarding.shares[shard])
         until = time.monotonic() + PATIENCE
-        message.call = self.lines.submit(self._standby(shard), "follow", (message.standby, *given), until)
+        call = packed("follow", (message.standby, *given))
+        message.call = self.lines.submit(self._standby(shard), "follow", call, until)
         self._forwarding.unacknowledged[shard].append(message)
 
     def _acknowledge_each(self, shard: int) -> None:
@@ -186,8 +188,9 @@ class ReplicatedCalls(ShardCalls):
         for here in (self._shares[shard], False):
             if replies is None:  # sent once: what comes behind it may go another way, and arrive before a second one
                 given = (command, *self._forwarding.arguments(shard, self._forwarding.kept(shard), here))
-                pending = [self._submit(shard, "resend", given, deadline)] * len(self.shards)
-                replies = self._answer(shard, "resend", pending, given, deadline)
+                call = packed("resend", given)
+                pending = [self._submit(shard, "resend", call, deadline)] * len(self.shards)
+                replies = self._answer(shard, "resend", pending, call, deadline)
         return replies or []
 
     def _recover_alone(self, grant: Grant, command: Command, deadline: float) -> None:
@@ -218,7 +221,8 @@ class ReplicatedCalls(ShardCalls):
 
     def _standings(self, command: Command, arrangement: Arrangement, deadline: float) -> list[Standing]:
         """How far all shards have come; one that did not answer before must do so at once, or its standby is asked."""
-        pending = [self._submit(k, "standing", (command,), deadline) for k in range(len(self.shards))]
+        call = packed("standing", (command,))
+        pending = [self._submit(k, "standing", call, deadline) for k in range(len(self.shards))]
         suspects, self._suspects = self._suspects, set()
         found: list[Any] = []
         for shard, reference in enumerate(pending):
@@ -226,15 +230,13 @@ class ReplicatedCalls(ShardCalls):
             if is_replaceable and not self._ray.wait([reference], timeout=_SUSPICION)[0]:
                 found.append(None)
             else:
-                found.append(self._answer(shard, "standing", pending, (command,), deadline))
+                found.append(self._answer(shard, "standing", pending, call, deadline))
         return [reply if isinstance(reply, Standing) else Standing(True, 0, 0) for reply in found]
 
     def _promote(self, epoch: int, standbys: dict[int, int], deadline: float) -> bool:
         """All shards go on under a new epoch, some of them by their standby; whether all do."""
         given = [(epoch, standbys.get(k, 0)) for k in range(len(self.shards))]
-        pending = [self._submit(k, "promote", part, deadline) for k, part in enumerate(given)]
-        replies = [self._answer(k, "promote", pending, part, deadline) for k, part in enumerate(given)]
-        return all(reply is True for reply in replies)
+        return all(reply is True for reply in self._ask_each("promote", given, deadline))
 
     def end_hung(self) -> None:
         """As for shards without standbys, of the processes that are the primaries now."""

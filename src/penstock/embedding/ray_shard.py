@@ -60,13 +60,22 @@ class _Sent(NamedTuple):
 def packed(method: str, arguments: tuple[Any, ...]) -> list[Any]:
     """A call for `Shard.run`: all that is small as one argument, since Ray spends most of a short call on arguments.
 
-    >>> len(packed("lookup", (1, np.zeros(4), np.zeros(4000)))), len(packed("stats", ()))
+    >>> call = packed("lookup", (1, np.zeros(4), np.zeros(4000)))
+    >>> len(call), len(packed("stats", ()))
     (2, 1)
+    >>> unpacked(*call)[0]
+    'lookup'
     """
     arrays = [given for given in arguments if isinstance(given, np.ndarray) and given.nbytes > _SMALL]
     numbers = {id(array): number for number, array in enumerate(arrays)}
     small = [_Sent(numbers[id(given)]) if id(given) in numbers else given for given in arguments]
     return [pickle.dumps((method, small), protocol=5), *arrays]
+
+
+def unpacked(call: bytes, *arrays: np.ndarray) -> tuple[str, list[Any]]:
+    """The method and the arguments that were packed."""
+    method, arguments = pickle.loads(call)
+    return method, [arrays[given.number] if isinstance(given, _Sent) else given for given in arguments]
 
 
 class Refused(NamedTuple):
@@ -119,14 +128,14 @@ class Shard:
 
     def run(self, call: bytes, *arrays: np.ndarray) -> Any:
         """Do what a client has packed."""
-        method, arguments = pickle.loads(call)
+        method, arguments = unpacked(call, *arrays)
         here = object()
         self._at_hand.add(here)
         self._most_at_hand = max(self._most_at_hand, len(self._at_hand))
         try:
             with self._lock:
                 began = perf_counter()
-                answer = getattr(self, method)(*(arrays[a.number] if isinstance(a, _Sent) else a for a in arguments))
+                answer = getattr(self, method)(*arguments)
                 if method in self._seconds:
                     self._seconds[method].add(perf_counter() - began)
                 return answer

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 from penstock.embedding.ray_lines import Line, LineBroken, Ticket
 from penstock.embedding.ray_memory import this_machine
-from penstock.embedding.ray_shard import packed
 
 ON_LINES = frozenset({"lookup", "update", "follow"})  # calls that are short and many
 Pending: TypeAlias = Any  # a Ticket, or what Ray gives for a call
@@ -30,9 +29,8 @@ class Lines:
         self._lines: dict[Any, Line | None] = {}  # by actor; None where there can be none
         self._asked: dict[Any, tuple[Line, Any]] = {}  # on their way
 
-    def submit(self, actor: Any, method: str, arguments: tuple[Any, ...], deadline: float) -> Pending:
-        """Call a method of a shard; the answer is to be had by `get`."""
-        call = packed(method, arguments)
+    def submit(self, actor: Any, method: str, call: list[Any], deadline: float) -> Pending:
+        """Call a method of a shard, packed with its arguments; the answer is to be had by `get`."""
         line = self._line(actor) if method in ON_LINES and len(call) == 1 else None
         if line is not None:
             try:

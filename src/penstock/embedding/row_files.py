@@ -22,6 +22,7 @@ from penstock.embedding.tables import TableSet
 
 Keep = Callable[[np.ndarray], np.ndarray]
 _ROWS_AT_ONCE = 1 << 18
+_MANY = 0.3  # share of the rows that are read one by one in the time that all of the memory is copied in
 _ROWS_UNDER_LOCK = 1 << 14  # a few milliseconds: what a look-up may have to wait
 
 
@@ -41,7 +42,10 @@ def write_shard(
 def copied_shard(tables: TableSet, since: int = -1) -> Callable[[Path], None]:
     """The same as it is now, copied: what is returned writes it into a folder, while the tables go on."""
 
-    def copied(table: Table) -> tuple[pa.Schema, list[pa.Table], pa.Table | None]:
+    def copied(table: Table) -> tuple[pa.Schema, Iterable[pa.Table], pa.Table | None]:
+        if since < 0 or table.share_touched(since) > _MANY:  # all of it, to be read when it is written
+            table = table.frozen()
+            return _schema(table, True), _parts(table, since, True), _waiting(table)
         return _schema(table, True), list(_parts(table, since, True)), _waiting(table)
 
     with thread_pool(tables.threads.num_threads, "copy") as pool:  # the tables wait for this
@@ -49,8 +53,8 @@ def copied_shard(tables: TableSet, since: int = -1) -> Callable[[Path], None]:
 
     def write(folder: Path) -> None:
         folder.mkdir(parents=True)
-        for number, copy in enumerate(copies):
-            _write_table(folder, number, *copy)
+        for number in range(len(copies)):
+            _write_table(folder, number, *copies.pop(0))  # its memory is free when it is written
 
     return write
 

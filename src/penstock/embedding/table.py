@@ -7,6 +7,7 @@ copied to grow except one segment of the index at a time.
 
 from __future__ import annotations
 
+import copy
 import secrets
 
 import numpy as np
@@ -281,6 +282,34 @@ class Table:
 
     # Rows in bulk
 
+    def frozen(self) -> Table:
+        """A copy of all that there is: its memory as it lies, which takes a fraction of reading row by row."""
+        twin = copy.copy(self)
+        twin.header = self.header.copy()
+        twin._blocks, twin._chunks = [], self._chunks.copy()
+        left, first = -(-int(self.header[index.NEXT_ROW]) // (1 << self.layout.shift)), 0
+        for block, chunks in self._blocks:
+            used = min(left, chunks)
+            if used:  # the rest was never given out
+                memory = huge_page_memory(used * self.layout.chunk_bytes)
+                memory[:] = block[: len(memory)]
+                twin._blocks.append((memory, used))
+                moved = (address_of(memory) - address_of(block)) % 2**64
+                twin._chunks[first : first + used] += np.uint64(moved)
+            left, first = left - used, first + chunks
+        size = _segment_bytes(int(self.header[index.MASK]) + 1)
+        arena = huge_page_memory(len(self._segments) * size)
+        for number in range(len(self._segments)):
+            arena[number * size : (number + 1) * size] = self._raw(number)
+        twin._arenas, twin._spare, twin._depths = [arena], [], [*self._depths]
+        places = np.arange(len(self._segments), dtype=np.uint64) * np.uint64(size)
+        twin._segments = np.uint64(address_of(arena)) + places
+        order = np.argsort(self._segments)
+        twin._directory = twin._segments[order[np.searchsorted(self._segments, self._directory, sorter=order)]]
+        twin._free = self._free.copy()
+        twin._point()
+        return twin
+
     def num_segments(self) -> int:
         return len(self._segments)
 
@@ -298,6 +327,11 @@ class Table:
         columns.signs[:], columns.stamps[:] = signs, stamps
         upkeep.read_rows(self.header, values, *columns.addresses())
         return columns
+
+    def share_touched(self, since: int) -> float:
+        """How large a share of the rows was touched after step `since`, by the rows of one segment."""
+        _, values = self.entries(0, 1)
+        return float((values >> np.uint64(32) > since).mean()) if len(values) else 0.0
 
     def entries(self, first: int = 0, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Signs, and rows with stamps, of everything in `count` segments from `first` on."""
