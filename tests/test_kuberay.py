@@ -2,7 +2,8 @@
 
 No cluster is asked. `SCHEMAS` holds the part of the schemas of KubeRay's API (ray.io/v1) and of Kubernetes that the
 manifests use, by their public field names; a field that is not in it is refused, so that a misspelt one is found here.
-Whether an operator then starts the pods is not checked.
+Names, types, what is required, limits of names and numbers, and what the operator refuses besides were compared with
+KubeRay's own types and checks. Whether an operator then starts the pods is not checked.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ def listed(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items, "minItems": 1}
 
 
-TEXT, NUMBER, FLAG = {"type": "string", "minLength": 1}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
+TEXT, FLAG = {"type": "string", "minLength": 1}, {"type": "boolean"}
+NUMBER = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}  # all of those used here are int32
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 NAME = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
 QUANTITY = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti)?$"}
 QUANTITIES = {"type": "object", "additionalProperties": QUANTITY}
-META = mapping("name", name=NAME, labels=TEXTS)
+# The operator wants names that begin with a letter, and room for what it appends to them.
+RAY_NAME = {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}
+NAMES = {"RayCluster": {**RAY_NAME, "maxLength": 53}, "RayJob": {**RAY_NAME, "maxLength": 47}}
 RESOURCES = mapping("", requests=QUANTITIES, limits=QUANTITIES)
 CONTAINER = mapping(
     "name image",
@@ -74,7 +78,10 @@ JOB = mapping(
     submissionMode={"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"]},
     backoffLimit=NUMBER,
     rayClusterSpec=CLUSTER,
-)
+) | {
+    "if": {"properties": {"ttlSecondsAfterFinished": {"minimum": 1}}, "required": ["ttlSecondsAfterFinished"]},
+    "then": {"properties": {"shutdownAfterJobFinishes": {"const": True}}, "required": ["shutdownAfterJobFinishes"]},
+}
 CLAIM = mapping("accessModes resources", accessModes=listed({"const": "ReadWriteMany"}), resources=RESOURCES)
 SELECTOR = mapping("matchLabels", matchLabels=TEXTS)
 SCHEMAS = {
@@ -98,7 +105,8 @@ def every(kind: str) -> list[dict[str, Any]]:
 
 def check(found: dict[str, Any]) -> None:
     spec = SCHEMAS[found["apiVersion"], found["kind"]]
-    whole = mapping("apiVersion kind metadata spec", apiVersion=TEXT, kind=TEXT, metadata=META, spec=spec)
+    meta = mapping("name", name=NAMES.get(found["kind"], NAME), labels=TEXTS)
+    whole = mapping("apiVersion kind metadata spec", apiVersion=TEXT, kind=TEXT, metadata=meta, spec=spec)
     jsonschema.validate(found, whole, cls=jsonschema.Draft202012Validator)
 
 
@@ -137,6 +145,11 @@ def test_fields_are_those_of_the_schemas(path: Path) -> None:
         lambda job: job["spec"]["rayClusterSpec"]["headGroupSpec"]["rayStartParams"].update({"num-cpus": 0}),
         lambda job: job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0].pop("groupName"),
         lambda job: job["metadata"].update(name="Penstock_Train"),
+        lambda job: job["metadata"].update(name="4-trainings"),
+        lambda job: job["metadata"].update(name="a" * 48),
+        lambda job: job["spec"].update(shutdownAfterJobFinishes=False),
+        lambda job: job["spec"].update(backoffLimit=2**31),
+        lambda job: job["spec"]["rayClusterSpec"]["headGroupSpec"].update(resources={"CPU": 0}),
     ],
 )
 def test_what_the_api_would_refuse_is_refused_here(damage: Any) -> None:
@@ -157,6 +170,14 @@ def test_the_commands_are_penstocks_and_fit_the_cluster() -> None:
     (deployment,) = every("Deployment")
     serve = parsed(deployment["spec"]["template"]["spec"]["containers"][0]["command"])
     assert serve["follow"] and serve["model"] == asked["feed"]
+
+
+def test_groups_of_workers_have_names_of_their_own_and_as_many_pods_as_they_may() -> None:
+    for cluster in clusters():
+        groups = cluster["workerGroupSpecs"]
+        assert len({group["groupName"] for group in groups}) == len(groups)
+        assert all(group["minReplicas"] <= group["replicas"] <= group["maxReplicas"] for group in groups)
+        assert all("labels" not in group["rayStartParams"] for group in [cluster["headGroupSpec"], *groups])
 
 
 def test_pods_have_one_image_one_folder_and_memory_that_is_theirs() -> None:

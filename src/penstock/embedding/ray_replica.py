@@ -30,6 +30,7 @@ from penstock.embedding.ray_state import (
 from penstock.embedding.tables import SAVING
 from penstock.kernels.cpu_intrinsics import kernel_input
 
+PULSE = "pulse"  # the thread of a process that answers while others are at work
 COPYING = "standby"  # who watches the tables while a standby is filled
 # How many arguments of a command change a shard; the others say what the client gets.
 _ARGUMENTS = {"lookup": 2, "update": 5, "save": 1, "saved": 1}

@@ -15,11 +15,13 @@ from penstock.embedding.ray_coordinator import Grant
 from penstock.embedding.ray_forwarding import Forwarding, Message
 from penstock.embedding.ray_in_flight import InFlight, Sent
 from penstock.embedding.ray_pairs import Arrangement
-from penstock.embedding.ray_replica import Placed
+from penstock.embedding.ray_replica import PULSE, Placed
 from penstock.embedding.ray_shard import Command, Refused, Standing, packed
 from penstock.embedding.ray_submitting import CallFailed, Pending
 
 _SUSPICION = 0.3  # seconds: Ray keeps a call to a process that died until another is started
+_SILENCE, _PULSE_PATIENCE = 2.0, 4.0  # seconds: before a process is asked whether it hangs, and for its answer
+_TIMES_THE_LONGEST = 3
 _LISTENING = 1  # messages to a standby beyond which its answers are asked for
 PATIENCE = 10.0  # seconds for a standby to answer, before it is given up and another is filled
 
@@ -35,6 +37,8 @@ class ReplicatedCalls(ShardCalls):
         self._moved: set[int] = set()  # shards whose standby took over and has not been sent what was kept for it
         self._suspects: set[int] = set()  # shards whose answer did not come
         self._is_stale = False  # a standby that took over is known, but not what else has changed
+        self.silence, self.pulse_patience = _SILENCE, _PULSE_PATIENCE
+        self._longest = 0.0  # seconds that answers took, of late
 
     def _send(self, call: InFlight, deadline: float) -> None:
         if self._is_stale:
@@ -139,15 +143,43 @@ class ReplicatedCalls(ShardCalls):
         self._suspects.add(number)
         return (Refused(True, self._epoch),)
 
+    def _await_all(self, pending: list[Pending], deadline: float) -> list[Any] | None:
+        began = time.monotonic()
+        replies = super()._await_all(pending, min(deadline, began + self._silence()))
+        if replies is not None:
+            self._longest = max(time.monotonic() - began, 0.99 * self._longest)
+        return replies
+
     def _await(self, number: int, method: str, call: Pending, deadline: float) -> tuple[Any] | None:
-        try:
-            return super()._await(number, method, call, deadline)
-        except StoreTimeoutError:
-            arrangement: Arrangement = self.ask_coordinator("arrangement")
-            if method == "restore" or not arrangement.standbys[number]:
-                raise
-            self._ray.kill(self.shards[number], no_restart=False)
-            return None
+        """As for shards without standbys, but one whose process hangs is ended soon, where a standby can take over.
+
+        A process that is only slow answers another thread than the one at work: it is waited for.
+        """
+        began = time.monotonic()
+        while True:
+            until = deadline if method == "restore" else min(deadline, time.monotonic() + self._silence())
+            try:
+                return super()._await(number, method, call, until)
+            except StoreTimeoutError:
+                is_late = time.monotonic() >= deadline
+                if not is_late and self._has_pulse(number):
+                    self._longest = max(time.monotonic() - began, self._longest)
+                    continue
+                arrangement: Arrangement = self.ask_coordinator("arrangement")
+                if method != "restore" and arrangement.standbys[number]:
+                    self._ray.kill(self.shards[number], no_restart=False)
+                    return None
+                if is_late:
+                    raise
+
+    def _silence(self) -> float:
+        """Seconds without an answer after which it is asked whether a process hangs: longer where answers take long."""
+        return max(self.silence, _TIMES_THE_LONGEST * self._longest)
+
+    def _has_pulse(self, number: int) -> bool:
+        """Whether a process answers at all, busy or not; one that has died does not hang."""
+        answer = self.shards[number].ping.options(concurrency_group=PULSE).remote()
+        return bool(self._ray.wait([answer], timeout=self.pulse_patience)[0])
 
     def _catch_up(self, refused: list[Refused], command: Command, deadline: float) -> float:
         deadline = max(deadline, time.monotonic() + self.timeout)  # where a shard hung, its time was up

@@ -33,7 +33,7 @@ from penstock.embedding.ray_calls import ShardCalls, ShardRestartedWarning, Stor
 from penstock.embedding.ray_client import RoutedBatch
 from penstock.embedding.ray_coordinator import NAMESPACE, Coordinator, actor_name
 from penstock.embedding.ray_memory import SharedBuffers
-from penstock.embedding.ray_replica import ReplicatedShard
+from penstock.embedding.ray_replica import PULSE, ReplicatedShard
 from penstock.embedding.ray_replicated_calls import ReplicatedCalls
 from penstock.embedding.ray_saving import Saving
 from penstock.embedding.ray_shard import Shard
@@ -400,7 +400,9 @@ def _create_actors(
     if detached:
         options["lifetime"] = "detached"
     # Ray puts actors that ask for nothing on any machine, whatever is said of it: a byte makes it listen.
-    made = ray.remote(memory=1, **options)(Shard if replicas == 1 else ReplicatedShard)
+    made = ray.remote(memory=1, **options)(Shard)
+    if replicas > 1:
+        made = ray.remote(memory=1, concurrency_groups={PULSE: 1}, **options)(ReplicatedShard)
     nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
 
     def start(number: int, process: int) -> Any:
