@@ -16,6 +16,8 @@ from penstock.nn.base import FIRST, constructor_names
 _PATIENCE = (5, 3)  # epochs without a better evaluation: of few rows, where one is a matter of luck, and of more
 _STEPS_OF_AN_EPOCH = 128  # fewer learn too little, more cost time
 _BATCH_SIZES = (64, 1024)
+_STEPS_OF_MANY_ROWS = 1024  # of an epoch, at least: with so many, larger batches learn as well, in less time
+_LARGEST_BATCH = 16_384
 _ROWS_IN_ALL = 2_000_000  # what epochs are counted by: few rows are gone through more often
 _EPOCHS = (2, 12)
 _BLIND_EPOCHS = 3  # where no evaluation tells which was the best
@@ -92,12 +94,17 @@ def _can_begin(settings: TrainSettings) -> bool:
 def default_batch_size(num_rows: int) -> int:
     """A power of two.
 
-    >>> [default_batch_size(rows) for rows in (100, 8_000, 30_000, 100_000, 10_000_000)]
-    [64, 64, 128, 512, 1024]
+    >>> [default_batch_size(rows) for rows in (100, 8_000, 30_000, 100_000, 1_000_000, 5_000_000, 100_000_000)]
+    [64, 64, 128, 512, 1024, 4096, 16384]
     """
     low, high = _BATCH_SIZES
-    wanted = max(1, num_rows) / _STEPS_OF_AN_EPOCH
-    return int(min(high, max(low, 2 ** math.floor(math.log2(max(1.0, wanted))))))
+    of_few = min(high, max(low, _power_of_two(num_rows / _STEPS_OF_AN_EPOCH)))
+    return max(of_few, min(_LARGEST_BATCH, _power_of_two(num_rows / _STEPS_OF_MANY_ROWS)))
+
+
+def _power_of_two(most: float) -> int:
+    """The largest that is not above."""
+    return 1 << math.floor(math.log2(max(1.0, most)))
 
 
 def default_epochs(num_rows: int) -> int:
