@@ -238,3 +238,18 @@ def test_a_packet_of_another_training_is_left_out(feed, tmp_path) -> None:
     writer.publish()
     assert read_on(reader) == 1 and reader.problem is None
     assert np.array_equal(values(serving), values(store))
+
+
+def test_a_folder_that_is_gone_is_said_and_read_on_when_it_is_back(feed, tmp_path) -> None:
+    _, serving, writer, reader, _ = feed
+    away = tmp_path / "away"
+    for stand_in in (None, b"a file"):
+        writer.directory.rename(away)
+        if stand_in is not None:
+            writer.directory.write_bytes(stand_in)
+        assert read_on(reader) == 0
+        assert str(writer.directory) in reader.problem and "once it can be" in reader.problem
+        writer.directory.unlink(missing_ok=True)
+        away.rename(writer.directory)
+    assert read_on(reader) == 1 and reader.problem is None
+    assert values(serving).any()

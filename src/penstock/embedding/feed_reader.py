@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -63,11 +64,17 @@ class FeedReader:
         self._key = current_key() if verify is None else read_key(verify)  # packets are read in other threads too
         self.applied = 0
         self.step: int | None = None  # of the training, when the last packet that was applied was published
-        self.problem: str | None = None
+        self._damage: str | None = None  # what was left out
+        self._absence: str | None = None  # why the folder cannot be looked at
         self._writer: str | None = None  # of the last packet that was applied; packets of old do not name theirs
         self._waiting: dict[int, float] = {}  # since when packets are unreadable
         self._left_out: dict[int, list[tuple[str, int, int]]] = {}  # and the files that they had then
         self._unraised: ArtefactError | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why not everything that was published is applied; None where it is."""
+        return self._absence or self._damage
 
     def poll(self) -> int:
         """Apply what has arrived.
@@ -78,6 +85,7 @@ class FeedReader:
         Raises:
             ArtefactError: where a packet was left out; once, and after those that could be applied.
         """
+        self._look()
         count = 0
         while self._apply_next():
             count += 1
@@ -85,6 +93,17 @@ class FeedReader:
             error, self._unraised = self._unraised, None
             raise error
         return count
+
+    def _look(self) -> None:
+        """Note whether the folder is there: one that is gone, or was never there, holds no packets, as a quiet one."""
+        try:
+            os.scandir(self.directory).close()
+            self._absence = None
+        except OSError as error:
+            reason = f"{self.directory} cannot be read: {error.strerror}; its packets are applied once it can be"
+            if reason != self._absence:
+                log.warning("%s", reason)
+            self._absence = reason
 
     def _apply_next(self) -> bool:
         """Apply the first packet that can be; False where there is none."""
@@ -125,7 +144,7 @@ class FeedReader:
         self._waiting.clear()
         self._left_out = {other: files for other, files in self._left_out.items() if other > number}
         if is_whole:
-            self.problem = self._unraised = None
+            self._damage = self._unraised = None
 
     def _apply(self, number: int, folder: SavedFolder) -> bool:
         """Change what serves while others look ids up in it: none of them waits for a whole packet."""
@@ -178,11 +197,11 @@ class FeedReader:
 
     def _leave_out(self, number: int, error: ArtefactError) -> None:
         self._left_out[number], self._unraised = self._files(number), error
-        self.problem = (
+        self._damage = (
             f"{error}; packet {number} was left out, and what it changed stays as it was until a packet that holds "
             f"everything comes: publish one, or copy this one again"
         )
-        log.error("%s", self.problem)
+        log.error("%s", self._damage)
 
     def _files(self, number: int) -> list[tuple[str, int, int]]:
         """What a packet's files look like from outside: another copy of it looks different."""

@@ -15,8 +15,8 @@ from penstock.core.errors import DataError
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.formats.base import Format, OpenOptions, agree
-from penstock.data.formats.names import check_names
-from penstock.data.formats.text_bytes import read_bytes, record_bounds
+from penstock.data.formats.names import check_names, refuse_packed
+from penstock.data.formats.text_bytes import PACKED, read_bytes, record_bounds
 from penstock.data.formats.unpacking import unpacked
 from penstock.data.partition import Partition, cast_frame, select
 from penstock.data.scratch import Scratch
@@ -77,6 +77,9 @@ class JsonPartition(Partition):
         text = read_bytes(self.local, self.start, self.end, self.storage_options).tobytes()
         if not text.strip():
             return pl.DataFrame(schema=how.get("schema"))
+        if text.startswith(PACKED):  # polars would unpack it, to any size
+            refuse_packed(self.path, text)
+            raise self._unreadable(text, DataError("it begins as a packed file does"))
         try:
             return pl.read_ndjson(text, **how)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:

@@ -17,6 +17,7 @@ from penstock.data.files import filesystem, is_remote
 
 _WINDOW = 1 << 24
 _LONGEST_LINE = 1 << 28  # bytes; a file that has no lines must not be taken for a single one
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"x\x01", b"x^", b"x\x9c", b"x\xda")  # what polars takes for a packed file
 _texts = SpareBuffers()
 
 
@@ -46,6 +47,16 @@ def read_bytes(path: str, start: int, end: int, storage_options: dict[str, Any] 
     if len(found) != end - start:
         raise shorter(path)
     return found
+
+
+def as_it_is(text: bytes) -> bytes:
+    """Text for polars, which unpacks whatever begins as a packed file does, to any size: a cell `x^2` does. A mark of
+    UTF-8 before it, which polars takes off, says that it is text.
+
+    >>> as_it_is(b"x^2,3"), as_it_is(b"y^2,3")
+    (b'\\xef\\xbb\\xbfx^2,3', b'y^2,3')
+    """
+    return codecs.BOM_UTF8 + text if text.startswith(PACKED) else text
 
 
 def shorter(path: str) -> DataError:

@@ -130,6 +130,11 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
             tuple(names or ()), given, options.separator or separator, has_header, quote, options.on_error
         )
     refuse_packed(path, head)
+    if not is_told and b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+        raise DataError(
+            f"{path}: its lines end in a carriage return alone, and would be read as one; "
+            f"tr '\\r' '\\n' < {path} writes them with line feeds"
+        )
     if options.separator is None and is_json(head):
         raise _is_json(path, head)
     _refuse_comments(path, head, separator, quote)

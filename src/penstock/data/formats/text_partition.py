@@ -16,7 +16,7 @@ from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.runtime.forks import require_polars
 from penstock.data import bad_lines
 from penstock.data.files import is_remote
-from penstock.data.formats.text_bytes import RecordLines, is_utf8, read_bytes, utf8_records, windows
+from penstock.data.formats.text_bytes import RecordLines, as_it_is, is_utf8, read_bytes, utf8_records, windows
 from penstock.data.formats.text_layout import TextLayout, unreadable_quotes
 from penstock.data.partition import Partition, WrappedPartition, named
 
@@ -151,7 +151,7 @@ class TextPartition(Partition):
         if not text:
             return pl.DataFrame(schema={n: schema[n] for n in wanted})
         return pl.read_csv(
-            io.BytesIO(text),
+            io.BytesIO(as_it_is(text)),
             has_header=False,
             columns=[self.layout.names.index(n) for n in wanted],
             schema=schema,

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from penstock.core.runtime.forks import require_polars
-from penstock.data.formats.text_bytes import file_size, read_bytes
+from penstock.data.formats.text_bytes import as_it_is, file_size, read_bytes
 from penstock.data.formats.text_sniffing import BOM, MISSING
 
 _HEAD_BYTES = 1 << 20
@@ -46,7 +46,7 @@ def read_sample(
     text = head if head.endswith(b"\n") else head + b"\n"
     try:
         return pl.read_csv(
-            io.BytesIO(text + _elsewhere(path, len(head), quote, storage_options)),
+            io.BytesIO(as_it_is(text + _elsewhere(path, len(head), quote, storage_options))),
             encoding="utf8-lossy",
             has_header=has_header,
             separator=separator,
