@@ -11,6 +11,7 @@ from typing import Any, Self
 import torch
 
 from penstock.core.errors import OutputExistsError, ParameterError
+from penstock.core.schema import Schema
 from penstock.core.signing import KeyLike, check_signed, verifying
 from penstock.data.dataset import as_dataset
 from penstock.data.sources import DataLike, are_paths
@@ -245,12 +246,8 @@ class TrainJob:
         settings = self._settled(settings)
         held_out = None if ready.valid is None else as_dataset(ready.valid)
         labels = label_figures(as_dataset(ready.features), held_out, ready.label)
-        network, cluster = building.build_model(settings, loader.schema), Cluster.of(settings)
-        store: Any = (
-            build_embeddings(settings, loader.schema, device)
-            if cluster is None
-            else cluster.store(settings, loader.schema)
-        )
+        network = building.build_model(settings, loader.schema)
+        store = self._embeddings(settings, loader.schema, device)
         try:
             with self._stage("train"):
                 settings = self._begun_linear(settings, ready, network, store, is_asked)
@@ -263,9 +260,7 @@ class TrainJob:
             with self._stage("save"):
                 kept = {} if history.best is None else history.best.metrics
                 metrics = {name: finite(value) for name, value in kept.items()}
-                card = model_card(self.source, ready, network, loader.num_rows, metrics, settings.keep_example)
-                save_model(self._folder.model, ready.workflow, network, store, overwrite=True, card=card)
-            self._notify(ModelSaved(str(self._folder.model)))
+                self._save(settings, ready, network, store, loader.num_rows, metrics)
             embedding_rows = count_rows(store)
         finally:
             if store is not None and is_on_host(store):
@@ -289,6 +284,23 @@ class TrainJob:
             predictions=predictions,
             seconds={**self._seconds, "total": round(sum(self._seconds.values()), 3)},
         )
+
+    def _embeddings(self, settings: TrainSettings, schema: Schema, device: torch.device) -> Any:
+        cluster = Cluster.of(settings)
+        return build_embeddings(settings, schema, device) if cluster is None else cluster.store(settings, schema)
+
+    def _save(
+        self,
+        settings: TrainSettings,
+        ready: Prepared,
+        network: Any,
+        store: Any,
+        num_rows: int,
+        metrics: dict[str, float | None],
+    ) -> None:
+        card = model_card(self.source, ready, network, num_rows, metrics, settings.keep_example)
+        save_model(self._folder.model, ready.workflow, network, store, overwrite=True, card=card)
+        self._notify(ModelSaved(str(self._folder.model)))
 
     def _open_feed(self, settings: TrainSettings, ready: Prepared, network: Any, store: Any, num_rows: int) -> None:
         """Put a model beside the packets to come: whoever follows them needs its workflow, and where to begin."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.errors import ParameterError
 from penstock.core.extras import require
@@ -14,6 +14,7 @@ from penstock.metrics.row_buffer import RowBuffer
 if TYPE_CHECKING:
     from torch import Tensor, device
 
+Outputs: TypeAlias = "Tensor | Mapping[str, Tensor] | None"  # one, or several by name
 _CAPACITY = {"cuda": 2**22}  # rows that wait on a device, so that counting them is one large sort
 _SMALL_CAPACITY = 2**16  # and in the host's memory
 
@@ -61,7 +62,7 @@ class Meter:
         self._not_binary: set[str] = set()
         self._reserved = 0
 
-    def add(self, loss: Tensor, scores: Any, labels: Any, rows: int, weights: Tensor | None = None) -> None:
+    def add(self, loss: Tensor, scores: Outputs, labels: Outputs, rows: int, weights: Tensor | None = None) -> None:
         """Count a batch: its mean loss, its scores and its labels, tensors or dicts of them by output.
 
         Args:

@@ -87,7 +87,7 @@ class ModelCard:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Any, where: object) -> Self:
+    def from_dict(cls, found: Mapping[str, Any], where: object) -> Self:
         """What `to_dict` gave.
 
         Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
@@ -51,7 +52,7 @@ class History:
     def last(self, kind: Literal["valid"]) -> ValidRecord | None: ...
     @overload
     def last(self, kind: Literal["checkpoint"]) -> CheckpointRecord | None: ...
-    def last(self, kind: Any) -> Any:
+    def last(self, kind: Literal["train", "valid", "checkpoint"]) -> Record | None:
         """The latest record of a kind; None where there is none.
 
         Args:
@@ -60,7 +61,7 @@ class History:
         Returns:
             The record, or None.
         """
-        found = self.of(kind)
+        found: Sequence[Record] = self.of(kind)
         return found[-1] if found else None
 
     def values(self, kind: Literal["train", "valid", "checkpoint"], name: str) -> list[Any]:

@@ -71,6 +71,17 @@ class Binarize(Elementwise):
         return same_names(columns)
 
     def output_column(self, column: ColumnSchema) -> ColumnSchema:
+        """Whole numbers, 0 or 1.
+
+        Args:
+            column: that comes in.
+
+        Returns:
+            The column that comes out.
+
+        Raises:
+            SchemaError: it is neither text nor numbers.
+        """
         if self.ones is None:
             require_numbers(column, "Binarize with a threshold")
         elif column.dtype not in (*NUMERIC, "string", "null"):
