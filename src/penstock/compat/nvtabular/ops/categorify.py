@@ -162,7 +162,7 @@ class Categorify(Placed, native.Categorify):
             if self.start_index is not None:  # one row for nulls first, so that rows count as codes do
                 missing = pandas.DataFrame({name: [None], f"{name}_size": [self._nulls(name)]}, index=[codes.null])
                 frame = pandas.concat([missing, frame]) if len(frame) else missing
-            frame[name] = frame[name].convert_dtypes()
+            frame[name] = frame[name].convert_dtypes(convert_string=False)  # text as objects, as pandas had it
             with replacing(folder / f"unique.{file_name(name)}.parquet") as partial:
                 frame.to_parquet(partial)
 
