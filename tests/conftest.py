@@ -125,8 +125,7 @@ class _Examples:
 FRAMEWORK_MODULES = (
     "penstock/compat/merlin/dataloader/jax.py",
     "penstock/compat/merlin/dataloader/tensorflow.py",
-    "penstock/compat/merlin/dataloader/tf_utils.py",
-    "penstock/compat/nvtabular/_keras_layers.py",
+    "penstock/compat/nvtabular/_keras.py",
     "penstock/compat/nvtabular/loader/tensorflow.py",
     "penstock/loader/jax.py",
     "penstock/loader/keras.py",

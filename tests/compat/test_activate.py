@@ -12,8 +12,7 @@ import pytest
 
 import penstock.compat
 from penstock.compat import CompatError, activate, active, deactivate, names, settings
-from penstock.compat.after_import import AfterImport
-from penstock.compat.modules import complete
+from penstock.compat.modules import AfterImport, complete
 from penstock.core.errors import DataError, ParameterError
 
 

@@ -89,6 +89,30 @@ def test_no_file_only_passes_names_on() -> None:
     assert not idle, "write these into names/*.yaml"
 
 
+def test_the_room_stays_small() -> None:
+    assert len(list(ROOT.rglob("*.py"))) < 110, "what only passes on goes to names/*.yaml, a helper to those it helps"
+
+
+@pytest.mark.parametrize("library", names.LIBRARIES)
+def test_a_name_is_what_its_home_holds(library: str) -> None:
+    shadowed = []
+    for module, entries in names.table(library).modules.items():
+        for name, entry in entries.items():
+            if entry.home and entry.status != names.ABSENT and (ROOT / module.replace(".", "/")).exists():
+                where, _, attribute = entry.home.rpartition(".")
+                there = getattr(importlib.import_module(where), attribute)
+                shadowed += [f"{module}.{name}"] if getattr(importlib.import_module(module), name) is not there else []
+    assert not shadowed, "a file imports something else under this name: give the import another one"
+
+
+def test_a_private_name_lies_where_the_public_ones_do() -> None:
+    from nvtabular.tools import data_gen
+
+    assert not (ROOT / "nvtabular" / "tools").exists()
+    assert data_gen._get_cols_from_schema.__module__ == "penstock.compat.nvtabular._tools"
+    assert not hasattr(data_gen, "_no_such_name")
+
+
 def _renames(node: ast.stmt) -> bool:
     if isinstance(node, (ast.Assign, ast.AnnAssign)):
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
@@ -105,7 +129,7 @@ def test_a_module_without_a_file() -> None:
     assert module.Schema is importlib.import_module("merlin.schema").Schema
     assert module.selector is importlib.import_module("nvtabular.columns.selector")
     assert inspect.getmodule(module) is module
-    assert inspect.getmodule(module.Schema).__name__ == "penstock.compat.merlin.schema.schema"  # type: ignore[union-attr]
+    assert inspect.getmodule(module.Schema).__name__ == "penstock.compat.merlin.schema"  # type: ignore[union-attr]
     assert "yaml" in str(module.__spec__.origin)
     with pytest.raises(AttributeError, match="no attribute 'Schemas'; did you mean 'Schema'"):
         module.Schemas  # noqa: B018

@@ -22,7 +22,7 @@ def tensorflow_loaded():
     global FeatureColumn, feature_columns
     keras = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).keras
     tf = pytest.importorskip("tensorflow")
-    from penstock.compat.nvtabular import _keras_layers as layers
+    from penstock.compat.nvtabular import _keras as layers
     from penstock.compat.nvtabular.loader.tensorflow import KerasSequenceLoader, KerasSequenceValidater, _buffered_rows
     from penstock.nn.keras.columns import FeatureColumn, feature_columns
 

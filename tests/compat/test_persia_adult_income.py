@@ -19,8 +19,8 @@ from penstock.compat.persia.ctx import TrainCtx, eval_ctx
 
 from penstock.compat.persia import _service
 from penstock.compat.persia.data import DataLoader, IterableDataset
+from penstock.compat.persia.embedding import Adagrad
 from penstock.compat.persia.embedding.data import IDTypeFeatureWithSingleID, Label, NonIDTypeFeature, PersiaBatch
-from penstock.compat.persia.embedding.optim import Adagrad
 from penstock.compat.persia.utils import setup_seed
 
 pytestmark = pytest.mark.slow

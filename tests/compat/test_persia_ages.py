@@ -14,7 +14,8 @@ from penstock.compat.persia.ctx import BaseCtx, DataCtx, EmbeddingConfig, InferC
 from penstock.compat.persia.sparse.optim import Adagrad
 
 from penstock.compat.persia import _config, _service
-from penstock.compat.persia.backend import get_backend
+from penstock.compat.persia._contexts import get_backend
+from penstock.compat.persia._service import get_embedding_worker_services, get_middleware_services
 from penstock.compat.persia.data import DataLoader, Dataloder, IterableDataset, PersiaDataset, StreamingDataset
 from penstock.compat.persia.embedding.data import (
     IDTypeFeature,
@@ -26,7 +27,6 @@ from penstock.compat.persia.embedding.data import (
 from penstock.compat.persia.embedding.data import PersiaBatch as Batch
 from penstock.compat.persia.helper import ensure_persia_service
 from penstock.compat.persia.prelude import PyPersiaBatchData, forward_directly_from_bytes
-from penstock.compat.persia.service import get_embedding_worker_services, get_middleware_services
 from penstock.core.errors import DataError, PenstockError
 from penstock.kernels.reference_embedding import initial_row, signs_of
 

@@ -13,9 +13,8 @@ from penstock.compat.persia.ctx import TrainCtx, cnt_ctx, eval_ctx
 from penstock.compat.persia import _service
 from penstock.compat.persia._checkpoints import EMBEDDINGS
 from penstock.compat.persia.data import DataLoader, IterableDataset
-from penstock.compat.persia.embedding import EmbeddingConfig
+from penstock.compat.persia.embedding import SGD, Adagrad, Adam, EmbeddingConfig, Optimizer
 from penstock.compat.persia.embedding.data import IDTypeFeature, IDTypeFeatureWithSingleID, Label, PersiaBatch
-from penstock.compat.persia.embedding.optim import SGD, Adagrad, Adam, Optimizer
 from penstock.core.errors import ColumnNotFoundError, ParameterError, PenstockError
 from penstock.embedding import Init, Store
 from penstock.kernels.reference_embedding import initial_row

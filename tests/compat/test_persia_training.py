@@ -14,10 +14,10 @@ import torch
 from penstock.compat.persia.ctx import DataCtx, InferCtx, TrainCtx, eval_ctx
 
 from penstock.compat.persia import _service
-from penstock.compat.persia.backend import init_backend
+from penstock.compat.persia._contexts import init_backend
 from penstock.compat.persia.data import DataLoader, IterableDataset, IterableDatasetBase, StreamingDataset
+from penstock.compat.persia.embedding import Adagrad
 from penstock.compat.persia.embedding.data import IDTypeFeatureWithSingleID, Label, NonIDTypeFeature, PersiaBatch
-from penstock.compat.persia.embedding.optim import Adagrad
 from penstock.compat.persia.helper import ensure_persia_service
 from penstock.compat.persia.prelude import PyPersiaBatchData, forward_directly_from_bytes, forward_directly_from_data
 from penstock.core.errors import ArtefactError, DataError, ParameterError, PenstockError

@@ -11,7 +11,7 @@ from tests.faults.writers import RECIPE, Writer, fitted, frame
 
 from penstock import Dataset, Workflow
 from penstock.compat.merlin.io.dataset import Dataset as MerlinDataset
-from penstock.compat.nvtabular.workflow.workflow import Workflow as OldWorkflow
+from penstock.compat.nvtabular.workflow import Workflow as OldWorkflow
 from penstock.compat.persia.utils import dump_yaml, load_yaml
 from penstock.core.keys import read_key, verifying
 from penstock.core.signing import new_key, sign

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import ModuleSpec
+from multiprocessing import spawn
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from penstock.compat import children, dask_objects, keras_saving, names, settings
 from penstock.compat import cpu as _cpu
-from penstock.compat.after_import import find_elsewhere
+from penstock.compat import names, other_libraries, settings
 from penstock.compat.missing import PREFIX, CompatError, missing_module
+from penstock.compat.modules import find_elsewhere
 from penstock.core.params import ListOf, OneOf, check
 
 
@@ -81,11 +83,11 @@ def activate(
     _finder.packages.update(wanted)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
-    keras_saving.save_folders()
-    dask_objects.keep_objects()
+    other_libraries.save_folders()
+    other_libraries.keep_objects()
     if cpu:
         _cpu.map_to_cpu()
-    children.follow(activate, {"packages": active(), "force": True, "cpu": _cpu.mapped()})
+    follow(activate, {"packages": active(), "force": True, "cpu": _cpu.mapped()})
 
 
 def active() -> list[str]:
@@ -105,10 +107,9 @@ def deactivate() -> None:
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
     settings.reset()
-    keras_saving.undo()
-    dask_objects.undo()
+    other_libraries.undo()
     _cpu.unmap()
-    children.forget()
+    forget()
 
 
 def _refuse_the_real_one(package: str, force: bool) -> None:
@@ -131,3 +132,35 @@ def _code_of(spec: ModuleSpec, package: str) -> str | None:
     folders: list[Any] = list(spec.submodule_search_locations or [])
     parts = (Path(folder) / part for folder in folders for part in sorted(known))
     return next((str(part) for part in parts if (part / "__init__.py").is_file()), None)
+
+
+# Processes that multiprocessing starts afresh (`spawn`, `forkserver`) do what their parent did first.
+#
+# Such a child unpickles a dict of preparations before it runs the user's code; an object in it whose unpickling is
+# the call does the work. Forked children need nothing: they inherit everything.
+
+_original = spawn.get_preparation_data
+_KEY = "penstock"
+
+
+class _Call:
+    def __init__(self, function: Callable, arguments: dict[str, Any]) -> None:
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self) -> tuple:
+        return functools.partial(self.function, **self.arguments), ()
+
+
+def follow(function: Callable, arguments: dict[str, Any]) -> None:
+    """Call `function(**arguments)` first thing in every child that is started from now on."""
+
+    @functools.wraps(_original)
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        return {_KEY: _Call(function, arguments), **_original(name)}
+
+    spawn.get_preparation_data = get_preparation_data
+
+
+def forget() -> None:
+    """Let children start as usual."""
+    spawn.get_preparation_data = _original

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from penstock.compat.after_import import AfterImport
+from penstock.compat.modules import AfterImport
 
 SAID = "no CUDA on this machine: what asks for it runs on the CPU, in full precision (--cpu)"
 NOT_NEEDED = "--cpu: this machine has CUDA, so nothing is mapped to the CPU"

@@ -6,9 +6,8 @@ import ast
 from dataclasses import dataclass
 
 from penstock.compat import names
-from penstock.compat.migrate_imports import chains, import_line, imported, joined, names_in
 from penstock.compat.migrate_rules import ATTRIBUTES, Rule, rules
-from penstock.compat.source_edits import Text
+from penstock.compat.source_edits import Text, chains, import_line, imported, joined, names_in
 
 _REACHABLE = ("penstock", "penstock.ops")  # what `import penstock` alone brings
 _SHORT = "ps"

@@ -3,7 +3,7 @@
 Data loader and trainer run in one process, in two (`penstock persia-launcher`), or with the embeddings on Ray; there
 are no servers to start. See docs/migrate-persia.md.
 
->>> from penstock.compat.persia.embedding.optim import Adagrad
+>>> from penstock.compat.persia.embedding import Adagrad
 >>> type(Adagrad(lr=0.1).to_native()).__name__
 'DecayedAdagrad'
 """

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.compat import cpu
 from penstock.compat.persia._contexts import BaseCtx, PreprocessMode, cnt_ctx
-from penstock.compat.persia._message import from_bytes
+from penstock.compat.persia._message import PersiaTrainingBatch, from_bytes
 from penstock.compat.persia._service import service
-from penstock.compat.persia._training_batch import PersiaTrainingBatch
 from penstock.compat.persia.embedding import EmbeddingConfig, get_default_embedding_config
 from penstock.compat.persia.embedding.data import message_of
 from penstock.core.errors import ArtefactError, ParameterError, PenstockError
@@ -328,7 +327,7 @@ class InferCtx(EmbeddingCtx):
             self.load_embedding(config.embedding_checkpoint)
         store = service().store
         if config.incremental_dir and store is not None and store.optimizer is None:
-            from penstock.compat.persia._incremental import IncrementalReader
+            from penstock.compat.persia._checkpoints import IncrementalReader
 
             self._following = IncrementalReader(store, config.incremental_dir)  # type: ignore[arg-type]
 

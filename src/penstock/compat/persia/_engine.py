@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.compat.persia._message import Message
-from penstock.compat.persia._training_batch import PersiaTrainingBatch
+from penstock.compat.persia._message import Message, PersiaTrainingBatch
 from penstock.core.batch import Ragged
 from penstock.core.errors import PenstockError
 from penstock.embedding.lookup import Lookup

@@ -32,6 +32,7 @@ from penstock.embedding.slots import EmbeddingConfig, Init
 if TYPE_CHECKING:  # data loaders do without compiled kernels
     from penstock.embedding.store import EmbeddingStore
 
+
 ADDRESS, TOKEN, JOB = "PENSTOCK_PERSIA_ADDRESS", "PENSTOCK_PERSIA_TOKEN", "PENSTOCK_PERSIA_JOB"
 STORE, SERVERS = "PENSTOCK_PERSIA_STORE", "PENSTOCK_PERSIA_SERVERS"
 EMBEDDING_CONFIG, GLOBAL_CONFIG = "PERSIA_EMBEDDING_CONFIG", "PERSIA_GLOBAL_CONFIG"
@@ -230,3 +231,46 @@ def reset() -> None:
     if _service is not None:
         _service.close()
     _service = None
+
+
+# Where services of 2021 were to be found, as the environment says. Nothing here asks them: there are no servers.
+
+
+def get_embedding_worker_services() -> list[str]:
+    """The addresses of embedding workers, which `InferCtx` takes.
+
+    >>> get_embedding_worker_services()
+    ['embedding_worker:8887']
+    """
+    return _services("EMBEDDING_WORKER_SERVICE", "embedding_worker:8887")
+
+
+def get_middleware_services() -> list[str]:
+    """What embedding workers were called before.
+
+    >>> get_middleware_services()
+    ['middleware:8000']
+    """
+    return _services("MIDDLEWARE_SERVICE", "middleware:8000")
+
+
+def get_trainer_services() -> list[str]:
+    """The addresses of trainers.
+
+    >>> get_trainer_services()
+    ['trainer:8000']
+    """
+    return _services("TRAINER_SERVICE", "trainer:8000")
+
+
+def get_client_services() -> list[str]:
+    """What trainers were called before.
+
+    >>> get_client_services()
+    ['trainer:8000']
+    """
+    return get_trainer_services()
+
+
+def _services(variable: str, default: str) -> list[str]:
+    return [os.environ.get(variable) or default]

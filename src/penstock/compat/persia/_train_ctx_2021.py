@@ -7,11 +7,10 @@ from typing import Any
 
 from penstock.compat.persia._contexts import PreprocessMode
 from penstock.compat.persia._embedding_ctx import EmbeddingCtx
+from penstock.compat.persia._message import PersiaTrainingBatch
 from penstock.compat.persia._service import service
 from penstock.compat.persia._train_ctx import TrainCtx, refuse_unknown
-from penstock.compat.persia._training_batch import PersiaTrainingBatch
-from penstock.compat.persia.embedding import EmbeddingConfig
-from penstock.compat.persia.embedding.optim import Optimizer
+from penstock.compat.persia.embedding import EmbeddingConfig, Optimizer
 from penstock.core.errors import PenstockError
 from penstock.core.params import NONE, Instance, Int, check_all
 

@@ -8,10 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from penstock.compat.persia._message import Message
+from penstock.compat.persia._message import Message, PersiaTrainingBatch
 from penstock.compat.persia._service import service
 from penstock.compat.persia._stream import Reader, Stream, StreamTimeout
-from penstock.compat.persia._training_batch import PersiaTrainingBatch
 from penstock.compat.persia.embedding.data import message_of
 from penstock.compat.persia.logger import get_default_logger
 from penstock.compat.persia.prelude import PersiaBatchDataChannel

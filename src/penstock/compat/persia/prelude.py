@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compat.persia._message import Message, Named, to_bytes
+from penstock.compat.persia._message import Message, Named, PersiaTrainingBatch, to_bytes
 from penstock.compat.persia._stream import Stream
-from penstock.compat.persia._training_batch import PersiaTrainingBatch
 from penstock.compat.persia.embedding.data import checked_array, ids_of, message_of
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError

@@ -85,7 +85,7 @@ def dict_from_df(df: Any) -> dict[str, Any]:
     >>> dict_from_df(pd.DataFrame({"a": [[1], [2, 3]]}))
     {'a': (array([1, 2, 3]), array([0, 1, 3]))}
     """
-    from penstock.compat.merlin.table.tensor_table import TensorTable
+    from penstock.compat.merlin.table import TensorTable
 
     columns = TensorTable.from_df(df).items()
     return {name: c.values if c.offsets is None else (c.values, c.offsets) for name, c in columns}

@@ -10,7 +10,7 @@ from penstock.compat.merlin.dag.declaring import as_selector
 from penstock.compat.merlin.dag.node import Node, promoted
 from penstock.compat.merlin.dag.observed import FirstRows, look_at
 from penstock.compat.merlin.dag.selector import ColumnSelector, DroppedColumns, NamedSelector
-from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.merlin.schema import Schema
 from penstock.core.errors import ColumnNotFoundError
 from penstock.core.schema import Schema as NativeSchema
 from penstock.data.dataset import Dataset

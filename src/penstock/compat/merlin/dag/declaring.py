@@ -13,8 +13,8 @@ from enum import Flag, auto
 from typing import Any
 
 from penstock.compat.merlin.dag.selector import ColumnSelector
+from penstock.compat.merlin.schema import Schema
 from penstock.compat.merlin.schema.columns import ColumnSchema
-from penstock.compat.merlin.schema.schema import Schema
 from penstock.core.errors import ColumnNotFoundError, PenstockError, SchemaError
 from penstock.core.schema import Schema as NativeSchema
 from penstock.etl.operator import Columns

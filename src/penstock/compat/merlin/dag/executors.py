@@ -15,8 +15,6 @@ from penstock.core.extras import require
 from penstock.data.frames import to_polars
 from penstock.etl import workflow as native
 
-__all__ = ["DaskExecutor", "LocalExecutor"]
-
 
 class LocalExecutor:
     """Runs graphs in this process: frames in, frames out.
@@ -129,3 +127,26 @@ def _like(frame: Any, original: Any) -> Any:
     if isinstance(original, dict):
         return {name: frame[name].to_numpy() for name in frame.columns}
     return pandas.DataFrame(frame)
+
+
+# `merlin.dag.runtime`: a graph run on rows, by an executor.
+
+
+class Runtime:
+    """Runs graphs by an executor, the local one by default.
+
+    >>> Runtime().executor.__class__.__name__
+    'LocalExecutor'
+    """
+
+    def __init__(self, executor: Any = None) -> None:
+        self.executor = executor or LocalExecutor()
+        self.op_table: dict[Any, Any] = {}
+
+    def transform(self, graph: Any, transformable: Any, convert: bool = True) -> Any:
+        """What a graph makes of rows."""
+        return self.executor.transform(transformable, graph)
+
+    def convert(self, graph: Any) -> Any:
+        """The graph with the operators that are run in the place of others; there are none here."""
+        return graph

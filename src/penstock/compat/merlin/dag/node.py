@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from penstock.compat.merlin.dag._drawing import Drawing
 from penstock.compat.merlin.dag.selector import ColumnSelector, NamedSelector
-from penstock.compat.merlin.dag.wiring import Wired, born
-from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.merlin.dag.wiring import Drawing, Wired, born
+from penstock.compat.merlin.schema import Schema
 from penstock.compat.missing import CompatTypeError
 from penstock.core.errors import GraphError, NotFittedError
 from penstock.etl import graph as native

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.merlin.schema import Schema
 from penstock.compat.merlin.schema.tags import Tags, listed, roles_and_tags
 from penstock.compat.missing import CompatTypeError
 from penstock.core.errors import ParameterError

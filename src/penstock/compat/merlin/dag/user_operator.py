@@ -14,10 +14,10 @@ from penstock.compat.merlin.dag.node import as_node
 from penstock.compat.merlin.dag.observed import Observed, spelled
 from penstock.compat.merlin.dag.selector import ColumnNames, ColumnSelector
 from penstock.compat.merlin.dag.unsaved import KEPT, UnsavedOperator, keep, kept, nameable
-from penstock.compat.merlin.dtypes.base import dtype_of
-from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
+from penstock.compat.merlin.dtypes import dtype_of
+from penstock.compat.merlin.dtypes import to_native as dtype_to_native
+from penstock.compat.merlin.schema import Schema as MerlinSchema
 from penstock.compat.merlin.schema.columns import ColumnSchema as MerlinColumn
-from penstock.compat.merlin.schema.schema import Schema as MerlinSchema
 from penstock.core.artefact import SavedFolder
 from penstock.core.dtypes import to_polars
 from penstock.core.errors import DataError, NotFittedError, ParameterError

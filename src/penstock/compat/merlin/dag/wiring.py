@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.compat.merlin.dag.selector import ColumnSelector, EmptySelector, FoundNames, NamedSelector
-from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.merlin.schema import Schema
 from penstock.compat.missing import CompatError
 from penstock.core.errors import PenstockError
 from penstock.etl import graph as native
@@ -37,20 +37,20 @@ class Wired(native.Node):
     @property
     def op(self) -> Any:
         """The operator of this step, as the program made it; `+`, `-`, `[…]` and a selection have one too."""
-        from penstock.compat.merlin.dag import _steps
+        from penstock.compat.merlin.dag import base_operator as steps
 
         if self.operator is not None:
             return getattr(self.operator, "op", self.operator)
         if self.kind == "join":
-            return _steps.ConcatColumns("+") if self.feeds else None
+            return steps.ConcatColumns("+") if self.feeds else None
         chosen = ColumnSelector(getattr(self.selector, "grouped_names", []))
         if self.kind == "drop":
-            return _steps.SubtractionOp(chosen)
-        return _steps.SubsetColumns(str(chosen.names)) if self.kind == "pick" else _steps.SelectionOp(chosen)
+            return steps.SubtractionOp(chosen)
+        return steps.SubsetColumns(str(chosen.names)) if self.kind == "pick" else steps.SelectionOp(chosen)
 
     @op.setter
     def op(self, op: Any) -> None:
-        from penstock.compat.merlin.dag._steps import Step
+        from penstock.compat.merlin.dag.base_operator import Step
         from penstock.compat.merlin.dag.node import as_operator
 
         self.operator = None if op is None or isinstance(op, Step) else as_operator(op)
@@ -221,3 +221,56 @@ def _nodes(given: Any) -> Iterable[Any]:
     """One or several; a list of names is one."""
     several = isinstance(given, (list, tuple)) and any(isinstance(item, native.Node) for item in given)
     return given if several else [given]
+
+
+# A graph of operators as text, where Merlin drew a picture with Graphviz.
+
+
+class Drawing:
+    """Prints as one line for each arrow; `source` is the same in Graphviz's language, for those who have it.
+
+    >>> from penstock.compat.nvtabular import ops
+    >>> drawing = Drawing(["a", "b"] >> ops.FillMissing() >> ops.Normalize())
+    >>> drawing
+    a, b -> FillMissing
+    FillMissing -> Normalize
+    >>> drawing.source.splitlines()[1]
+    '  0 [label="a, b"]'
+    """
+
+    def __init__(self, node: native.Node) -> None:
+        self.output_node = node
+        nodes = list(native.ancestors([node]))
+        number = {id(node): i for i, node in enumerate(nodes)}
+        self._labels = [_label(node) for node in nodes]
+        self._edges = [(number[id(parent)], i) for i, node in enumerate(nodes) for parent in node.feeds]
+
+    @property
+    def source(self) -> str:
+        boxes = [f'  {i} [label="{_quoted(label)}"]' for i, label in enumerate(self._labels)]
+        arrows = [f"  {start} -> {end}" for start, end in self._edges]
+        return "\n".join(["digraph {", *boxes, *arrows, "}"]) + "\n"
+
+    def __repr__(self) -> str:
+        if not self._edges:
+            return self._labels[-1]
+        return "\n".join(f"{self._labels[start]} -> {self._labels[end]}" for start, end in self._edges)
+
+
+def _label(node: native.Node) -> str:
+    if node.operator is not None:
+        return type(node.operator).__name__
+    columns = "" if node.selector is None else _columns(node.selector)
+    signs = {"source": columns, "join": "+", "drop": f"- {columns}", "pick": f"[{columns}]"}
+    return node.name or signs.get(node.kind, node.kind)
+
+
+def _columns(selector: native.ColumnSelector, most: int = 6) -> str:
+    groups = [group[0] if len(group) == 1 else f"({', '.join(group)})" for group in selector.groups]
+    listed = [*groups, *(f"tagged {tag}" for tag in selector.tags), *map(str, selector.roles)]
+    listed += ["all columns"] if selector.everything else []
+    return ", ".join([*listed[:most], "…"] if len(listed) > most else listed)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

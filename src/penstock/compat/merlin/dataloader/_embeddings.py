@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from penstock.compat.merlin.dag.base_operator import BaseOperator
+from penstock.compat.merlin.schema import Schema
 from penstock.compat.merlin.schema.columns import ColumnSchema
-from penstock.compat.merlin.schema.schema import Schema
 from penstock.compat.merlin.schema.tags import Tags
 from penstock.core.array_files import load_array
 from penstock.core.bounded import read_frame

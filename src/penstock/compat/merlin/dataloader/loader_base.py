@@ -8,21 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compat.merlin.dag.utils import ungroup_values_offsets
-from penstock.compat.merlin.dataloader._columns import Columns, as_native_dataset, columns_of
+from penstock.compat.merlin.dag import ungroup_values_offsets
+from penstock.compat.merlin.dataloader._columns import Columns, Padding, as_native_dataset, columns_of, reshaped
 from penstock.compat.merlin.dataloader._embeddings import EmbeddingOperator
-from penstock.compat.merlin.dataloader._nested import reshaped
-from penstock.compat.merlin.dataloader._padding import Padding
 from penstock.compat.merlin.io.dataset import Dataset
-from penstock.compat.merlin.schema.schema import Schema
-from penstock.compat.merlin.table.tensor_table import TensorTable
+from penstock.compat.merlin.schema import Schema
+from penstock.compat.merlin.table import TensorTable
 from penstock.compat.missing import CompatRuntimeError
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Role
 from penstock.core.schema import Schema as NativeSchema
 from penstock.loader import Loader as NativeLoader
-
-__all__ = ["LoaderBase"]
 
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,3 +283,25 @@ class Epochs:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["loader"], name)
+
+
+# Merlin's loader for NumPy.
+
+
+class ArrayLoader(MerlinLoader, NativeLoader):
+    """Batches `({name: (B,)}, label)` of NumPy arrays; lists as `x__values` and `x__offsets`.
+
+    >>> from penstock.compat.merlin.io import Dataset
+    >>> features, label = ArrayLoader(Dataset({"user": [1, 2, 3]}), batch_size=2, shuffle=False).peek()
+    >>> features["user"].tolist()
+    [1, 2]
+    """
+
+    device = "cpu"
+
+    def array_lib(self) -> Any:
+        return np
+
+    def __getitem__(self, index: int) -> Any:
+        """The next batch, whatever the number is, as in Merlin."""
+        return next(self)

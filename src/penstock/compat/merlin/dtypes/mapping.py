@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compat.merlin.dtypes.base import DType
+from penstock.compat.merlin import dtypes as known
+from penstock.compat.merlin.dtypes import DType
 from penstock.core.errors import SchemaError, suggest
 from penstock.core.extras import require
 
@@ -50,7 +51,7 @@ class DTypeMapping:
     `base_class` is what all dtypes of the library are instances of; a `translator` turns those that the table does not
     list into ones that it does.
 
-    >>> from penstock.compat.merlin.dtypes.aliases import int32
+    >>> from penstock.compat.merlin.dtypes import int32
     >>> mapping = DTypeMapping({int32: ["INT32", "I4"]})
     >>> mapping.from_merlin(int32), mapping.to_merlin("I4").name, mapping.matches_external("F8")
     ('INT32', 'int32', False)
@@ -98,7 +99,7 @@ class DTypeMapping:
 class DTypeMappingRegistry:
     """Mappings by the name of their library.
 
-    >>> from penstock.compat.merlin.dtypes.aliases import int32
+    >>> from penstock.compat.merlin.dtypes import int32
     >>> registry = DTypeMappingRegistry()
     >>> registry.register("mine", {int32: "i4"})
     >>> registry.mappings["mine"].from_merlin(int32)
@@ -171,3 +172,29 @@ LIBRARIES: dict[str, Callable[[DType], Any]] = {
     "tensorflow": _tensorflow,
     "tf": _tensorflow,
 }
+
+
+# What `merlin.dtypes.mappings` holds: the dtypes of each library as a mapping by itself.
+_MAPPINGS = {
+    "merlin_dtypes": "merlin",
+    "numpy_dtypes": "numpy",
+    "pandas_dtypes": "pandas",
+    "python_dtypes": "python",
+    "tf_dtypes": "tensorflow",
+    "torch_dtypes": "torch",
+}
+
+
+def __getattr__(name: str) -> DTypeMapping:
+    if name not in _MAPPINGS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    convert = LIBRARIES[_MAPPINGS[name]]
+    found: dict[DType, Any] = {}
+    for dtype in vars(known).values():
+        if isinstance(dtype, DType):
+            try:
+                found[dtype] = convert(dtype)
+            except (AttributeError, KeyError, TypeError, SchemaError):
+                continue  # a dtype that the library does not have
+    globals()[name] = DTypeMapping(found)
+    return globals()[name]

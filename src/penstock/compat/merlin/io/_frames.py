@@ -3,16 +3,87 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from penstock.core.errors import ParameterError
+from penstock.core.array_files import load_array
+from penstock.core.artefact import replacing
+from penstock.core.errors import DataError, ParameterError, SchemaError
 from penstock.core.extras import require
+from penstock.core.params import OneOf, check
 from penstock.core.schema import Schema
 from penstock.data.dataset import Dataset
 from penstock.data.partition import Partition
+
+# `Dataset.to_npy`: all rows as one array.
+
+
+def write_array(data: Dataset, output_file: Any, append: bool) -> None:
+    """Write a `.npy` file with a column for each column of the data, and for each element of its lists."""
+    pieces = [np.hstack([_block(series) for series in frame]) for frame in data.iter_frames()]
+    if append and Path(output_file).exists():
+        pieces.insert(0, load_array(output_file))
+    with replacing(output_file) as partial, partial.open("wb") as file:
+        np.save(file, np.vstack(pieces))
+
+
+def _block(series: pl.Series) -> np.ndarray:
+    if series.null_count():
+        raise DataError(
+            f"Cannot convert data because null values were detected: column {series.name!r} has {series.null_count()}; "
+            f"fill them first (FillMissing)"
+        )
+    if isinstance(series.dtype, pl.List):
+        lengths = set(series.list.len().to_list())
+        if len(lengths) > 1:
+            raise SchemaError(f"column {series.name!r} holds lists of different lengths; an array needs them equal")
+        return np.vstack(series.to_list()) if series.len() else np.empty((0, 0))
+    return series.to_numpy().reshape(-1, 1)
+
+
+# `Dataset.merge`: two data sets joined on keys, with the arguments of pandas.
+
+_JOINS = {"inner": "inner", "left": "left", "outer": "full", "full": "full"}
+
+
+def merged(left: Dataset, right: Dataset, engine: Any, arguments: Mapping[str, Any]) -> Dataset:
+    """The rows of both where the keys are equal; `on`, `left_on`, `right_on`, `how` and `suffixes` as in pandas."""
+    said = dict(arguments)
+    how = said.pop("how", "inner")
+    if how not in _JOINS:
+        raise ParameterError(f"how must be one of {', '.join(_JOINS)}, got {how!r}")
+    on = said.pop("on", None)
+    left_on, right_on = said.pop("left_on", on), said.pop("right_on", on)
+    suffixes = said.pop("suffixes", ("_x", "_y"))
+    if said or left_on is None or right_on is None:
+        raise ParameterError(f"merge takes on (or left_on and right_on), how and suffixes, got {sorted(said)}")
+    keys, theirs = ([k] if isinstance(k, str) else list(k) for k in (left_on, right_on))
+    both = [n for n in left.schema.names if n in right.schema and n not in keys]
+    mine = _renamed(left, {n: f"{n}{suffixes[0]}" for n in both})
+    names = {n: f"{n}{suffixes[1]}" for n in both} | dict(zip(theirs, keys, strict=True))
+    return mine.merge(_renamed(right, names), keys, _JOINS[how], engine=engine)
+
+
+class _Renames:
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = dict(names)
+
+    def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.rename(self.names, strict=False)
+
+
+def _renamed(data: Dataset, names: Mapping[str, str]) -> Dataset:
+    changed = {old: new for old, new in names.items() if old != new}
+    if not changed:
+        return data
+    columns = [c.with_(name=changed.get(c.name, c.name)) for c in data.schema]
+    return data.map(_Renames(changed), type(data.schema)(columns))
 
 
 class Shuffle(enum.Enum):
@@ -115,3 +186,59 @@ def last_rows(data: Dataset, count: int) -> Any:
         if missing <= 0:
             break
     return pl.concat(frames).to_pandas()
+
+
+# `merlin.io.worker`: tables that a process keeps between tasks.
+
+_lock = threading.RLock()
+_caches: dict[str, dict[Any, Any]] = {}
+
+
+@contextmanager
+def get_worker_cache(name: str) -> Iterator[dict[Any, Any]]:
+    """A dict of this process under a name; nobody else changes it meanwhile.
+
+    >>> with get_worker_cache("tables") as cache:
+    ...     cache["a"] = 1
+    >>> with get_worker_cache("tables") as cache:
+    ...     cache
+    {'a': 1}
+    >>> clean_worker_cache("tables")
+    """
+    with _lock:
+        yield _caches.setdefault(name, {})
+
+
+def clean_worker_cache(name: str | None = None) -> None:
+    """Let go of what is kept under a name, or of everything."""
+    with _lock:
+        for known in list(_caches) if name is None else [name]:
+            _caches.pop(known, None)
+
+
+def fetch_table_data(
+    table_cache: dict[Any, Any],
+    path: str,
+    cache: str = "disk",
+    cats_only: bool = False,
+    reader: Callable[..., Any] | None = None,
+    columns: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """The table of a parquet file as a pandas frame; kept in `table_cache` unless `cache` is `"disk"`.
+
+    With `cats_only` the index, which holds the codes of categories, becomes the column `labels`.
+    """
+    check("cache", cache, OneOf(("disk", "host", "device")))
+    kept = table_cache.get(path)
+    if kept is None:
+        read = reader or require("pandas", "pandas").read_parquet
+        table = read(path, columns=columns, **kwargs)
+        if cache != "disk":
+            table_cache[path] = table.copy(deep=False)
+    else:
+        table = kept.copy(deep=False) if hasattr(kept, "iloc") else kept.to_pandas()  # frames, or Arrow's tables
+    if cats_only:
+        table.index.name = "labels"
+        table = table.reset_index(drop=False)
+    return table

@@ -11,11 +11,9 @@ import numpy as np
 
 from penstock.compat.merlin.core._clients import chosen_client, num_workers
 from penstock.compat.merlin.io import hugectr, writing
-from penstock.compat.merlin.io._frames import DataFrameIter, dask_frame, last_rows, native_shuffle
-from penstock.compat.merlin.io.arrays import write_array
-from penstock.compat.merlin.io.merging import merged
+from penstock.compat.merlin.io._frames import DataFrameIter, dask_frame, last_rows, merged, native_shuffle, write_array
 from penstock.compat.merlin.io.opening import cast, opened, require_gpu
-from penstock.compat.merlin.schema.schema import Schema, as_native
+from penstock.compat.merlin.schema import Schema, as_native
 from penstock.compat.missing import CompatTypeError
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema as NativeSchema

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compat.merlin.schema.schema import Schema
+from penstock.compat.merlin.schema import Schema
 from penstock.core.artefact import replacing
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.params import Int, check

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from penstock.compat.merlin.io._reading import together
 from penstock.compat.merlin.io.hugectr import KEYSET_FILE
+from penstock.compat.merlin.schema import Schema
 from penstock.compat.merlin.schema._tensorflow_metadata import TensorflowMetadata
-from penstock.compat.merlin.schema.schema import Schema
 from penstock.core.artefact import SCHEMA_FILE, check_free, replacing, staged
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Role

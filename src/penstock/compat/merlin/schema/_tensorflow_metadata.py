@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.compat.merlin.schema import _struct_proto as struct_proto
-from penstock.compat.merlin.schema import _text_proto as text_proto
-from penstock.compat.merlin.schema._text_proto import Word
-from penstock.compat.merlin.schema.schema import ColumnSchema, Schema
+from penstock.compat.merlin.schema import ColumnSchema, Schema
+from penstock.compat.merlin.schema import _proto as proto
 from penstock.compat.merlin.schema.tags import Tags, TagSet, text_of
 from penstock.core.artefact import explaining, replacing
 from penstock.core.bounded import parse_json
@@ -42,7 +40,7 @@ class TensorflowMetadata:
     def from_proto_text(cls, path_or_proto_text: Any, where: str = "the schema") -> TensorflowMetadata:
         """From the text form."""
         with explaining(Path(where), "schema"):
-            message = text_proto.parse(str(path_or_proto_text), where)
+            message = proto.parse(str(path_or_proto_text), where)
             return cls(Schema([_column(_single(feature), where) for feature in message.get("feature", ())]))
 
     @classmethod
@@ -66,7 +64,7 @@ class TensorflowMetadata:
 
     def to_proto_text(self) -> str:
         """The text form."""
-        return text_proto.write({"feature": [_feature(column, _text_extra) for column in self._schema]})
+        return proto.write({"feature": [_feature(column, _text_extra) for column in self._schema]})
 
     def to_proto_text_file(self, path: Any, file_name: str = "schema.pbtxt") -> None:
         """Write the text form to a folder."""
@@ -137,7 +135,7 @@ def _camel(value: Any) -> Any:
         return {spelled[k]: v if k == "extra_metadata" else _camel(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_camel(v) for v in value]
-    if isinstance(value, Word):
+    if isinstance(value, proto.Word):
         return value == "true" if value in ("true", "false") else str(value)
     return str(value) if type(value) is int else value
 
@@ -188,7 +186,7 @@ def _properties(extra_metadata: Any, where: str) -> dict[str, Any]:
             continue
         packed = next((v[0] if isinstance(v, list) else v for k, v in extra.items() if k == "value"), None)
         if isinstance(packed, (str, bytes)) and "type_url" in extra:
-            found |= struct_proto.decode(packed.encode() if isinstance(packed, str) else packed, where)
+            found |= proto.decode(packed.encode() if isinstance(packed, str) else packed, where)
         found |= {k: v for k, v in extra.items() if not str(k).startswith(("@", "type_url", "value"))}
     return found
 
@@ -211,7 +209,7 @@ def _feature(column: ColumnSchema, extra: Callable[[Mapping[str, Any]], dict[str
     kind = "INT" if column.dtype.is_integer else "FLOAT" if column.dtype.is_float else "BYTES"
     out: dict[str, Any] = {"name": column.name}
     if column.dtype.name != "unknown":
-        out["type"] = Word(kind)
+        out["type"] = proto.Word(kind)
     counts = column.properties.get("value_count")
     if column.is_list and counts:
         out["value_count"] = {k: v for k, v in counts.items() if v is not None}
@@ -221,7 +219,7 @@ def _feature(column: ColumnSchema, extra: Callable[[Mapping[str, Any]], dict[str
             k: v for k, v in domain.items() if v is not None
         }
         if kind == "INT" and Tags.CATEGORICAL in column.tags:
-            described["is_categorical"] = Word("true")
+            described["is_categorical"] = proto.Word("true")
     annotation: dict[str, Any] = {"tag": [text_of(tag) for tag in column.tags]} if len(column.tags) else {}
     annotation["extra_metadata"] = [extra(_further(column))]
     return {**out, "annotation": annotation}
@@ -240,4 +238,4 @@ def _json_extra(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text_extra(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type_url": struct_proto.TYPE, "value": struct_proto.encode(properties)}
+    return {"type_url": proto.STRUCT_TYPE, "value": proto.encode(properties)}

@@ -7,9 +7,9 @@ from dataclasses import InitVar, dataclass, field
 from enum import Enum
 from typing import Any
 
-from penstock.compat.merlin.dtypes.base import DType, dtype_of, named
-from penstock.compat.merlin.dtypes.base import from_native as dtype_from_native
-from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
+from penstock.compat.merlin.dtypes import DType, dtype_of, named
+from penstock.compat.merlin.dtypes import from_native as dtype_from_native
+from penstock.compat.merlin.dtypes import to_native as dtype_to_native
 from penstock.compat.merlin.dtypes.shape import Shape
 from penstock.compat.merlin.schema.tags import ROLE_TAGS, Tags, TagSet, as_tag, role_of, text_of
 from penstock.compat.missing import CompatTypeError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compat.merlin.dtypes.base import DType, dtype_of
+from penstock.compat.merlin.dtypes import DType, dtype_of
 from penstock.compat.merlin.dtypes.shape import Shape
 from penstock.compat.missing import CompatNotImplementedError, CompatTypeError
 from penstock.core.errors import DataError

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.compat import settings as age
-from penstock.compat.merlin.dag.utils import ungroup_values_offsets
-from penstock.compat.merlin.dataloader._columns import missing_numbers
-from penstock.compat.merlin.dataloader._nested import flattened
-from penstock.compat.merlin.dataloader._padding import at_most
+from penstock.compat.merlin.dag import ungroup_values_offsets
+from penstock.compat.merlin.dataloader._columns import at_most, flattened, missing_numbers
 from penstock.compat.merlin.dataloader.loader_base import LoaderMixin, given
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import naturally_sorted, opened
-from penstock.compat.merlin.schema.schema import as_native
+from penstock.compat.merlin.schema import as_native
 from penstock.core.batch import Batch, Ragged
 from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, SchemaError
 from penstock.core.params import BOOL, CALLABLE, NONE, Instance, Int, OneOf, Real, check

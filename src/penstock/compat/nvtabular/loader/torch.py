@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.compat import settings
-from penstock.compat.merlin.dag.utils import ungroup_values_offsets
-from penstock.compat.merlin.dataloader._columns import as_native_dataset, missing_numbers
-from penstock.compat.merlin.dataloader._nested import flattened
-from penstock.compat.merlin.dataloader._padding import at_most
+from penstock.compat.merlin.dag import ungroup_values_offsets
+from penstock.compat.merlin.dataloader._columns import as_native_dataset, at_most, flattened, missing_numbers
 from penstock.compat.merlin.dataloader.loader_base import LoaderMixin, given
 from penstock.compat.merlin.dataloader.torch import DLDataLoader, ranks, torch_device
 from penstock.core.batch import Batch, Ragged

@@ -1,1 +1,142 @@
 """`nvtabular.ops`: Penstock's operators under NVTabular's names and arguments."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+
+from penstock.compat.merlin.core._clients import later
+from penstock.compat.merlin.dag.declaring import DeclaresNatively, as_columns, as_selector
+from penstock.compat.merlin.dag.node import Node, as_node
+from penstock.compat.merlin.dag.selector import ColumnSelector
+from penstock.compat.merlin.schema import Schema as MerlinSchema
+from penstock.core.errors import ParameterError
+from penstock.core.schema import Schema
+from penstock.data.frames import to_polars
+from penstock.etl import ops as native
+from penstock.etl.fitted_operator import FittedOperator
+from penstock.etl.graph import Node as NativeNode
+from penstock.etl.operator import ROW_NUMBER, Columns
+from penstock.etl.operator import Operator as NativeOperator
+
+# Penstock's operators in graphs of NVTabular's nodes; those that take the same arguments are made here from a list.
+
+SAME_ARGUMENTS = (
+    "Clip", "Dropna", "TagAsItemFeatures", "TagAsItemID", "TagAsUserFeatures", "TagAsUserID",
+)  # fmt: skip
+
+
+class Placed(DeclaresNatively):
+    """Mixin: `columns >> op` gives a node that knows selectors and pandas functions; recipes name the native class.
+
+    `op.transform(selector, frame)` works on a pandas frame at once, and `op.fit(selector, dask_frame)` with
+    `op.fit_finalize(result)` learns from one, as Merlin's operators did.
+    """
+
+    def __rrshift__(self, left: Any) -> Node:
+        return as_node(left) >> self
+
+    @classmethod
+    def recipe_class(cls) -> type[NativeOperator]:
+        return next(own for own in cls.__mro__ if own.__module__.startswith(native.__name__))
+
+    def create_node(self, selector: Any) -> Node:
+        return as_node(selector)
+
+    def transform(self, frame: Any, columns: Any) -> Any:
+        if isinstance(frame, pl.DataFrame):
+            return super().transform(frame, columns)  # type: ignore[misc]
+        return at_once(self, super().transform, frame, columns)  # type: ignore[misc]
+
+    def fit(self, col_selector: Any, ddf: Any) -> Any:
+        """What Dask shall compute; `fit_finalize` takes the result."""
+        if not isinstance(self, FittedOperator):
+            raise ParameterError(f"{type(self).__name__} learns nothing; use transform")
+        columns = as_columns(as_selector(col_selector))
+        parts = ddf.to_delayed() if hasattr(ddf, "to_delayed") else [ddf]
+        return later(_learn, self, columns, list(parts))
+
+    def fit_finalize(self, dask_stats: Any) -> None:
+        columns, state = dask_stats
+        self.finish(state, columns)  # type: ignore[attr-defined]
+
+    @property
+    def fitted(self) -> bool:
+        return bool(getattr(self, "is_fitted", True))
+
+    def set_storage_path(self, new_path: str, copy: bool = False) -> None:
+        """Where NVTabular kept files of an operator; what is learned is held by the operator here."""
+
+
+def at_once(op: Any, transform: Callable[[pl.DataFrame, Columns], pl.DataFrame], columns: Any, frame: Any) -> Any:
+    """What an operator makes of a pandas frame, with its index where rows stay."""
+    if isinstance(op, FittedOperator):
+        op.check_fitted()
+    if hasattr(frame, "to_df"):  # a table of tensors
+        return type(frame).from_df(at_once(op, transform, columns, frame.to_df()))
+    rows = to_polars(frame)
+    made = transform(rows, as_columns(as_selector(columns).resolve(MerlinSchema.from_native(_schema(rows)))))
+    out = made.drop(ROW_NUMBER, strict=False).to_pandas()
+    if isinstance(frame, Mapping):
+        return {name: out[name].to_numpy() for name in out.columns}
+    if not op.changes_rows and hasattr(frame, "index"):
+        out.index = frame.index
+    return out
+
+
+def _schema(frame: pl.DataFrame) -> Schema:
+    return Schema.from_polars(frame.schema)
+
+
+def _learn(op: FittedOperator, columns: Columns, parts: list[Any]) -> tuple[Columns, Any]:
+    state = None
+    for part in parts:
+        state = op.accumulate(state, to_polars(part), columns)
+    return columns, state
+
+
+def names_of(columns: Any, what: str) -> Any:
+    """Column names from names, a selector, or a node that only selects; None stays None."""
+    if isinstance(columns, ColumnSelector) and not columns.tags and not columns.all:
+        return columns.names
+    if isinstance(columns, NativeNode) and columns.kind == "source" and columns.selector is not None:
+        return [name for group in columns.selector.groups for name in group]
+    if isinstance(columns, (NativeNode, ColumnSelector)):
+        raise ParameterError(
+            f"{what} takes names of columns of the data; put computed columns through the operator with the others, or "
+            f"compute them in a workflow before this one"
+        )
+    if isinstance(columns, (list, tuple)):
+        return [name for item in columns for name in _listed(names_of(item, what))]
+    return columns
+
+
+def _listed(names: Any) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def placed(name: str) -> type[NativeOperator]:
+    """A native operator that stands in graphs of NVTabular's nodes.
+
+    >>> placed("Clip")(min_value=0)
+    Clip(min_value=0)
+    """
+    own = getattr(native, name)
+    says = (own.__doc__ or name).split(">>>")[0].rstrip()
+    return type(name, (Placed, own), {"__module__": __name__, "__doc__": says})
+
+
+globals().update({name: placed(name) for name in SAME_ARGUMENTS})
+
+
+def as_old(op: Any) -> None:
+    """Give an operator that was loaded the class that old code knows: they hold the same, under more names."""
+    if op is None or isinstance(op, Placed) or not type(op).__module__.startswith(native.__name__):
+        return
+    ours = importlib.import_module("penstock.compat.nvtabular.ops")
+    twin = getattr(ours, type(op).__name__, None)
+    if isinstance(twin, type) and issubclass(twin, type(op)):
+        op.__class__ = twin

@@ -12,7 +12,7 @@ import polars as pl
 from penstock.compat.merlin.dag.node import as_node
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import opened
-from penstock.compat.nvtabular.ops.placed import Placed, names_of
+from penstock.compat.nvtabular.ops import Placed, names_of
 from penstock.core.artefact import replacing
 from penstock.core.dtypes import to_polars
 from penstock.core.schema import ColumnSchema, Schema

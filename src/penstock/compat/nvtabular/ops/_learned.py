@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from penstock.compat import settings
-from penstock.compat.nvtabular.ops.placed import Placed, names_of
+from penstock.compat.nvtabular.ops import Placed, names_of
 from penstock.core.errors import ColumnNotFoundError
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl import ops as native

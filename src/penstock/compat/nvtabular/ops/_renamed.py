@@ -1,4 +1,4 @@
-"""Other names for columns; a workflow saves the names that a function gave, and not the function."""
+"""Operators that rename columns or say something of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from penstock.compat.nvtabular.ops.placed import Placed
+from penstock.compat.merlin.schema.tags import ROLE_TAGS, as_tag, listed, role_of, text_of
+from penstock.compat.nvtabular.ops import Placed
 from penstock.core.errors import ParameterError
 from penstock.core.params import NONE, Instance, check
 from penstock.etl import ops as native
 from penstock.etl.operator import Columns, Operator
+
+# Other names for columns; a workflow saves the names that a function gave, and not the function.
 
 
 class Rename(Placed, native.Rename):
@@ -57,3 +60,43 @@ class Rename(Placed, native.Rename):
         if self.f is not None and self._given:
             return {"names": dict(self._given)}
         return super().recipe_params()
+
+
+# Tags and properties; tags that stand for a role (categorical, continuous, target) give it.
+
+
+class AddMetadata(Placed, native.AddMetadata):
+    """Add tags (texts or `Tags`) and properties to the columns' schema.
+
+    >>> from penstock.compat.merlin.schema import Tags
+    >>> op = AddMetadata(tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION, "clicks"])
+    >>> op.tags, op.role
+    (['binary_classification', 'clicks'], <Role.LABEL: 'label'>)
+    """
+
+    def __init__(self, tags: Any = None, properties: Mapping[str, Any] | None = None) -> None:
+        given = listed(tags)
+        plain = [text_of(tag) for tag in given if as_tag(tag) not in ROLE_TAGS.values()]
+        super().__init__(plain, dict(properties or {}), role_of(given))
+
+
+class AddTags(AddMetadata):
+    """Add tags.
+
+    >>> AddTags("user").tags
+    ['user']
+    """
+
+    def __init__(self, tags: Any = None) -> None:
+        super().__init__(tags=tags)
+
+
+class AddProperties(AddMetadata):
+    """Add properties.
+
+    >>> AddProperties({"unit": "EUR"}).properties
+    {'unit': 'EUR'}
+    """
+
+    def __init__(self, properties: Mapping[str, Any] | None = None) -> None:
+        super().__init__(properties=properties)

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from penstock.compat import settings
 from penstock.compat.merlin.dag.node import Node
-from penstock.compat.nvtabular.ops.placed import Placed
+from penstock.compat.nvtabular.ops import Placed
 from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError
 from penstock.core.extras import require
@@ -162,7 +164,8 @@ class Categorify(Placed, native.Categorify):
             if self.start_index is not None:  # one row for nulls first, so that rows count as codes do
                 missing = pandas.DataFrame({name: [None], f"{name}_size": [self._nulls(name)]}, index=[codes.null])
                 frame = pandas.concat([missing, frame]) if len(frame) else missing
-            frame[name] = frame[name].convert_dtypes(convert_string=False)  # text as objects, as pandas had it
+            if vocabulary.values.dtype != pl.String:  # text is left as objects, as pandas had it
+                frame[name] = frame[name].convert_dtypes()
             with replacing(folder / f"unique.{file_name(name)}.parquet") as partial:
                 frame.to_parquet(partial)
 

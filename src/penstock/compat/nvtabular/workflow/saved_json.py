@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compat.merlin.schema.tags import role_of
-from penstock.compat.nvtabular.workflow.saved_form import Restored, Saved
+from penstock.compat.nvtabular.workflow.loaded_ops import Restored, Saved
 from penstock.compat.nvtabular.workflow.saved_ops import BUILDERS
 from penstock.core.artefact import explaining
 from penstock.core.bounded import check_fields, read_json
@@ -125,7 +125,7 @@ def _input_schema(records: list[Mapping[str, Any]], file: Path, restored: list[t
 
 
 def _column(saved: Mapping[str, Any], learned: Mapping[str, str], file: Path) -> ColumnSchema:
-    from penstock.compat.merlin.dtypes.base import dtype_of, to_native
+    from penstock.compat.merlin.dtypes import dtype_of, to_native
 
     name, dtype = saved["name"], saved.get("dtype")
     text = dtype.get("name") if isinstance(dtype, Mapping) else dtype

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.compat.merlin.dtypes.base import dtype_of
-from penstock.compat.merlin.dtypes.base import to_native as dtype_to_native
-from penstock.compat.nvtabular.ops.add_metadata import AddMetadata
-from penstock.compat.nvtabular.ops.filter import Filter
-from penstock.compat.nvtabular.ops.lambdaop import LambdaOp
+from penstock.compat.merlin.dtypes import dtype_of
+from penstock.compat.merlin.dtypes import to_native as dtype_to_native
+from penstock.compat.nvtabular.ops._renamed import AddMetadata
+from penstock.compat.nvtabular.ops.lambdaop import Filter, LambdaOp
 from penstock.compat.nvtabular.workflow import loaded_ops, saved_tables
-from penstock.compat.nvtabular.workflow.saved_form import Restored, Saved, numpy_name
+from penstock.compat.nvtabular.workflow.loaded_ops import Restored, Saved, numpy_name
 from penstock.core.errors import ArtefactError
 from penstock.etl import ops as native
 from penstock.etl.operator import Operator

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from penstock.compat.merlin.dag.observed import spelled
 from penstock.compat.nvtabular.workflow import loaded_ops
-from penstock.compat.nvtabular.workflow.saved_form import Groups, Restored, Saved, numpy_name
+from penstock.compat.nvtabular.workflow.loaded_ops import Groups, Restored, Saved, numpy_name
 from penstock.core.bounded import check_parquet
 from penstock.core.errors import ArtefactError
 from penstock.etl import ops as native

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from penstock.core.errors import ParameterError
 from penstock.core.params import Real, check_all
+from penstock.embedding import optimizers as native
 from penstock.embedding.slots import Init
-
-__all__ = ["EmbeddingConfig", "get_default_embedding_config"]
 
 
 class EmbeddingConfig:
@@ -55,3 +56,88 @@ def get_default_embedding_config() -> EmbeddingConfig:
     (-0.01, 0.01)
     """
     return EmbeddingConfig()
+
+
+# Optimizers of embeddings under PERSIA's names; `to_native` makes Penstock's own.
+
+
+class Optimizer(ABC):
+    """What the contexts take; one of the classes below."""
+
+    @abstractmethod
+    def to_native(self, weight_bound: float | None = None) -> native.Optimizer:
+        """Penstock's optimizer, which clips weights to ±`weight_bound` after each update."""
+
+    def apply(self) -> None:  # noqa: B027 - there is nothing to override
+        """Nothing to do: a context takes its optimizer over when it is entered. (PERSIA told its servers here.)"""
+
+
+class SGD(Optimizer):
+    """`w -= lr (g + weight_decay w)`, and momentum, which PERSIA took and ignored.
+
+    >>> SGD(lr=0.1, momentum=0.9).to_native(10).momentum
+    0.9
+    """
+
+    def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
+        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
+        self.to_native()
+
+    def to_native(self, weight_bound: float | None = None) -> native.Optimizer:
+        return native.SGD(self.lr, self.weight_decay, weight_bound, momentum=self.momentum)
+
+
+class Adam(Optimizer):
+    """Adam on the rows of a batch, its steps counted for each group of features; the first step is lr, as it should be.
+
+    >>> Adam(lr=0.01, betas=(0.9, 0.99)).to_native().beta2
+    0.99
+    """
+
+    def __init__(
+        self,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0,
+        eps: float = 1e-8,
+    ) -> None:
+        self.lr, self.betas, self.weight_decay, self.eps = lr, betas, weight_decay, eps
+        self.to_native()
+
+    def to_native(self, weight_bound: float | None = None) -> native.Optimizer:
+        first, second = self.betas
+        return native.LazyAdam(self.lr, self.weight_decay, weight_bound, beta1=first, beta2=second, eps=self.eps)
+
+
+class Adagrad(Optimizer):
+    """`w -= lr g / √(s + eps)` with s before this gradient, then `s = s · g_square_momentum + g²`.
+
+    `vectorwise_shared` keeps one s for each row, fed with the mean of g².
+
+    >>> Adagrad(vectorwise_shared=True).to_native().row_wise
+    True
+    """
+
+    def __init__(
+        self,
+        lr: float = 1e-2,
+        initial_accumulator_value: float = 1e-2,
+        weight_decay: float = 0,
+        g_square_momentum: float = 1,
+        eps: float = 1e-10,
+        vectorwise_shared: bool = False,
+    ) -> None:
+        self.lr, self.initial_accumulator_value, self.weight_decay = lr, initial_accumulator_value, weight_decay
+        self.g_square_momentum, self.eps, self.vectorwise_shared = g_square_momentum, eps, vectorwise_shared
+        self.to_native()
+
+    def to_native(self, weight_bound: float | None = None) -> native.Optimizer:
+        return native.DecayedAdagrad(
+            self.lr,
+            self.weight_decay,
+            weight_bound,
+            initial_accumulator=self.initial_accumulator_value,
+            eps=self.eps,
+            row_wise=self.vectorwise_shared,
+            decay=self.g_square_momentum,
+        )

@@ -1,4 +1,4 @@
-"""A fitted workflow as a folder of Triton's model repository."""
+"""`nvtabular.inference.triton`: a folder of models as Triton reads it, and rows in the forms it sends."""
 
 from __future__ import annotations
 
@@ -7,13 +7,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.compat.merlin.schema._text_proto import Word, write
+from penstock.compat.merlin.core._dispatch_data import df_from_dict, dict_from_df
+from penstock.compat.merlin.dag.declaring import Supports
+from penstock.compat.merlin.schema._proto import Word, write
 from penstock.compat.merlin.schema.columns import ColumnSchema
+from penstock.compat.missing import CompatError
 from penstock.core.artefact import replacing
 from penstock.core.errors import NotFittedError, SchemaError
 from penstock.core.params import NONE, STR, Int, check
 
-__all__ = ["generate_nvtabular_model"]
+# Rows as a frame or as arrays by name.
+
+
+def convert_format(tensors: Any, kind: Supports, target_kind: Supports) -> tuple[Any, Supports]:
+    """The rows in another form, and which form that is; lists are pairs of values and offsets among arrays.
+
+    >>> import pandas as pd
+    >>> rows, kind = convert_format(pd.DataFrame({"a": [1]}), Supports.CPU_DATAFRAME, Supports.CPU_DICT_ARRAY)
+    >>> rows["a"].tolist(), kind.name
+    ([1], 'CPU_DICT_ARRAY')
+    """
+    if kind & target_kind:
+        return tensors, kind
+    if target_kind & Supports.CPU_DICT_ARRAY:
+        return dict_from_df(tensors), Supports.CPU_DICT_ARRAY
+    if target_kind & Supports.CPU_DATAFRAME:
+        return df_from_dict(tensors), Supports.CPU_DATAFRAME
+    raise CompatError(f"rows are in host memory here, and cannot become {target_kind}")
+
+
+# A fitted workflow as a folder of Triton's model repository.
 
 _KINDS = {"str": "TYPE_STRING", "bool": "TYPE_BOOL", "float16": "TYPE_FP16", "float32": "TYPE_FP32",
           "float64": "TYPE_FP64"}  # fmt: skip

@@ -1,8 +1,4 @@
-"""`model.save("folder")` as TensorFlow 2's Keras did it: a SavedModel, where Keras 3 wants a suffix and refuses.
-
-The folder holds the SavedModel (`tf.saved_model.load`, TensorFlow Serving) and Keras's own files beside it, so that
-`keras.models.load_model` gives back the model itself, optimizer included.
-"""
+"""What other libraries did when old code was written: Keras saved folders, Dask left columns of objects alone."""
 
 from __future__ import annotations
 
@@ -17,8 +13,42 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from penstock.compat.after_import import AfterImport
+from penstock.compat.modules import AfterImport
 from penstock.core.errors import OutputExistsError
+
+# Dask's frames as they were: a column of Python objects stays one.
+#
+# Dask now makes text of every such column, also of lists and arrays, which old code then finds in its batches.
+
+_SETTING = "dataframe.convert-string"
+_kept_objects: list[ModuleType] = []
+_dask_waiting: list[AfterImport] = []
+
+
+def keep_objects() -> None:
+    """From Dask's import on, let objects be objects, unless the program or a file of settings says otherwise."""
+    if not _dask_waiting:
+        _dask_waiting.append(AfterImport("dask.config", _set))
+        _dask_waiting[0].start()
+
+
+def _let_dask_be() -> None:
+    while _dask_waiting:
+        _dask_waiting.pop().stop()
+    while _kept_objects:
+        _kept_objects.pop().set({_SETTING: None})
+
+
+def _set(config: ModuleType) -> None:
+    if config.get(_SETTING, None) is None:
+        config.set({_SETTING: False})
+        _kept_objects.append(config)
+
+
+# `model.save("folder")` as TensorFlow 2's Keras did it: a SavedModel, where Keras 3 wants a suffix and refuses.
+#
+# The folder holds the SavedModel (`tf.saved_model.load`, TensorFlow Serving) and Keras's own files beside it, so that
+# `keras.models.load_model` gives back the model itself, optimizer included.
 
 _SINGLE_FILES = (".keras", ".h5", ".hdf5")
 # Every module that hands out `save_model`; the first is the one that `Model.save` calls.
@@ -37,7 +67,8 @@ def save_folders() -> None:
 
 
 def undo() -> None:
-    """Undo `save_folders`."""
+    """Undo `save_folders` and `keep_objects`."""
+    _let_dask_be()
     while _waiting:
         _waiting.pop().stop()
     while _undo:

@@ -1,7 +1,9 @@
-"""Data drawn from a description: columns of numbers, categories and labels, each from a distribution."""
+"""`nvtabular.tools`: data drawn from a description, and the description of a data set."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import random
 import string
 from collections.abc import Mapping, Sequence
@@ -10,12 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from penstock.compat.merlin.dag.selector import ColumnSelector
+from penstock.compat.merlin.io.dataset import Dataset
+from penstock.compat.nvtabular.ops._learned import DataStats
+from penstock.compat.nvtabular.workflow import Workflow
+from penstock.core.artefact import replacing
+from penstock.core.bounded import read_json
 from penstock.core.errors import ParameterError, suggest
 from penstock.core.extras import require
 
+# Data drawn from a description: columns of numbers, categories and labels, each from a distribution.
+
 pandas = require("pandas", "pandas")
 
-__all__ = ["CatCol", "Col", "ContCol", "DatasetGen", "LabelCol", "PowerLawDistro", "UniformDistro"]
 
 _ROWS_PER_FILE = 1_000_000
 
@@ -260,3 +269,74 @@ def _distribution(described: Mapping[str, Any] | None) -> Any:
     if name not in DISTRO_TYPES:
         raise ParameterError(f"there is no distribution {name!r}{suggest(str(name), DISTRO_TYPES, 'distributions')}")
     return DISTRO_TYPES[name](**(described.get("params") or {}))
+
+
+# The description of a data set, in the form that `data_gen` draws data from.
+
+_FIELDS = {
+    "cats": {"min_entry_size": "min", "max_entry_size": "max", "avg_entry_size": "mean", "cardinality": "cardinality"},
+    "conts": {"min_val": "min", "max_val": "max", "mean": "mean", "std": "std"},
+    "labels": {"cardinality": "cardinality"},
+}
+
+
+class DatasetInspector:
+    """Writes the statistics of a data set's columns as JSON.
+
+    >>> import pandas as pd
+    >>> data = Dataset(pd.DataFrame({"c": ["x", "yy"], "x": [0.5, 1.5], "y": [0, 1]}))
+    >>> DatasetInspector().inspect(data, {"cats": ["c"], "conts": ["x"], "labels": ["y"]}, "categories/described.json")
+    >>> json.loads(Path("categories/described.json").read_text())["cats"]["c"]["max_entry_size"]
+    2
+    """
+
+    def __init__(self, client: Any = None) -> None:
+        self.client = client
+
+    def inspect(self, dataset: Any, columns_dict: Mapping[str, Sequence[str]], output_file: Any) -> None:
+        """Look at the columns named under cats, conts and labels."""
+        data = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
+        stats = DataStats()
+        names = [name for kind in _FIELDS for name in columns_dict.get(kind, ())]
+        Workflow(ColumnSelector(names) >> stats, client=self.client).fit(data)
+        found: dict[str, Any] = {"num_rows": data.num_rows}
+        for kind, fields in _FIELDS.items():
+            found[kind] = {name: _entry(stats.output[name], fields) for name in columns_dict.get(kind, ())}
+        file = Path(output_file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as partial:
+            partial.write_text(json.dumps(found))
+
+
+def _entry(stats: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    taken = {field: stats[name] for field, name in fields.items() if name in stats}
+    return {"dtype": stats["dtype"], **taken, "per_nan": stats["per_nan"]}
+
+
+# A program that writes the description of a data set: `python -m nvtabular.tools.inspector_script`.
+
+
+def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
+    """The program's arguments.
+
+    >>> parse_args(["-d", "data", "-c", "columns.json"]).format
+    'parquet'
+    """
+    parser = argparse.ArgumentParser(description="Describe a data set's columns")
+    parser.add_argument("-c", "--config_file", required=True, help="JSON with the lists cats, conts and labels")
+    parser.add_argument("-d", "--data_path", required=True, help="the data")
+    parser.add_argument("-f", "--format", default="parquet", help="parquet or csv")
+    parser.add_argument("-o", "--output_file", default="dataset_info.json", help="where the description goes")
+    parser.add_argument("-g", "--gpus", "--devices", default=None, help="taken, and means nothing here")
+    return parser.parse_args(args)
+
+
+def main(args: argparse.Namespace | None = None) -> None:
+    """Describe the data that the arguments name."""
+    given = args or parse_args()
+    columns = read_json(Path(given.config_file))
+    DatasetInspector().inspect(Dataset(given.data_path, engine=given.format), columns, given.output_file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Functions chosen by the type of their first argument."""

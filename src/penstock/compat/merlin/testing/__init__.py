@@ -1,1 +1,0 @@
-"""`merlin.testing`: frames and tables compared."""

@@ -1,1 +1,0 @@
-"""Workflows laid out for NVIDIA's Triton server; Penstock's own service is `penstock serve`."""

@@ -1,1 +1,0 @@
-"""`nvtabular.tools`: data by description, and the description of data."""
