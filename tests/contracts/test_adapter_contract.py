@@ -3,14 +3,10 @@
 import importlib
 
 import numpy as np
-import polars as pl
 import pytest
 
-from penstock.core.schema import Schema
-from penstock.data import Dataset
 from penstock.loader import Loader, Pad, Ragged
 
-ROWS = 2_777
 ADAPTERS = ["torch", "torch-staged", "jax"]
 OPTIONS = [
     {},
@@ -26,36 +22,12 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(0, 5, ROWS)
-    frame = pl.DataFrame(
-        {
-            "user": rng.integers(0, 100, ROWS).astype(np.int64),
-            "price": rng.random(ROWS).astype(np.float32),
-            "item": rng.integers(0, 40_000, ROWS).astype(np.int32),
-            "genres": pl.Series(
-                np.split(rng.integers(0, 20, lengths.sum()), np.cumsum(lengths)[:-1]), dtype=pl.List(pl.Int32)
-            ),
-            "click": rng.integers(0, 2, ROWS).astype(np.int8),
-        }
-    )
-    path = tmp_path_factory.mktemp("adapters") / "a.parquet"
-    frame.write_parquet(path, row_group_size=300)
-    dataset = Dataset(str(path), part_size=1)
-    schema: Schema = dataset.schema.with_roles(
-        categorical=["user", "item", "genres"], continuous=["price"], label=["click"]
-    )
-    return dataset.with_schema(schema.with_column(schema["user"].with_(cardinality=100)))
-
-
-def make(adapter, data, options):
+def make(adapter, rows_for_adapters, options):
     module = importlib.import_module(f"penstock.loader.{adapter.split('-')[0]}")
     kind = module.Loader
     if adapter == "torch-staged":  # the road to a GPU, run on the CPU
         kind = type("StagedLoader", (kind,), {"_staged": property(lambda self: True)})
-    return kind(data, **options)
+    return kind(rows_for_adapters, **options)
 
 
 def flat(batch) -> dict[str, np.ndarray]:
@@ -69,10 +41,10 @@ def flat(batch) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_the_same_numbers(adapter, data, options):
+def test_the_same_numbers(adapter, rows_for_adapters, options):
     options = {"batch_size": 128, "chunk_rows": 700, "seed": 4, **options}
-    expected = [flat(batch) for batch in Loader(data, **options)]
-    loader = make(adapter, data, options)
+    expected = [flat(batch) for batch in Loader(rows_for_adapters, **options)]
+    loader = make(adapter, rows_for_adapters, options)
     got = [flat(batch) for batch in loader]
     assert len(got) == len(expected) == len(loader)
     for batch, wanted in zip(got, expected, strict=True):
@@ -85,15 +57,15 @@ def test_the_same_numbers(adapter, data, options):
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_resumes_in_the_middle(adapter, data):
+def test_resumes_in_the_middle(adapter, rows_for_adapters):
     options = {"batch_size": 128, "chunk_rows": 700, "shuffle": True}
-    loader = make(adapter, data, options)
+    loader = make(adapter, rows_for_adapters, options)
     iterator = iter(loader)
     for _ in range(9):
         next(iterator)
     state = loader.state_dict()
     rest = [flat(batch) for batch in iterator]
-    other = make(adapter, data, options)
+    other = make(adapter, rows_for_adapters, options)
     other.load_state_dict(state)
     resumed = [flat(batch) for batch in other]
     assert len(rest) == len(resumed) == len(loader) - 9
@@ -103,10 +75,10 @@ def test_resumes_in_the_middle(adapter, data):
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_every_list_is_the_row_s_own(adapter, data):
-    frame = data.to_polars().with_row_index("n")
+def test_every_list_is_the_row_s_own(adapter, rows_for_adapters):
+    frame = rows_for_adapters.to_polars().with_row_index("n")
     by_key = {(r["user"], r["item"], r["price"]): r["genres"] for r in frame.iter_rows(named=True)}
-    for features, _ in make(adapter, data, {"batch_size": 256, "chunk_rows": 700, "shuffle": True}):
+    for features, _ in make(adapter, rows_for_adapters, {"batch_size": 256, "chunk_rows": 700, "shuffle": True}):
         genres = features["genres"]
         assert isinstance(genres, Ragged)
         values, offsets = np.asarray(genres.values).tolist(), np.asarray(genres.offsets).tolist()

@@ -1,15 +1,12 @@
 """Contract 4 for Keras: the same numbers as the NumPy and torch adapters for the same plan, by both of its roads."""
 
 import numpy as np
-import polars as pl
 import pytest
 
 from penstock.core.errors import MissingExtraError
-from penstock.data import Dataset
 from penstock.loader import Loader as NumpyLoader
 from penstock.loader import Pad
 
-ROWS = 2_777
 OPTIONS = [
     {},
     {"shuffle": True},
@@ -28,27 +25,6 @@ def tensorflow_loaded():
     global tf, Loader
     Loader = pytest.importorskip("penstock.loader.keras", exc_type=MissingExtraError).Loader
     tf = pytest.importorskip("tensorflow")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(0, 5, ROWS)
-    frame = pl.DataFrame(
-        {
-            "user": rng.integers(0, 100, ROWS).astype(np.int64),
-            "price": rng.random(ROWS).astype(np.float32),
-            "item": rng.integers(0, 40_000, ROWS).astype(np.int32),
-            "genres": pl.Series(
-                np.split(rng.integers(0, 20, lengths.sum()), np.cumsum(lengths)[:-1]), dtype=pl.List(pl.Int32)
-            ),
-            "click": rng.integers(0, 2, ROWS).astype(np.int8),
-        }
-    )
-    path = tmp_path_factory.mktemp("adapters") / "a.parquet"
-    frame.write_parquet(path, row_group_size=300)
-    dataset = Dataset(str(path), part_size=1)
-    return dataset.with_roles(categorical=["user", "item", "genres"], continuous=["price"], label=["click"])
 
 
 def flat(batch) -> dict[str, np.ndarray]:
@@ -73,10 +49,10 @@ def assert_same(got, expected):
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("road", ["tensors", "tf_data", "by_number"])
-def test_the_same_numbers(data, options, road):
+def test_the_same_numbers(rows_for_adapters, options, road):
     options = {"batch_size": 128, "chunk_rows": 700, "seed": 4, **options}
-    expected = [flat(batch) for batch in NumpyLoader(data, **options)]
-    loader = Loader(data, flat=True, **options)
+    expected = [flat(batch) for batch in NumpyLoader(rows_for_adapters, **options)]
+    loader = Loader(rows_for_adapters, flat=True, **options)
     if road == "by_number":
         batches = [loader[i] for i in range(loader.num_batches)]
     else:
@@ -84,23 +60,23 @@ def test_the_same_numbers(data, options, road):
     assert_same([flat(batch) for batch in batches], expected)
 
 
-def test_as_torch_does(data):
+def test_as_torch_does(rows_for_adapters):
     torch = pytest.importorskip("penstock.loader.torch")
     options = {"batch_size": 128, "chunk_rows": 700, "shuffle": True, "seed": 9}
-    expected = [flat(batch) for batch in torch.Loader(data, **options)]
-    assert_same([flat(batch) for batch in Loader(data, flat=True, **options)], expected)
+    expected = [flat(batch) for batch in torch.Loader(rows_for_adapters, **options)]
+    assert_same([flat(batch) for batch in Loader(rows_for_adapters, flat=True, **options)], expected)
 
 
 @pytest.mark.parametrize("road", ["tensors", "tf_data", "by_number"])
-def test_resumes_in_the_middle(data, road):
+def test_resumes_in_the_middle(rows_for_adapters, road):
     options = {"batch_size": 128, "chunk_rows": 700, "shuffle": True, "flat": True}
-    loader = Loader(data, **options)
+    loader = Loader(rows_for_adapters, **options)
     whole = [flat(batch) for batch in loader.epochs(2)]
     loader.set_epoch(0)
     iterator = iter(loader)
     for _ in range(9):
         next(iterator)
-    resumed = Loader(data, **options)
+    resumed = Loader(rows_for_adapters, **options)
     resumed.load_state_dict(loader.state_dict())
     if road == "by_number":
         rest = [resumed[i] for i in range(resumed.num_batches)]
