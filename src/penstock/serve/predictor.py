@@ -19,6 +19,7 @@ from penstock.core.errors import ArtefactError, DataError
 from penstock.core.keys import KeyLike
 from penstock.core.params import NONE, Int, Real, check_all
 from penstock.data import Dataset
+from penstock.data.places import places_of
 from penstock.data.sources import Frame, Paths, are_paths
 from penstock.embedding.feed_reader import FeedReader
 from penstock.embedding.feed_targets import changing
@@ -28,9 +29,16 @@ from penstock.serve.model import load_model
 from penstock.serve.model_columns import ModelColumns
 from penstock.serve.unknown import UnknownCategories
 
+# Rows whose activations stay in a core's cache, and in memory that the process keeps: of more, each layer's would be
+# fresh pages of the system, which took longer to get than the layer to compute.
+_IN_CACHE = 512
+
 
 class ModelInput(NamedTuple):
-    """One batch as a model takes it: ids by column, side by side where they are single ones for tables, and numbers."""
+    """One batch as a model takes it: ids by column, side by side where they are single ones for tables, and numbers.
+
+    Where there is a matrix nobody looks at `ids`, and they may be left out.
+    """
 
     ids: dict[str, Any]
     matrix: np.ndarray | None
@@ -158,7 +166,8 @@ class Predictor:
         Returns:
             The batches.
         """
-        return [self._model_input(columns) for columns in self.columns.of_features(features)]
+        quick = self._from_places(features)
+        return quick or [self._model_input(columns) for columns in self.columns.of_features(features)]
 
     def score(self, batches: Iterable[ModelInput]) -> np.ndarray:
         """The probabilities of what `model_inputs` gave.
@@ -230,6 +239,28 @@ class Predictor:
             matrix = np.stack([np.asarray(value, self._id_dtype(value)) for value in ids.values()])
         return ModelInput(ids, matrix, continuous, self.unknown.outside(ids))
 
+    def _from_places(self, features: pl.DataFrame) -> list[ModelInput] | None:
+        """The same, a call a batch, where all columns for tables are plain int32 and all others plain float32."""
+        ids, numbers = self.model.categorical, self.model.continuous
+        found = features.schema
+        plain = all(found.get(n) == pl.Int32 for n in ids) and all(found.get(n) == pl.Float32 for n in numbers)
+        if not (self._takes_matrix and ids and plain and features.height):
+            return None
+        from penstock.kernels.cpu_model_input import fill_input
+
+        places = places_of(features, [*ids, *numbers])
+        if any(places.null_counts):
+            return None
+        addresses, bounds, batches = places.table[:, 0].copy(), self.unknown.bounds(), []
+        for first in range(0, features.height, self.batch_size):
+            rows = min(self.batch_size, features.height - first)
+            matrix = np.empty((len(ids), rows), np.int32 if self.device.type == "cuda" else np.int64)
+            continuous, outside = np.empty((rows, len(numbers)), np.float32), np.empty(len(ids), np.int64)
+            lists = addresses[: len(ids)], addresses[len(ids) :]
+            fill_input(*lists, first, bounds, matrix, continuous.view(np.int32), outside)
+            batches.append(ModelInput({}, matrix, continuous, outside))
+        return batches
+
     def _id_dtype(self, ids: np.ndarray) -> type:
         """Half as wide where ids travel to a GPU and allow it."""
         fits = np.can_cast(np.asarray(ids).dtype, np.int32)
@@ -238,7 +269,12 @@ class Predictor:
     def _probabilities(self, batch: ModelInput) -> Tensor:
         with torch.inference_mode():
             model, embeddings = self.model, self._embeddings(batch)
-            logits = model(torch.from_numpy(batch.continuous).to(self.device), embeddings)
+            continuous = torch.from_numpy(batch.continuous).to(self.device)
+            if self.device.type == "cpu" and isinstance(embeddings, Tensor) and len(continuous) > _IN_CACHE:
+                pieces = zip(continuous.split(_IN_CACHE), embeddings.split(_IN_CACHE), strict=True)
+                logits = torch.cat([model(*piece) for piece in pieces])
+            else:
+                logits = model(continuous, embeddings)
             return torch.sigmoid(logits).float()
 
     def _embeddings(self, batch: ModelInput) -> Any:

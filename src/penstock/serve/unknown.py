@@ -51,6 +51,11 @@ class UnknownCategories:
         codes = (array.values if isinstance(array, Ragged) else array for array in arrays)
         return np.array([np.count_nonzero(self._are_unknown(each, i)) for i, each in enumerate(codes)], np.int64)
 
+    def bounds(self) -> np.ndarray:
+        """`(columns, 3)`: ids in `[low, high)`, or outside `[0, size)`, are what `outside` counts; for tables."""
+        assert self._sizes is not None
+        return np.stack([self._low, self._high, self._sizes], 1)
+
     def add(self, outside: np.ndarray, ids: Mapping[str, Any], found: Lookup | None) -> None:
         """Add what `outside` gave for a batch, and what the store had no row for."""
         self.counts += outside
