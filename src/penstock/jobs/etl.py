@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.core.artefact import check_free, staged_together
 from penstock.core.errors import ParameterError
+from penstock.core.runtime.lanes import Lane
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines
 from penstock.data.dataset import Dataset
@@ -165,13 +166,14 @@ class EtlJob:
         local = [p for p in (self.output, self.held_out_output, place) if p is not None and not is_remote(p)]
         with staged_together([Path(local_path(p)) for p in local], self.overwrite) as folders:
             staging: dict[str, Any] = dict(zip(local, folders, strict=True))
-            if place is not None:
-                workflow.save(staging[place])
             outputs = [(rows, staging.get(self.output, self.output))]
             if self.held_out is not None and self.held_out_output is not None:
                 held_out = workflow.transform(self._opened(self.held_out, workflow))
                 outputs.append((held_out, staging.get(self.held_out_output, self.held_out_output)))
-            return self._write(outputs)[0]
+            with Lane("workflow") as beside:  # counts of many values take a thread as long as rows take all of them
+                if place is not None:
+                    beside.hand(workflow.save, staging[place])
+                return self._write(outputs)[0]
 
     def _result(
         self, workflow: Workflow, data: Dataset, place: str | None, written: WriteReport, seconds: float

@@ -28,7 +28,7 @@ def fill_input(
         outside: filled in: how many ids of each column training has not seen.
     """
     for column in range(ids.shape[0]):
-        address, count = U64(ids[column]) + (U64(first) << LOG2_4), 0
+        address, count = U64(ids[column]) + (U64(first) << LOG2_4), np.int64(0)
         low, high, size = bounds[column, 0], bounds[column, 1], bounds[column, 2]
         for row in range(matrix.shape[1]):
             number = np.int64(np.int32(load32(address + (U64(row) << LOG2_4))))
