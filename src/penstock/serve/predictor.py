@@ -252,8 +252,8 @@ class Predictor:
         if any(places.null_counts):
             return None
         addresses, bounds, batches = places.table[:, 0].copy(), self.unknown.bounds(), []
-        for first in range(0, features.height, self.batch_size):
-            rows = min(self.batch_size, features.height - first)
+        for first in range(0, features.height, self.columns.batch_size):
+            rows = min(self.columns.batch_size, features.height - first)
             matrix = np.empty((len(ids), rows), np.int32 if self.device.type == "cuda" else np.int64)
             continuous, outside = np.empty((rows, len(numbers)), np.float32), np.empty(len(ids), np.int64)
             lists = addresses[: len(ids)], addresses[len(ids) :]
