@@ -175,7 +175,11 @@ def _dims(dims: Any, where: str) -> tuple[Any, ...] | None:
 
 
 def _size(size: Any) -> int | None:
-    return None if size is None else int(size)
+    if size is None:
+        return None
+    if not 0 <= int(size) < 1 << 63:
+        raise ValueError(f"{size} is no size")
+    return int(size)
 
 
 def _properties(extra_metadata: Any, where: str) -> dict[str, Any]:
