@@ -108,12 +108,12 @@ class FeedWriter:
     def _write_dense(self, folder: Path) -> None:
         if self.model is None:
             return
-        from safetensors.torch import save_file
+        from penstock.embedding.tensor_files import write_tensors
 
         weights: dict[str, Any] = {
             name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in self.model.state_dict().items()
         }
-        save_file(weights, folder / DENSE)
+        write_tensors(weights, folder / DENSE)
 
     def close(self) -> None:
         """Let another writer in."""

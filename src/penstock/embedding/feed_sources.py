@@ -210,15 +210,15 @@ class TableSource:
         self._description: dict[str, Any] = {}
 
     def write(self, folder: Path, whole: bool) -> bool:
-        from safetensors.torch import save_file
+        from penstock.embedding.tensor_files import write_tensors
 
         self._description, weights = self.embeddings.for_serving(self._schema)
         self._next = {name: tensor.clone() for name, tensor in weights.items()}  # the tables go on in the meantime
         whole = whole or self._published is None
         if whole or self._published is None:
-            save_file(self._next, folder / TABLES)
+            write_tensors(self._next, folder / TABLES)
         else:
-            save_file(_changed_tensors(self._published, self._next), folder / TABLES)
+            write_tensors(_changed_tensors(self._published, self._next), folder / TABLES)
         return whole
 
     def about(self) -> dict[str, Any]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from safetensors.torch import save_file
 from torch import nn
 
 from penstock.core import artefact
 from penstock.core.errors import ArtefactError
-from penstock.embedding.tensor_files import read_tensors
+from penstock.embedding.tensor_files import read_tensors, write_tensors
 
 KIND, VERSION = "embedding-tables", 1
 _FILE = "tables.safetensors"
@@ -28,7 +27,7 @@ def save_module(module: nn.Module, path: str | Path, overwrite: bool) -> None:
     """
     with artefact.writing(Path(path), KIND, VERSION, overwrite) as folder:
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
-        save_file(state, folder / _FILE)
+        write_tensors(state, folder / _FILE)
 
 
 def load_module(module: nn.Module, path: str | Path) -> None:

@@ -1,13 +1,37 @@
-"""Tensors out of an artefact."""
+"""Tensors into an artefact, and out of it."""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from penstock.core.artefact import SavedFolder
 from penstock.core.errors import ArtefactError
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write a safetensors file.
+
+    Args:
+        tensors: by name, contiguous and on the host.
+        path: of the file.
+
+    Raises:
+        OSError: the system refuses it, as where a disk is full; safetensors has an error of its own for that.
+    """
+    try:
+        save_file(dict(tensors), path)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
 def read_tensors(folder: SavedFolder, name: str) -> dict[str, Tensor]:

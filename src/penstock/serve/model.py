@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from penstock.core import artefact
@@ -25,7 +24,7 @@ from penstock.embedding.dims import plain_dim
 from penstock.embedding.locks import write_lock
 from penstock.embedding.protocol import Embeddings, is_on_host, is_served_by_store
 from penstock.embedding.store import Store
-from penstock.embedding.tensor_files import read_tensors
+from penstock.embedding.tensor_files import read_tensors, write_tensors
 from penstock.etl import Workflow, trusting
 from penstock.nn import Model, from_config
 from penstock.serve.card import ModelCard
@@ -147,7 +146,7 @@ def _write(
     card: ModelCard | None,
 ) -> None:
     with artefact.writing(place / "model", KIND, VERSION, overwrite=True) as folder:
-        save_file(_weights(model), folder / "model.safetensors")
+        write_tensors(_weights(model), folder / "model.safetensors")
         about: dict[str, Any] = {
             "model": model.config(),
             "store": None,
@@ -158,7 +157,7 @@ def _write(
             about["store"] = {"path": name, "manifest": artefact.checksum(place / name / artefact.MANIFEST)}
         elif tables is not None:
             about["tables"], weights = tables
-            save_file(weights, folder / "tables.safetensors")
+            write_tensors(weights, folder / "tables.safetensors")
         if workflow is not None:
             workflow.save(folder / "workflow")
         if card is not None:

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from penstock.core.artefact import SavedFolder
 from penstock.core.errors import ArtefactError, ParameterError
-from penstock.embedding.tensor_files import read_tensors
+from penstock.embedding.tensor_files import read_tensors, write_tensors
 
 
 def encode(value: Any, tensors: dict[str, Tensor], place: str) -> Any:
@@ -73,7 +72,7 @@ class StateCopy:
     def write(self, folder: Path) -> None:
         """As `name.json` and `name.safetensors`."""
         (folder / f"{self._name}.json").write_text(json.dumps(self._data))
-        save_file(self._tensors, folder / f"{self._name}.safetensors")
+        write_tensors(self._tensors, folder / f"{self._name}.safetensors")
 
 
 def write_state(folder: Path, name: str, value: Any) -> None:
