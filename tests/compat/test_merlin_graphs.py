@@ -238,7 +238,7 @@ class TestOperatorsByThemselves:
             "std": 0.0,
             "cardinality": 2,
             "per_nan": 0.0,
-            "dtype": "object",
+            "dtype": str(pd.Series(["a"]).dtype),
         }
         assert stats.output["b"]["std"] == pytest.approx(frame["b"].std()) and stats.output["a"]["cardinality"] == 4
 

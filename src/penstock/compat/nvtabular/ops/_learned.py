@@ -11,6 +11,7 @@ import polars as pl
 from penstock.compat import settings
 from penstock.compat.nvtabular.ops import Placed, names_of
 from penstock.core.errors import ColumnNotFoundError
+from penstock.core.extras import require
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl import ops as native
 from penstock.etl.operator import Columns
@@ -105,7 +106,7 @@ class DataStats(Placed, native.DataStats):
             out = {"min": weighed["length"].min(), "max": weighed["length"].max(), "mean": mean, "std": std}
         if not dtype.is_float():
             out["cardinality"] = known["cardinality"]
-        named = "object" if dtype == pl.String else str(dtype).lower()
+        named = _text_dtype() if dtype == pl.String else str(dtype).lower()
         return {**out, "per_nan": 100.0 * known["null_share"], "dtype": named}
 
 
@@ -193,6 +194,11 @@ class Groupby(Placed, native.Groupby):
 
     def _narrow(self, columns: Columns) -> list[str]:
         return [name for name, _, agg in self._plan(columns) if agg in ("sum", "mean", "median", "std", "var")]
+
+
+def _text_dtype() -> str:
+    """What pandas calls a column of text: `object`, and `str` from its third version on."""
+    return str(require("pandas", "pandas").Series(["a"]).dtype)
 
 
 def _named(aggs: Any) -> Any:
