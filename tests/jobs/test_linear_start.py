@@ -168,10 +168,10 @@ def test_what_is_fitted_gives_numbers(numbers: list[float], labels: list[float],
 
 def test_the_network_finds_what_columns_say_together(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    user, item = rng.integers(0, 6, (2, 3_000))
+    user, item = rng.integers(0, 6, (2, 6_000))
     likes = rng.normal(0, 1.5, (6, 6))
     likes -= likes.mean(0) + likes.mean(1, keepdims=True) - likes.mean()  # nothing that one of them says alone
-    clicks = (rng.random(3_000) < 1 / (1 + np.exp(-likes[user, item]))).astype(int)
+    clicks = (rng.random(6_000) < 1 / (1 + np.exp(-likes[user, item]))).astype(int)
     rows = pl.DataFrame({"click": clicks, "user": user, "item": item})
     ids = {"columns": ["user", "item"], "ops": ["Categorify"]}
     recipe = {"recipe": 1, "nodes": {"label": {"columns": ["click"]}, "ids": ids}, "output": ["label", "ids"]}

@@ -20,14 +20,15 @@ _STEPS_OF_MANY_ROWS = 1024  # of an epoch, at least: with so many, larger batche
 _LARGEST_BATCH = 16_384
 _ROWS_IN_ALL = 2_000_000  # what epochs are counted by: few rows are gone through more often
 _EPOCHS = (2, 12)
+_LATE_EPOCHS, _LATE_PATIENCE = 20, 12  # where few rows are to teach products of embeddings, which begin to learn late
 _BLIND_EPOCHS = 3  # where no evaluation tells which was the best
 _RATE, _RATE_BATCH = 5e-4, 256  # a rate that goes with the square root of the batch size, and is this at that one
 _FASTER = 1.4  # beside a regression: at 1 products of embeddings stay unlearned, at 2 numbers are learned by heart
 _FEW_ROWS = 16_000  # whose evaluations are a matter of luck
-_TOO_FEW_ROWS = 2_000  # of which a network learns little that its linear part does not know: it begins at zero, slowly
+_TOO_FEW_ROWS = 5_000  # of which a network learns little that its linear part does not know: it begins at zero, slowly
 _LINEAR_START = 200_000  # rows whose logistic regression is a matter of seconds
 _APART = (
-    0.17  # how far from 0 embeddings start, on either side: nearer, products of them hardly learn beside a regression
+    0.1  # how far from 0 embeddings start, on either side: nearer, products of them hardly learn beside a regression
 )
 _EMBEDDING_RATE = 0.05  # up to the largest of these batches; beyond, it grows with their square root: steps are few
 _MOST_EMBEDDING_RATE = 0.141  # more than that, and the first steps of many columns overshoot
@@ -48,27 +49,29 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
 
     >>> found = filled_in(TrainSettings(), 8_000)
     >>> found.batch_size, found.epochs, found.patience, found.dense_optimizer
-    (64, 12, 5, {'name': 'Adam', 'lr': 0.00035})
+    (64, 20, 12, {'name': 'Adam', 'lr': 0.00035})
     >>> filled_in(TrainSettings.resolve({"epochs": 5, "learning_rate": 0.1}), 8_000).dense_optimizer
     {'name': 'Adam', 'lr': 0.1}
     """
     batch_size = settings.batch_size or default_batch_size(num_rows)
     chosen: dict[str, Any] = {"batch_size": batch_size}
-    if settings.epochs is None:
-        chosen["epochs"] = default_epochs(num_rows) if is_selected else min(_BLIND_EPOCHS, default_epochs(num_rows))
-        if settings.patience is None and settings.eval_every is None:
-            chosen["patience"] = default_patience(num_rows)
     if settings.linear_start is None:
         chosen["linear_start"] = num_rows <= _LINEAR_START
     network = model_class(settings.model["name"])
     is_begun = bool(chosen.get("linear_start", settings.linear_start)) and _can_begin(settings)
     is_apart = is_begun and getattr(network, "starts_apart", False)
     is_slow = num_rows <= (_TOO_FEW_ROWS if is_apart else _FEW_ROWS)
+    is_late = is_apart and not is_slow and num_rows <= _FEW_ROWS
+    if settings.epochs is None:
+        epochs = _LATE_EPOCHS if is_late else default_epochs(num_rows)
+        chosen["epochs"] = epochs if is_selected else min(_BLIND_EPOCHS, epochs)
+        if settings.patience is None and settings.eval_every is None:
+            chosen["patience"] = _LATE_PATIENCE if is_late else default_patience(num_rows)
     for section, name, own in (
         (
             "dense_optimizer",
             DENSE_OPTIMIZER,
-            {"lr": default_rate(batch_size, is_apart and num_rows <= _FEW_ROWS, is_slow)},
+            {"lr": default_rate(batch_size, is_late, is_slow)},
         ),
         ("embedding_optimizer", EMBEDDING_OPTIMIZER, default_adagrad(batch_size)),
     ):

@@ -114,7 +114,7 @@ class TrainSettings:
     )  # fmt: skip
     patience: int | None = setting(
         None, EVERY, help="Stop after so many evaluations without a better one.", is_changeable=True,
-        default="3, of few rows 5, none with --epochs or --eval-every",
+        default="3, of few rows 5 or 12, none with --epochs or --eval-every",
     )  # fmt: skip
     metrics: Sequence[str] | None = setting(
         None, NONE | ListOf(STR), kind=list[str], default="auc, log_loss", choices=MEASURED, is_open=True,
