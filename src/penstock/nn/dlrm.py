@@ -66,9 +66,10 @@ class DLRM(Model):
         self.top = perceptron(width + vectors * (vectors - 1) // 2, top, dropout, outputs=1)
         self.project()
         self.begin_with_linear(self.top[-1])
-        # Row and column of each pair below the diagonal, as one index into the flattened products.
-        row, column = torch.tril_indices(vectors, vectors, offset=-1)
-        self.register_buffer("pairs", row * vectors + column, persistent=False)
+        # Row and column of each pair below the diagonal, as one index into the flattened products. Not by
+        # `torch.tril_indices`: on the meta device, where settings are tried, that imports torch's compiler (2 s).
+        pairs = [row * vectors + column for row in range(vectors) for column in range(row)]
+        self.register_buffer("pairs", torch.tensor(pairs, dtype=torch.int64), persistent=False)
 
     def forward(self, continuous: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
         """The logits of a batch.
