@@ -21,6 +21,7 @@ SMALLEST = {
     "compat.py": ["--rows", "20000", "--batch", "2048", "--rounds", "1"],
     "embedding.py": ["--rows", "2000", "--batch-sizes", "256", "--repeats", "1"],
     "etl.py": ["--rows", "5000", "--memory-rows", "10000", "--rounds", "1"],
+    "etl_shapes.py": ["--scale", "0.001", "--rounds", "1", "--shapes", "text_csv", "lists", "groups"],
     "hybrid.py": ["--rows", "1000", "--rounds", "1", "--batch-size", "256", "--no-ray"],
     "keras_loader.py": ["--rows", "10000", "--batch", "1024", "--rounds", "1", "--slow-rows", "500"],
     "loader.py": ["--rows", "20000", "--batch", "2048", "--rounds", "1", "--slow-rows", "500", "--peers", ""],

@@ -32,7 +32,7 @@ def test_a_schedule_is_known_by_its_name(name: str) -> None:
     named = {"schedule": name, **arguments}
     assert rate(named, "learning_rate") == made
     settings = TrainSettings.resolve({"embedding_learning_rate": named})
-    assert settings.sparse_optimizer().lr == made
+    assert settings.build_embedding_optimizer().lr == made
 
 
 def test_one_of_your_own_is_known_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,9 @@ import polars as pl
 
 from penstock.core import artefact
 from penstock.core.artefact import MANIFEST, SavedFolder
-from penstock.core.errors import OutputExistsError
-from penstock.core.params import Instance
+from penstock.core.bounded import read_json
+from penstock.core.errors import ArtefactError, OutputExistsError
+from penstock.core.params import STR, Instance
 from penstock.etl import recipe
 from penstock.etl import workflow as native
 from penstock.etl.saved_workflow import ARTEFACT
@@ -48,10 +49,10 @@ def _files(folder: Path) -> set[str]:
 def _lists(folder: Path) -> set[str]:
     """The files of the workflow that was saved in a folder; what others saved there is not ours to replace."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        kind, files = manifest["penstock"], {MANIFEST, *manifest["files"]}
-    except (OSError, ValueError, KeyError, TypeError):
+        manifest = read_json(folder / MANIFEST, {"penstock": STR, "files": Instance(dict)})
+    except ArtefactError:
         return set()
+    kind, files = manifest["penstock"], {MANIFEST, *manifest["files"]}
     if kind not in (ARTEFACT, _KIND):
         raise OutputExistsError(f"{folder} holds another artefact ({kind}); choose another folder for the workflow")
     return files
