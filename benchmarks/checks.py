@@ -116,9 +116,9 @@ class _FreshMemory:
 @contextmanager
 def as_before() -> Iterator[None]:
     """Unchecked, and every frame of text in fresh memory, as all of them were when nothing was checked."""
-    from penstock.kernels import cpu_text
+    from penstock.kernels import cpu_text_columns
 
-    with unchecked(), mock.patch.object(cpu_text, "_columns", _FreshMemory()):
+    with unchecked(), mock.patch.object(cpu_text_columns, "_blocks", _FreshMemory()):
         yield
 
 

@@ -218,7 +218,7 @@ def measure_train(torch, place: Path, rows: int, batch: int, step_rate: float | 
 
     def train(name: str, loader: Loader, cache_rows: int = 0) -> None:
         model = fused_model(torch, SIZES, cache_rows=cache_rows)
-        history = fit(model, loader, epochs=options.epochs, autocast=torch.bfloat16, log_every=None)
+        history = fit(model, loader, epochs=options.epochs, autocast=torch.bfloat16, log_every=None, compile=True)
         by_epoch = history.values("train", "rows_per_second")
         found[name] = max(by_epoch[1:])
         seconds = history.last("train").seconds

@@ -8,11 +8,7 @@ as the dense step, where there is most to gain.
 `hybrid/ray`: look-up and update of the same batches by a store of two shards on Ray, beside the one in this process, at
 batch 65,536; the cost of a call is stated at batch 8,192, with the stages of a step there: numbering and routing ids,
 the look-up at the shards, pooling, summing gradients, the update at the shards, and `empty_call`, a call of all shards
-that does nothing, which both calls contain (`empty_call_of_ray`: one that does not go on a line). `standbys_at_8192` is
-the CPU time of a step with and without standbys (`replicas=2`), of the client and the shards that answer it, and apart
-from those of the standbys, which would have cores of their own: on a small machine the time by the clock would count
-them too. Both take turns, `times` is the median of the ratios inside a turn, and `idle_a_second` what the same
-processes use in a second without work: of that a longer step has more, which is no cost of standbys. `training_at_8192`
+that does nothing, which both calls contain (`empty_call_of_ray`: one that does not go on a line). `training_at_8192`
 is milliseconds of a training step on Ray whose dense part takes no time, or 10 ms in which the CPU is free: with calls
 in flight behind one another, and one at a time.
 """
@@ -21,12 +17,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -236,42 +230,6 @@ def calls_in_flight(store: Any, batches: Batches, rounds: int, steps: int = 30) 
     return found
 
 
-def cpu_seconds(processes: Iterable[int]) -> float:
-    """What all threads of some processes have used so far."""
-    threads = [thread for process in processes for thread in Path(f"/proc/{process}/task").iterdir()]
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
-
-
-def standby_costs(batches: Batches, turns: int, steps: int = 10) -> dict[str, float]:
-    """CPU milliseconds of a step: without standbys, with them, and of the standbys themselves; medians of turns."""
-    import ray
-
-    with ExitStack() as stack:
-        stores = {r: stack.enter_context(new_store(RayStore, num_shards=2, replicas=r)) for r in (1, 2)}
-        while stores[2].stats()["standbys"] < 2:
-            time.sleep(0.05)
-        watched, spent = {}, defaultdict(list)
-        for replicas, store in stores.items():
-            run_store(store, batches, 12)  # every line is there
-            primaries = ray.get([shard.ping.remote() for shard in store._calls.shards])
-            others = set(ray.get([process.ping.remote() for process in store._processes])) - set(primaries)
-            watched[f"replicas_{replicas}"] = replicas, [os.getpid(), *primaries], others
-        for _ in range(turns):
-            for name, (replicas, *groups) in watched.items():
-                began, before = time.perf_counter(), [cpu_seconds(group) for group in groups]
-                run_store(stores[replicas], batches, steps)
-                for what, group, start in zip(("", "_of_standbys"), groups, before, strict=True):
-                    spent[name + what].append(1e3 * (cpu_seconds(group) - start) / steps)
-                spent[f"{name}_by_the_clock"].append(1e3 * (time.perf_counter() - began) / steps)
-        for name, (_, group, _) in watched.items():  # what Ray's own threads use, whoever works
-            before = cpu_seconds(group)
-            time.sleep(5.0)
-            spent[f"{name}_idle_a_second"].append(1e3 * (cpu_seconds(group) - before) / 5.0)
-    more = [two / one for one, two in zip(spent["replicas_1"], spent["replicas_2"], strict=True)]
-    found = {name: statistics.median(values) for name, values in spent.items()}
-    return {name: float(f"{value:.4g}") for name, value in {**found, "times": statistics.median(more)}.items()}
-
-
 def ray_store(most_rows: int, rounds: int) -> Claim:
     import ray
 
@@ -294,7 +252,6 @@ def ray_store(most_rows: int, rounds: int) -> Claim:
                 calls[batch_size] = {home: 1e3 * t / steps for home, t in times.items()}
             stages = ray_stages(sharded, batches, 40)  # of the smaller batches
             training = calls_in_flight(sharded, batches, rounds)
-        standbys = standby_costs(batches, 10 * rounds)
     finally:
         ray.shutdown()
     large, small = rates[65_536], calls[8_192]
@@ -307,7 +264,6 @@ def ray_store(most_rows: int, rounds: int) -> Claim:
                "milliseconds_a_step_at_8192": {home: float(f"{value:.4g}") for home, value in small.items()},
                "stages_at_8192": stages,
                "training_at_8192": training,
-               "standbys_at_8192": standbys,
                "rows_per_second_at_8192": {home: float(f"{value:.4g}") for home, value in rates[8_192].items()}},
     )  # fmt: skip
 

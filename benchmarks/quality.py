@@ -6,6 +6,9 @@ rows and are judged on the same test rows. The rule: within 0.005 AUC of the sea
 below the logistic regression.
 
     python benchmarks/quality.py --rows 8000 100000 --teachers wide id_only --models DLRM
+
+With `--draft` the rows are a CSV file whose ids are text, and its recipe is drafted, as `penstock train FILE --label
+click` does; the peers read features of the recipe by hand.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from penstock.core.schema import Schema
 from penstock.data import Dataset
 from penstock.etl import Workflow
 from penstock.jobs import TrainJob
+from penstock.jobs.draft import draft_recipe
 from penstock.metrics import AUC
 from penstock.nn.registry import MODELS
 from penstock.serve import Predictor
@@ -59,14 +63,36 @@ def auc(scores: np.ndarray | Tensor, labels: np.ndarray | Tensor) -> float:
 
 def penstock_auc(planted: Planted, model: str, folder: Path, settings: dict[str, Any] | None = None) -> float:
     """Default settings, on the test rows, through the saved model."""
-    data = Dataset(planted.train, schema=planted.schema)
+    found = trained(Dataset(planted.train, schema=planted.schema), model, folder, recipe(planted), settings)
+    return _scored(found, planted.test)
+
+
+def drafted_auc(planted: Planted, model: str, folder: Path) -> float:
+    """The same from a file alone: ids are text there, and what columns are is found out."""
+    file = folder.with_suffix(".csv")
+    _texts(planted.train, planted).write_csv(file)
+    found = trained(str(file), model, folder, draft_recipe(str(file), "click").recipe)
+    return _scored(found, _texts(planted.test, planted))
+
+
+def trained(data: Any, model: str, folder: Path, rules: dict[str, Any], settings: dict[str, Any] | None = None) -> str:
+    """Where the model is."""
     asked = {"model": model, "device": "cpu", **(settings or {})}
-    found = TrainJob(
-        data, folder, recipe(planted), settings=asked, overwrite=True, progress=False, num_examples=0
-    ).run()
-    with Predictor(found.model) as predictor:
-        scores = predictor.predict(planted.test.drop("click"))
-    return auc(scores, planted.test["click"].to_numpy())
+    job = TrainJob(data, folder, rules, settings=asked, overwrite=True, progress=False, num_examples=0)
+    return job.run().model
+
+
+def _scored(model: str, rows: pl.DataFrame) -> float:
+    with Predictor(model) as predictor:
+        scores = predictor.predict(rows.drop("click"))
+    return auc(scores, rows["click"].to_numpy())
+
+
+def _texts(frame: pl.DataFrame, planted: Planted) -> pl.DataFrame:
+    """Ids as text, as they are in logs; lists as text in which a separator stands."""
+    plain = [name for name in planted.categorical if name not in planted.lists]
+    lists = [pl.col(name).cast(pl.List(pl.String)).list.join("|") for name in planted.lists]
+    return frame.with_columns(pl.format("x{}", pl.col(name)).alias(name) for name in plain).with_columns(lists)
 
 
 @dataclass
@@ -206,7 +232,9 @@ def linear_auc(features: Features) -> float | None:
     return float(max(tried)[1])
 
 
-def measure(teacher: str, num_rows: int, models: list[str], num_test: int, search: bool, seed: int = 0) -> list[Claim]:
+def measure(
+    teacher: str, num_rows: int, models: list[str], num_test: int, search: bool, seed: int = 0, draft: bool = False
+) -> list[Claim]:
     """A claim for each model: the AUC on test rows, beside its peers'."""
     planted = TEACHERS[teacher](num_rows, num_test, seed)
     best = auc(planted.best, planted.test["click"].to_numpy())
@@ -214,14 +242,17 @@ def measure(teacher: str, num_rows: int, models: list[str], num_test: int, searc
     with tempfile.TemporaryDirectory() as place:
         for model in models:
             began = time.perf_counter()
-            own = penstock_auc(planted, model, Path(place) / model)
+            own = (drafted_auc if draft else penstock_auc)(planted, model, Path(place) / model)
             seconds = time.perf_counter() - began
+            if draft:  # for the peers
+                penstock_auc(planted, model, Path(place) / model, {"max_steps": 1})
             features = Features.of(planted, Path(place) / model)
             linear = linear_auc(features) if linear is None else linear
             searched, how = search_auc(model, features) if search else (None, {})
             peers = {"torch_search": searched, "logistic_regression": linear, "teacher": best}
             extra = {"seconds": round(seconds, 1), "search": how, "holds": holds(own, searched, linear)}
-            claims.append(Claim(f"quality/{teacher}/{num_rows}/{model}", "AUC", own, peers, extra=extra))
+            name = f"quality/{teacher}/{num_rows}/{model}{'/drafted' if draft else ''}"
+            claims.append(Claim(name, "AUC", own, peers, extra=extra))
     return claims
 
 
@@ -237,12 +268,13 @@ def main() -> None:
     parser.add_argument("--teachers", nargs="+", default=list(TEACHERS), choices=list(TEACHERS))
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--no-search", action="store_true", help="Leave the search of plain PyTorch out.")
+    parser.add_argument("--draft", action="store_true", help="Let the recipe be drafted from a file.")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     claims = []
     for teacher, rows in itertools.product(asked.teachers, asked.rows):
-        claims += measure(teacher, rows, asked.models, asked.test_rows, not asked.no_search, asked.seed)
+        claims += measure(teacher, rows, asked.models, asked.test_rows, not asked.no_search, asked.seed, asked.draft)
         for claim in claims[-len(asked.models) :]:
             print(claim.line(), flush=True)
     report("Learning quality with default settings", claims)

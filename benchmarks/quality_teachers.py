@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from quality_logs import films, rare, sparse, tastes
 from quality_planted import Planted, drawn, effect, pair, popular, standard
 from quality_shapes import counts, display, impressions, ratings
 
@@ -71,4 +72,5 @@ def ads(num_rows: int, num_test: int, seed: int = 0) -> Planted:
 TEACHERS: dict[str, Callable[..., Planted]] = {
     "wide": wide, "ads": ads, "id_only": id_only, "numeric": numeric, "interactions": interactions,
     "display": display, "counts": counts, "impressions": impressions, "ratings": ratings,
+    "sparse": sparse, "rare": rare, "films": films, "tastes": tastes,
 }  # fmt: skip

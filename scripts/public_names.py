@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -97,15 +98,36 @@ class Public:
         return re.search(rf"^ *(?:{names}):$", self.docstring, re.MULTILINE) is not None
 
 
-def public() -> list[Public]:
-    """Everything public, each once, in the order of the packages and their names."""
+def public(source: Path = SOURCE) -> list[Public]:
+    """Everything public, each once, in the order of the packages and their names.
+
+    Args:
+        source: the folder that the package lies in; in one of an older revision some packages are missing.
+    """
     found: dict[str, Public] = {}
-    for package in PACKAGES:
-        for name in exported(package):
-            found.update((one.name, one) for one in _described(*_home(package, name)))
-    for module, name in ADAPTERS.items():
-        found.update((one.name, one) for one in _described(module, name))
+    with _reading(source):
+        for package in PACKAGES:
+            for name in exported(package):
+                found.update((one.name, one) for one in _described(*_home(package, name)))
+        for module, name in ADAPTERS.items():
+            found.update((one.name, one) for one in _described(module, name))
     return list(found.values())
+
+
+_sources = [SOURCE]
+
+
+@contextmanager
+def _reading(source: Path) -> Iterator[None]:
+    _sources.append(source)
+    _tree.cache_clear()
+    _imports.cache_clear()
+    try:
+        yield
+    finally:
+        _sources.pop()
+        _tree.cache_clear()
+        _imports.cache_clear()
 
 
 def exported(package: str) -> list[str]:
@@ -122,8 +144,9 @@ def exported(package: str) -> list[str]:
 
 @cache
 def _tree(module: str) -> ast.Module:
-    place = SOURCE.joinpath(*module.split("."))
-    return ast.parse((place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_text())
+    place = _sources[-1].joinpath(*module.split("."))
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    return ast.parse(file.read_text() if file.exists() else "")
 
 
 @cache

@@ -7,8 +7,10 @@ import gc
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -148,6 +150,21 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("penstock")
     config.stash[gc_collect_iterations_key] = 1  # at the end; five times, as pytest would, takes each process seconds
     config.pluginmanager.register(_Examples())  # hooks of this file alone would see this folder only
+    if same and (place := _folder_in_memory()) is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", place)
+    made = tempfile.mkdtemp(prefix="penstock-examples-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+    config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
+    tempfile.tempdir = made  # what examples make, they leave
+
+
+def _folder_in_memory() -> str | None:
+    """Where `tmp_path` lies: everything that is saved is synced, and the tests would wait for a disk 40,000 times.
+
+    Whether the syncs are there and come in time, tests/faults/stopping.py sees without a disk. Slow tests use one.
+    """
+    place = "/dev/shm"
+    is_roomy = os.access(place, os.W_OK) and shutil.disk_usage(place).free > 4 << 30
+    return place if is_roomy else None
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_group
 from typer.testing import CliRunner
 
 from penstock.cli import app
@@ -70,6 +71,12 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 assert result.exit_code == 0, f"{page.name}: {command}\n{result.output}"
             else:
                 raise AssertionError(f"{page.name}: {command}: only make and penstock are tried here")
+
+
+def test_every_command_is_in_the_table() -> None:
+    table = (ROOT / "docs" / "cli.md").read_text().partition("## The first ten minutes")[0]
+    commands = {command.name for command in get_group(app).commands.values() if not command.hidden}
+    assert commands - {"persia-launcher"} <= set(re.findall(r"`([\w-]+)`", table))  # that is docs/migrate-persia.md's
 
 
 def _quick(arguments: list[str]) -> list[str]:

@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "penstock"
 # Public arguments typed bare Any: what a framework's own signature has, states of operators, and a few to come.
 # Lower it when there are fewer.
-CEILING = 56
-LAZY = [path for path in sorted(SOURCE.rglob("__init__.py")) if "def __getattr__(" in path.read_text()]
+CEILING = 53
+LAZY = [path for path in sorted(SOURCE.rglob("__init__.py")) if "__getattr__" in path.read_text()]
 
 
 def test_few_public_arguments_are_typed_any(public_names: ModuleType) -> None:

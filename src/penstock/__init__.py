@@ -3,10 +3,12 @@
 Nothing is imported before it is asked for, so that `penstock --help` answers at once.
 """
 
-import importlib
-import typing
+import importlib  # loaded already whoever starts Python, unlike `typing`: `python -m` would take the working folder's
 
-if typing.TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import typing
+
     from penstock.core.errors import PenstockError
     from penstock.core.schema import ColumnSchema, Role, Schema
     from penstock.data import Dataset
@@ -17,6 +19,7 @@ if typing.TYPE_CHECKING:
     from penstock.train import fit
 
     __version__: str
+del TYPE_CHECKING
 
 __all__ = [  # noqa: RUF022
     "Adagrad",
@@ -56,7 +59,7 @@ _PACKAGES = ("compat", "core", "data", "embedding", "engine", "etl", "kernels", 
 _MODULES = {**{name: name for name in _PACKAGES}, "ops": "etl.ops"}
 
 
-def __getattr__(name: str) -> typing.Any:
+def __getattr__(name: str) -> "typing.Any":
     if name == "__version__":
         found: typing.Any = _version()
     elif name in _MODULES:

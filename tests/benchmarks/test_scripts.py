@@ -32,6 +32,7 @@ SMALLEST = {
     "row_latency.py": ["--rows", "2000", "--calls", "20"],
     "serve.py": ["--rows", "2000", "--seconds", "0.1", "--rounds", "1"],
     "sizing.py": ["--batch", "256", "--rounds", "1", "--dims", "8"],
+    "standbys.py": ["--rows", "1000", "--turns", "1"],
 }
 # Without a GPU these say so and end.
 ON_A_GPU = {"loader_gpu.py", "fused_stages.py", "criteo_h200.py", "gpu_tables.py", "mlperf_h200.py", "gpu_cache.py"}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from penstock.jobs import RunRecorder
+from penstock.report.comparison import render_comparison
 
 PARTS = ["headline", "training", "time", "workflow", "embeddings", "data", "configuration", "machine"]
 
@@ -83,6 +86,17 @@ def test_nothing_is_wider_than_the_screen(
         page.goto(recorder.path.as_uri())
         page.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
         assert overflowing(page) == []
+
+
+def test_compared_runs_are_whole_on_a_phone(watch, recorded: RunRecorder, tmp_path) -> None:
+    report = json.loads((recorded.directory / "report.json").read_text())
+    others = {name: {**report, "configuration": {"settings": {"seed": name}}} for name in ("first", "second", "third")}
+    (tmp_path / "compare.html").write_text(render_comparison(others))
+    page = watch(width=375, height=812).page
+    page.goto((tmp_path / "compare.html").as_uri())
+    assert page.locator(".compared td").count() >= 9
+    cells = page.locator(".compared td, .compared th[scope=row], .differing td").all()
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 375 for cell in cells if (box := cell.bounding_box()))
 
 
 def test_a_phone_draws_the_workflow_downwards(watch, recorded: RunRecorder) -> None:

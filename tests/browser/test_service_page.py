@@ -12,8 +12,9 @@ import pytest
 from penstock.data.synthetic import criteo
 from penstock.etl import presets
 from penstock.jobs import RunRecorder, TrainJob
-from penstock.jobs.comparing import compare_runs, write_page
+from penstock.jobs.comparing import compare_runs
 from penstock.jobs.explaining import explain_model
+from penstock.jobs.text_output import write_text
 from penstock.report.explanation import render_explanation
 from penstock.serve.http import HttpServer
 
@@ -35,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compare_runs([place / "one", place / LONG], place / "compare.html")
     found = explain_model(place / "one", num_rows=50, repeats=1).to_dict()
     found["columns"][1]["column"] = LONG
-    write_page(place / "explain.html", render_explanation(found))
+    write_text(place / "explain.html", render_explanation(found))
     return place
 
 

@@ -46,6 +46,12 @@ def run(logs: Path) -> Path:
     return logs.parent / "run"
 
 
+def test_a_run_and_its_model_are_inspected_as_their_workflow(run: Path) -> None:
+    shown = {ok("inspect", run / part, "--json") for part in ("workflow", ".", "model", "model/model")}
+    assert len({json.dumps(json.loads(found)["outputs"]) for found in shown}) == 1
+    assert "Categorify" in ok("inspect", run)
+
+
 # train
 
 
@@ -55,8 +61,10 @@ def test_train_writes_a_whole_run(logs: Path, tmp_path: Path) -> None:
     said = result.stdout
     told = [
         r"making features",
+        r"a logistic regression to begin with",
         r"training MLP on 2,700 rows, 11 steps of 256",
-        r"step 11: loss 0\.\d+, AUC 0\.\d+, log loss 0\.\d+ on 300 held.*",
+        r"step 0: AUC 0\.\d+, log loss 0\.\d+ on 300 held.*",
+        r"step 11: AUC 0\.\d+, log loss 0\.\d+ on 300 held.*",
     ]
     assert all(re.fullmatch(e, line) for e, line in zip(told, result.stderr.splitlines(), strict=True)), result.stderr
     assert re.search(r"AUC +0\.\d{4}", said) and "2,700 to train on, 300 held out" in said
@@ -65,7 +73,7 @@ def test_train_writes_a_whole_run(logs: Path, tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "run").iterdir()} == parts
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert (report["state"], report["configuration"]["embedding_dim"]) == ("done", 4)
-    assert [stage["name"] for stage in report["stages"]] == ["etl", "train", "save", "predict"]
+    assert [stage["name"] for stage in report["stages"]] == ["etl", "regression", "train", "save", "predict"]
 
 
 def test_train_takes_settings_from_a_file_and_options_win(logs: Path, tmp_path: Path) -> None:
@@ -172,10 +180,10 @@ def test_a_port_that_is_taken_is_named_before_anything_is_written(logs: Path, tm
     ("arguments", "code", "said"),
     [
         (("--preset", "criteo"), 2, "give DATA"),
-        (("nope.tsv",), 1, "raw rows need a recipe (--recipe FILE or --preset NAME)"),
+        (("nope.tsv",), 1, "nope.tsv does not exist"),
         (("nope.tsv", "--preset", "criteo"), 1, "nope.tsv does not exist"),
         (("{logs}", "--preset", "critoe"), 1, "did you mean 'criteo'"),
-        (("{logs}", "--preset", "criteo", "--epochs", 0), 1, "epochs must be an int ≥ 1, or None, got 0"),
+        (("{logs}", "--preset", "criteo", "--epochs", 0), 1, "epochs must be an int ≥ 1, got 0"),
         (("{logs}", "--preset", "criteo", "--model", "GPT"), 2, "GPT"),
         (("{logs}", "--preset", "criteo", "--device", "gpu"), 1, "which torch does not know"),
         (("{logs}", "--preset", "criteo", "--config", "nope.yaml"), 1, "nope.yaml does not exist"),
@@ -279,6 +287,19 @@ def test_the_second_signal_stops_at_once(capsys: pytest.CaptureFixture[str]) -> 
 # evaluate
 
 
+def written(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(lines))
+    return path
+
+
+def test_rows_to_test_on_are_looked_at_before_the_training(logs: Path, tmp_path: Path) -> None:
+    lines = [f"yes{line[1:]}" for line in logs.read_text().splitlines(keepends=True)[:20]]
+    odd = written(tmp_path / "odd.tsv", lines)
+    said = fails(1, "train", logs, "--preset", "criteo", "-o", tmp_path / "run", "--test", odd, *QUICK)
+    assert f"{odd}, line 1: column 'label': not an integer" in said
+    assert not (tmp_path / "run" / "features").exists()
+
+
 def test_evaluate_agrees_with_training(run: Path, logs: Path) -> None:
     trained = json.loads((run / "report.json").read_text())["figures"]
     held_out = json.loads(ok("evaluate", run / "model", run / "valid", "--json"))
@@ -317,9 +338,15 @@ def test_evaluate_counts_categories_that_training_has_not_seen(run: Path, logs: 
 
 
 def test_evaluate_says_what_is_wrong(run: Path, logs: Path, tmp_path: Path) -> None:
-    assert "column 'label' is not in the rows" in fails(1, "evaluate", run, _without_label(logs, tmp_path))
-    assert "is not a folder" in fails(1, "evaluate", tmp_path / "nope", logs)
+    unlabelled = _without_label(logs, tmp_path)
+    assert f"column 'label' is not in {unlabelled}" in fails(1, "evaluate", run, unlabelled)
+    assert "nope does not exist; name the folder of a training run" in fails(1, "evaluate", tmp_path / "nope", logs)
     assert "does not exist" in fails(1, "evaluate", run, tmp_path / "nope.tsv")
+    lines = logs.read_text().splitlines(keepends=True)[:50]
+    gap = written(
+        tmp_path / "gap.tsv", [*lines[:40], lines[40].partition("\t")[1] + lines[40].partition("\t")[2], *lines]
+    )
+    assert f"missing values, first in {gap}, line 41" in fails(1, "evaluate", run, gap)
     frame = Dataset(run / "valid").to_polars().with_columns(label=pl.lit(3))
     frame.write_parquet(tmp_path / "odd.parquet")
     (tmp_path / "odd.parquet.schema.json").write_text((run / "valid" / "_schema.json").read_text())
@@ -371,7 +398,8 @@ def test_predict_on_features_is_the_same(run: Path, logs: Path, tmp_path: Path) 
 def test_predict_says_what_is_wrong(run: Path, logs: Path, tmp_path: Path) -> None:
     assert "use .parquet, .csv, .tsv or -" in fails(1, "predict", run, logs, "-o", tmp_path / "a.xls")
     assert "does not exist" in fails(1, "predict", run, logs, "-o", tmp_path / "no" / "a.csv")
-    assert "column 'C99' is not in the rows" in fails(1, "predict", run, logs, "-o", "-", "--keep", "C99")
+    missing = f"column 'C99' is not in {logs}; did you mean 'C9'"
+    assert missing in fails(1, "predict", run, logs, "-o", "-", "--keep", "C99")
     assert "name that another way" in fails(1, "predict", run, logs, "-o", "-", "--keep", "label", "--column", "label")
     (tmp_path / "a.csv").write_text("mine")
     assert "exists already" in fails(1, "predict", run, logs, "-o", tmp_path / "a.csv")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +85,43 @@ def odd(path: Path) -> None:
     path.write_bytes("\n".join(lines).replace("Łódź", "Nîmes").encode("cp1252"))
 
 
+def odd_types(path: Path) -> None:
+    """Parquet with decimals, spans, times of the day, structs, maps and lists of lists."""
+    draw = np.random.default_rng(4)
+    clicks = draw.integers(0, 2, ROWS)
+    frame = pl.DataFrame(
+        {
+            "user": draw.integers(0, 50, ROWS),
+            "price": pl.Series([f"{v:.2f}" for v in draw.lognormal(2, 1, ROWS)]).cast(pl.Decimal(scale=2)),
+            "span": pl.Series(draw.integers(0, 10**9, ROWS)).cast(pl.Duration("us")),
+            "at": [datetime.time(int(hour), 30) for hour in draw.integers(0, 24, ROWS)],
+            "where": [{"town": "Roma", "zip": int(v)} for v in draw.integers(0, 99, ROWS)],
+            "nested": [[[int(v)], []] for v in draw.integers(0, 9, ROWS)],
+            "click": clicks,
+        }
+    )
+    frame.write_parquet(path)
+
+
+def reviews(path: Path) -> None:
+    """As Amazon's: JSON lines, packed, objects in some of them."""
+    draw = np.random.default_rng(5)
+    lines = []
+    for i in range(ROWS):
+        row = {"reviewerID": f"A{draw.integers(0, 50)}X", "asin": f"B00{draw.integers(0, 60)}", "helpful": [1, 2],
+               "overall": float(draw.integers(1, 6)), "unixReviewTime": int(draw.integers(1.2e9, 1.4e9)),
+               "reviewText": f"text {i}"}  # fmt: skip
+        lines.append(json.dumps({**row, **({"style": {"Color:": "Red"}} if i % 7 == 0 else {})}))
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+
+
+def nameless(path: Path) -> None:
+    """As KDD Cup 2012's: no names, clicks first, ids of any size."""
+    draw = np.random.default_rng(6)
+    ids = [draw.integers(0, 10**7, 40)[draw.integers(0, 40, ROWS)] for _ in range(5)]
+    pl.DataFrame([draw.integers(0, 2, ROWS), *ids]).write_csv(path, separator="\t", include_header=False)
+
+
 JOBS = {
     "avazu": (avazu, "train.csv", ("--label", "click")),
     "avazu-preset": (avazu, "train.gz.csv", ("--preset", "avazu")),
@@ -93,6 +132,9 @@ JOBS = {
     "deepctr": (deepctr, "movielens_sample.txt", ("--label", "rating")),
     "criteo": (real_criteo, "train.txt", ("--label", "label")),
     "odd": (odd, "odd.txt", ("--label", "gekauft")),
+    "odd-types": (odd_types, "rows.parquet", ()),
+    "reviews": (reviews, "reviews.json.gz", ()),
+    "nameless": (nameless, "training.txt", ()),
     "avazu-alone": (avazu, "train.csv", ()),
     "movielens-alone": (ratings, "u.data", ()),
     "criteo-alone": (real_criteo, "train.txt", ()),
@@ -171,6 +213,8 @@ def test_init_writes_a_recipe_that_trains(tmp_path):
     assert said.exit_code == 0
     assert "separator ','" in said.stderr
     assert "--overwrite" in fails(1, "init", tmp_path / "a.csv", "-o", tmp_path / "recipe.yaml")
+    place = tmp_path / "a.csv" / "recipe.yaml"  # a file is no folder
+    assert f"{place} cannot be written" in call("init", tmp_path / "a.csv", "-o", place).stderr
     ok("train", tmp_path / "a.csv", "--recipe", tmp_path / "recipe.yaml", "-o", tmp_path / "run", *SMALL)
 
 

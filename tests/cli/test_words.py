@@ -59,6 +59,8 @@ def refused(tmp_path: Path, recipe: Path, lines: list[str], *options: object) ->
         ("pass encoding= with its own", "say in a recipe input.encoding with its own"),
         ("trust=['a.b'] (--trust a.b)", "--trust a.b"),
         ("name='x' stays", "name='x' stays"),
+        ("must be a file, or None, got 5", "must be a file, got 5"),
+        ("a field; pass separator=',' to cut", "a field; say in a recipe input.separator ',' to cut"),
     ],
 )
 def test_arguments_become_options(said, instead):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def activated() -> None:
 
 
 @pytest.fixture
-def old_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def old_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """NVTabular's table with entries that no edit of the real one changes."""
     content = {
         "nvtabular": {"Gone": {"absent": "it needs cuDF; use polars"}, "Kept": "same"},
@@ -36,6 +37,10 @@ def old_table(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     table = names.parse(content, "nvtabular.yaml")
     monkeypatch.setattr(names, "table", lambda library: table)
+    names._packages.cache_clear()
+    yield
+    monkeypatch.undo()
+    names._packages.cache_clear()  # else later tests would find the modules of this table only
 
 
 def test_never_by_default() -> None:
@@ -233,3 +238,81 @@ def test_settings_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
         settings.nvtabular()
     with pytest.raises(ParameterError, match="nvtabular must be one of"):
         penstock.compat.activate(nvtabular="2")
+
+
+def test_numpy_has_its_old_names() -> None:
+    import numpy as np
+
+    before = set(vars(np))
+    activate()
+    assert np.zeros(2, dtype=np.float).dtype == np.zeros(2, dtype=np.float_).dtype == "float64"  # type: ignore[attr-defined]
+    assert np.isnan(np.NaN) and np.Inf == np.inf and np.object is object  # type: ignore[attr-defined]
+    assert np.product([2, 3]) == 6 and np.array([1], dtype=np.int).dtype == "int64"  # type: ignore[attr-defined]
+    deactivate()
+    assert set(vars(np)) == before
+
+
+class TestText:
+    """Text in frames is objects with None for what is missing, as pandas had it when old code was written."""
+
+    def test_in_every_frame(self, activated: None, tmp_path: Path) -> None:
+        import nvtabular as nvt
+        import pandas as pd
+
+        path = str(tmp_path / "cities.parquet")
+        frame = pd.DataFrame({"city": ["Rome", None], "x": [1.0, 2.0]})
+        frame.to_parquet(path)
+        data = nvt.Dataset(path)
+        seen = []
+        looked = ["city"] >> nvt.ops.LambdaOp(lambda column: seen.append(column) or column, dtype="str")
+        made = nvt.Workflow(looked + ["x"]).fit_transform(data).compute()
+        frames = [
+            frame, pd.read_parquet(path), data.compute(), data.to_ddf().compute(), data.head(), data.tail(),
+            next(iter(data.to_iter())), made, nvt.Workflow(["city"] >> nvt.ops.Rename(postfix="")).transform(frame),
+        ]  # fmt: skip
+        columns = [f["city"] for f in frames] + seen[-1:]
+        assert [(column.dtype, column.tolist()) for column in columns] == [(object, ["Rome", None])] * 10
+
+    def test_under_the_index_that_a_frame_has(self, activated: None) -> None:
+        import nvtabular as nvt
+        import pandas as pd
+
+        frame = pd.DataFrame({"city": ["Rome", "Oslo"]}, index=[7, 3])
+        made = nvt.Workflow(["city"] >> nvt.ops.Rename(postfix="_raw")).transform(frame)
+        assert made["city_raw"].to_dict() == {7: "Rome", 3: "Oslo"}
+
+    def test_a_file_of_categories_has_none(self, activated: None, tmp_path: Path, monkeypatch) -> None:
+        import nvtabular as nvt
+        import pandas as pd
+
+        monkeypatch.chdir(tmp_path)
+        with settings.using(nvtabular="1.0"):
+            categorify = nvt.ops.Categorify()
+            nvt.Workflow(["city"] >> categorify).fit(nvt.Dataset(pd.DataFrame({"city": ["Rome", "Oslo", "Rome"]})))
+        assert pd.read_parquet(categorify.categories["city"])["city"].tolist() == [None, "Rome", "Oslo"]
+
+    def test_only_while_active_and_unless_told_otherwise(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import pandas as pd
+
+        before = pd.Series(["a"]).dtype
+        activate()
+        assert pd.Series(["a"]).dtype == object
+        deactivate()
+        assert pd.Series(["a"]).dtype == before
+        monkeypatch.setenv("PANDAS_FUTURE_INFER_STRING", "1")
+        activate()
+        assert pd.Series(["a"]).dtype == before
+
+    @pytest.mark.parametrize("first", ["import pyarrow; pyarrow.array([1])", "import dask.dataframe", "import pandas"])
+    def test_whoever_imports_pandas_first(self, first: str) -> None:
+        """pyarrow holds a lock while it does: who makes a frame in that moment waits for ever."""
+        program = f"""
+            import sys, penstock.compat
+            penstock.compat.activate()
+            assert "pandas" not in sys.modules
+            {first}
+            assert "pandas" in sys.modules
+            import pandas as pd
+            assert pd.Series(["a"]).dtype == object
+        """
+        subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=120)

@@ -174,7 +174,7 @@ class TestDispatch:
     def test_versions(self, module):
         import importlib
 
-        assert importlib.import_module(module).get_versions()["version"] == "23.8.0"
+        assert importlib.import_module(module).get_versions()["version"] == "23.08.00"
 
 
 def test_columns_stay_where_they_are():

@@ -47,7 +47,8 @@ class TestAlgebra:
             == columns(ColumnSelector(["a", "b"]) >> ops.Operator, frame)
             == ["a", "b"]
         )
-        assert columns(ColumnSelector("a") + logged, frame) == columns(["a"] + logged, frame) == ["b", "a"]
+        assert columns(ColumnSelector("a") + logged, frame) == columns(logged + ["a"], frame) == ["b", "a"]
+        assert columns(["a"] + logged, frame) == columns("a" + logged, frame) == ["a", "b"]
         with pytest.raises(TypeError, match="list of names or a ColumnSelector"):
             WorkflowNode(3)
         with pytest.raises(AttributeError, match="cannot hold further groups"):

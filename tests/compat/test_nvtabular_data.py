@@ -169,7 +169,8 @@ class TestDatasets:
         assert len(data.to_iter(indices=[0, 2], epochs=2)) == 2 * (data.partition_lens[0] + data.partition_lens[2])
         assert data.to_ddf(columns=["a"]).sum().compute()["a"] == 45
         assert sorted(data.to_ddf(shuffle=True, seed=1).compute()["a"]) == list(range(10))
-        assert data.persist().compute().equals(data.compute())
+        assert data.persist().compute().equals(data.compute())  # a Dask frame, its index counting on
+        assert [f.index[0] for f in data.to_iter()] == [0, 3, 6]
         assert data.sample_dtypes()["a"] == np.int64
         assert data.infer_schema().column_names == ["a", "b", "c"]
 
@@ -192,8 +193,11 @@ class TestDatasets:
 
         schema = Schema([ColumnSchema("c", tags=[Tags.CONTINUOUS]), ColumnSchema("a", tags=["categorical"])])
         data = nvt.Dataset(self.frame(), schema=schema)
-        assert data.compute().columns.tolist() == ["c", "a"]
-        assert data.schema["a"].dtype == np.int64
+        assert data.schema is schema and data.native.schema.names == ["c", "a"]
+        assert data.native.schema["a"].dtype == "int64"
+        assert data.compute().columns.tolist() == ["a", "b", "c"]  # frames have all columns
+        data.schema = Schema(["b"])
+        assert data.native.schema.names == ["b"]
         with pytest.raises(ColumnNotFoundError, match="'z'"):
             nvt.Dataset(self.frame(), schema=Schema(["z"]))
 
@@ -278,8 +282,11 @@ class TestSaving:
         (tmp_path / "workflow.pkl").write_bytes(b"\x80\x04N.")
         with pytest.raises(ArtefactError, match=r"workflow\.pkl is a pickle.*fit the workflow again"):
             nvt.Workflow.load(tmp_path)
+        (tmp_path / "empty").mkdir()
         with pytest.raises(ArtefactError, match="holds no saved workflow"):
             nvt.Workflow.load(tmp_path / "empty")
+        with pytest.raises(FileNotFoundError, match="nowhere"):
+            nvt.Workflow.load(tmp_path / "nowhere")
 
 
 def test_on_a_dask_cluster(tmp_path):

@@ -25,7 +25,7 @@ from penstock.embedding import (
     SlotConfig,
     Store,
 )
-from penstock.embedding.ray_store import _share
+from penstock.embedding.ray_actors import share_of
 
 SLOTS = [
     SlotConfig("user", 8, init=Init("normal", 0, 0.1)),
@@ -60,7 +60,7 @@ def on_actors_of(store, config, optimizer, **given):
     import ray
 
     plain = {"storage": "float32", "admission": None, "num_threads": 1, "seed": 0}
-    eviction = _share(given.pop("eviction", None), store.num_shards)
+    eviction = share_of(given.pop("eviction", None), store.num_shards)
     settings = {**plain, "config": EmbeddingConfig(config), "optimizer": optimizer, "eviction": eviction, **given}
     calls, again = store._calls, lambda self, *given: self.__init__(*given)
     ray.get([s.__ray_call__.remote(again, k, store.num_shards, settings) for k, s in enumerate(calls.shards)])

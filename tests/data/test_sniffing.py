@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
+import lzma
+import warnings
+import zipfile
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from penstock import Dataset
-from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
+from penstock import ColumnSchema, Dataset, Schema
+from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, SchemaError
 
 
 def file_of(tmp_path: Path, text: str | bytes, name: str = "clicks.csv") -> Path:
@@ -155,6 +159,33 @@ def test_two_colons_between_fields(tmp_path, names, separator):
     assert ("separator '::'" in data.layout.assumed) == (separator is None)
 
 
+@pytest.mark.parametrize("comma", ["every", "some"])
+@pytest.mark.parametrize("separator", ["::", "|"])
+def test_commas_in_titles_are_no_separators(tmp_path, separator, comma):
+    titles = [f"Film, The {i}" if comma == "every" or i % 4 == 0 else f"Film {i}" for i in range(40)]
+    rows = [(i, title, i % 2, 0, 1, i % 3, "Comedy") for i, title in enumerate(titles)]
+    path = file_of(tmp_path, "".join(separator.join(map(str, row)) + "\n" for row in rows), "items.dat")
+    data = Dataset(path)
+    assert data.layout.file_separator == separator
+    assert data.to_polars().rows() == rows
+
+
+@pytest.mark.parametrize("other", [",", "\t", "|"])
+def test_a_told_separator_that_cuts_nothing_is_said(tmp_path, other):
+    path = file_of(tmp_path, "".join(other.join(row) + "\n" for row in (("user", "click"), ("a", "1"), ("b", "0"))))
+    with pytest.warns(UserWarning, match=r"clicks\.csv: with separator ';' a line is one field, and 2 fields with"):
+        assert len(Dataset(path, separator=";").schema.names) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Dataset(file_of(tmp_path, "said\nwell, yes\nno\n"), separator=";")  # a comma at times
+
+
+def test_lists_of_one_length_are_no_columns(tmp_path):
+    rows = [(i, "|".join(str(i + j) for j in range(9))) for i in range(40)]
+    path = file_of(tmp_path, "".join(f"{user},{items}\n" for user, items in rows))
+    assert Dataset(path).to_polars().rows() == rows
+
+
 def test_long_separators_as_they_are_told(tmp_path):
     text = 'id<|>title<|>year\n1<|>5" pipe<|>1995\n2<|>a|b, c<|>1996\n'
     data = Dataset(file_of(tmp_path, text, "items.txt"), separator="<|>")
@@ -201,17 +232,66 @@ def test_one_array_of_json_is_no_table_of_text(tmp_path, name):
         Dataset(file_of(tmp_path, '[{"a": 1}]', name))
 
 
-@pytest.mark.parametrize("name", ["rows.txt", "rows.json.gz"])
-def test_json_lines_by_another_name(tmp_path, name):
+def test_json_lines_by_another_name(tmp_path):
     text = b'{"user": 1, "a": 2}\n' * 3
-    with pytest.raises(DataError, match=rf"/{name} holds JSON lines; give it a name that ends in .jsonl"):
-        Dataset(file_of(tmp_path, gzip.compress(text) if name.endswith("gz") else text, name))
+    with pytest.raises(DataError, match=r"/rows.txt holds JSON lines; give it a name that ends in .jsonl"):
+        Dataset(file_of(tmp_path, text, "rows.txt"))
+    assert Dataset(file_of(tmp_path, gzip.compress(text), "rows.json.gz")).to_polars().rows() == [(1, 2)] * 3
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows", "rows.csv.xz"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows"])
 def test_packed_files_that_are_not_read_say_so(tmp_path, name):
-    with pytest.raises(DataError, match=f"{name} is packed by xz; unpack it"):
-        Dataset(file_of(tmp_path, b"\xfd7zXZ\x00" + bytes(100), name))
+    with pytest.raises(DataError, match=f"{name} is packed by 7z; unpack it"):
+        Dataset(file_of(tmp_path, b"7z\xbc\xaf" + bytes(100), name))
+    with pytest.raises(DataError, match=r"rows.xlsx is a workbook, which is not read; save the sheet"):
+        Dataset(file_of(tmp_path, b"PK\x03\x04" + bytes(100), "rows.xlsx"))
+
+
+def zipped(*names: str) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, b"a,b\n1,2\n")
+    return made.getvalue()
+
+
+@pytest.mark.parametrize("name", ["rows.zip", "rows.csv.zip", "rows.csv.xz"])
+def test_archives_of_one_file_are_unpacked(tmp_path, name):
+    packed = (
+        lzma.compress(b"a,b\n1,2\n") if name.endswith("xz") else zipped("in/", "in/rows.csv", "__MACOSX/in/rows.csv")
+    )
+    assert Dataset(file_of(tmp_path, packed, name)).to_polars().rows() == [(1, 2)]
+    for cut in (5, 20, len(packed) - 8):
+        with pytest.raises(DataError, match=rf"{name} cannot be unpacked .* stream is damaged or truncated"):
+            Dataset(file_of(tmp_path, packed[:cut], name))
+
+
+def test_archives_of_several_files_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"two.zip holds 2 files \(a.csv, b.csv\); unpack it, and name the one"):
+        Dataset(file_of(tmp_path, zipped("a.csv", "b.csv"), "two.zip"))
+    with pytest.raises(DataError, match=r"none.zip holds 0 files; unpack it"):
+        Dataset(file_of(tmp_path, zipped(), "none.zip"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_its_mark(tmp_path, encoding):
+    text = "name,n\n" + "Köln,1\n" * 5
+    assert Dataset(file_of(tmp_path, text.encode(encoding))).to_polars().rows() == [("Köln", 1)] * 5
+
+
+@pytest.mark.parametrize("end", ["\n", "\n\n", "\r\n\r\n\r\n", ""])
+@pytest.mark.parametrize("part_size", [4, 1_000])
+def test_empty_lines_at_the_end_are_no_rows(tmp_path, end, part_size):
+    path = file_of(tmp_path, "a,b\n1,x\n2,y" + end)
+    assert Dataset(path, part_size=part_size).to_polars().rows() == [(1, "x"), (2, "y")]
+    alone = file_of(tmp_path, "b\nx\n\n", "alone.csv")  # where a row has one field, an empty one has no value
+    assert Dataset(alone).num_rows == 2
+
+
+def test_pairs_of_index_and_value_are_refused_by_name(tmp_path):
+    for text in ("1 3:1 7:0.5\n0 2:1\n", "1 0:3:1 1:7:1\n0 0:2:1 1:9:1\n"):
+        with pytest.raises(DataError, match=r"rows.txt holds pairs of index and value \(libsvm\), which are not read"):
+            Dataset(file_of(tmp_path, text, "rows.txt"))
 
 
 def test_a_packed_file_by_another_name(tmp_path):
@@ -230,3 +310,21 @@ def test_comments_before_a_table_name_the_cure(tmp_path, count):
 @pytest.mark.parametrize("text", ["#user,age\n1,30\n2,40\n", "#1,30\n#2,40\n"])
 def test_values_that_begin_as_comments_do(tmp_path, text):
     assert Dataset(file_of(tmp_path, text)).num_rows == 2
+
+
+def test_errors_of_a_copy_name_the_file(tmp_path):
+    """What is unpacked, decoded or cut by a long separator is read from a copy that nobody has heard of."""
+    files = [
+        file_of(tmp_path, gzip.compress(b"a,b\n1,2\n"), "rows.csv.gz"),
+        file_of(tmp_path, "a,b\n1,2\n".encode("utf-16"), "rows.csv"),
+        file_of(tmp_path, "a::b\n1::2\n", "rows.dat"),
+    ]
+    for file in files:
+        for wrong in ({"dtypes": {"c": "int64"}}, {"schema": Schema([ColumnSchema("c", "int64")])}):
+            with pytest.raises(ColumnNotFoundError, match=rf"column 'c' is not in {file} \(named in"):
+                Dataset(file, **wrong)
+    for wrong in (lambda data: data.select(["c"]), lambda data: data.with_roles(label=["c"])):
+        with pytest.raises(ColumnNotFoundError, match=rf"column 'c' is not in {files[0]};"):
+            wrong(Dataset(files[0]))
+    with pytest.raises(SchemaError, match="column 'a': unknown dtype 'itn64'; did you mean"):
+        Dataset(files[0], dtypes={"a": "itn64"})

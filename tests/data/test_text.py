@@ -155,3 +155,27 @@ def test_errors_are_counted_over_pieces(tmp_path, monkeypatch):
     (tmp_path / "b.csv").write_text("".join(f"{i}\n" for i in range(100)) + '"7"\n')
     values = Dataset(tmp_path / "b.csv", names=["a"], dtypes={"a": "int32"}, header=False).to_polars()["a"].to_list()
     assert values == [*range(100), 7]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("a,b\n1,2\n\n\n", 1),
+        ("a,b\n1,2\r\n\r\n\r\n", 1),
+        ("a,b\n1,2\n\r\r", 1),
+        ("a,b\n1,2\n" + "\n" * 200_000, 1),  # more of them than are looked at in one go
+        ("a,b\n\n", 0),
+        ("a,b\n\n\n\n", 0),
+        ("a,b\n1,2", 1),
+        ("a\n1\n\n", 2),  # where a row has one field, an empty line is one
+    ],
+)
+def test_empty_lines_at_the_end_are_no_rows(tmp_path, text, rows):
+    (tmp_path / "a.csv").write_text(text, newline="")
+    data = Dataset(tmp_path / "a.csv", header=True)
+    assert (data.num_rows, data.to_polars().height) == (rows, rows)
+
+
+def test_the_last_line_is_read_as_it_is(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"a,b\n1,x\r\r")
+    assert Dataset(tmp_path / "a.csv", header=True).to_polars().rows() == [(1, "x\r")]

@@ -16,9 +16,9 @@ from penstock.compat.persia.utils import dump_yaml, load_yaml
 from penstock.core.keys import read_key, verifying
 from penstock.core.signing import new_key, sign
 from penstock.embedding.module_files import load_module, save_module
-from penstock.jobs.comparing import write_page
 from penstock.jobs.run_folder import RunFolder
 from penstock.jobs.scoring_output import writer_of
+from penstock.jobs.text_output import write_text
 from penstock.report.writing import write as write_report
 
 
@@ -114,7 +114,7 @@ FURTHER_WRITERS = [
     Writer("scores", _write_scores, _versions_of_scores),
     Writer("report", _write_report, _versions_of_report),
     Writer(
-        "page", lambda p, v: write_page(p, f"<p>{v}" * 99), lambda p: {int(n) for n in p.read_text().split("<p>")[1:]}
+        "page", lambda p, v: write_text(p, f"<p>{v}" * 99), lambda p: {int(n) for n in p.read_text().split("<p>")[1:]}
     ),
     Writer("recipe", _write_recipe, _versions_of_recipe),
     Writer("signature", _write_signature, _versions_of_signature),

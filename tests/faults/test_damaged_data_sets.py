@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,14 @@ def _spoil_manifest(store: fsspec.AbstractFileSystem) -> None:
     store.pipe_file("/far/data/_manifest.json", b"{")
 
 
+def _alter_schema(store: fsspec.AbstractFileSystem) -> None:
+    store.pipe_file("/far/data/_schema.json", store.cat_file("/far/data/_schema.json").replace(b"word", b"wore"))
+
+
+def _remove_schema(store: fsspec.AbstractFileSystem) -> None:
+    store.rm("/far/data/_schema.json")
+
+
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
@@ -129,6 +138,8 @@ def _spoil_manifest(store: fsspec.AbstractFileSystem) -> None:
         (_cut_one, r"part-00001\.parquet is truncated or altered"),
         (_exchange_one, r"part-00001\.parquet was altered|is truncated or altered"),
         (_spoil_manifest, r"_manifest\.json is not valid JSON"),
+        (_alter_schema, r"_schema\.json was altered"),
+        (_remove_schema, r"_schema\.json is missing"),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )
@@ -146,3 +157,29 @@ def test_copies_keep_their_manifest(tmp_path: Path) -> None:
     write(tmp_path / "data", 1)
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
     assert Dataset(tmp_path / "copy").to_polars().equals(Dataset(tmp_path / "data").to_polars())
+
+
+def test_every_flipped_bit_of_a_schema_shows(tmp_path: Path) -> None:
+    """Names, roles and cardinalities are text: a flip there is mostly good JSON still."""
+    write(tmp_path / "data", 1, files=1)
+    file = tmp_path / "data" / "_schema.json"
+    content = file.read_bytes()
+    for at in range(0, len(content), 3):
+        file.write_bytes(content[:at] + bytes([content[at] ^ (1 << at % 8)]) + content[at + 1 :])
+        with pytest.raises(DataError, match=r"_schema\.json was altered"):
+            Dataset(tmp_path / "data")
+    file.unlink()
+    with pytest.raises(DataError, match=r"_schema\.json is missing"):
+        Dataset(tmp_path / "data")
+    (tmp_path / "data" / "_manifest.json").unlink()
+    assert Dataset(tmp_path / "data").num_rows == 300  # as the message says
+
+
+def test_manifests_that_know_no_schema_are_read(tmp_path: Path) -> None:
+    """Those that were written before."""
+    write(tmp_path / "data", 1)
+    manifest = tmp_path / "data" / "_manifest.json"
+    found = json.loads(manifest.read_text())
+    del found["schema"]
+    manifest.write_text(json.dumps(found))
+    assert Dataset(tmp_path / "data").num_rows == 300

@@ -220,7 +220,7 @@ ALLOWED = {
     "core/schema.py",  # text that the caller has
     "core/durable.py", "embedding/feed_reader.py",  # a journal and a manifest, both bounded
     "serve/http/parsing.py",  # requests, within their own limits
-    "embedding/ray_shard.py", "embedding/ray_coordinator.py", "embedding/ray_lines.py",  # the cluster's own words
+    "embedding/ray_messages.py", "embedding/ray_coordinator.py", "embedding/ray_lines.py",  # the cluster's own words
     "compat/persia/_sockets.py", "compat/persia/_message.py", "compat/persia/_checkpoints.py",  # frames; weights only
     "data/formats/avro.py", "data/formats/text_partition.py", "data/formats/text_sample.py",  # errors become
     "data/formats/json_lines.py",  # DataError
@@ -256,7 +256,7 @@ def test_names_of_columns_become_names_of_files(name: str, tmp_path: Path) -> No
 
 def test_half_a_character_in_a_report_is_spelled_out_on_the_page(tmp_path) -> None:
     """JSON can spell it, UTF-8 has none: the comparison of runs ended in a raw error."""
-    from penstock.jobs.comparing import write_page
+    from penstock.jobs.text_output import write_text
 
-    write_page(tmp_path / "page.html", "half \ud800 of it")
+    write_text(tmp_path / "page.html", "half \ud800 of it")
     assert (tmp_path / "page.html").read_text() == "half \\ud800 of it"

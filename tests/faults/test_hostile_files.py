@@ -135,8 +135,7 @@ def test_a_header_of_a_million_names_is_refused(tmp_path: Path) -> None:
 def test_a_nought_in_a_name_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a\0b": [1], "a": [2]}), tmp_path / "a.parquet")
     (tmp_path / "a.csv").write_bytes(b"a\0b,c\n1,2\n")
-    for encoding in ("utf-16-le", "utf-16-be", "utf-32"):  # which nothing but the noughts shows
-        (tmp_path / f"{encoding}.csv").write_bytes("name,n\nx,1\n".encode(encoding))
+    (tmp_path / "utf-32.csv").write_bytes("name,n\nx,1\n".encode("utf-32"))  # which nothing but the noughts shows
     for file in sorted(tmp_path.iterdir()):
         with pytest.raises(DataError, match=f"{file.name}.*nought"):
             Dataset(file, on_error="null" if file.suffix == ".csv" else "raise")

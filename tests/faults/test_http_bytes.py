@@ -26,7 +26,7 @@ from penstock.embedding import SGD, Store, slots_from_schema
 from penstock.nn import MLP
 from penstock.serve import save_model
 from penstock.serve.http import HttpServer, Limits
-from penstock.serve.http.guard import Waiting
+from penstock.serve.http.connection import Waiting
 from penstock.serve.http.turns import PORTION
 
 ROW = {"user": "ann", "ad": "1a", "price": 0.5}

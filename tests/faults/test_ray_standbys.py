@@ -20,7 +20,7 @@ from tests.faults.stopped import hang
 from penstock.core.errors import ParameterError
 from penstock.embedding import Adam, Admission, Eviction, RayStore, ShardRestartedWarning, SlotConfig, Store
 from penstock.embedding.checkpoint import CheckpointLostError
-from penstock.embedding.ray_shard import packed
+from penstock.embedding.ray_messages import packed
 from penstock.train.checkpoint_store import StoreCheckpoints
 
 SLOTS = [SlotConfig("user", 4), SlotConfig("item", 8)]
@@ -130,11 +130,12 @@ def standby_numbers(store: RayStore) -> list[int]:
 def disturbed(
     ray: Any, store: RayStore, kills: int, steps_each: int, ahead: int
 ) -> tuple[list[np.ndarray], list[float]]:
-    """Steps and kills, each after the shard that was hit before has another standby; what was seen, and how long."""
+    """Steps and kills, each while all shards have standbys; what was seen, and how long."""
     seen, pauses = [], []
     rng = random.Random(kills)
     for number in range(kills):
         shard = rng.randrange(2)
+        wait_for_standbys(store)  # on a machine with too much work one may have been given up and filled again
         victim, before = process_of(ray, store, shard, standby=rng.random() < 0.25), standby_numbers(store)[shard]
         began = time.monotonic()
         seen += kill_somewhere_in(store, victim, range(number * steps_each, (number + 1) * steps_each), number, ahead)

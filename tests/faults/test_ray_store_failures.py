@@ -31,7 +31,7 @@ from penstock.embedding import (
 )
 from penstock.embedding.checkpoint import CheckpointLostError
 from penstock.embedding.ray_lines import Line, Ticket
-from penstock.embedding.ray_shard import TooEarly, unpacked
+from penstock.embedding.ray_messages import TooEarly, unpacked
 from penstock.loader.torch import Loader
 from penstock.nn import MLP
 from penstock.train import Checkpointer, CheckpointRecord, fit
@@ -498,3 +498,10 @@ def test_a_detached_store_outlives_the_process_that_created_it(ray: Any) -> None
         np.testing.assert_array_equal(rows(store), expected_rows(0, 1))
     with pytest.raises(PenstockError, match="detached=True needs a name="):
         RayStore(SLOTS, Adam(), detached=True)
+
+
+def test_a_store_that_could_not_be_started_leaves_no_process_and_no_name(ray: Any) -> None:
+    with pytest.raises(StoreTimeoutError):
+        RayStore(SLOTS, Adam(), num_shards=1, name="too slow", detached=True, timeout=0.001)
+    with pytest.raises(PenstockError, match="no store named 'too slow'"):
+        RayStore.attach("too slow", timeout=300)

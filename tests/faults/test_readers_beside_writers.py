@@ -37,6 +37,12 @@ def beside() -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
+@pytest.fixture
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not below `tmp_path`, which goes when its test has passed: the process writes on until the next test begins."""
+    return tmp_path_factory.mktemp("beside") / "place"
+
+
 def _wait_for_write(beside: subprocess.Popen[str], writer: Writer) -> None:
     for line in beside.stdout:
         if line.split()[0] == writer.name:
@@ -60,11 +66,11 @@ CHOSEN = [w for w in WRITERS if w.name in ("data", "workflow", "store", "model")
 
 
 @pytest.mark.parametrize("writer", CHOSEN, ids=lambda writer: writer.name)
-def test_one_version(beside, writer, tmp_path):
-    _load_beside(beside, writer, tmp_path / "place", LOADS)
+def test_one_version(beside, writer, place):
+    _load_beside(beside, writer, place, LOADS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("writer", CHOSEN, ids=lambda writer: writer.name)
-def test_one_version_in_many_loads(beside, writer, tmp_path):
-    _load_beside(beside, writer, tmp_path / "place", LARGE)
+def test_one_version_in_many_loads(beside, writer, place):
+    _load_beside(beside, writer, place, LARGE)

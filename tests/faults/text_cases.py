@@ -64,8 +64,11 @@ def _field(rng: random.Random, kind: str) -> str:
 
 def parsed(text: bytes, kinds: list[str], separator: bytes, on_error: str) -> list[list] | None:
     """The rows by the oracle; None where a line is malformed and that is to be an error."""
+    lines = (text[:-1] if text.endswith(b"\n") else text).split(b"\n") if text else []
+    while len(kinds) > 1 and lines and not lines[-1].strip(b"\r"):
+        lines.pop()  # empty lines at the end are no rows
     rows = []
-    for line in (text[:-1] if text.endswith(b"\n") else text).split(b"\n") if text else []:
+    for line in lines:
         fields = line.removesuffix(b"\r").split(separator)
         bad, row = len(fields) != len(kinds), []
         for column, kind in enumerate(kinds):
@@ -111,7 +114,8 @@ def check(seed: int) -> str:
         path = Path(folder) / f"a.{name}"
         path.write_bytes(text)
         options = {"names": names, "dtypes": dict(zip(names, kinds, strict=True)), "on_error": on_error}
-        options |= {"encoding": "utf-8", "separator": separator}  # told, as the oracle is: nothing is guessed here
+        # Told, as the oracle is: nothing is guessed here.
+        options |= {"encoding": "utf-8", "separator": separator, "header": False}
         try:
             frame = Dataset(str(path), **options).to_polars() if text else None
         except PenstockError:
@@ -121,8 +125,12 @@ def check(seed: int) -> str:
     if not text:
         return "refused"
     expected = None if b'"' in text and name == "csv" else parsed(text, kinds, separator.encode(), on_error)
-    if frame is None:
-        return "refused" if expected is None or on_error == "raise" else f"{on_error} {kinds}: refused"
+    if frame is None:  # comments before a table are always refused
+        return (
+            "refused"
+            if expected is None or on_error == "raise" or text.startswith(b"#")
+            else f"{on_error} {kinds}: refused"
+        )
     if expected is None:
         return "read" if b'"' in text and name == "csv" else f"{on_error} {kinds}: malformed lines were read"
     rows = frame.rows()

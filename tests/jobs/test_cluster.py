@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from penstock import Dataset
 from penstock.core.errors import DataError, ParameterError, PenstockError
 from penstock.data.synthetic import criteo
+from penstock.embedding import ShardRestartedWarning
 from penstock.etl import presets
 from penstock.jobs import RunRecorder, TrainingStopped, TrainJob
 from penstock.jobs.cluster import Cluster, TrainerRestartedWarning
@@ -103,7 +105,7 @@ def test_what_a_cluster_began_goes_on_in_one_process(ray: Any, tmp_path: Path) -
         assert service.refresh() >= 1 and service.step == 4
         assert np.array_equal(service.predict(rows), own.predict(rows))
     assert found.steps == 4 and found.rows == {"train": 480, "valid": 120} and found.embedding_rows > 20
-    more = TrainJob.resumed(tmp_path / "run", {"cluster": None, "max_steps": 8}).run()
+    more = TrainJob.resumed(tmp_path / "run", {"cluster": "none", "max_steps": 8}).run()
     assert more.steps == 8 and more.embedding_rows >= found.embedding_rows
 
 
@@ -129,6 +131,7 @@ class DiesOnce:
         if not self.place.exists():
             self.place.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        warnings.warn("a shard is gone", ShardRestartedWarning, stacklevel=1)
         while not report("at work"):
             time.sleep(0.01)
         return "told to stop"
@@ -146,7 +149,9 @@ def test_workers_begin_anew_when_one_died_and_stop_when_told(ray: Any, tmp_path:
     deaths: list[str] = []
     common: dict[str, Any] = {"on_record": told.append, "is_progress": lambda _: False, "stop": lambda: bool(told)}
     trainers = Trainers(1, DiesOnce(tmp_path / "begun"), on_death=deaths.append, **common)
-    assert trainers.run() == "told to stop" and set(told) == {"at work"} and len(deaths) == 1
+    with pytest.warns(ShardRestartedWarning, match="a shard is gone"):  # of a worker, to who waits for it
+        assert trainers.run() == "told to stop"
+    assert set(told) == {"at work"} and len(deaths) == 1
 
 
 @pytest.mark.slow
@@ -160,6 +165,8 @@ def test_what_the_work_refuses_is_no_death(ray: Any) -> None:
 
 def test_settings_of_a_cluster_have_short_names_and_are_checked() -> None:
     found = TrainSettings.resolve({"cluster": "ray://head:10001", "trainers": 4, "shards": 8, "replicas": 2})
+    for nothing in ("none", None):  # the second as a file says it
+        assert Cluster.of(TrainSettings.resolve(found.to_dict(), {"cluster": nothing})) is None
     assert Cluster.of(found) == Cluster("ray://head:10001", 4, 8, 2)
     assert Cluster.of(TrainSettings()) is None
     for given, said in (

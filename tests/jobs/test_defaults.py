@@ -93,6 +93,16 @@ def test_embeddings_start_apart_beside_a_regression() -> None:
     assert filled(store={"init": {"kind": "zeros"}, "pooling": "sum"}).store["init"] == {"kind": "zeros"}
 
 
+def test_products_of_embeddings_are_waited_for() -> None:
+    """What columns say together may be learned after a plateau of thousands of steps."""
+    for rows in (8_000, 16_200, 40_000, 100_000, 200_000):
+        found = filled(rows)
+        steps = found.patience * rows / found.batch_size
+        assert found.epochs > found.patience >= 9 and steps > 1_400, rows
+    many, without = filled(10**7, linear_start=True), filled(40_000, linear_start=False)
+    assert many.epochs == default_epochs(10**7) and without.patience == filled(40_000, model="DeepFM").patience == 3
+
+
 def test_few_rows_are_judged_by_their_log_loss() -> None:
     assert [filled(rows).select_by for rows in (100, 200_000, 10**7)] == ["log_loss", "log_loss", None]
     assert filled(100, select_by="auc").select_by == "auc"

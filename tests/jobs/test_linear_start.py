@@ -70,7 +70,7 @@ def as_rows(features: pl.DataFrame) -> LinearRows:
     return LinearRows(
         features.select("price").to_numpy().astype(np.float64), np.concatenate([users, tags]),
         np.concatenate([np.arange(len(users)), rows]), np.concatenate([np.ones(len(users)), 1 / lengths[rows]]),
-        features["click"].to_numpy().astype(np.float64), 200,
+        features["click"].to_numpy().astype(np.float64), 200, np.arange(200) // 100,
     )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def test_weights_of_ids_stay_while_the_network_learns(frame: pl.DataFrame, tmp_p
         return np.asarray(rows["user"])
 
     still = first_numbers(tmp_path / "still", **STILL)
-    moved = first_numbers(tmp_path / "moved", epochs=2, device="cpu")
+    moved = first_numbers(tmp_path / "moved", epochs=2, device="cpu", select_by="last")
     np.testing.assert_array_equal(still[:, 0], moved[:, 0])
     assert not np.array_equal(still[:, 1:], moved[:, 1:])
     free = first_numbers(tmp_path / "free", epochs=2, device="cpu", linear_start=False)
@@ -101,11 +101,27 @@ def test_a_stopped_run_goes_on_to_the_same_bits(frame: pl.DataFrame, tmp_path: P
     def job(place: str, **hooks: Any) -> TrainJob:
         return TrainJob(tmp_path / "rows.parquet", tmp_path / place, RECIPE, settings=settings, progress=False, **hooks)
 
-    whole, seen = job("whole").run(), []
-    with pytest.raises(TrainingStopped):
-        job("halves", callbacks=[seen.append], stop=lambda: len(seen) > 8).run()
-    again = TrainJob.resumed(tmp_path / "halves", progress=False).run()
-    assert (again.auc, again.log_loss) == (whole.auc, whole.log_loss)
+    whole = job("whole").run()
+    for place, records in (("at once", 1), ("halves", 8)):  # before the first step, and later
+        seen: list[Any] = []
+        with pytest.raises(TrainingStopped):
+            job(place, callbacks=[seen.append], stop=lambda seen=seen, records=records: len(seen) >= records).run()
+        again = TrainJob.resumed(tmp_path / place, progress=False).run()
+        assert (again.auc, again.log_loss, again.selected) == (whole.auc, whole.log_loss, whole.selected)
+
+
+@pytest.mark.parametrize("model", ["DLRM", "DCNv2", "DeepFM", "MLP"])
+def test_a_network_that_learns_nothing_leaves_the_regression(frame: pl.DataFrame, tmp_path: Path, model: str) -> None:
+    """At such a rate every epoch is worse: what is saved is the regression, and the run says so."""
+    settings = {"model": model, "epochs": 2, "device": "cpu", "learning_rate": 1.0, "batch_size": 16}
+    job = TrainJob(frame, tmp_path / "run", RECIPE, settings=settings, progress=False, num_examples=0)
+    found = job.run()
+    assert found.selected["is_start"] and found.learning["kind"] == "regression"
+    with Predictor(tmp_path / "run" / "model") as predictor:
+        said = np.asarray(predictor.predict(frame.drop("click")), np.float64)
+    train, valid = (Dataset(tmp_path / "run" / part).to_polars() for part in ("features", "valid"))
+    wanted = as_rows(pl.concat([train, valid])).logits(fit_logistic(as_rows(train)))
+    assert np.abs(np.sort(np.log(said / (1 - said))) - np.sort(wanted)).max() < 0.02
 
 
 @pytest.mark.parametrize(
@@ -166,6 +182,7 @@ def test_what_is_fitted_gives_numbers(numbers: list[float], labels: list[float],
         assert np.isfinite(fit_logistic(rows)).all()
 
 
+@pytest.mark.slow  # 12 s; how long it is waited for, the examples of jobs/defaults.py say
 def test_the_network_finds_what_columns_say_together(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     user, item = rng.integers(0, 6, (2, 6_000))

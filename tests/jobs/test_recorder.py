@@ -152,9 +152,11 @@ def test_lines_name_every_metric() -> None:
     lines(Recorded(TrainRecord(step=10, rows=100, loss=0.7, metrics={"auc": 0.6})))
     lines(Recorded(ValidRecord(step=1000, epoch=0, rows=50, loss=0.65, metrics={"auc": 0.6, "click/log_loss": 0.5})))
     lines(Recorded(ValidRecord(step=2000, epoch=0, rows=50, loss=0.6)))
+    lines(Recorded(ValidRecord(step=3000, epoch=0, rows=50, loss=0.55, metrics={"log_loss": 0.55})))
     assert said == [
         "step 1,000: loss 0.6500, AUC 0.6000, click/log loss 0.5000 on 50 held-out rows",
         "step 2,000: loss 0.6000 on 50 held-out rows",
+        "step 3,000: log loss 0.5500 on 50 held-out rows",  # and not twice
     ]
 
 

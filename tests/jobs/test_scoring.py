@@ -136,7 +136,7 @@ def test_other_metrics_are_measured_where_they_are_asked_for(model: Path) -> Non
     [
         ({"metrics": ["gauc"]}, r"gauc is measured within groups; .* group= \(--group COLUMN\)"),
         ({"metrics": ["gauk"]}, "metric is 'gauk'; did you mean 'gauc'"),
-        ({"metrics": ["ndcg"], "group": "usr"}, "'usr' is not in the rows; did you mean 'user'"),
+        ({"metrics": ["ndcg"], "group": "usr"}, "'usr' is not in the data; did you mean 'user'"),
         ({"metrics": ["ndcg"], "group": "team"}, "the column 'team' says of 600 rows .* no group"),
         ({"metrics": ["ndcg"], "group": "price"}, "groups must be integers or text, got float64"),
     ],
@@ -187,7 +187,7 @@ def test_features_are_known_by_their_schema(model: Path, tmp_path: Path) -> None
 
 def test_what_is_refused(model: Path, tmp_path: Path) -> None:
     data = Dataset(rows())
-    with pytest.raises(SchemaError, match="'price' is not in the rows"):
+    with pytest.raises(SchemaError, match="'price' is not in the data"):
         evaluate_model(model, Dataset(rows().drop("price")))
     with pytest.raises(DataError, match="must be 0 or 1 in every row, got 7"):
         evaluate_model(model, Dataset(rows().with_columns(click=pl.lit(7))))

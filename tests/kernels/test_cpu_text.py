@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from penstock.core.errors import ParameterError
 from penstock.kernels import cpu_text, reference
 from penstock.kernels import cpu_text_fields as fields
-from penstock.kernels.cpu_text import ERROR_TEXTS, KINDS, count_lines, next_line_start, parse
+from penstock.kernels.cpu_text import count_lines, next_line_start, parse
+from penstock.kernels.cpu_text_columns import ERROR_TEXTS, KINDS
 
 NUMBERS = [kind for kind in KINDS if kind not in ("skip", "string")]
 ODD_FIELDS = [

@@ -68,3 +68,16 @@ def test_it_is_as_near_with_many_rows(times: int) -> None:
     held = np.concatenate([np.full(rows.num_keys, 1 / 0.3), np.ones(2), [0.0]])
     curved = np.concatenate([np.bincount(rows.keys, minlength=rows.num_keys), (rows.numbers**2).sum(0), [500 * times]])
     assert np.abs((rows.gradient(found) + held * found) / np.sqrt(curved + held)).max() < 0.02
+
+
+def test_a_column_that_says_nothing_is_held_back_more_than_one_that_does() -> None:
+    rng = np.random.default_rng(0)
+    ids, effects = rng.integers(0, 40, (2, 3_000)), rng.normal(0, 1.0, 40)
+    labels = (rng.random(3_000) < 1 / (1 + np.exp(-effects[ids[0]]))).astype(float)  # the second column is noise
+    rows = LinearRows(
+        np.empty((3_000, 0)), np.concatenate([ids[0], ids[1] + 40]), np.tile(np.arange(3_000), 2), np.ones(6_000),
+        labels, 80, np.arange(80) // 40,
+    )  # fmt: skip
+    alike, found = logistic._minimum(rows, 1.0, None), logistic._by_spreads(rows)
+    assert np.square(found[40:80]).sum() < 0.2 * np.square(alike[40:80]).sum()
+    assert np.corrcoef(found[:40], effects)[0, 1] > 0.95 and found[:40].std() > 0.8 * effects.std()

@@ -62,7 +62,8 @@ def test_runs_on_other_rows_are_told_apart() -> None:
     same = {"a": report(100, 0.25), "b": report(100, 0.25), "c": report(None, None)}
     for other in (report(101, 0.25), report(100, 0.24)):
         for reports, is_told in ((same, False), ({**same, "d": other}, True)):
-            assert ("not measured on the same rows" in render_comparison(reports)) == is_told
+            page = render_comparison(reports)
+            assert ("not measured on the same rows" in page) == is_told and ("Best AUC" in page) != is_told
             assert ("not measured on the same rows" in shown(show_comparison, reports)) == is_told
 
 
@@ -70,6 +71,7 @@ def test_explanations() -> None:
     found = explanation("user", HOSTILE, "price", "noise")
     reader = Reader(render_explanation(found))
     assert not reader.all("img") and [section["id"] for section in reader.all("section")] == ["headline", "columns"]
+    assert "What matters to first<" in render_explanation({**found, "model": "/runs/first/model"})
     told = shown(show_explanation, found)
     assert "user" in told and "█" in told and "no more than chance" in told
     wide = render_explanation(explanation(*(f"column {number}" for number in range(500))))

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from penstock.report.learning import constant_log_loss, learning_verdict
+from penstock.report.learning import constant_log_loss, learning_verdict, start_words
+from penstock.report.sections import selected_words
 
 LABELS = {"train_share": 0.25, "valid_share": 0.25, "constant_log_loss": constant_log_loss(0.25, 0.25)}
 
 
 def evaluations(*losses: float | None, auc: float | None = 0.75, every: int = 200) -> list[dict[str, Any]]:
     return [
-        {"kind": "valid", "step": every * (i + 1), "epoch": i, "rows": 10, "loss": loss, "log_loss": loss, "auc": auc}
+        {"kind": "valid", "step": every * (i + 1), "epoch": i, "rows": 800, "loss": loss, "log_loss": loss, "auc": auc}
         for i, loss in enumerate(losses)
     ]
 
@@ -31,6 +32,14 @@ CASES = [
     ("few steps", evaluations(0.5, every=1), {}, "only 1 step:", "epochs"),
     ("one label", evaluations(0.01), {"train_share": 0.0}, "has the label 0", "recipe"),
     ("one label", evaluations(0.01), {"train_share": 1.0}, "has the label 1", "recipe"),
+    ("few of a label", evaluations(0.02), {"valid_share": 3 / 800}, "Only 3 of 800 held-out rows have", "valid_share"),
+    (
+        "few of a label",
+        evaluations(0.02),
+        {"valid_share": 799 / 800},
+        "Only 1 of 800 held-out row has the label 0",
+        "more",
+    ),
     ("no number", evaluations(0.5, None), {}, "no number any more at step 400", "learning_rate"),
     ("no number", evaluations(0.5, math.nan), {}, "at step 400", "embedding_learning_rate"),
 ]
@@ -77,3 +86,27 @@ def test_without_a_constant_to_compare_with() -> None:
 )
 def test_the_log_loss_of_a_constant(train: float, valid: float, loss: float) -> None:
     assert constant_log_loss(train, valid) == pytest.approx(loss, abs=1e-4)
+
+
+def test_an_epoch_that_was_kept_though_another_looked_better_is_said() -> None:
+    kept = {"by": "log_loss", "step": 600, "epoch": 1, "epochs": 3, "is_surer": True}
+    kept["step"] = 200
+    found = learning_verdict(evaluations(0.5, 0.49, 0.55), {**LABELS, "constant_log_loss": 0.6}, kept)
+    kept["step"] = 600
+    words = "the best log loss of those that beat the regression by more than luck"
+    assert found["kind"] == "overfitting" and words in found["text"]
+    assert selected_words({"selected": kept}) == f"the model is that of step 600, epoch 1 of 3: {words}"
+
+
+def test_a_regression_that_was_kept_is_said() -> None:
+    start = {"kind": "valid", "step": 0, "rows": 800, "loss": 0.48, "log_loss": 0.48, "auc": 0.75}
+    kept = {"by": "log_loss", "step": 0, "epoch": None, "epochs": 2, "is_start": True}
+    luck = learning_verdict([start, *evaluations(0.4795, 0.6)], LABELS, kept)
+    assert luck["kind"] == "regression" and "has 0.4795, no more than luck on 800 held-out rows" in luck["text"]
+    worse = learning_verdict([start, *evaluations(0.5, 0.6)], LABELS, kept)  # and yet better than a constant
+    assert worse["kind"] == "regression" and "luck" not in worse["text"] and "More rows" in worse["advice"]
+    thrown = learning_verdict([start, *evaluations(4689.0, 1.4)], LABELS, kept)
+    assert thrown["kind"] == "regression" and "embedding_learning_rate tenfold" in thrown["advice"]
+    broken = learning_verdict([start, *evaluations(None)], LABELS, kept)
+    assert broken["kind"] == "no number" and "The regression that it began with was kept" in broken["text"]
+    assert selected_words({"selected": kept}) == f"the model is {start_words(kept)}"

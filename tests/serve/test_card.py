@@ -45,7 +45,7 @@ def test_a_row_as_a_request_sends_it_is_read_back(name: str) -> None:
 
 def test_a_saved_model_keeps_its_card(trained, tmp_path: Path) -> None:
     example = {"user": "u1", "ad": "0000001a", "tags": [1], "price": 0.5}
-    card = ModelCard("2026-11-15T13:45:00+00:00", ["clicks.csv"], 300, {"auc": 0.75}, example)
+    card = ModelCard("2026-11-15T13:45:00+00:00", ["clicks.csv"], 300, {"auc": 0.75}, example, 0.5)
     save_model(tmp_path, trained.workflow, trained.model, trained.store, card=card)
     with Predictor(tmp_path) as predictor:
         assert predictor.saved.card == card
@@ -59,7 +59,7 @@ def test_a_saved_model_keeps_its_card(trained, tmp_path: Path) -> None:
     "wrong",
     [
         [], {}, {"trained": 3}, {"data": "x"}, {"data": [3]}, {"rows": -1}, {"rows": "many"}, {"metrics": []},
-        {"example": [1]},
+        {"example": [1]}, {"constant_log_loss": -1}, {"constant_log_loss": "low"},
     ],
 )  # fmt: skip
 def test_a_card_that_is_none_is_refused(wrong: object) -> None:
@@ -67,6 +67,11 @@ def test_a_card_that_is_none_is_refused(wrong: object) -> None:
     found = {**good, **wrong} if isinstance(wrong, dict) and wrong else wrong
     with pytest.raises(ArtefactError, match=r"card\.json"):
         ModelCard.from_dict(found, "card.json")
+
+
+def test_a_card_of_before_has_no_constant() -> None:
+    before = {name: value for name, value in ModelCard(rows=3).to_dict().items() if name != "constant_log_loss"}
+    assert ModelCard.from_dict(before, "card.json") == ModelCard(rows=3)
 
 
 def test_figures_that_are_none_are_left_out() -> None:

@@ -74,7 +74,7 @@ def test_what_cannot_be_served_is_one_line(place, tmp_path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert f"port {port} of 127.0.0.1 is taken" in refused(str(place), "--port", port)
-    assert "is not a folder; a saved model is" in refused(str(tmp_path / "nothing"), "--port", "0")
+    assert "does not exist; name the folder of a training run" in refused(str(tmp_path / "nothing"), "--port", "0")
     (tmp_path / "empty").mkdir()
     assert str(tmp_path / "empty") in refused(str(tmp_path / "empty"), "--port", "0")
     other = tmp_path / "other"

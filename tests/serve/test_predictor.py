@@ -191,8 +191,13 @@ def test_saving_twice_and_damage(trained, tmp_path) -> None:
     (place / "model" / "model.json").write_text("{}")
     with pytest.raises(ArtefactError, match=r"model\.json is truncated or altered"):
         Predictor(place)
-    with pytest.raises(ArtefactError, match="is not a folder"):
+    with pytest.raises(ArtefactError, match="nowhere does not exist; name the folder of a training run"):
         Predictor(tmp_path / "nowhere")
+    with pytest.raises(ArtefactError, match="holds no model; name the folder of a training run"):
+        Predictor(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtefactError, match="file is a file; name the folder of a training run"):
+        Predictor(tmp_path / "file")
 
 
 def test_what_cannot_be_served_is_not_saved(trained, tmp_path) -> None:

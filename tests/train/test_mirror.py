@@ -228,3 +228,24 @@ def test_training_ends_well_where_copies_cannot_be_made(url: str) -> None:
     with pytest.warns(MirrorWarning, match="could not be copied to breaking://"):
         _, _, history = trained(url, 4)
     assert history.stats["steps"] == 4
+
+
+@pytest.mark.parametrize("begin", ["file://", ""])
+def test_copies_may_go_to_a_folder_that_is_not_there(tmp_path: Path, begin: str) -> None:
+    url = f"{begin}{tmp_path}/not/there"
+    with artefact.writing(tmp_path / "own" / "step-00000001", "training", 1) as folder:
+        (folder / "deep").mkdir()
+        (folder / "deep" / "about.json").write_text("{}")
+    mirror = Mirror(url)
+    mirror.send(tmp_path / "own", ["step-00000001"])
+    mirror.wait()
+    assert (tmp_path / "not" / "there" / "step-00000001" / "deep" / "about.json").read_text() == "{}"
+    assert Mirror(url).fetch(tmp_path / "again") == ["step-00000001"]
+    assert Checkpointer(f"{begin}{tmp_path}/own").steps() == [1]
+
+
+def test_folders_of_a_run_are_those_of_who_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given, kept in (("copies", str(tmp_path / "copies")), ("file:///copies", "/copies"), ("s3://a/b", "s3://a/b")):
+        job = TrainJob("rows.csv", "run", settings={"copy_checkpoints_to": given})
+        assert job.settings.copy_checkpoints_to == kept  # type: ignore[union-attr]

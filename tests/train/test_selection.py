@@ -12,7 +12,7 @@ import pytest
 from penstock.core.errors import ParameterError
 from penstock.embedding import FusedEmbeddings
 from penstock.metrics import LogLoss
-from penstock.train import Checkpointer, TrainContext, ValidRecord, evaluate, fit
+from penstock.train import Checkpointer, History, TrainContext, ValidRecord, evaluate, fit
 from penstock.train.selection import Selection, selected
 
 from .conftest import SCHEMA, assert_same_bits
@@ -161,9 +161,82 @@ def test_an_end_inside_an_epoch_is_evaluated(make, tmp_path: Path) -> None:
     assert history.best.step in (20, 27)
 
 
+def gains(*pairs: tuple[float, float]) -> list[ValidRecord]:
+    """The evaluation of the start, and others with these gains and errors."""
+    start = ValidRecord(0, None, 5, 0.5, {"log_loss": 0.5, "auc": 0.6})
+    later = [
+        ValidRecord(10 * i, i - 1, 5, 0.5 - gain, {"log_loss": 0.5 - gain, "auc": 0.6 + gain}, 0.0, gain, error)
+        for i, (gain, error) in enumerate(pairs, 1)
+    ]
+    return [start, *later]
+
+
+@pytest.mark.parametrize(
+    ("by", "pairs", "step"),
+    [
+        ("log_loss", [(0.01, 0.02), (0.02, 0.03)], 0),  # both may be luck
+        ("loss", [(0.01, 0.02), (0.02, 0.03)], 0),
+        ("log_loss", [(0.01, 0.005), (0.02, 0.03)], 10),  # the second looks better, and may be luck
+        ("log_loss", [(0.01, 0.005), (0.02, 0.01)], 20),
+        ("log_loss", [(-0.01, 0.005)], 0),
+        ("log_loss", [(0.0, 0.0)], 0),  # nothing was learned at all
+        ("auc", [(0.01, 0.02), (0.02, 0.03)], 20),  # another figure has no such error
+    ],
+)
+def test_the_start_stays_where_later_ones_may_be_luck(by: str, pairs: list[tuple[float, float]], step: int) -> None:
+    best = Selection(by).best(gains(*pairs))
+    assert best is not None and best.step == step and best.is_start == (step == 0)
+
+
+def test_patience_counts_from_the_best_epoch_and_not_from_the_start() -> None:
+    assert not Selection("log_loss", patience=2).is_over(gains((-0.03, 0.1), (-0.02, 0.1), (-0.01, 0.1)))
+    assert Selection("log_loss", patience=2).is_over(gains((-0.01, 0.1), (-0.02, 0.1), (-0.03, 0.1)))
+
+
+def test_a_better_figure_that_may_be_luck_is_told_apart() -> None:
+    records = gains((0.002, 0.001), (0.010, 0.020), (0.001, 0.0005))
+    best = Selection("log_loss").best(records)
+    assert best is records[1]  # the first epoch; what the second has beyond it may be luck
+    assert selected(History(records, best=best), "log_loss")["is_surer"] is True
+    sure = gains((0.002, 0.001), (0.010, 0.005))
+    assert "is_surer" not in selected(History(sure, best=Selection("log_loss").best(sure)), "log_loss")
+
+
+def test_a_start_that_nothing_betters_comes_back_after_an_interruption_too(make, tmp_path: Path) -> None:
+    settings = {"epochs": 3, "select_by": "log_loss", "keep_start": True, "checkpoint_every": 10}
+    whole, began = make(), make().weights()
+    history = quick(
+        whole, valid=whole.valid, checkpoint_dir=tmp_path / "whole", callbacks=[spoiled(whole, 0)], **settings
+    )
+    assert history.best is not None and history.best.is_start and history.stats["steps"] == 60
+    assert_same_bits(whole.weights(), began)
+    assert selected(history, "log_loss")["is_start"] is True
+    assert [(r.step, r.gain is None) for r in history.of("valid")] == [(0, True), (20, False), (40, False), (60, False)]
+    for number, stop in enumerate((0, 30)):  # before the first step, and later
+        place, first, second = tmp_path / f"parts{number}", make(), make()
+        stopping = [spoiled(first, 0), lambda record, stop=stop: record.step >= stop]
+        quick(first, valid=first.valid, checkpoint_dir=place, callbacks=stopping, **settings)
+        found = quick(second, valid=second.valid, checkpoint_dir=place, callbacks=[spoiled(second, 0)], **settings)
+        assert found.best == history.best or found.best.is_start
+        assert len(found.of("valid")) == 4
+        assert_same_bits(second.weights(), began)
+
+
+def test_a_start_that_is_bettered_goes(make, tmp_path: Path) -> None:
+    setup, plain = make(), make()
+    history = quick(
+        setup, epochs=4, valid=setup.valid, select_by="log_loss", keep_start=True, checkpoint_dir=tmp_path / "a"
+    )
+    expected = quick(plain, epochs=4, valid=plain.valid, select_by="log_loss", checkpoint_dir=tmp_path / "b")
+    assert history.best.step == expected.best.step > 0 and history.best.gain > history.best.gain_error > 0
+    assert_same_bits(setup.weights(), plain.weights())  # to evaluate the start changes nothing
+    assert 0 not in Checkpointer(tmp_path / "a").steps()
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ({"keep_start": True}, "say by what: select_by='log_loss'"),
         ({"patience": 2}, "say what that is: select_by='auc'"),
         ({"patience": 2, "select_by": "last"}, "say what that is"),
         ({"select_by": "auc"}, "give checkpoint_dir="),

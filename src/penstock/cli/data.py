@@ -125,7 +125,9 @@ def etl(
 
 @app.command()
 def inspect(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Data, or the folder of a saved workflow.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH", help="Data, or the folder of a run, model or workflow.")
+    ],
     recipe: Recipe = None,
     preset: Preset = None,
     rows: Annotated[int, typer.Option(min=1, help="Look at no more than this many rows.")] = 1_000_000,
@@ -141,9 +143,10 @@ def inspect(
     from penstock.jobs.workflow_profile import profile_workflow
     from penstock.report import profile, terminal
 
-    if len(paths) == 1 and profile.is_artefact(paths[0]):
+    workflow = profile.saved_workflow(paths[0]) if len(paths) == 1 else None
+    if workflow is not None:
         with loading(trust, verify):
-            found = profile_workflow(Workflow.load(paths[0]), paths[0])
+            found = profile_workflow(Workflow.load(workflow), str(workflow))
     elif verify is not None:
         raise typer.BadParameter("only a saved workflow is signed, data is not", param_hint="--verify")
     else:

@@ -30,8 +30,9 @@ def init(
     """Draft a recipe from the data: what each column is good for, with a comment on each line that says why."""
     from pathlib import Path
 
-    from penstock.core.artefact import check_free, replacing
+    from penstock.core.artefact import check_free
     from penstock.jobs.draft import draft_recipe
+    from penstock.jobs.text_output import write_text
 
     if output != "-":
         check_free(Path(output), overwrite)
@@ -41,6 +42,5 @@ def init(
     if output == "-":
         print(draft.text, end="")
         return
-    with replacing(output) as unfinished:
-        unfinished.write_text(draft.text, encoding="utf-8")
+    write_text(output, draft.text)
     say(f"{output}: a recipe to predict {draft.label}; train with: penstock train {data[0]} --recipe {output} -o run")

@@ -33,8 +33,8 @@ def explain(
     progress: Progress = None,
 ) -> None:
     """Which columns a model depends on: how much worse it gets when the values of one are shuffled."""
-    from penstock.jobs.comparing import write_page
     from penstock.jobs.explaining import explain_model
+    from penstock.jobs.text_output import write_text
     from penstock.report.explanation import render_explanation, show_explanation
 
     section = recipe_of(recipe, preset)
@@ -46,8 +46,8 @@ def explain(
     page = Path(output) if output is not None else Path(run) / "explain.html"
     from json import dumps
 
-    write_page(page.with_suffix(".json"), dumps(found, indent=1))
-    write_page(page, render_explanation(found))
+    write_text(page.with_suffix(".json"), dumps(found, indent=1))
+    write_text(page, render_explanation(found))
     if json:
         print_json({**found, "page": str(page)})
         return

@@ -65,7 +65,8 @@ def activate(
     `packages`: which of nvtabular, merlin and persia. `force`: also where the real package is installed. `nvtabular`:
     whose conventions its loaders follow ("0.5", "1.0" or "latest"). `cpu`: where there is no CUDA, let what asks torch
     for it run on the CPU. From then on `model.save` of Keras writes a SavedModel where the path has no suffix, as it
-    did in TensorFlow 2, and Dask leaves columns of objects as they are. Calling it again adds to what is active.
+    did in TensorFlow 2, text in pandas' and Dask's frames is a column of objects, and NumPy has its names of 1.x.
+    Calling it again adds to what is active.
 
     >>> activate(packages=["nvtabular"])
     >>> active()
@@ -83,8 +84,8 @@ def activate(
     _finder.packages.update(wanted)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+    other_libraries.as_they_were()
     other_libraries.save_folders()
-    other_libraries.keep_objects()
     if cpu:
         _cpu.map_to_cpu()
     follow(activate, {"packages": active(), "force": True, "cpu": _cpu.mapped()})

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from penstock.compat import names
-from penstock.core.errors import PenstockError
+from penstock.core.errors import DataError, PenstockError
 
 PREFIX = "penstock.compat."
 
@@ -25,6 +25,10 @@ class CompatRuntimeError(CompatError, RuntimeError):
 
 class CompatNotImplementedError(CompatError, NotImplementedError):
     """What the old library refused with a `NotImplementedError`."""
+
+
+class CompatFileNotFoundError(CompatError, DataError, FileNotFoundError):
+    """A file or folder that is not there, which the old library refused with a `FileNotFoundError`."""
 
 
 class MissingNameError(CompatError, AttributeError):

@@ -1,14 +1,16 @@
-"""What other libraries did when old code was written: Keras saved folders, Dask left columns of objects alone."""
+"""What other libraries did when old code was written: NumPy's names, objects in frames, Keras's folders."""
 
 from __future__ import annotations
 
 import functools
 import logging
+import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,33 +18,72 @@ from typing import Any
 from penstock.compat.modules import AfterImport
 from penstock.core.errors import OutputExistsError
 
-# Dask's frames as they were: a column of Python objects stays one.
+_awaited: list[AfterImport] = []  # imports of NumPy, pandas and Dask
+_put_back: list[Callable[[], Any]] = []  # what undoes each change that has been made to them
+
+
+def as_they_were() -> None:
+    """From their import on, let NumPy, pandas and Dask be to old code what they were."""
+    if not _awaited:
+        changes = {"numpy": _name_as_before, "pandas": _set_pandas, "dask.config": _set_dask}
+        _awaited.extend(AfterImport(name, change) for name, change in changes.items())
+        for waiting in _awaited:
+            waiting.start()
+
+
+# NumPy's names of 1.x for what Python and NumPy itself call otherwise. Old code is full of them (`np.float`, `np.NaN`),
+# and stops at the first.
+
+_NUMPY_NAMES: dict[str, Any] = {
+    "float": float, "int": int, "object": object, "str": str, "complex": complex,
+    "NaN": "nan", "NAN": "nan", "Inf": "inf", "Infinity": "inf", "infty": "inf", "PINF": "inf", "NINF": -float("inf"),
+    "float_": "float64", "complex_": "complex128", "string_": "bytes_", "unicode_": "str_", "round_": "round",
+    "product": "prod", "cumproduct": "cumprod", "sometrue": "any", "alltrue": "all", "row_stack": "vstack",
+    "trapz": "trapezoid",
+}  # fmt: skip
+
+
+def _name_as_before(numpy: ModuleType) -> None:
+    """Names that NumPy still has stay as they are."""
+    for name, meant in _NUMPY_NAMES.items():
+        if name not in vars(numpy):
+            setattr(numpy, name, getattr(numpy, meant) if isinstance(meant, str) else meant)
+            _put_back.append(functools.partial(delattr, numpy, name))
+
+
+# Frames as they were: text is a column of Python objects with None for what is missing, and such a column stays one.
 #
-# Dask now makes text of every such column, also of lists and arrays, which old code then finds in its batches.
+# pandas now makes a type of its own of text, whose missing values are nan: `dtype == object` and `None in values` no
+# longer hold. Dask makes text of every column of objects, also of lists and arrays.
 
-_SETTING = "dataframe.convert-string"
-_kept_objects: list[ModuleType] = []
-_dask_waiting: list[AfterImport] = []
-
-
-def keep_objects() -> None:
-    """From Dask's import on, let objects be objects, unless the program or a file of settings says otherwise."""
-    if not _dask_waiting:
-        _dask_waiting.append(AfterImport("dask.config", _set))
-        _dask_waiting[0].start()
+_DASK_SETTING, _PANDAS_SETTING = "dataframe.convert-string", "future.infer_string"
 
 
-def _let_dask_be() -> None:
-    while _dask_waiting:
-        _dask_waiting.pop().stop()
-    while _kept_objects:
-        _kept_objects.pop().set({_SETTING: None})
+def _set_dask(config: ModuleType) -> None:
+    if config.get(_DASK_SETTING, None) is None:
+        config.set({_DASK_SETTING: False})
+        _put_back.append(lambda: config.set({_DASK_SETTING: None}))
 
 
-def _set(config: ModuleType) -> None:
-    if config.get(_SETTING, None) is None:
-        config.set({_SETTING: False})
-        _kept_objects.append(config)
+def _set_pandas(pandas: ModuleType) -> None:
+    """Whoever imports pandas may hold a lock meanwhile, as pyarrow does: nothing is made or converted here."""
+    if "PANDAS_FUTURE_INFER_STRING" in os.environ:
+        return
+    with suppress(KeyError):  # a pandas before or behind the releases that leave the choice
+        if _pandas_setting(pandas.get_option):
+            _pandas_setting(pandas.set_option, False)
+            _put_back.append(lambda: _pandas_setting(pandas.set_option, True))
+
+
+def _pandas_setting(ask_or_set: Callable[..., Any], *value: bool) -> Any:
+    with warnings.catch_warnings():  # that the setting will go one day is no news for the program
+        warnings.simplefilter("ignore")
+        return ask_or_set(_PANDAS_SETTING, *value)
+
+
+def text_is_objects(pandas: ModuleType) -> bool:
+    """Whether pandas has text as Python objects now."""
+    return bool(pandas.Series(["text"]).dtype == object)
 
 
 # `model.save("folder")` as TensorFlow 2's Keras did it: a SavedModel, where Keras 3 wants a suffix and refuses.
@@ -67,10 +108,12 @@ def save_folders() -> None:
 
 
 def undo() -> None:
-    """Undo `save_folders` and `keep_objects`."""
-    _let_dask_be()
-    while _waiting:
-        _waiting.pop().stop()
+    """Undo `as_they_were` and `save_folders`."""
+    for waiting in (_awaited, _waiting):
+        while waiting:
+            waiting.pop().stop()
+    while _put_back:
+        _put_back.pop()()
     while _undo:
         module, before = _undo.pop()
         module.save_model = before  # type: ignore[attr-defined]

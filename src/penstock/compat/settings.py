@@ -1,7 +1,8 @@
 """Conventions that changed from one release of an old library to the next: one setting for each library.
 
 A setting lives in an environment variable, so that child processes follow it without being told. Where it says
-nothing, what a program imports tells its age, if that is clear; else it is the release whose version is reported.
+nothing, what a program imports or calls tells its age, if that is clear; else it is the release whose version is
+reported.
 
 >>> with using(nvtabular="0.5"):
 ...     nvtabular()
@@ -41,19 +42,23 @@ _SIGNS = (
     ("0.5", ("nvtabular.column_group", "fastai")),
     ("1.0", ("nvtabular.columns", "nvtabular.graph", "nvtabular.dispatch", "merlin.loader")),
 )
+_called: list[tuple[str, str]] = []  # the age of what a program called and only that age had, and the call
 _found: list[tuple[str, str]] = []  # the age that was detected, and why; said once and kept
 _pairs: list[str] = []  # who takes lists as pairs, whatever the age
 
 
 def _detected() -> str:
-    """The age that the program's imports show; FastAI's tabular models take the batches of 0.5 and no others."""
+    """The age that imports and calls show; FastAI's tabular models take the batches of 0.5 and no others."""
     if not _found:
         imported = [(age, name) for age, modules in _SIGNS for name in modules if name in sys.modules]
         needs_loader = [sign for sign in imported if sign[1] != "fastai" or "nvtabular.loader.torch" in sys.modules]
-        clear = {age for age, _ in needs_loader}
-        if len(clear) == 1:
-            age, name = needs_loader[0]
-            _found.append((age, f"the program imports {name}"))
+        signs = [
+            *((age, f"imports {name}") for age, name in needs_loader),
+            *((age, f"calls {n}") for age, n in _called),
+        ]
+        if len({age for age, _ in signs}) == 1:
+            age, what = signs[0]
+            _found.append((age, f"the program {what}"))
         else:
             _found.append((NVTABULAR_AGES[-1], "that is the release whose version is reported"))
         age, why = _found[0]
@@ -62,6 +67,12 @@ def _detected() -> str:
             f"penstock: conventions of {meant}: {why}; {NVTABULAR}=0.5, 1.0 or latest says otherwise", file=sys.stderr
         )
     return _found[0][0]
+
+
+def saw_call(age: str, name: str) -> None:
+    """A program that imports NVTabular calls what only one age had; that counts until an age is in force."""
+    if "nvtabular" in sys.modules and (age, name) not in _called:
+        _called.append((age, name))
 
 
 def list_pairs() -> bool:
@@ -92,6 +103,7 @@ def forget_the_program() -> None:
     """The next program's imports tell its age, whatever ran in this process before."""
     _found.clear()
     _pairs.clear()
+    _called.clear()
 
 
 def reset() -> None:

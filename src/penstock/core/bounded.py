@@ -46,14 +46,19 @@ def read_json(path: Path, fields: Mapping[str, Constraint] | None = None) -> Any
     ...
     penstock.core.errors.ArtefactError: ...a.json: 'kind' must be a string, got 3
     """
+    return parse_json(read_json_bytes(path), path, fields)
+
+
+def read_json_bytes(path: Path) -> bytes:
+    """The bytes of a JSON file, for those who compare them before they are parsed; raises as `read_json` does."""
     try:
         with open_plain(path) as file:
             content = file.read(MOST_JSON_BYTES + 1)
-        if len(content) > MOST_JSON_BYTES:
-            raise ArtefactError(f"{path} is longer than the {MOST_JSON_BYTES} bytes that a JSON file here may have")
     except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error.strerror}") from error
-    return parse_json(content, path, fields)
+    if len(content) > MOST_JSON_BYTES:
+        raise ArtefactError(f"{path} is longer than the {MOST_JSON_BYTES} bytes that a JSON file here may have")
+    return content
 
 
 def parse_json(content: bytes, path: Path, fields: Mapping[str, Constraint] | None = None) -> Any:

@@ -34,6 +34,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from penstock.core.arrow_arrays import arrow_of
 from penstock.core.conversion_rules import BadValue, Policy, converted, reason_against, widens
 from penstock.core.dtypes import (
     INTEGERS,
@@ -295,9 +296,9 @@ def by_element(
         place = 0 if error.row is None else error.row
         row = int(np.searchsorted(offsets, place, side="right")) - 1
         raise refused(error.value, dtype, error.reason, column, row, where) from None
-    mask = pa.array(series.is_null().to_numpy()) if series.null_count() else None
+    mask = series.is_null().rechunk().to_arrow() if series.null_count() else None
     elements = done.rechunk().to_arrow(compat_level=_OLDEST)
-    rebuilt = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), elements, mask=mask)
+    rebuilt = pa.LargeListArray.from_arrays(arrow_of(offsets), elements, mask=mask)
     return pl.Series(series.name, rebuilt, dtype=to_polars(dtype, is_list=True))
 
 

@@ -8,7 +8,7 @@ UInt16
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -91,6 +91,24 @@ def canonical(dtype: DtypeLike) -> str:
         raise SchemaError(f"unknown dtype {dtype!r}") from error
 
 
+def canonical_each(dtypes: Mapping[str, DtypeLike]) -> dict[str, str]:
+    """The schema's names for the dtypes of columns; hexadecimal ones stay.
+
+    Raises:
+        SchemaError: a dtype is unknown; the message names its column.
+
+    >>> canonical_each({"user": "hex32", "age": int})
+    {'user': 'hex32', 'age': 'int64'}
+    """
+    found = {}
+    for name, dtype in dtypes.items():
+        try:
+            found[name] = dtype if isinstance(dtype, str) and dtype in HEX else canonical(dtype)
+        except SchemaError as error:
+            raise SchemaError(f"column {name!r}: {error}") from None
+    return found
+
+
 def is_nested(name: str) -> bool:
     """Whether the dtype of a list's elements is itself one of lists.
 
@@ -144,6 +162,19 @@ def _from_polars(dtype: Any) -> str:
     if dtype in _NAMES:
         return _NAMES[dtype]
     raise SchemaError(f"columns of type {dtype} are not supported; cast them first or leave them out")
+
+
+def is_readable(dtype: pl.DataType) -> bool:
+    """Whether a column of a polars dtype can be read: it has a name here.
+
+    >>> is_readable(pl.List(pl.String())), is_readable(pl.Struct({"a": pl.Int64()}))
+    (True, False)
+    """
+    try:
+        _from_polars(dtype)
+    except SchemaError:
+        return False
+    return True
 
 
 def is_canonical(dtype: pl.DataType) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -45,6 +46,53 @@ class ColumnNotFoundError(SchemaError, KeyError):
 
 class DataError(PenstockError, ValueError):
     """Input data is malformed: a ragged line, a truncated file, a wrong dtype."""
+
+
+def renamed(error: DataError | ColumnNotFoundError, names: Mapping[str, str]) -> DataError | ColumnNotFoundError:
+    """The error with other names of files: what was read may be a copy that nobody knows.
+
+    Args:
+        error: as it was raised.
+        names: in the place of each, another.
+
+    Returns:
+        The error to be raised.
+
+    >>> renamed(DataError("/scratch/a.csv is empty"), {"/scratch/a.csv": "a.csv.gz"})
+    DataError('a.csv.gz is empty')
+    """
+
+    def in_own_words(text: str) -> str:
+        for name, other in names.items():
+            text = text.replace(name, other)
+        return text
+
+    if isinstance(error, ColumnNotFoundError):
+        return ColumnNotFoundError(error.name, error.known, in_own_words(error.where))
+    return DataError(in_own_words(str(error)))
+
+
+@contextmanager
+def known_as(path: str, copy: str, others: Mapping[str, str] | None = None) -> Iterator[None]:
+    """A block that reads a copy of a file: its errors name the file itself.
+
+    Args:
+        path: of the file.
+        copy: of what is read; where it is the file, errors stay as they are.
+        others: further words to be replaced.
+
+    >>> with known_as("a.csv.gz", "/scratch/a.csv"):
+    ...     raise DataError("/scratch/a.csv is empty")
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.DataError: a.csv.gz is empty
+    """
+    try:
+        yield
+    except (DataError, ColumnNotFoundError) as error:
+        if copy == path:
+            raise
+        raise renamed(error, {copy: path, **(others or {})}) from None
 
 
 class ConversionError(DataError):

@@ -12,10 +12,13 @@ _REMEMBERED = 256  # headers whose answer is kept: a handful is what honest clie
 def host_of(header: str) -> str:
     """The host of a Host header, without its port.
 
-    >>> host_of("localhost:8000"), host_of("[::1]:8000")
-    ('localhost', '::1')
+    >>> host_of("localhost:8000"), host_of("[::1]:8000"), host_of("[::1")  # the last is none
+    ('localhost', '::1', '[::1')
     """
-    return header.partition("]")[0][1:] if header.startswith("[") else header.partition(":")[0]
+    if not header.startswith("["):
+        return header.partition(":")[0]
+    host, closed, _ = header[1:].partition("]")
+    return host if closed else header
 
 
 def is_loopback(host: str) -> bool:

@@ -117,6 +117,8 @@ class Schema:
 
     Args:
         columns: in order, each name once.
+        unread: columns that the data has besides, with the dtype for which they cannot be read.
+        place: what it is the schema of, for errors.
 
     Raises:
         SchemaError: a name comes twice.
@@ -132,8 +134,15 @@ class Schema:
     penstock.core.errors.ColumnNotFoundError: column 'labels' is not in the schema; did you mean 'label'? ...
     """
 
-    def __init__(self, columns: Iterable[ColumnSchema] = ()) -> None:
+    def __init__(
+        self,
+        columns: Iterable[ColumnSchema] = (),
+        unread: Mapping[str, str] | None = None,
+        place: str = "the schema",
+    ) -> None:
         self._columns: dict[str, ColumnSchema] = {}
+        self.place = place
+        self.unread = dict(unread or {})
         for column in columns:
             if column.name in self._columns:
                 raise SchemaError(f"column {column.name!r} appears twice in the schema")
@@ -180,7 +189,12 @@ class Schema:
         try:
             return self._columns[name]
         except KeyError:
-            raise ColumnNotFoundError(name, self._columns, "the schema") from None
+            if name in self.unread:
+                raise SchemaError(
+                    f"{self.place}: column {name!r} is of type {self.unread[name]}, which is not read; write what it "
+                    f"holds as columns of their own"
+                ) from None
+            raise ColumnNotFoundError(name, self._columns, self.place) from None
 
     def get(self, name: str) -> ColumnSchema | None:
         """A column, if there is one of that name.
@@ -258,7 +272,7 @@ class Schema:
         for role, names in roles.items():
             for name in [names] if isinstance(names, str) else names:
                 columns[name] = self[name].with_(role=role)
-        return Schema(columns.values())
+        return Schema(columns.values(), self.unread, self.place)
 
     def __add__(self, other: Schema) -> Schema:
         return Schema([*self, *other])

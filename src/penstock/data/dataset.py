@@ -72,14 +72,14 @@ class Dataset(LazyRows):
     ) -> None:
         size = None if part_size is None else parse_bytes(part_size)
         beside: Schema | None = None
+        place = "the data"
         if are_paths(source):
             source = paths_of(source)
             manifest.settle_folder(source)
             version = manifest.version(source)
             files = find(source, storage_options)
-            manifest.check_files(source, files)
-            check_remote_files(source, files, storage_options)
-            beside = schema_beside(source, files, storage_options)
+            schemas = manifest.check_files(source, files) | check_remote_files(source, files, storage_options)
+            beside = schema_beside(source, files, storage_options, schemas)
             dtypes = {**hive_dtypes(files[0], beside), **(dtypes or {})}
             size = size or part_size_of_files(files)
             options = OpenOptions(
@@ -87,9 +87,10 @@ class Dataset(LazyRows):
             )
             parts, found = format_named(format or infer_format(files, storage_options)).open(files, options)
             manifest.check_version(source, version)
+            place = files[0]
         else:
             parts, found = open_frame(cast(Frame, source), size, dtypes)
-        self._set(parts, merged(found, schema or beside, strict=schema is not None))
+        self._set(parts, merged(found, schema or beside, schema is not None, place))
 
     # Changes that move rows between partitions.
 

@@ -12,8 +12,10 @@ from penstock.core.errors import DataError, ParameterError
 from penstock.data.files import filesystem, is_remote, local_path, reaching
 from penstock.data.formats import FORMATS, choices, format_of_name, suffixes
 from penstock.data.formats.names import refuse_packed, stream_codec
-from penstock.data.formats.text_bytes import file_size, read_bytes
 from penstock.data.formats.text_sniffing import BOM, is_json
+from penstock.data.formats.unpacking import first_bytes
+
+_HEAD = 1 << 12  # bytes that tell a format
 
 
 def find(
@@ -103,15 +105,21 @@ def format_of_content(path: str, storage_options: dict[str, Any] | None = None) 
     Raises:
         DataError: it is packed in a way that is not read.
     """
-    if stream_codec(path) is not None:
-        return "csv"  # only text is compressed as a whole
-    size = file_size(path, storage_options)
-    head = read_bytes(path, 0, min(size, 1 << 12), storage_options).tobytes()
+    if stream_codec(path) is not None:  # only text is compressed as a whole
+        try:
+            return "jsonl" if _is_lines_of_json(first_bytes(path, _HEAD, storage_options)) else "csv"
+        except DataError:  # said where it is read
+            return "csv"
+    head = first_bytes(path, _HEAD, storage_options)
     for known in FORMATS.values():
         if known.mark and head.startswith(known.mark):
             return known.name
     refuse_packed(path, head)
-    if is_json(head) and not head.removeprefix(BOM).lstrip().startswith(b"["):
+    if _is_lines_of_json(head):
         return "jsonl"
     is_text = bool(head) and (head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" not in head)
     return "csv" if is_text else None
+
+
+def _is_lines_of_json(head: bytes) -> bool:
+    return is_json(head) and not head.removeprefix(BOM).lstrip().startswith(b"[")

@@ -11,9 +11,9 @@ import pyarrow as pa
 from penstock.core.dtypes import without_half
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
-from penstock.data.formats.base import agree
+from penstock.data.formats.base import agree, settled
 from penstock.data.part_size import part_size_for
-from penstock.data.partition import FramePartition, Partition, cast_frame
+from penstock.data.partition import FramePartition, Partition, cast_frame, named
 from penstock.data.sources import Frame
 
 
@@ -25,11 +25,13 @@ def open_frame(
     frame = cast_frame(frame, {n: without_half(d) for n, d in frame.schema.items()}, "the frame")
     if dtypes:
         frame = cast_frame(frame, agree(None, dict(frame.schema), "the frame", "the frame", dtypes), "the frame")
+    readable, schema = settled(frame.schema, "the frame")
+    frame = frame.select(named(list(readable))) if schema.unread else frame
     rows = max(1, frame.height)
     num_bytes = max(1, int(frame.estimated_size()))
     step = max(1, min(rows, int(rows * (part_size or part_size_for(num_bytes)) / num_bytes)))
     parts = [FramePartition(frame.slice(at, step)) for at in range(0, rows, step)]
-    return list(parts), Schema.from_polars(frame.schema)
+    return list(parts), schema
 
 
 def to_polars(source: Frame) -> pl.DataFrame:

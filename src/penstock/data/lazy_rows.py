@@ -33,7 +33,7 @@ class LazyRows(PartitionedRows):
         Raises:
             SchemaError: it describes other columns.
         """
-        return self.from_partitions(self._parts, merged(self._schema, schema, strict=True))
+        return self.from_partitions(self._parts, merged(self._schema, schema, True, self.place))
 
     def with_roles(self, **roles: Sequence[str]) -> Self:
         """`data.with_roles(label=["click"], categorical=["user"])`.

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from penstock.core.arrow_arrays import arrow_of
 from penstock.data.keys import valid_mask
 
 _OLDEST = pl.CompatLevel.oldest()
@@ -35,8 +36,8 @@ class Lists:
 
     def rebuild(self, values: pl.Series) -> pl.Series:
         """A list column of these lengths over other values."""
-        offsets = pa.array(self.offsets, pa.int64())
-        mask = None if self.valid is None else pa.array(~self.valid)
+        offsets = arrow_of(self.offsets.astype(np.int64, copy=False))
+        mask = None if self.valid is None else pl.Series(~self.valid).to_arrow()
         array = values.rechunk().to_arrow(compat_level=_OLDEST)
         return pl.Series(self.name, pa.LargeListArray.from_arrays(offsets, array, mask=mask))
 

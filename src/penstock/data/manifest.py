@@ -1,9 +1,9 @@
 """The manifest of a data set: which files belong to it, and how each of them ends.
 
 `to_parquet` writes `_manifest.json` beside the schema: for each file its size, its rows and the SHA-256 of its footer,
-which says where every page lies. Opening a folder checks these, so that a part that is missing, cut off, left from
-elsewhere or exchanged is refused; it costs a read of some kilobytes a file. The pages themselves carry a CRC-32, which
-is checked when they are read, and of all pages by `verify`.
+which says where every page lies; and the SHA-256 of the schema. Opening a folder checks these, so that a part that is
+missing, cut off, left from elsewhere or exchanged is refused; it costs a read of some kilobytes a file. The pages
+themselves carry a CRC-32, which is checked when they are read, and of all pages by `verify`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.core.artefact import SCHEMA_FILE
 from penstock.core.bounded import MOST_JSON_BYTES, check_fields, parse_json
 from penstock.core.durable import settle
 from penstock.core.errors import ArtefactError, DataError
@@ -37,22 +39,36 @@ def entry_of(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "rows": pq.read_metadata(path).num_rows, "footer": _footer_checksum(path)}
 
 
+@dataclass(frozen=True)
+class Manifest:
+    """What is known of a data set: an entry for each file, and the schema's checksum where it was written down."""
+
+    files: Mapping[str, Entry] = field(default_factory=dict)
+    schema: str | None = None
+
+
 def write_manifest(folder: Path, entries: Mapping[str, Entry]) -> None:
-    """Write down which files belong to the data set in `folder`."""
-    content = {"penstock": _KIND, "version": _VERSION, "files": dict(sorted(entries.items()))}
+    """Write down which files belong to the data set in `folder`, whose schema is there."""
+    schema = checksum((folder / SCHEMA_FILE).read_bytes())
+    content = {"penstock": _KIND, "version": _VERSION, "schema": schema, "files": dict(sorted(entries.items()))}
     (folder / MANIFEST_FILE).write_text(json.dumps(content, indent=1))
+
+
+def checksum(content: bytes) -> str:
+    """What a manifest says of a schema's bytes."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def rename_files(folder: Path, names: Mapping[str, str]) -> None:
     """Give files of a data set other names, in the manifest too."""
-    entries = read_manifest(folder) or {}
+    entries = (read_manifest(folder) or Manifest()).files
     for before, after in names.items():
         (folder / before).replace(folder / after)
     if entries:
         write_manifest(folder, {names.get(name, name): entry for name, entry in entries.items()})
 
 
-def read_manifest(folder: Path) -> dict[str, Entry] | None:
+def read_manifest(folder: Path) -> Manifest | None:
     """The files that belong to the data set in `folder` and what is known of each, if that was written down."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
@@ -62,7 +78,7 @@ def read_manifest(folder: Path) -> dict[str, Entry] | None:
     return parse_manifest(path.read_bytes(), path)
 
 
-def parse_manifest(content: bytes, path: str | Path) -> dict[str, Entry]:
+def parse_manifest(content: bytes, path: str | Path) -> Manifest:
     """What a manifest's bytes say, which were read from `path`."""
     fields = {"penstock": STR, "version": Int(), "files": Instance(dict, "a mapping of files")}
     try:
@@ -71,10 +87,11 @@ def parse_manifest(content: bytes, path: str | Path) -> dict[str, Entry]:
             raise ArtefactError(f"{path} is a manifest of {found['penstock']!r} in format {found['version']}")
         for name, entry in found["files"].items():
             check_fields(entry, _ENTRY, f"{path}, {name!r}")
+        if "schema" in found:  # older ones have none
+            check_fields(found, {"schema": STR}, path)
     except ArtefactError as error:
         raise DataError(f"{error}; write the data set again, or remove {path} to read what is there") from error
-    files: dict[str, Entry] = found["files"]
-    return files
+    return Manifest(found["files"], found.get("schema"))
 
 
 def settle_folder(source: Any) -> None:
@@ -103,12 +120,15 @@ def check_version(source: Any, before: tuple[int, int] | None) -> None:
         raise DataError(f"{os.fspath(source)} was replaced while it was opened; open the data set again")
 
 
-def check_files(source: Any, files: Iterable[str]) -> None:
+def check_files(source: Any, files: Iterable[str]) -> dict[str, str]:
     """Refuse a data set that is not as it was written.
 
     Args:
         source: what the user named; of a folder all files must be there and none besides.
         files: the data files found.
+
+    Returns:
+        The checksums of schemas that are known, by their paths.
 
     Raises:
         DataError: a file is missing, not listed, or other than the manifest says.
@@ -118,15 +138,20 @@ def check_files(source: Any, files: Iterable[str]) -> None:
     if isinstance(source, (str, os.PathLike)) and not is_remote(os.fspath(source)):
         whole = Path(local_path(os.fspath(source)))
     folders = {file.parent for file in local} | ({whole} if whole is not None and whole.is_dir() else set())
+    schemas = {}
     for folder in sorted(folders):
-        entries = read_manifest(folder)
-        if entries is None:
+        manifest = read_manifest(folder)
+        if manifest is None:
             continue
+        entries = manifest.files
+        if manifest.schema is not None:
+            schemas[str(folder / SCHEMA_FILE)] = manifest.schema
         found = {file.relative_to(folder).as_posix(): file for file in local if file.is_relative_to(folder)}
         if folder == whole:
             check_complete(folder, entries, found)
         for name in entries.keys() & found.keys():
             _check_file(found[name], entries[name])
+    return schemas
 
 
 def check_complete(folder: str | Path, entries: Mapping[str, Entry], found: Iterable[str]) -> None:

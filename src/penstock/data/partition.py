@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,13 @@ class Partition:
 
 @dataclass(frozen=True)
 class FramePartition(Partition):
-    """Rows of a frame in memory."""
+    """Rows of a frame in memory.
+
+    `known_as` is what errors call it: the files, where it stands for some that have no rows.
+    """
 
     frame: pl.DataFrame
+    known_as: str = field(default="the frame", compare=False, kw_only=True)
 
     @property
     def path(self) -> None:  # type: ignore[override]
@@ -71,7 +75,7 @@ class FramePartition(Partition):
         return int(self.frame.estimated_size())
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        return self.frame if columns is None else select(self.frame, columns, "the frame")
+        return self.frame if columns is None else select(self.frame, columns, self.known_as)
 
     @property
     def row_bytes(self) -> int:
@@ -123,7 +127,11 @@ class MappedPartition(WrappedPartition):
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         require_polars("a transform or filter of rows")
-        frame = self.function(self.source.read(self.inputs))
+        from penstock.data.naming import naming  # which knows partitions
+
+        rows = self.source.read(self.inputs)
+        with naming(self.source):
+            frame = self.function(rows)
         return frame if columns is None else select(frame, columns, self.path or "the transformed data")
 
 

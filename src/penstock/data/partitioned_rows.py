@@ -32,7 +32,7 @@ class PartitionedRows:
 
     def _set(self, parts: Sequence[Partition], schema: Schema) -> None:
         self._schema = schema
-        self._parts = list(parts) or [FramePartition(pl.DataFrame(schema=schema.polars_schema))]
+        self._parts = list(parts) or [FramePartition(pl.DataFrame(schema=schema.polars_schema), known_as=schema.place)]
 
     @classmethod
     def from_partitions(cls, parts: Sequence[Partition], schema: Schema) -> Self:
@@ -52,6 +52,11 @@ class PartitionedRows:
     @property
     def schema(self) -> Schema:
         return self._schema
+
+    @property
+    def place(self) -> str:
+        """Where the rows lie, for errors: the first file, or "the data" where there is none."""
+        return self._parts[0].path or self._schema.place
 
     @property
     def partitions(self) -> list[Partition]:

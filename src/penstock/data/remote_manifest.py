@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from penstock.core.artefact import SCHEMA_FILE
 from penstock.core.bounded import MOST_JSON_BYTES
 from penstock.core.errors import DataError
 from penstock.data.files import filesystem, is_remote
@@ -17,7 +18,7 @@ _TAIL = 1 << 16  # bytes asked for at first of each file: most footers are small
 _END = 8  # a parquet file ends with the length of its footer and four letters
 
 
-def check_remote_files(source: Any, files: Iterable[str], storage_options: dict[str, Any] | None) -> None:
+def check_remote_files(source: Any, files: Iterable[str], storage_options: dict[str, Any] | None) -> dict[str, str]:
     """Refuse a remote data set that is not as it was written.
 
     Args:
@@ -25,12 +26,16 @@ def check_remote_files(source: Any, files: Iterable[str], storage_options: dict[
         files: the data files found.
         storage_options: passed to fsspec.
 
+    Returns:
+        The checksums of schemas that are known, by their paths without protocol.
+
     Raises:
         DataError: a file is missing, not listed, or other than the manifest says.
     """
     remote = [file for file in files if is_remote(file)]
+    schemas: dict[str, str] = {}
     if not remote:
-        return
+        return schemas
     whole = os.fspath(source).rstrip("/") if isinstance(source, (str, os.PathLike)) else None
     store = filesystem(remote[0], storage_options)
     bare = {file: str(store._strip_protocol(file)) for file in remote}
@@ -42,11 +47,15 @@ def check_remote_files(source: Any, files: Iterable[str], storage_options: dict[
             continue
         if int(store.size(manifest) or 0) > MOST_JSON_BYTES:
             raise DataError(f"{manifest} is longer than a manifest of a data set can be")
-        entries = parse_manifest(store.cat_file(manifest), manifest)
+        known = parse_manifest(store.cat_file(manifest), manifest)
+        entries = known.files
+        if known.schema is not None:
+            schemas[f"{folder}/{SCHEMA_FILE}"] = known.schema
         found = {path.removeprefix(f"{folder}/"): file for file, path in bare.items() if path.startswith(f"{folder}/")}
         if folder == root:
             check_complete(folder, entries, found)
         _check_files({name: (bare[found[name]], entries[name]) for name in entries.keys() & found.keys()}, store)
+    return schemas
 
 
 def _check_files(files: Mapping[str, tuple[str, Entry]], store: Any) -> None:

@@ -7,11 +7,13 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from penstock.core.claims import Claim
-from penstock.core.errors import ParameterError
+from penstock.core.errors import DataError, ParameterError
 from penstock.core.runtime.forks import Process
 
 _PREFIX = "penstock-scratch-"
@@ -45,6 +47,57 @@ class Scratch:
 
     def __reduce__(self) -> tuple[Callable[[str], Scratch], tuple[str]]:
         return _borrowed, (str(self.path),)
+
+
+class ScratchCopy:
+    """A copy of a file in scratch, for as long as it is written; a block that ends badly still closes it.
+
+    Args:
+        path: of the file, for errors.
+        name: of the copy.
+        scratch: where it goes; a new one where there is none.
+
+    Raises:
+        DataError: there is no room for it, or no folder; then and whenever something is written.
+
+    >>> with ScratchCopy("clicks.csv.gz", "clicks.csv") as copy:
+    ...     copy.write(b"click,user")
+    >>> copy.target.read_bytes()
+    b'click,user'
+    """
+
+    def __init__(self, path: str, name: str, scratch: Scratch | None = None) -> None:
+        self._path = path
+        with self._explaining():
+            self.scratch = scratch or Scratch()
+            self.target = self.scratch.path / name
+            self._file = self.target.open("wb")
+
+    def write(self, piece: bytes) -> None:
+        """Add bytes."""
+        with self._explaining():
+            self._file.write(piece)
+
+    def __enter__(self) -> ScratchCopy:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None:
+            with self._explaining():
+                self._file.close()
+        else:
+            with contextlib.suppress(OSError):
+                self._file.close()
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataError(
+                f"{self._path} is read from a copy in scratch, which cannot be written ({error.strerror or error}): "
+                f"set PENSTOCK_SCRATCH to a folder with room"
+            ) from error
 
 
 def _claimed(parent: Path) -> tuple[Path, Claim]:

@@ -93,8 +93,8 @@ def write_parquet(
         release_workspace()
         found = [_joined([item[place] for item in written]) for place in range(len(outputs))]
         for output, folder, (_, files, _) in zip(outputs, folders, found, strict=True):
-            write_manifest(folder, files)
             (folder / SCHEMA_FILE).write_text(output.schema.to_json())
+            write_manifest(folder, files)
     return [
         WriteReport(output.path, rows, tuple(f"{output.path.rstrip('/')}/{name}" for name in files), bad)
         for output, (rows, files, bad) in zip(outputs, found, strict=True)

@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.core.extras import require
+from penstock.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from penstock.embedding.cached.embeddings import CachedEmbeddings
@@ -67,7 +66,7 @@ __all__ = [  # noqa: RUF022
     "prefetched",
     "slots_from_schema",
 ]
-_WHERE = {
+_HOMES = {
     "SlotConfig": "slots",
     "slots_from_schema": "slots",
     "HashStack": "slots",
@@ -98,7 +97,7 @@ _WHERE = {
     "FeedReader": "feed_reader",
     "FeedWriter": "feed",
 }
-_TORCH_MODULES = {
+_TORCH_HOMES = {
     "CachedEmbeddings": "cached.embeddings",
     "EmbeddingTables": "parameter_tables",
     "FrozenEmbeddings": "frozen",
@@ -106,17 +105,4 @@ _TORCH_MODULES = {
     "HashedEmbeddings": "hashed.embeddings",
     "prefetched": "cached.in_flight",
 }
-
-
-def __getattr__(name: str) -> Any:
-    """Each name when it is first asked for: the kernels are compiled code that nobody should wait for in vain."""
-    if name in _TORCH_MODULES:
-        require("torch", "torch")
-        return getattr(importlib.import_module(f"{__name__}.{_TORCH_MODULES[name]}"), name)
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES | _TORCH_HOMES, extras=dict.fromkeys(_TORCH_HOMES, "torch"))

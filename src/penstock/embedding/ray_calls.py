@@ -21,7 +21,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.runtime.threads import start_thread
 from penstock.embedding.ray_coordinator import Grant
 from penstock.embedding.ray_in_flight import Arguments, CommandNumbers, InFlight, Sent
-from penstock.embedding.ray_shard import Command, Refused, Standing, TooEarly, packed
+from penstock.embedding.ray_messages import Command, Refused, Standing, TooEarly, packed
 from penstock.embedding.ray_submitting import CallFailed, Lines, Pending
 
 LEASE_SECONDS = 15.0  # how long the others wait for a client that died while it saved or restored

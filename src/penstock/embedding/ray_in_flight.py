@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from penstock.embedding.ray_shard import Command, packed
+from penstock.embedding.ray_messages import Command, packed
 from penstock.embedding.ray_submitting import Pending
 
 Arguments: TypeAlias = Callable[[int, bool], tuple[Any, ...]]  # for a shard, and whether it shares this memory

@@ -17,7 +17,8 @@ import numpy as np
 
 from penstock.core.runtime.threads import start_thread
 from penstock.embedding.ray_coordinator import NAMESPACE, actor_name
-from penstock.embedding.ray_shard import Answer, Command, Refused, Shard, Standing, TooEarly, packed, unpacked
+from penstock.embedding.ray_messages import Command, Refused, Standing, TooEarly, packed, unpacked
+from penstock.embedding.ray_shard import Answer, Shard
 from penstock.embedding.ray_state import (
     ShardState,
     TableRows,
@@ -183,6 +184,8 @@ class ReplicatedShard(Shard):
         try:
             there: bool = ray.get(self._other().run.remote(*packed("is_standby", (standby,))))
             return there and self._ask_coordinator("arrangement").standbys[self.number] == standby
+        except ray.exceptions.ActorUnavailableError:  # not to be reached just now, or started again: asked once more
+            return True
         except (ray.exceptions.RayError, ValueError):
             return False
 

@@ -14,9 +14,9 @@ from penstock.embedding.ray_calls import ShardCalls, StoreTimeoutError
 from penstock.embedding.ray_coordinator import Grant
 from penstock.embedding.ray_forwarding import Forwarding, Message
 from penstock.embedding.ray_in_flight import InFlight, Sent
+from penstock.embedding.ray_messages import Command, Refused, Standing, packed
 from penstock.embedding.ray_pairs import Arrangement
 from penstock.embedding.ray_replica import PULSE, Placed
-from penstock.embedding.ray_shard import Command, Refused, Standing, packed
 from penstock.embedding.ray_submitting import CallFailed, Pending
 
 _SUSPICION = 0.3  # seconds: Ray keeps a call to a process that died until another is started

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import OutputExistsError
 from penstock.embedding import checkpoint
 from penstock.embedding.locks import SecondWriterError
+from penstock.embedding.ray_messages import packed
 
 if TYPE_CHECKING:
     from penstock.embedding.ray_store import RayStore
@@ -78,8 +79,15 @@ class Saving:
                 self._trail = str(self._place), checkpoint._checksum(self._place)
 
     def _is_written(self) -> bool:
+        """Asked beside the commands of training: those in flight would be waited for. Only the last answer counts."""
+        ray, calls, question = self._store._ray, self._store._calls, packed("is_writing", (self._right,))
+        try:
+            if any(ray.get([shard.run.remote(*question) for shard in calls.shards], timeout=calls.timeout)):
+                return False
+        except ray.exceptions.RayError:
+            pass  # a shard died or hangs: the call of a client finds out, and does what there is to do
         with self._store._lock:
-            return all(self._store._calls.call("written", lambda *_: (self._right,)))
+            return all(calls.call("written", lambda *_: (self._right,)))
 
     def _release(self) -> None:
         self._store._calls.ask_coordinator("release", "save", self._right, self._trail)

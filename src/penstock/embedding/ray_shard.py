@@ -5,7 +5,6 @@ Reading and writing files takes libraries that a shard may never need: they are 
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import threading
 import time
@@ -14,7 +13,7 @@ from concurrent.futures import Future
 from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from penstock.core.runtime.threads import LastingPool, start_thread
 from penstock.embedding.locks import SecondWriterError
 from penstock.embedding.ray_lines import Ends, answer_calls, open_ends
 from penstock.embedding.ray_memory import MappedBuffers, Place
+from penstock.embedding.ray_messages import Command, Refused, Standing, TooEarly, unpacked
 from penstock.embedding.tables import SAVING, TableSet
 from penstock.kernels.cpu_embedding_remote import owned
 from penstock.kernels.cpu_intrinsics import kernel_input
@@ -35,66 +35,9 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 Given: TypeAlias = np.ndarray | Place  # sent, or shared
-_SMALL = 4096  # bytes of an array that is sent with everything else
 _SETTLED = 0  # among the answers to a client: the number of which it has said that no lower one will be sent again
 _CLIENTS = 1024  # whose last commands are remembered
 TIMED = ("lookup", "update", "follow", "save")  # commands whose durations are counted
-
-
-class Command(NamedTuple):
-    """What every call carries, so that it counts once: the same number from the same client is the same command."""
-
-    epoch: int  # which restoring of the whole store the client knows of
-    client: str
-    number: int  # 0: nothing changes, so it may be done again
-    settled: int  # this number and all below it will not be sent again
-    before: int = 0  # of the same client, in flight when this one was sent: it must have been applied
-
-
-class _Sent(NamedTuple):
-    """An array that travels beside what is packed."""
-
-    number: int
-
-
-def packed(method: str, arguments: tuple[Any, ...]) -> list[Any]:
-    """A call for `Shard.run`: all that is small as one argument, since Ray spends most of a short call on arguments.
-
-    >>> call = packed("lookup", (1, np.zeros(4), np.zeros(4000)))
-    >>> len(call), len(packed("stats", ()))
-    (2, 1)
-    >>> unpacked(*call)[0]
-    'lookup'
-    """
-    arrays = [given for given in arguments if isinstance(given, np.ndarray) and given.nbytes > _SMALL]
-    numbers = {id(array): number for number, array in enumerate(arrays)}
-    small = [_Sent(numbers[id(given)]) if id(given) in numbers else given for given in arguments]
-    return [pickle.dumps((method, small), protocol=5), *arrays]
-
-
-def unpacked(call: bytes, *arrays: np.ndarray) -> tuple[str, list[Any]]:
-    """The method and the arguments that were packed."""
-    method, arguments = pickle.loads(call)
-    return method, [arrays[given.number] if isinstance(given, _Sent) else given for given in arguments]
-
-
-class Refused(NamedTuple):
-    """A shard's answer to a call of another epoch, or when it was started (again) and holds nothing yet."""
-
-    lost: bool
-    epoch: int
-
-
-class TooEarly(NamedTuple):
-    """A shard's answer to a command that it has not applied, since one of the same client before it has not come."""
-
-
-class Standing(NamedTuple):
-    """How far a shard has come."""
-
-    lost: bool
-    epoch: int
-    updates: int  # without those of the command which was asked about, and behind it
 
 
 class Shard:
@@ -105,9 +48,7 @@ class Shard:
     call is applied by some shards before and by others after it.
     """
 
-    def __init__(
-        self, number: int, num_shards: int, settings: Mapping[str, Any], reconstructed: bool | None = None
-    ) -> None:
+    def __init__(self, number: int, num_shards: int, settings: Mapping[str, Any]) -> None:
         self.number, self.num_shards = number, num_shards
         self.tables = TableSet(**settings, signs_given=True)
         self.updates = self.restored_updates = 0
@@ -246,6 +187,11 @@ class Shard:
             work()
         return {**checkpoint.progress(self.tables), "updates": self.updates}
 
+    def is_writing(self, right: int) -> bool:
+        """Whether what was to be written aside is under way."""
+        whose, writing = self._writing
+        return whose == right and writing is not None and not writing.done()
+
     def written(self, command: Command, right: int) -> bool | Refused | TooEarly:
         """Whether what was to be written aside is; where that failed, why."""
         return self._once(command, lambda: self._written(right))
@@ -377,7 +323,3 @@ class Shard:
     @property
     def _role(self) -> str:
         return "primary"
-
-    def sleep(self, seconds: float) -> None:
-        """Be busy: lets a client's time limit be tried out."""
-        time.sleep(seconds)

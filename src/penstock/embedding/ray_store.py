@@ -11,13 +11,12 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.core.errors import ParameterError, PenstockError
-from penstock.core.extras import require
 from penstock.core.latencies import Latencies
 from penstock.core.params import BOOL, Int, OneOf, Real, check_all
 from penstock.core.runtime.buffers import BufferPool
@@ -28,15 +27,13 @@ from penstock.embedding.locks import SecondWriterError
 from penstock.embedding.lookup import Gradients, Lookup
 from penstock.embedding.optimizers import Optimizer
 from penstock.embedding.policies import Admission, Eviction
+from penstock.embedding.ray_actors import create_actors, find_actors, share_of, start_ray, whole_of
 from penstock.embedding.ray_begun import BegunLookup, BegunUpdate
 from penstock.embedding.ray_calls import ShardCalls, ShardRestartedWarning, StoreTimeoutError
 from penstock.embedding.ray_client import RoutedBatch
-from penstock.embedding.ray_coordinator import NAMESPACE, Coordinator, actor_name
 from penstock.embedding.ray_memory import SharedBuffers
-from penstock.embedding.ray_replica import PULSE, ReplicatedShard
 from penstock.embedding.ray_replicated_calls import ReplicatedCalls
 from penstock.embedding.ray_saving import Saving
-from penstock.embedding.ray_shard import Shard
 from penstock.embedding.slot_layout import SlotLayout
 from penstock.embedding.slots import EmbeddingConfig, SlotConfig
 from penstock.embedding.store import Counters, EmbeddingStore, store_parameters, training_work
@@ -96,21 +93,25 @@ class RayStore(EmbeddingStore):
             raise ParameterError("eviction.max_bytes goes by the memory of one process; with replicas=2 give max_rows")
         if detached and name is None:
             raise ParameterError("detached=True needs a name=, under which others find the store later")
-        ray = _start_ray()
+        ray = start_ray()
         name = name or f"store-{uuid.uuid4().hex[:8]}"
         settings = {
             "config": config,
             "optimizer": optimizer,
             "storage": storage,
             "admission": admission,
-            "eviction": _share(eviction, num_shards),
+            "eviction": share_of(eviction, num_shards),
             "num_threads": threads_per_shard,
             "seed": seed,
         }
-        coordinator, shards = _create_actors(ray, name, settings, num_shards, detached, replicas)
+        coordinator, shards = create_actors(ray, name, settings, num_shards, detached, replicas)
         self._connect(ray, name, coordinator, shards, settings, timeout)
         self._owner = True
-        self._restore_all(None, None, patience=10.0)  # starting processes takes longer than a call
+        try:
+            self._restore_all(None, None, patience=10.0)  # starting processes takes longer than a call
+        except BaseException:  # nobody else knows of the processes, and the name is taken
+            self.close()
+            raise
 
     @classmethod
     def attach(cls, name: str, timeout: float = 120.0, owns: bool = False) -> RayStore:
@@ -127,20 +128,10 @@ class RayStore(EmbeddingStore):
         Raises:
             PenstockError: there is none of that name.
         """
-        ray = _start_ray()
-        try:
-            coordinator = ray.get_actor(actor_name(name), namespace=NAMESPACE)
-            about, num_shards, replicas = ray.get(coordinator.about.remote(), timeout=10 * timeout)
-            shards = [
-                tuple(
-                    ray.get_actor(actor_name(name, number, process), namespace=NAMESPACE) for process in range(replicas)
-                )
-                for number in range(num_shards)
-            ]
-        except ValueError:
-            raise PenstockError(f"there is no store named {name!r} in this Ray cluster; create it first") from None
+        ray = start_ray()
+        coordinator, shards, settings = find_actors(ray, name, timeout)
         store = cls.__new__(cls)
-        store._connect(ray, name, coordinator, shards, ray.cloudpickle.loads(about), timeout)
+        store._connect(ray, name, coordinator, shards, settings, timeout)
         store._owner = owns
         return store
 
@@ -161,7 +152,7 @@ class RayStore(EmbeddingStore):
             self._calls = ShardCalls(ray, name, coordinator, [process for (process,) in shards], timeout)
         self.config, self.optimizer = settings["config"], settings["optimizer"]
         self.storage, self.seed = settings["storage"], settings["seed"]
-        self.admission, self.eviction = settings["admission"], _whole(settings["eviction"], len(shards))
+        self.admission, self.eviction = settings["admission"], whole_of(settings["eviction"], len(shards))
         self._layout, self._pool = SlotLayout(self.config), BufferPool(slack=4, keep=64)
         self._shared = SharedBuffers()
         self._threads = KernelThreads(None, "store")
@@ -344,75 +335,16 @@ class RayStore(EmbeddingStore):
 
     def close(self) -> None:
         """Who created the store, or owns it, ends its actors; others only let go of them."""
-        if self._owner and self._ray.is_initialized():
-            self._calls.ask_coordinator("forget")
-            for actor in [*self._processes, self._calls.coordinator]:
-                self._ray.kill(actor, no_restart=True)
-        self._owner = False
+        is_owner, self._owner = self._owner, False
         self._calls.lines.close()
         self._threads.close()
-
-
-def _start_ray() -> Any:
-    ray = require("ray", "ray")
-    if not ray.is_initialized():
-        ray.init(namespace=NAMESPACE, include_dashboard=False, log_to_driver=False)
-    return ray
+        if is_owner and self._ray.is_initialized():
+            with suppress(StoreTimeoutError, self._ray.exceptions.RayError):  # notes that nobody will read
+                self._calls.ask_coordinator("forget")
+            for actor in [*self._processes, self._calls.coordinator]:
+                self._ray.kill(actor, no_restart=True)
 
 
 def _sum_of_stats(parts: list[dict[str, int]]) -> dict[str, int]:
     """One table's figures over all shards."""
     return {key: parts[0][key] if key == "dim" else sum(part[key] for part in parts) for key in parts[0]}
-
-
-def _share(eviction: Eviction | None, num_shards: int) -> Eviction | None:
-    """One shard's part of the whole store's budget."""
-    if eviction is None:
-        return None
-    rows = None if eviction.max_rows is None else max(1, eviction.max_rows // num_shards)
-    size = None if eviction.max_bytes is None else max(1, eviction.max_bytes // num_shards)
-    return replace(eviction, max_rows=rows, max_bytes=size)
-
-
-def _whole(share: Eviction | None, num_shards: int) -> Eviction | None:
-    """The whole store's budget, of which every shard has a part."""
-    if share is None:
-        return None
-    rows = None if share.max_rows is None else share.max_rows * num_shards
-    size = None if share.max_bytes is None else share.max_bytes * num_shards
-    return replace(share, max_rows=rows, max_bytes=size)
-
-
-def _create_actors(
-    ray: Any, name: str, settings: dict[str, Any], num_shards: int, detached: bool, replicas: int
-) -> tuple[Any, list[tuple[Any, ...]]]:
-    """Start the coordinator and the processes of every shard; a name that is taken is refused."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    try:
-        ray.get_actor(actor_name(name), namespace=NAMESPACE)
-    except ValueError:
-        pass
-    else:
-        raise SecondWriterError(f"a store named {name!r} exists already; use RayStore.attach({name!r}) to share it")
-    # Ray restarts them all; it may repeat calls of the coordinator only, which may be repeated.
-    options = {"num_cpus": 0, "max_restarts": -1, "namespace": NAMESPACE}
-    if detached:
-        options["lifetime"] = "detached"
-    # Ray puts actors that ask for nothing on any machine, whatever is said of it: a byte makes it listen.
-    made = ray.remote(memory=1, **options)(Shard)
-    if replicas > 1:
-        made = ray.remote(memory=1, concurrency_groups={PULSE: 1}, **options)(ReplicatedShard)
-    nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
-
-    def start(number: int, process: int) -> Any:
-        """A process of a shard: shards go around the machines, a standby lies on the next one."""
-        node = nodes[(number + process) % len(nodes)]
-        place = NodeAffinitySchedulingStrategy(node, soft=True)
-        actor = made.options(name=actor_name(name, number, process), scheduling_strategy=place)
-        return actor.remote(number, num_shards, settings, *((name, process) if replicas > 1 else ()))
-
-    shards = [tuple(start(number, process) for process in range(replicas)) for number in range(num_shards)]
-    coordinator = ray.remote(max_task_retries=-1, **options)(Coordinator)
-    about, key = ray.cloudpickle.dumps(settings), f"{actor_name(name)}-{uuid.uuid4().hex}"
-    return coordinator.options(name=actor_name(name)).remote(about, num_shards, key, replicas=replicas), shards

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.core.arrow_arrays import arrow_of, numpy_of
 from penstock.core.artefact import SavedFolder
 from penstock.core.errors import ArtefactError
 from penstock.core.runtime.threads import thread_pool
 from penstock.embedding.row_layout import RowColumns
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.table import SEGMENTS_AT_ONCE, Table
+from penstock.embedding.table_copies import TableCopy
 from penstock.embedding.tables import TableSet
 
 Keep = Callable[[np.ndarray], np.ndarray]
+_Copy: TypeAlias = TableCopy | tuple[list[pa.Table], pa.Table | None]  # all rows, or those that changed
 _ROWS_AT_ONCE = 1 << 18
-_MANY = 0.3  # share of the rows that are read one by one in the time that all of the memory is copied in
+# Share of the rows that are read one by one: in the time that all of the memory is copied in; and where only the index
+# would have to be copied, in a few times that, since all rows behind it would take as much memory again.
+_MANY, _MANY_BESIDE = 0.3, 0.05
 _ROWS_UNDER_LOCK = 1 << 14  # a few milliseconds: what a look-up may have to wait
 
 
@@ -40,23 +46,47 @@ def write_shard(
 
 
 def copied_shard(tables: TableSet, since: int = -1) -> Callable[[Path], None]:
-    """The same as it is now, copied: what is returned writes it into a folder, while the tables go on."""
+    """The same as it is now: what is returned writes it into a folder, while the tables go on.
 
-    def copied(table: Table) -> tuple[pa.Schema, Iterable[pa.Table], pa.Table | None]:
-        if since < 0 or table.share_touched(since) > _MANY:  # all of it, to be read when it is written
-            table = table.frozen()
-            return _schema(table, True), _parts(table, since, True), _waiting(table)
-        return _schema(table, True), list(_parts(table, since, True)), _waiting(table)
+    Rows are copied by whoever calls that, beside updates. Only where look-ups write to rows too, they are copied now.
+    """
+    at_once = tables.eviction is not None or tables.keeps_history
+    many = _MANY if at_once else _MANY_BESIDE
+
+    def copied(table: Table) -> _Copy:
+        if since >= 0 and table.share_touched(since) <= many:
+            return list(_parts(table, since, True)), _waiting(table)
+        found = TableCopy(table)
+        if at_once:
+            found.complete()
+        return found
 
     with thread_pool(tables.threads.num_threads, "copy") as pool:  # the tables wait for this
         copies = list(pool.map(copied, tables.tables))
 
     def write(folder: Path) -> None:
-        folder.mkdir(parents=True)
-        for number in range(len(copies)):
-            _write_table(folder, number, *copies.pop(0))  # its memory is free when it is written
+        try:
+            _write_copies(tables, copies, since, folder)
+        except BaseException as error:  # whoever keeps the error would keep the copies, which updates keep rows for
+            copies.clear()
+            traceback.clear_frames(error.__traceback__)
+            raise
 
     return write
+
+
+def _write_copies(tables: TableSet, copies: list[_Copy], since: int, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for found in copies:  # all of them first: until then updates keep rows for them
+        if isinstance(found, TableCopy):
+            found.complete()
+    for number, table in enumerate(tables.tables):
+        found = copies.pop(0)  # its memory is free when it is written
+        if isinstance(found, TableCopy):
+            parts, waiting = _parts(found.table, since, True), _waiting(found.table)
+        else:
+            parts, waiting = iter(found[0]), found[1]
+        _write_table(folder, number, _schema(table, True), parts, waiting)
 
 
 def _parts(table: Table, since: int, with_state: bool, *moved: np.ndarray) -> Iterator[pa.Table]:
@@ -71,7 +101,7 @@ def _waiting(table: Table) -> pa.Table | None:
     if not table.pending:
         return None
     signs, seen = table.read_pending()
-    return pa.table({"sign": _array(signs), "seen": _array(seen)})
+    return pa.table({"sign": arrow_of(signs), "seen": arrow_of(seen)})
 
 
 def _write_table(
@@ -88,7 +118,7 @@ def write_removed(removed: list[np.ndarray], folder: Path) -> None:
     """Write the signs of removed rows, by table."""
     for number, signs in enumerate(removed):
         if len(signs):
-            pq.write_table(pa.table({"sign": _array(signs)}), folder / f"{number:05d}.removed.parquet")
+            pq.write_table(pa.table({"sign": arrow_of(signs)}), folder / f"{number:05d}.removed.parquet")
 
 
 def read_shard(
@@ -170,25 +200,19 @@ def _is_step(table: Table) -> bool:
 def _to_arrow(table: Table, columns: RowColumns, with_state: bool) -> pa.Table:
     layout, schema = table.layout, _schema(table, with_state)
     arrays = {
-        "sign": _array(columns.signs),
-        "stamp": _array(columns.stamps),
+        "sign": arrow_of(columns.signs),
+        "stamp": arrow_of(columns.stamps),
         "weights": _list(_readable(columns.weights, layout.storage), layout.dim),
-        "scalar": _array(columns.scalars.view(np.uint32) if _is_step(table) else columns.scalars),
-        "count": _array(columns.counts),
+        "scalar": arrow_of(columns.scalars.view(np.uint32) if _is_step(table) else columns.scalars),
+        "count": arrow_of(columns.counts),
     }
     for i in range(layout.states):
         arrays[f"state_{i}"] = _list(columns.states[:, i * layout.dim : (i + 1) * layout.dim], layout.dim)
     return pa.table([arrays[name] for name in schema.names], schema=schema)
 
 
-def _array(values: np.ndarray) -> Any:
-    """Numbers for Arrow, in the same memory; `pyarrow.array` would load pandas first, for a third of a second."""
-    flat = np.ascontiguousarray(values).reshape(-1)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)])
-
-
 def _list(values: np.ndarray, dim: int) -> Any:
-    return pa.FixedSizeListArray.from_arrays(_array(values), dim)
+    return pa.FixedSizeListArray.from_arrays(arrow_of(np.ascontiguousarray(values).reshape(-1)), dim)
 
 
 def _readable(weights: np.ndarray, storage: str) -> np.ndarray:
@@ -207,7 +231,7 @@ def _from_arrow(table: Table, batch: pa.RecordBatch, with_state: bool, path: Pat
             kind = batch.schema.field(found).type if found >= 0 else "missing"
             raise ArtefactError(f"{path}: column {name!r} is {kind}, this store needs {expected.field(name).type}")
     columns = table.empty_columns(rows)
-    columns.signs[:], columns.stamps[:] = batch["sign"].to_numpy(), batch["stamp"].to_numpy()
+    columns.signs[:], columns.stamps[:] = numpy_of(batch["sign"]), numpy_of(batch["stamp"])
     weights = _values(batch["weights"], rows, layout.dim)
     if layout.storage == "bfloat16":
         weights = (weights.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
@@ -216,15 +240,16 @@ def _from_arrow(table: Table, batch: pa.RecordBatch, with_state: bool, path: Pat
         for i in range(layout.states):
             columns.states[:, i * layout.dim : (i + 1) * layout.dim] = _values(batch[f"state_{i}"], rows, layout.dim)
         if layout.scalar:
-            columns.scalars[:] = batch["scalar"].to_numpy().view(np.float32)
+            columns.scalars[:] = numpy_of(batch["scalar"]).view(np.float32)
         if layout.count:
-            columns.counts[:] = batch["count"].to_numpy()
+            columns.counts[:] = numpy_of(batch["count"])
     return columns
 
 
 def _values(column: Any, rows: int, dim: int) -> np.ndarray:
-    values: np.ndarray = column.flatten().to_numpy(zero_copy_only=False).reshape(rows, dim)
-    return values
+    if column.null_count:  # they would not be among the values
+        raise pa.ArrowInvalid(f"{column.null_count} rows are missing")
+    return numpy_of(column.flatten()).reshape(rows, dim)
 
 
 def copy_weights(source: TableSet, target: TableSet) -> None:

@@ -242,8 +242,9 @@ class Store(EmbeddingStore):
             SecondWriterError: the store is being saved already.
             OutputExistsError: the folder is there and overwrite was not asked for.
         """
-        saving = StoreSaving(self, path, overwrite, base, aside=True)
-        self._saving = weakref.ref(saving)
+        with self._lock:
+            saving = StoreSaving(self, path, overwrite, base, aside=True)
+            self._saving = weakref.ref(saving)
         return saving
 
     def load(self, path: str | Path) -> None:

@@ -159,4 +159,7 @@ class StoreRows:
         with self.store._lock:
             if self.stale:
                 return
+            if not out:
+                for group in self.groups:
+                    tables.tables[group].complete_copy()
             tables.native_threads.run(kernel.move_job(), move, threads)

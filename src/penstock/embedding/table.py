@@ -7,8 +7,9 @@ copied to grow except one segment of the index at a time.
 
 from __future__ import annotations
 
-import copy
 import secrets
+import weakref
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from penstock.kernels import cpu_embedding_index as index
 from penstock.kernels import cpu_embedding_upkeep as upkeep
 from penstock.kernels.cpu_half import BFLOAT16, FLOAT16, FLOAT32
 from penstock.kernels.cpu_intrinsics import address_of
+
+if TYPE_CHECKING:
+    from penstock.embedding.table_copies import TableCopy
 
 STORAGES = {"float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
 _LARGEST_BLOCK = 1 << 26
@@ -63,6 +67,7 @@ class Table:
             bool(eviction and eviction.policy == "lfu"),
         )
         self._init, self._seed = init, seed
+        self.copying: weakref.ref[TableCopy] | None = None  # what was begun last
         self._describe()
         self.reset()
 
@@ -89,6 +94,7 @@ class Table:
 
     def reset(self) -> None:
         """Empty the table and give its memory back."""
+        self.complete_copy()
         self._blocks: list[tuple[np.ndarray, int]] = []  # memory and the number of chunks carved from it
         self._chunks = np.zeros(16, np.uint64)
         self._free = np.empty(0, np.uint32)
@@ -103,6 +109,20 @@ class Table:
         self.header[index.MASK] = _FIRST_SEGMENT - 1
         self.header[index.GENERATION] += np.uint64(1)
         self._point()
+
+    def copy_under_way(self) -> TableCopy | None:
+        """The copy of this table whose rows are not all copied yet."""
+        found = self.copying() if self.copying else None
+        if found is not None and not found.is_whole:
+            return found
+        self.copying = None
+        return None
+
+    def complete_copy(self) -> None:
+        """Rows are about to be written, moved or removed: a copy that is under way must have them first."""
+        found = self.copy_under_way()
+        if found is not None:
+            found.complete()
 
     def _point(self) -> None:
         self.header[index.DIRECTORY] = address_of(self._directory)
@@ -208,8 +228,13 @@ class Table:
             self._spare = [address_of(arena) + i * size for i in range(count)]
         return self._spare.pop()
 
+    @property
+    def segment_bytes(self) -> int:
+        """Memory of one segment of the index."""
+        return _segment_bytes(int(self.header[index.MASK]) + 1)
+
     def _raw(self, number: int) -> np.ndarray:
-        return memory_at(int(self._segments[number]), _segment_bytes(int(self.header[index.MASK]) + 1))
+        return memory_at(int(self._segments[number]), self.segment_bytes)
 
     def _entries(self, number: int) -> np.ndarray:
         return self._raw(number)[index.SEGMENT_HEADER :].view(np.uint64).reshape(-1, 2)
@@ -227,6 +252,7 @@ class Table:
         self, what: int, by_count: bool, clock: int, limit: int, tie: int = 0, listed: np.ndarray = _NOTHING
     ) -> np.ndarray:
         """Take out entries (see the kernel); the signs of the rows that went."""
+        self.complete_copy()
         if len(self._free) < self.capacity:
             free = np.empty(self.capacity, np.uint32)
             free[: len(self._free)] = self._free
@@ -252,6 +278,7 @@ class Table:
             keep -= 1
         if keep == len(self._blocks):
             return
+        self.complete_copy()
         capacity = sum(chunks for _, chunks in self._blocks[:keep]) * per_chunk
         # Rows between NEXT_ROW and the new capacity were never given out; the kernel finds room in the free list only.
         if (unused := capacity - int(self.header[index.NEXT_ROW])) > 0:
@@ -281,34 +308,6 @@ class Table:
         self.remove(upkeep.BY_SIGN, False, 0, 0, listed=np.sort(signs))
 
     # Rows in bulk
-
-    def frozen(self) -> Table:
-        """A copy of all that there is: its memory as it lies, which takes a fraction of reading row by row."""
-        twin = copy.copy(self)
-        twin.header = self.header.copy()
-        twin._blocks, twin._chunks = [], self._chunks.copy()
-        left, first = -(-int(self.header[index.NEXT_ROW]) // (1 << self.layout.shift)), 0
-        for block, chunks in self._blocks:
-            used = min(left, chunks)
-            if used:  # the rest was never given out
-                memory = huge_page_memory(used * self.layout.chunk_bytes)
-                memory[:] = block[: len(memory)]
-                twin._blocks.append((memory, used))
-                moved = (address_of(memory) - address_of(block)) % 2**64
-                twin._chunks[first : first + used] += np.uint64(moved)
-            left, first = left - used, first + chunks
-        size = _segment_bytes(int(self.header[index.MASK]) + 1)
-        arena = huge_page_memory(len(self._segments) * size)
-        for number in range(len(self._segments)):
-            arena[number * size : (number + 1) * size] = self._raw(number)
-        twin._arenas, twin._spare, twin._depths = [arena], [], [*self._depths]
-        places = np.arange(len(self._segments), dtype=np.uint64) * np.uint64(size)
-        twin._segments = np.uint64(address_of(arena)) + places
-        order = np.argsort(self._segments)
-        twin._directory = twin._segments[order[np.searchsorted(self._segments, self._directory, sorter=order)]]
-        twin._free = self._free.copy()
-        twin._point()
-        return twin
 
     def num_segments(self) -> int:
         return len(self._segments)
@@ -362,6 +361,7 @@ class Table:
 
     def write(self, columns: RowColumns, pending: bool = False) -> None:
         """Insert rows, or overwrite those that are there."""
+        self.complete_copy()
         start = 0
         while start < len(columns):
             start, status = upkeep.write_rows(

@@ -22,6 +22,7 @@ from penstock.embedding.row_seeds import stable_number
 from penstock.embedding.slot_layout import BatchWork, SlotLayout, bundles
 from penstock.embedding.slots import EmbeddingConfig
 from penstock.embedding.table import SEGMENTS_AT_ONCE, Table
+from penstock.embedding.table_copies import keep_before_update
 from penstock.kernels import cpu_embedding as kernel
 from penstock.kernels import cpu_embedding_batch as layout
 from penstock.kernels import cpu_embedding_index as index
@@ -232,6 +233,7 @@ class TableSet:
         starts, order = bundles(self.layout, work, self._order(work))
         unique = work.groups[order, layout.UNIQUE] * self.headers[order, index.DIM].astype(np.int64)
         most = int(np.add.reduceat(unique, starts[:-1]).max(initial=0)) if len(order) else 0
+        keep_before_update(self, work.groups, work.signs)
 
         def run() -> None:
             kernel.update_groups(
@@ -328,6 +330,7 @@ class TableSet:
         gone = np.zeros(len(counts), np.int64)
         order, rows = np.flatnonzero(stepped), self.pool.array((len(signs),), np.uint32)
         order = order[np.argsort(-counts[order], kind="stable")]
+        keep_before_update(self, groups, signs)
 
         def run() -> None:
             remote.update_signs(

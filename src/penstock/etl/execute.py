@@ -18,7 +18,8 @@ from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines, collecting
 from penstock.data.dataset import Dataset
 from penstock.data.exchange import by_key, exchange
-from penstock.data.partition import FramePartition, MappedPartition, Partition, WrappedPartition
+from penstock.data.naming import naming
+from penstock.data.partition import FramePartition, MappedPartition, Partition, SlicedPartition, WrappedPartition
 from penstock.engine import Engine
 from penstock.etl.operator import ROW_NUMBER
 from penstock.etl.plan import Environment, Plan
@@ -49,7 +50,8 @@ class ComputedPartition(WrappedPartition):
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         require_polars("a workflow's transform")
-        frame = self.compute(self.source)
+        with naming(self.source):
+            frame = self.compute(self.source)
         return frame if columns is None else frame.select(columns)
 
 
@@ -107,7 +109,10 @@ class _Fit:
     numbers: tuple[int, ...]
 
     def __call__(self, state: dict[Any, Any] | None, part: Partition) -> dict[Any, Any]:
-        state = {"bad": BadLines()} if state is None else state
+        with naming(part):
+            return self._folded({"bad": BadLines()} if state is None else state, part)
+
+    def _folded(self, state: dict[Any, Any], part: Partition) -> dict[Any, Any]:
         with collecting() as bad:
             environment, rows = read_stage(self.plan, self.stage, part)
         state["bad"].add(bad)
@@ -248,7 +253,11 @@ def cross(plan: Plan, stage: Stage, number: int, engine: Engine, training: bool 
     leave = _Leave(plan, _shell(stage), carried, training)
     parts = [ComputedPartition(part, leave, False) for part in stage.parts]
     count = len(parts)
-    buckets = exchange(parts, _ByKey(key_columns, count), count, engine) if count > 1 else parts
+    buckets: Sequence[Partition] = parts
+    if count > 1:
+        buckets = exchange(parts, _ByKey(key_columns, count), count, engine)
+        if (total := sum(bucket.count() for bucket in buckets)) <= op.gathered_rows:
+            buckets = [SlicedPartition(tuple(buckets), 0, total)]
     entered: list[Partition] = [
         MappedPartition(bucket, _Enter(plan, node, carried, kept, i), None, False) for i, bucket in enumerate(buckets)
     ]

@@ -12,6 +12,7 @@ from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.bad_lines import BadLines
 from penstock.data.dataset import as_dataset
+from penstock.data.naming import naming
 from penstock.data.sources import DataLike
 from penstock.engine import resolve
 from penstock.engine.base import EngineLike
@@ -98,8 +99,9 @@ class FittableGraph:
         require_polars("Workflow.fit")
         dataset = as_dataset(data)
         schema = self._plan.input_schema if update and self._plan is not None else dataset.schema
-        plan = Plan(self.output, schema)
-        self.bad_lines = execute.fit(plan, dataset, resolve(self.engine), update, progress)
+        with naming(dataset.place):
+            plan = Plan(self.output, schema)
+            self.bad_lines = execute.fit(plan, dataset, resolve(self.engine), update, progress)
         self.bad_lines.warn()
         self._plan, self._row_plan, self._bulk_plan = plan, None, None
         return self

@@ -102,7 +102,7 @@ class ColumnSelector:
         return out
 
     @classmethod
-    def from_recipe(cls, data: Any) -> ColumnSelector:
+    def from_recipe(cls, data: str | Sequence[str] | Mapping[str, Any]) -> ColumnSelector:
         """A selector from plain data.
 
         Args:
@@ -111,7 +111,7 @@ class ColumnSelector:
         Returns:
             The selector.
         """
-        if isinstance(data, dict):
+        if isinstance(data, Mapping):
             return cls(**data)
         return cls(data)
 

@@ -139,7 +139,7 @@ def _with_roles(data: Dataset, roles: Mapping[str, Any], may_lack: bool) -> Data
     for role, names in listed.items():
         for name in names:
             if name not in schema and not may_lack:
-                where = f"{data.partitions[0].path or 'the data'} (the recipe's input.roles.{role} names it)"
+                where = f"{data.place} (the recipe's input.roles.{role} names it)"
                 raise ColumnNotFoundError(str(name), schema.names, where)
     given = {role: [n for n in names if n in schema and schema[n].role is Role.OTHER] for role, names in listed.items()}
     return data.with_roles(**given)

@@ -45,6 +45,7 @@ class Operator:
 
     constraints: ClassVar[Mapping[str, Constraint]] = {}
     changes_rows: ClassVar[bool] = False  # fewer, more or other rows than came in
+    gathered_rows: ClassVar[int] = 0  # up to so many rows, all that were exchanged make one partition
     takes_nested_lists: ClassVar[bool] = False  # lists of lists among its columns are nothing it cannot work on
     needs_row_numbers: ClassVar[bool] = False  # `frame` carries ROW_NUMBER
     fit_only_dependencies: ClassVar[bool] = False  # only fitting reads them: a serving workflow does without

@@ -28,6 +28,7 @@ from penstock.etl.operator import Operator
 
 RECIPE_VERSION = 1
 _ATTACHED = "attached:"
+_KEYS = ("recipe", "input", "nodes", "output")
 _NODE_KEYS = ("columns", "from", "pick", "drop", "depends", "ops")
 
 
@@ -137,8 +138,8 @@ def from_recipe(data: Mapping[str, Any]) -> Node:
         found = data.get("recipe") if isinstance(data, Mapping) else type(data).__name__
         raise ParameterError(f"a recipe starts with 'recipe: {RECIPE_VERSION}', got {found!r}")
     for key in data:
-        if key not in ("recipe", "nodes", "output", "input"):
-            raise ParameterError(f"unknown key {key!r} in the recipe; known: recipe, nodes, output, input")
+        if key not in _KEYS:
+            raise ParameterError(f"unknown key {key!r} in the recipe{suggest(str(key), _KEYS, 'keys')}")
     entries = data.get("nodes")
     if not isinstance(entries, Mapping) or not entries:
         raise ParameterError("a recipe needs nodes: {name: {columns: […], ops: […]}}")

@@ -116,6 +116,7 @@ def expression_from_recipe(data: Any) -> pl.Expr:
 # A query inside an expression would read other tables, files among them.
 _QUERY = re.compile(r"\b(select|from\s+read_\w+)\b", re.IGNORECASE)
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+_USER = re.compile(rf"{_QUOTED.pattern}|\b(user)\b(?!\s*\()", re.IGNORECASE)
 
 
 def expression_from_text(text: str, where: str) -> pl.Expr:
@@ -137,11 +138,15 @@ def expression_from_text(text: str, where: str) -> pl.Expr:
     if _QUERY.search(_QUOTED.sub("''", text)):
         raise ParameterError(f"{where}: {text!r} holds a query; an expression computes a value of one row")
     try:
-        return pl.sql_expr(text)
+        # A column that many logs have, and to SQL a function, which polars lacks.
+        return pl.sql_expr(_USER.sub(lambda found: f'"{found[1]}"' if found[1] else found[0], text))
     except (pl.exceptions.PolarsError, ValueError) as error:
+        if "OVER clause" in str(error):
+            raise _looks_at_others(text, str(error), where) from error
         raise ParameterError(
             f"{where}: {text!r} is no expression in the words of SQL ({str(error).splitlines()[0]}); such are "
-            f'"rating >= 4", "hour % 100", "color = \'red\'", "CASE WHEN a > b THEN 1 ELSE 0 END"'
+            f'"rating >= 4", "hour % 100", "color = \'red\'", "CASE WHEN a > b THEN 1 ELSE 0 END"; a column whose name '
+            f'is a word of SQL stands in double quotes ("order")'
         ) from error
 
 
@@ -166,11 +171,15 @@ def check_row_wise(expression: pl.Expr, shown: str, where: str) -> None:
         except pl.exceptions.PolarsError:  # polars cannot tell before it knows the dtypes; its inputs are looked at
             alone = True
         if not alone:
-            raise ParameterError(
-                f"{where}: {shown!r} looks at other rows ({part}), and rows are seen a partition at a time; use "
-                f"Groupby, JoinGroupby, DifferenceLag, TargetEncoding or Normalize"
-            )
+            raise _looks_at_others(shown, str(part), where)
         pending += part.meta.pop()
+
+
+def _looks_at_others(shown: str, part: str, where: str) -> ParameterError:
+    return ParameterError(
+        f"{where}: {shown!r} looks at other rows ({part}), and rows are seen a partition at a time; use Groupby, "
+        f"JoinGroupby, DifferenceLag, TargetEncoding or Normalize"
+    )
 
 
 def _holds_code(data: Any) -> bool:

@@ -7,9 +7,10 @@ from typing import Any
 
 from penstock.core.errors import ColumnNotFoundError, ParameterError, suggest
 from penstock.core.runtime.forks import require_polars
-from penstock.core.schema import Schema
 from penstock.data.dataset import Dataset, as_dataset
+from penstock.data.formats.base import settled
 from penstock.data.frames import like, to_polars
+from penstock.data.naming import naming
 from penstock.data.sources import DataLike, Frame, are_paths
 from penstock.engine import resolve
 from penstock.etl import execute
@@ -58,13 +59,14 @@ class TransformingGraph(FittableGraph):
         if are_paths(data):
             data = Dataset(data)
         if isinstance(data, Dataset):
-            return execute.transform(plan, data, resolve(self.engine), training, self.output_schema)
+            with naming(data.place):
+                return execute.transform(plan, data, resolve(self.engine), training, self.output_schema)
         require_polars("Workflow.transform of a frame")
         frame = to_polars(data)
         for name in plan.inputs:
             if name not in frame.columns:
                 raise ColumnNotFoundError(name, frame.columns, "the data given to the workflow")
-        dataset = Dataset.from_partitions(execute.single_partition(frame), Schema.from_polars(frame.schema))
+        dataset = Dataset.from_partitions(execute.single_partition(frame), settled(frame.schema, "the frame")[1])
         done = execute.transform(plan, dataset, resolve("local:1"), training, self.output_schema).to_polars()
         return like(done, data)
 

@@ -6,8 +6,9 @@
 'evaluate_model', 'explain_model', 'predict_files']
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from penstock.jobs.comparing import compare_runs
@@ -42,7 +43,6 @@ __all__ = [
     "predict_files",
 ]
 
-# Imported when first asked for: an ETL job needs no torch, and the command line must start at once.
 _HOMES = {
     "Draft": "draft",
     "draft_recipe": "draft",
@@ -63,9 +63,4 @@ _HOMES = {
     "explain_model": "explaining",
     "predict_files": "scoring",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"penstock.jobs.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)

@@ -22,6 +22,7 @@ from penstock.metrics.registry import METRICS
 from penstock.nn import Model
 from penstock.nn.base import constructor_names
 from penstock.nn.registry import MODELS
+from penstock.nn.torch_optimizers import without_compiler
 from penstock.serve.devices import default_device, named_device
 from penstock.serve.model import serving_workflow
 from penstock.train.evaluation import EVALUATED
@@ -133,7 +134,7 @@ def build_dense_optimizer(
     arguments = dict(settings.dense_optimizer)
     name = arguments.pop("name")
     assert name in DENSE_OPTIMIZERS
-    build = getattr(torch.optim, name)
+    build: Any = getattr(torch.optim, name)
     known = [n for n in inspect.signature(build).parameters if n != "params"]
     for key in arguments:
         if key not in known:
@@ -145,6 +146,8 @@ def build_dense_optimizer(
         arguments["lr"] = 1.0  # LambdaLR multiplies
     if for_graph:
         arguments = {**_on_gpu(str(name), arguments), **arguments}
+    if not arguments.get("differentiable"):
+        build = without_compiler(build)
     try:
         optimizer = build(model.parameters(), **arguments)
     except (ValueError, TypeError) as error:

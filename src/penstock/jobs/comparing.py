@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.core.artefact import replacing
 from penstock.core.bounded import read_json
 from penstock.core.errors import ArtefactError, ParameterError, PenstockError
 from penstock.jobs.recorder import REPORT_VERSION
+from penstock.jobs.text_output import write_text
 from penstock.report.comparison import render_comparison
 
 _PARTS = {"headline": dict, "records": list, "stages": list, "configuration": dict, "training": dict}
@@ -57,19 +57,8 @@ def compare_runs(runs: Sequence[str | Path], output: str | Path) -> dict[str, di
         page = render_comparison(reports)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ArtefactError(f"a report is not what a run writes: {type(error).__name__}: {error}") from error
-    write_page(output, page)
+    write_text(output, page)
     return reports
-
-
-def write_page(output: str | Path, page: str) -> None:
-    """A page at its place, in one step."""
-    place = Path(output)
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(place) as partial:
-            partial.write_text(page, encoding="utf-8", errors="backslashreplace")  # halves of characters
-    except OSError as error:
-        raise ArtefactError(f"{place} cannot be written: {error.strerror or error}; choose another output") from error
 
 
 def _report_file(run: str | Path) -> Path:

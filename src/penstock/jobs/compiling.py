@@ -72,6 +72,21 @@ def _features(place: Path) -> None:
     Dataset(columns, schema=Schema(schema)).to_parquet(place / "features", progress=False)
     settings = {"epochs": 1, "batch_size": 256, "tables": "store"}
     TrainJob(place / "features", place / "run", settings=settings, progress=False, num_examples=0).run()
+    _checkpoint_beside(place / "checkpoint")
+
+
+def _checkpoint_beside(path: Path) -> None:
+    """An update between the beginning of a checkpoint and the thread that copies its rows: it seldom comes so soon."""
+    import numpy as np
+
+    from penstock.embedding import Adagrad, SlotConfig, Store
+
+    gradients = {"user": np.ones((2, 4), np.float32)}
+    with Store([SlotConfig("user", dim=4)], Adagrad(lr=0.1)) as store:
+        store.update(store.lookup({"user": [1, 2]}), gradients)
+        found, saving = store.lookup({"user": [1, 2]}), store.begin_save(path)
+        store.update(found, gradients)
+        saving.finish()
 
 
 def _kinds(place: Path) -> None:

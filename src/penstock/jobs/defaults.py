@@ -20,7 +20,9 @@ _STEPS_OF_MANY_ROWS = 4096  # of an epoch, at least: with a quarter of them 0.00
 _LARGEST_BATCH = 16_384
 _ROWS_IN_ALL = 2_000_000  # what epochs are counted by: few rows are gone through more often
 _EPOCHS = (2, 12)
-_LATE_EPOCHS, _LATE_PATIENCE = 20, 12  # where few rows are to teach products of embeddings, which begin to learn late
+_LATE_EPOCHS, _LATE_PATIENCE = 20, 12  # where products of embeddings are to be learned beside a regression
+_MOST_PATIENCE, _AFTER = 24, 7  # of few rows, and epochs to learn them in once they have begun
+_LATE_STEPS = 2_500  # products may stay where they began for so long before they learn
 _BLIND_EPOCHS = 3  # where no evaluation tells which was the best
 _RATE, _RATE_BATCH = 5e-4, 256  # a rate that goes with the square root of the batch size, and is this at that one
 _FASTER = 1.4  # beside a regression: at 1 products of embeddings stay unlearned, at 2 numbers are learned by heart
@@ -49,7 +51,7 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
 
     >>> found = filled_in(TrainSettings(), 8_000)
     >>> found.batch_size, found.epochs, found.patience, found.dense_optimizer
-    (64, 20, 12, {'name': 'Adam', 'lr': 0.00035})
+    (64, 27, 20, {'name': 'Adam', 'lr': 0.00035})
     >>> filled_in(TrainSettings.resolve({"epochs": 5, "learning_rate": 0.1}), 8_000).dense_optimizer
     {'name': 'Adam', 'lr': 0.1}
     """
@@ -63,10 +65,12 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
     is_slow = num_rows <= (_TOO_FEW_ROWS if is_apart else _FEW_ROWS)
     is_late = is_apart and not is_slow and num_rows <= _FEW_ROWS
     if settings.epochs is None:
-        epochs = _LATE_EPOCHS if is_late else default_epochs(num_rows)
+        is_waited_for = is_apart and not is_slow and num_rows <= _LINEAR_START
+        patience = late_patience(num_rows, batch_size) if is_waited_for else default_patience(num_rows)
+        epochs = max(_LATE_EPOCHS, patience + _AFTER) if is_waited_for else default_epochs(num_rows)
         chosen["epochs"] = epochs if is_selected else min(_BLIND_EPOCHS, epochs)
         if settings.patience is None and settings.eval_every is None:
-            chosen["patience"] = _LATE_PATIENCE if is_late else default_patience(num_rows)
+            chosen["patience"] = patience
     for section, name, own in (
         (
             "dense_optimizer",
@@ -127,6 +131,23 @@ def default_patience(num_rows: int) -> int:
     [5, 3]
     """
     return _PATIENCE[num_rows > _FEW_ROWS]
+
+
+def late_patience(num_rows: int, batch_size: int) -> int:
+    """The same where embeddings start apart beside a regression.
+
+    What columns say together is learned late, and then at once: a plateau of some thousand steps goes before it, whose
+    evaluations are no better than the regression.
+
+    >>> [late_patience(rows, default_batch_size(rows)) for rows in (8_000, 18_000, 60_000, 200_000)]
+    [20, 12, 11, 12]
+    >>> late_patience(200_000, 64)
+    3
+    """
+    epochs = math.ceil(_LATE_STEPS / math.ceil(num_rows / batch_size))
+    if num_rows <= _FEW_ROWS:
+        return min(_MOST_PATIENCE, max(_LATE_PATIENCE, epochs))
+    return min(_LATE_PATIENCE, max(default_patience(num_rows), epochs))
 
 
 def default_dropout(num_rows: int) -> float:

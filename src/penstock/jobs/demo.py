@@ -90,7 +90,8 @@ class _Narrator(EventListener):
         self._say = say
 
     def stage_began(self, event: StageBegan) -> None:
-        self._say(f"[bold]{STAGES[event.name]}", highlight=False)
+        if event.name in STAGES:
+            self._say(f"[bold]{STAGES[event.name]}", highlight=False)
 
     def data_prepared(self, event: DataPrepared) -> None:
         self._say(f"   {_features(event.features.schema)}", highlight=False)

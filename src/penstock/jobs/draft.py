@@ -17,12 +17,20 @@ from penstock.data.sources import DataLike, are_paths, paths_of
 from penstock.etl import presets
 from penstock.etl.input_section import column_dtypes, open_input
 from penstock.jobs.assumptions import assumed_line
-from penstock.jobs.draft_columns import FLAGGED, GIVES_AWAY, LEFT_OUT, Judged, judge, label_codes, looks_like_label
+from penstock.jobs.draft_columns import (
+    GIVES_AWAY,
+    LEFT_OUT,
+    NAMELESS,
+    Judged,
+    judge,
+    label_codes,
+    looks_like_label,
+)
 
 _ROWS = 200_000
 _LABEL_NAMES = (
     "label", "click", "clicked", "target", "y", "converted", "conversion", "liked", "purchased", "bought", "outcome",
-    "rating", "ratings", "stars",
+    "rating", "ratings", "stars", "overall", "like", "purchase", "buy",
 )  # fmt: skip
 _QUESTION = re.compile(r"^(is|was|has|did)_?(?=[a-z])")  # before a label's name: is_click
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -34,8 +42,10 @@ _OPERATORS: dict[str, list[Any]] = {
     "times": [{"DateParts": {}}, "Categorify"],
     "numbers": [{"FillMedian": {}}, "Normalize"],
     "skewed": [{"FillMedian": {}}, {"Clip": {"min_value": 0}}, "LogOp", "Normalize"],
-    "decimals": [{"Expr": {}}, "FillMedian", "Normalize"],
-    "skewed_decimals": [{"Expr": {}}, "FillMedian", {"Clip": {"min_value": 0}}, "LogOp", "Normalize"],
+    "signed": [{"Expr": {}}, {"FillMedian": {}}, "Normalize"],
+    "decimals": [{"Expr": {}}, {"FillMedian": {}}, "Normalize"],
+    "skewed_decimals": [{"Expr": {}}, {"FillMedian": {}}, {"Clip": {"min_value": 0}}, "LogOp", "Normalize"],
+    "signed_decimals": [{"Expr": {}}, {"FillMedian": {}}, "Normalize"],
 }
 _MEANING = {
     "categories": "ids and names of things: each value gets an embedding",
@@ -43,8 +53,10 @@ _MEANING = {
     "times": "parts of times, as categories",
     "numbers": "amounts, scaled",
     "skewed": "amounts of which a few are large: their logarithm, scaled",
+    "signed": "amounts on both sides of 0 of which a few are large: their logarithm with its sign, scaled",
     "decimals": "amounts in text, scaled",
     "skewed_decimals": "amounts in text of which a few are large: their logarithm, scaled",
+    "signed_decimals": "amounts in text on both sides of 0, a few of them large: their logarithm with its sign, scaled",
 }
 _BESIDE = "; beside each whether it was missing, which says something too"
 
@@ -140,14 +152,14 @@ def draft_recipe(
         given = paths_of(source) if are_paths(source) else "the data"
         files = given if isinstance(given, str) else ", ".join(given)
         raise DataError(f"{files} has no rows to draft a recipe from")
-    name = _label(rows, label)
+    name = _label(rows, label, data.place)
     codes, why, arguments = label_codes(rows[name])
     if codes is None:
-        raise SchemaError(
-            f"the label {name!r} has {why}; these models predict 0 or 1, and regression and several classes are not "
-            f"there yet: choose another label, or write a recipe that makes 0 and 1 of it (ops.Binarize)"
-        )
+        raise _no_label(rows, name, why, data.place)
+    if missing := rows[name].null_count():
+        why += f"; missing in {missing:,}, which training refuses: fill them, or leave these rows out"
     judged = [judge(rows[column], codes) for column in rows.columns if column != name]
+    judged += [Judged(column, LEFT_OUT, f"{dtype} is not read") for column, dtype in data.schema.unread.items()]
     if all(column.node == LEFT_OUT for column in judged):
         reasons = "; ".join(f"{column.name}: {column.why}" for column in judged) or "there is no other column"
         raise SchemaError(f"no column is left to predict {name!r} from ({reasons})")
@@ -190,22 +202,48 @@ def _fits(data: Dataset, section: Mapping[str, Any]) -> bool:
     return bool(last.min() > 8e8) and bool(rating.max() <= 10) and few.width == 4  # type: ignore[operator]
 
 
-def _label(rows: pl.DataFrame, label: str | None) -> str:
+def _label(rows: pl.DataFrame, label: str | None, place: str) -> str:
     if label is not None:
         if label not in rows.columns:
-            raise ColumnNotFoundError(label, rows.columns, "the data (it is to be the label)")
+            nameless = all(map(NAMELESS.fullmatch, rows.columns))
+            read = "; its first line looks like a row, so its columns have no names" if nameless else ""
+            raise ColumnNotFoundError(label, rows.columns, f"{place} (it is to be the label{read})")
         return label
-    two = [name for name in rows.columns if looks_like_label(rows[name])]
     named = [name for wanted in _LABEL_NAMES for name in rows.columns if _named(name) == wanted]
-    found = [name for name in named if name in two] or named
+    usable = [name for name in named if label_codes(rows[name])[0] is not None]
+    found = [name for name in usable if looks_like_label(rows[name])] or usable or named
     if found:
         return found[0]
-    hint = f" (with two values: {', '.join(two[:10])})" if two else ""
-    raise SchemaError(f"which column is the label? Say label=…{hint}. Columns: {', '.join(rows.columns[:40])}")
+    if all(map(NAMELESS.fullmatch, rows.columns)):  # without names, the only column of 0 and 1
+        outcomes = [name for name in rows.columns if rows[name].drop_nulls().unique().sort().to_list() == [0, 1]]
+        if len(outcomes) == 1:
+            return outcomes[0]
+    columns = ", ".join(rows.columns[:40])
+    raise SchemaError(f"{place}: which column is the label? Say label=…{_with_two_values(rows)}. Columns: {columns}")
+
+
+def _no_label(rows: pl.DataFrame, name: str, why: str, place: str) -> SchemaError:
+    """The error for a label of which nothing makes 0 and 1 by itself."""
+    from penstock.jobs.labels import shown_values
+
+    values, mapping = rows[name].drop_nulls(), "ops: [{Binarize: {threshold: …}}]"
+    if values.dtype == pl.String and len(values):
+        shown, mapping = shown_values(dict(values.value_counts().iter_rows()))
+        why += f"; they are {shown}"
+    return SchemaError(
+        f"{place}: the label {name!r} has {why}; these models predict 0 or 1, and regression and several classes are "
+        f"not there yet: choose another label{_with_two_values(rows)}, or write a recipe that makes 0 and 1 of it, "
+        f"such as {mapping} on the label"
+    )
+
+
+def _with_two_values(rows: pl.DataFrame) -> str:
+    two = [name for name in rows.columns if looks_like_label(rows[name])]
+    return f" (with two values: {', '.join(two[:10])})" if two else ""
 
 
 def _named(column: str) -> str:
-    return _QUESTION.sub("", column.lower())
+    return _QUESTION.sub("", re.sub(r"\W+", "_", column.lower()).strip("_"))
 
 
 # Writing: by hand, for the sake of the comments.
@@ -232,7 +270,7 @@ def _written(
     for node in _OPERATORS:
         for column in judged:
             if column.node == node:
-                groups.setdefault(node + _flow(column.arguments), []).append(column)
+                groups.setdefault(f"{node} {column.is_flagged} {_flow(column.arguments)}", []).append(column)
     names = ["label"]
     for columns in groups.values():
         node = columns[0].node
@@ -240,11 +278,11 @@ def _written(
         while name in names:
             name, number = f"{node}_{number}", number + 1
         names.append(name)
-        beside = _BESIDE if columns[0].arguments == FLAGGED else ""
+        beside = _BESIDE if columns[0].is_flagged else ""
         lines += [f"  {name}:  # {_MEANING[node]}{beside}", "    columns:"]
         width = max(len(_scalar(column.name)) for column in columns)
         lines += [f"    - {_scalar(column.name):<{width}}  # {column.why}" for column in columns]
-        lines += ["    ops:", *_operator_lines(node, columns[0].arguments)]
+        lines += ["    ops:", *_operator_lines(columns[0])]
     lines += ["", f"output: [{', '.join(names)}]"]
     gone = [column for column in judged if column.node == LEFT_OUT]
     if gone:
@@ -271,14 +309,17 @@ def _input_lines(data: Dataset, label: Judged, judged: Sequence[Judged], input: 
     return [*lines, "  roles:", f"    label: [{_scalar(label.name)}]"]
 
 
-def _operator_lines(node: str, arguments: Mapping[str, Any]) -> list[str]:
+def _operator_lines(column: Judged) -> list[str]:
+    """The operators of a node, for one of its columns."""
     lines = []
-    for place, item in enumerate(_OPERATORS[node]):
+    for place, item in enumerate(_OPERATORS[column.node]):
         if isinstance(item, str):
             lines.append(f"    - {item}")
             continue
         name, own = next(iter(item.items()))
-        filled = {**own, **(arguments if place == 0 else {})}
+        filled = {**own, **(column.arguments if place == 0 else {})}
+        if name == "FillMedian" and column.is_flagged:
+            filled["add_binary_cols"] = True
         lines.append(f"    - {name}: {_flow(filled)}" if filled else f"    - {name}")
     return lines
 
@@ -294,5 +335,6 @@ def _flow(value: Any) -> str:
 
 def _scalar(value: Any) -> str:
     if isinstance(value, str) and (not _PLAIN.fullmatch(value) or value.lower() in _YAML_WORDS):
-        return json.dumps(value, ensure_ascii=False)
+        is_plain = '"' in value and "'" not in value and value.isprintable()
+        return f"'{value}'" if is_plain else json.dumps(value, ensure_ascii=False)
     return value if isinstance(value, str) else json.dumps(value)

@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
 
+from penstock.core.described import described
 from penstock.data.formats.text_sniffing import is_number
-from penstock.data.written_times import written_forms
+from penstock.jobs.draft_times import as_time
 
 LEFT_OUT = "left out"
 GIVES_AWAY = "gives the label away"
-FLAGGED = {"add_binary_cols": True}  # for a node that fills gaps
 _RARELY = 0.02  # a share of the rows: what is missing or there more seldom says little
 _FEW_NUMBERS = 30  # distinct integers that are rather names of things than amounts
 _ID_NAME = re.compile(
-    r"(^|_|\b)(id|ids|uid|user|item|movie|product|ad|page|site|app|device|code|zip|zipcode|postcode|cat|category|type"
-    r"|class|gender|sex|occupation|brand|city|country|region|channel|campaign|genre)s?($|_|\b)|[a-z]Id$|^[cC]\d+$",
+    r"(?i:(^|_|\b)(id|ids|uid|user|item|movie|product|ad|page|site|app|device|code|zip|zipcode|postcode|cat|category|type"
+    r"|class|gender|sex|occupation|brand|city|country|region|channel|campaign|genre)s?($|_|\b))|[a-z]I[dD]$|^[cC]\d+$",
 )
-_AMOUNT_NAME = re.compile(r"(^|_)(age|price|cost|amount|count|cnt|num|number|score|length|duration|size|qty|year)($|_)")
-_TIME_NAME = re.compile(
-    r"(?i:(^|_)(time|timestamp|ts|date|datetime|day|hour|created|updated|at|when|epoch|unix|millis|ms)($|_))"
-    r"|[a-z](Time|Timestamp|Date|At)$"
+_AMOUNT_NAME = re.compile(
+    r"(?i:(^|_|\b)(age|price|cost|amount|count|cnt|num|number|score|length|duration|size|qty|year)($|_|\b))"
 )
+NAMELESS = re.compile(r"column_\d+")  # what a column is called that has no name
 _FRAME_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0(\.\d+)?")  # what pandas calls the numbers of its rows
+_BRACKETS = r"^\s*\[.*\]\s*$"
+_LIST_MARKS = " []'\""
 _HEX = r"^[0-9a-f]{8}$"
-_ISO = r"^\d{4}[-/]\d{2}[-/]\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z?)?$"
 _DECIMAL_COMMA = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?$"
 _THOUSANDS = r"^[+-]?(\d{1,3}|[1-9]\d{0,2}(,\d{3})+)(\.\d+)?$"
-_UNITS = ("$", "€", "£", "%")
-_NUMBERED_TIMES = {"%y%m%d%H": 8, "%Y%m%d": 8, "%Y%m%d%H": 10}
-_MANY_TIMES = 10  # distinct numbers that all read as a time are one, whatever they are called
-_EPOCHS = {"s": (5e8, 2.2e9), "ms": (5e11, 2.2e12), "us": (5e14, 2.2e15)}
+_BLANKED = r"^[+-]?\d{1,3}([ \u00a0\u202f]\d{3})*([.,]\d+)?$"
+_BLANKS = (" ", "\u00a0", "\u202f")
+_UNITS = (
+    "$", "€", "£", "¥", "₹", "₽", "₩", "₺", "%", "USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "RUB", "BRL", "AUD",
+    "CAD", "SEK", "NOK", "DKK", "PLN", "KRW", "MXN",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,12 @@ class Judged:
 
     Args:
         name: of the column.
-        node: "categories", "numbers", "skewed", "decimals", "skewed_decimals", "lists", "times"; or `LEFT_OUT`.
+        node: "categories", "numbers", "skewed", "signed", "decimals", "skewed_decimals", "signed_decimals", "lists",
+            "times"; or `LEFT_OUT`.
         why: in a few words.
         arguments: of the node's operator: columns of a node that differ in them become nodes of their own.
         dtype: to read it as, where text says another.
+        is_flagged: whether it is said beside a number that it was missing.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Judged:
     why: str
     arguments: dict[str, Any] = field(default_factory=dict)
     dtype: str | None = None
+    is_flagged: bool = False
 
 
 def judge(values: pl.Series, label: pl.Series) -> Judged:
@@ -66,22 +71,22 @@ def judge(values: pl.Series, label: pl.Series) -> Judged:
     Returns:
         The judgement.
     """
-    if values.dtype in (pl.Categorical, pl.Enum):
-        values = values.cast(pl.String)
+    values = described(values)
     name, there = values.name, values.drop_nulls()
     if isinstance(values.dtype, pl.List):
         return _judge_list(values)
-    if _FRAME_INDEX.fullmatch(name):
-        return Judged(name, LEFT_OUT, "the numbers of rows that pandas has written with them")
+    if _FRAME_INDEX.fullmatch(name) or (NAMELESS.fullmatch(name) and _counts_rows(values)):
+        return Judged(name, LEFT_OUT, "the numbers of rows, as pandas writes them too")
     distinct = there.n_unique()
     if distinct <= 1:
         return Judged(name, LEFT_OUT, "no value in any row" if not distinct else f"the same everywhere: {there[0]!r}")
     leak = _gives_away(values, label, distinct)
     if leak:
         return Judged(name, LEFT_OUT, leak)
-    found = _as_time(there, distinct) or _as_written_number(values, label)
-    if found is not None:
-        return found
+    if (time := as_time(there, distinct)) is not None:
+        return Judged(name, "times", *time)
+    if (number := _as_written_number(values, label)) is not None:
+        return number
     if there.dtype == pl.String:
         return _judge_text(there, distinct)
     if there.dtype == pl.Boolean:
@@ -91,8 +96,16 @@ def judge(values: pl.Series, label: pl.Series) -> Judged:
     return Judged(name, LEFT_OUT, f"{there.dtype} is nothing that a model reads")
 
 
+def _counts_rows(values: pl.Series) -> bool:
+    return values.len() > 1 and values.dtype.is_integer() and bool((values.diff().drop_nulls() == 1).all())
+
+
 def _judge_list(values: pl.Series) -> Judged:
     parts = values.explode().drop_nulls()
+    if not parts.len():
+        return Judged(values.name, LEFT_OUT, "no value in any row")
+    if isinstance(parts.dtype, pl.List):
+        return Judged(values.name, LEFT_OUT, "lists of lists; make columns of them")
     if parts.dtype.is_float():
         return Judged(values.name, LEFT_OUT, "lists of fractions; make columns of them")
     return Judged(values.name, "categories", f"lists of {parts.n_unique():,} values")
@@ -116,40 +129,6 @@ def _gives_away(values: pl.Series, label: pl.Series, distinct: int) -> str | Non
     return None
 
 
-def _as_time(there: pl.Series, distinct: int) -> Judged | None:
-    name = there.name
-    if there.dtype in (pl.Date, pl.Datetime):
-        return Judged(name, "times", "a time; its weekday and hour count", {"parts": _parts(there.dtype == pl.Date)})
-    if there.dtype == pl.String:
-        if not there.str.contains(_ISO).all():
-            return _as_written_time(there)
-        only_dates = bool((there.str.len_chars() <= 10).all())
-        return Judged(name, "times", "a time as text; its weekday and hour count", {"parts": _parts(only_dates)})
-    if not there.dtype.is_integer() or distinct < 2:
-        return None
-    low, high = _number(there.min()), _number(there.max())
-    is_named = _TIME_NAME.search(name) is not None
-    for unit, (least, most) in _EPOCHS.items():
-        if least <= low and high <= most and is_named:
-            arguments = {"parts": _parts(False), **({"unit": unit} if unit != "s" else {})}
-            return Judged(name, "times", f"a time in {unit} since 1970; its weekday and hour count", arguments)
-    for form, digits in _NUMBERED_TIMES.items():
-        is_likely = is_named or distinct >= _MANY_TIMES
-        if is_likely and len(str(int(low))) == len(str(int(high))) == digits and _reads(there, form):
-            return Judged(name, "times", f"a time written {form}", {"parts": _parts("H" not in form), "format": form})
-    return None
-
-
-def _as_written_time(there: pl.Series) -> Judged | None:
-    """A time as text in another form than ISO's."""
-    forms = written_forms(there)
-    if not forms:
-        return None
-    doubt = f"; {forms[1]} would do as well" if len(forms) > 1 else ""
-    arguments = {"parts": _parts(":" not in str(there[0])), "format": forms[0]}
-    return Judged(there.name, "times", f"a time written {forms[0]}{doubt}", arguments)
-
-
 def _as_written_number(values: pl.Series, label: pl.Series) -> Judged | None:
     """A number that only people read as one: with a unit, with commas between its thousands or before its fraction."""
     there = values.drop_nulls()
@@ -157,20 +136,36 @@ def _as_written_number(values: pl.Series, label: pl.Series) -> Judged | None:
         return None
     unit = next((sign for sign in _UNITS if there.str.contains(sign, literal=True).all()), None)
     removed = [] if unit is None else [unit, " "]
-    found = _commas(_without(there, removed), unit)
+    bare = _without(there, removed)
+    is_blanked = unit is None and bool(bare.str.contains(_BLANKED).all()) and bool(bare.str.contains("[.,]").any())
+    if is_blanked and bare.str.contains("[ \u00a0\u202f]").any():
+        removed, bare, unit = [*_BLANKS], _without(bare, _BLANKS), "blanks between thousands"
+    found = _commas(bare, unit)
     if found is None:
         return None
     how, marks, is_decimal = found
     removed += marks
     bare = _without(values, removed)
     judged = judge((bare.str.replace(",", ".", literal=True) if is_decimal else bare).cast(pl.Float64), label)
-    if judged.node not in ("numbers", "skewed"):
+    if judged.node not in ("numbers", "skewed", "signed"):
         return judged if judged.node == LEFT_OUT else None
-    number = '"' + values.name.replace('"', '""') + '"'
+    number = _quoted(values.name)
     for mark, other in [*((mark, "") for mark in removed), *([(",", ".")] if is_decimal else [])]:
         number = f"REPLACE({number}, '{mark}', '{other}')"
-    node = "decimals" if judged.node == "numbers" else "skewed_decimals"
-    return Judged(values.name, node, f"{judged.why}, written {how}", {values.name: f"CAST({number} AS DOUBLE)"})
+    number = f"CAST({number} AS DOUBLE)"
+    node = "decimals" if judged.node == "numbers" else f"{judged.node}_decimals"
+    number = _signed_logarithm(number) if judged.node == "signed" else number
+    return replace(judged, node=node, why=f"{judged.why}, written {how}", arguments={values.name: number})
+
+
+def _quoted(name: str) -> str:
+    """A column's name in an expression."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _signed_logarithm(number: str) -> str:
+    """An expression that keeps the sign and shortens what is far from 0."""
+    return f"SIGN({number}) * LN(1 + ABS({number}))"
 
 
 def _without(texts: pl.Series, marks: Sequence[str]) -> pl.Series:
@@ -193,26 +188,13 @@ def _commas(bare: pl.Series, unit: str | None) -> tuple[str, list[str], bool] | 
     return None
 
 
-def _parts(is_date: bool) -> list[str]:
-    return ["weekday", "month"] if is_date else ["weekday", "hour"]
-
-
-def _reads(there: pl.Series, form: str) -> bool:
-    text = there.head(1000).cast(pl.String)
-    if form.endswith("%H"):
-        text, form = text + "\n00", form + "\n%M"
-    return not text.str.to_datetime(form, strict=False).null_count()
-
-
 def _judge_text(there: pl.Series, distinct: int) -> Judged:
     name, rows = there.name, there.len()
+    found = _as_list(there, distinct)
+    if found is not None:
+        return found
     if distinct > 0.95 * rows and rows >= 50:
         return Judged(name, LEFT_OUT, "a different value in every row")
-    separator = _list_separator(there, distinct)
-    if separator is not None:
-        parts = there.str.split(separator).explode().n_unique()
-        why = f"lists in text, {parts:,} values between {separator!r}"
-        return Judged(name, "lists", why, {"separator": separator})
     words = there.str.count_matches(" ").mean() or 0
     if _number(words) > 3 and distinct > 0.5 * rows:
         return Judged(name, LEFT_OUT, "free text, hardly the same twice")
@@ -221,15 +203,20 @@ def _judge_text(there: pl.Series, distinct: int) -> Judged:
     return Judged(name, "categories", f"{distinct:,} texts", _rare(there, distinct), dtype)
 
 
-def _list_separator(there: pl.Series, distinct: int) -> str | None:
-    """What parts several values in a text: where parts come again in other combinations."""
-    for separator in ("|", ";", ","):
-        share = _number(there.str.contains(separator, literal=True).mean())
-        if share < 0.05:
+def _as_list(there: pl.Series, distinct: int) -> Judged | None:
+    """Several values in a text: where parts come again in other combinations."""
+    brackets = bool(there.str.contains(_BRACKETS).all())  # as JSON and Python write lists
+    marks = _LIST_MARKS if brackets else " "
+    for separator in (",",) if brackets else ("|", ";", ",", "^", " "):
+        if not brackets and _number(there.str.contains(separator, literal=True).mean()) < 0.05:
             continue
-        parts = there.str.split(separator).explode().str.strip_chars()
-        if parts.n_unique() < 0.8 * distinct and parts.n_unique() < parts.len() / 5:
-            return separator
+        parts = there.str.split(separator).explode().str.strip_chars(marks)
+        if separator in (" ", "^") and not parts.str.contains(r"^\S*\d\S*$").all():
+            continue  # words of a name; ids have digits
+        if brackets or (parts.n_unique() < 0.8 * distinct and parts.n_unique() < parts.len() / 5):
+            arguments = {"separator": separator, **({"strip": _LIST_MARKS} if brackets else {})}
+            why = f"lists in text, {parts.n_unique():,} values between {separator!r}"
+            return Judged(there.name, "lists", why, arguments)
     return None
 
 
@@ -244,16 +231,21 @@ def _judge_number(values: pl.Series, there: pl.Series, distinct: int) -> Judged:
     is_dense = _number(there.max()) - _number(there.min()) <= 3 * distinct
     if is_whole and distinct <= _FEW_NUMBERS and is_dense and not _AMOUNT_NAME.search(name):
         return Judged(name, "categories", f"{distinct:,} whole numbers")
+    if is_whole and NAMELESS.fullmatch(name) and distinct <= rows / 2 and not _is_skewed(there):
+        why = f"{distinct:,} whole numbers that come again, rather ids"
+        return Judged(name, "categories", why, _rare(there, distinct))
     if is_whole and _is_large(there):
         return Judged(name, "categories", f"{distinct:,} large numbers, rather ids", _rare(there, distinct))
     finite = there.filter(there.is_finite()) if there.dtype.is_float() else there
     missing = values.null_count() + there.len() - finite.len()
     gaps = f", {missing / values.len():.0%} missing" if missing else ""
-    flags = FLAGGED if _RARELY <= missing / values.len() <= 1 - _RARELY else {}
+    is_flagged = _RARELY <= missing / values.len() <= 1 - _RARELY
     low, high = _number(finite.min()), _number(finite.max())
-    if finite.len() and low >= 0 and _is_skewed(finite):
-        return Judged(name, "skewed", f"an amount from {low:g} to {high:g}, mostly small{gaps}", flags)
-    return Judged(name, "numbers", f"a number from {low:g} to {high:g}{gaps}", flags)
+    node, what, arguments = "numbers", f"a number from {low:g} to {high:g}", dict[str, Any]()
+    if finite.len() and _is_skewed(finite if low >= 0 else finite.cast(pl.Float64).abs()):
+        node, what = "skewed" if low >= 0 else "signed", f"an amount from {low:g} to {high:g}, mostly small"
+        arguments = {name: _signed_logarithm(_quoted(name))} if low < 0 else {}
+    return Judged(name, node, what + gaps, arguments, is_flagged=is_flagged)
 
 
 def _number(value: Any) -> float:
@@ -285,16 +277,21 @@ def label_codes(values: pl.Series) -> tuple[pl.Series | None, str, dict[str, Any
 
     there = values.drop_nulls()
     distinct = there.n_unique()
+    if not distinct:
+        return None, "no value in any row", {}
+    if distinct == 1 and there.dtype != pl.String:
+        why = f"{there[0]} in every row, so there is nothing to learn"
+        return values.cast(pl.Int8, strict=False), why, {"ones": [True]} if there.dtype == pl.Boolean else {}
     if there.dtype == pl.Boolean:
         return values.cast(pl.Int8), f"true in {_number(there.mean()):.1%} of the rows", {"ones": [True]}
     if there.dtype == pl.String:
-        if distinct > 2 or not distinct:
+        if distinct > 2:
             return None, f"{distinct:,} texts", {}
         counts = there.value_counts().sort("count")
         one = positive_value(counts[there.name].to_list())
         share = _number((there == one).mean())
         return (values == one).cast(pl.Int8), f"{one!r} in {share:.1%} of the rows", {"ones": [one]}
-    if not there.dtype.is_numeric() or not distinct:
+    if not there.dtype.is_numeric():
         return None, str(there.dtype), {}
     low, high = _number(there.min()), _number(there.max())
     if low >= 0 and high <= 1 and distinct <= 2:

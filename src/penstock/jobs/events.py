@@ -28,7 +28,7 @@ class RunBegan:
 
 @dataclass(frozen=True)
 class StageBegan:
-    """One of "etl", "train", "save", "predict" begins."""
+    """One of "etl", "regression", "train", "save", "predict" begins."""
 
     name: str
 

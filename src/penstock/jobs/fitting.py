@@ -14,7 +14,8 @@ from penstock.loader.torch import Loader
 from penstock.train import Checkpointer, Feed, History, Record, fit
 from penstock.train.selection import LAST
 
-_RECORDS = 60  # points that even a short run's curves should have
+_RECORDS = 100  # points of a run's curves; each waits for the device and orders the scores since the last one
+_MOST_STEPS = 500  # between two of them, so that a long run shows soon that it learns
 
 
 def num_steps(settings: TrainSettings, batches: int) -> int:
@@ -44,12 +45,13 @@ def fit_model(
     return fit(
         network, loader, embeddings, dense_optimizer=optimizer, scheduler=scheduler, epochs=settings.epochs,
         staleness=settings.staleness, valid=valid, eval_every=settings.eval_every,
-        log_every=settings.log_every or max(1, min(50, num_steps(settings, len(loader)) // _RECORDS)),
+        log_every=settings.log_every or max(1, min(_MOST_STEPS, num_steps(settings, len(loader)) // _RECORDS)),
         checkpoint_dir=saver, checkpoint_every=settings.checkpoint_every or max(1, len(loader)),
         max_steps=settings.max_steps, autocast=getattr(torch, settings.autocast) if settings.autocast else None,
         device=device, progress=progress, callbacks=list(callbacks), metrics=building.metric_classes(settings),
         select_by=None if valid is None else select_by,
         patience=None if valid is None or select_by == LAST else settings.patience,
+        keep_start=settings.linear_start is True and valid is not None and select_by != LAST,
         feed=None if settings.feed is None else Feed(settings.feed, settings.feed_seconds),
         graph=False if on_gpu and settings.dense_optimizer.get("lr_decay") else None,  # it counts on the host
     )  # fmt: skip

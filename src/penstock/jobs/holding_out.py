@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.errors import ColumnNotFoundError, DataError
 
 if TYPE_CHECKING:  # settings come through here, and the command line must start at once
-    from penstock.core.schema import Schema
     from penstock.data import Dataset
 
 _WAYS = {"time": "time", "group": "by"}  # as settings call them, and as Dataset.split does
@@ -31,19 +30,19 @@ def is_way_to_hold_out(value: Any) -> bool:
     return way_of(value) is not None or "://" in value or any(c in value for c in "*?[") or Path(value).exists()
 
 
-def check_way(valid_by: str | None, schema: Schema) -> None:
+def check_way(valid_by: str | None, data: Dataset) -> None:
     """Refuse a column that is not there.
 
     Args:
         valid_by: `time:COLUMN`, `group:COLUMN` or None.
-        schema: of the rows.
+        data: all rows.
 
     Raises:
         ColumnNotFoundError: there is no such column.
     """
     way = way_of(valid_by)
-    if way is not None and way[1] not in schema:
-        raise ColumnNotFoundError(way[1], schema.names, f"the data (valid_by is {valid_by!r})")
+    if way is not None and way[1] not in data.schema:
+        raise ColumnNotFoundError(way[1], data.schema.names, f"{data.place} (valid_by is {valid_by!r})")
 
 
 def hold_out(data: Dataset, share: float, valid_by: str | None, seed: int) -> tuple[Dataset, Dataset]:

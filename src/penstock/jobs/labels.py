@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
 import polars as pl
 
-from penstock.core.errors import SchemaError
+from penstock.core.errors import DataError, SchemaError
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
 from penstock.data.formats.text_partition import line_of
@@ -79,9 +80,34 @@ def check_label_values(features: Dataset, label: str, raw: Dataset | None = None
         for frame in features.iter_frames([label]):
             _check_values(frame[label], label, None)
     except SchemaError:
-        for part in raw.partitions if raw is not None and label in raw.schema else ():
-            _check_there(part.read([label])[label], label, part)
+        _say_where_missing(raw, label)
         raise
+
+
+def check_click(values: pl.Series, label: str, part: Partition | None = None) -> None:
+    """A label that predictions are held against is 0 or 1.
+
+    Args:
+        values: of some rows.
+        label: the column's name.
+        part: whose rows these are, one for one, to say where the fault is.
+
+    Raises:
+        SchemaError: one is missing.
+        DataError: one is neither.
+    """
+    _check_there(values, label, part)
+    numbers = values.cast(pl.UInt8) if values.dtype == pl.Boolean else values
+    odd = (numbers != 0) & (numbers != 1)
+    if odd.any():
+        found = values.filter(odd)[0]
+        raise DataError(f"the label {label!r} must be 0 or 1 in every row, got {found!r}{_place(part, odd)}")
+
+
+def _say_where_missing(raw: Dataset | None, label: str) -> None:
+    """Raise with the file and the line, where a label is missing in raw rows."""
+    for part in raw.partitions if raw is not None and label in raw.schema else ():
+        _check_there(part.read([label])[label], label, part)
 
 
 def _check_there(values: pl.Series, label: str, part: Partition | None) -> None:
@@ -131,14 +157,22 @@ def _text_label(data: Dataset, label: str) -> SchemaError:
         for part in islice(data.partitions, _LOOK_PARTS):
             for value, count in part.read([name])[name].value_counts().iter_rows():
                 counts[value] = counts.get(value, 0) + count
+    shown, mapping = shown_values(counts)
+    return SchemaError(
+        f"the label {label!r} is text{': ' * bool(shown)}{shown}; turn it into 0 and 1 in the recipe, such as {mapping}"
+    )
+
+
+def shown_values(counts: Mapping[Any, int]) -> tuple[str, str]:
+    """The values of a label with their counts, the most frequent first, and the operators that make 0 and 1 of them.
+
+    >>> shown_values({"no": 7, "maybe": 9, "yes": 8})
+    ("'maybe' (9), 'yes' (8), 'no' (7)", "ops: [{Binarize: {ones: ['yes']}}]")
+    """
     ordered = sorted((v for v in counts if v is not None), key=lambda v: counts[v])
     shown = ", ".join(f"{v!r} ({counts[v]:,})" for v in reversed(ordered[-_MOST_VALUES:]))
     more = f" and {len(ordered) - _MOST_VALUES:,} more" if len(ordered) > _MOST_VALUES else ""
-    one = positive_value(ordered)
-    return SchemaError(
-        f"the label {label!r} is text{': ' * bool(shown)}{shown}{more}; turn it into 0 and 1 in the recipe, such as "
-        f"ops: [{{Binarize: {{ones: [{one!r}]}}}}]"
-    )
+    return shown + more, f"ops: [{{Binarize: {{ones: [{positive_value(ordered)!r}]}}}}]"
 
 
 def positive_value(values: list[Any]) -> Any:

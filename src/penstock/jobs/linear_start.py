@@ -39,8 +39,7 @@ def begin_linear(
     Returns:
         Whether that was done.
     """
-    part = getattr(network, "linear", None)
-    if not settings.linear_start or part is None or not _is_possible(settings, embeddings, features.schema):
+    if not may_begin_linear(settings, network, embeddings, features.schema):
         return False
     owners = _owners(settings, features.schema)
     starts = _starts(features.schema, owners)
@@ -54,11 +53,24 @@ def begin_linear(
         ids = np.flatnonzero(own)
         write_first_numbers(embeddings, name, ids, found[starts[name] + ids])
         clear_rows(embeddings, name, np.flatnonzero(own == 0))
-    part.begin(found[rows.num_keys : -1], float(found[-1]))
+    network.linear.begin(found[rows.num_keys : -1], float(found[-1]))
     return True
 
 
-def _is_possible(settings: TrainSettings, embeddings: Embeddings | None, schema: Schema) -> bool:
+def may_begin_linear(settings: TrainSettings, network: Any, embeddings: Embeddings | None, schema: Schema) -> bool:
+    """Whether settings ask for a regression, and the model and its embeddings (none on a cluster) can begin with it.
+
+    Args:
+        settings: with nothing left open.
+        network: the model.
+        embeddings: that would get the weights of ids.
+        schema: of the features.
+
+    Returns:
+        True also where rows turn out to have nothing to fit.
+    """
+    if not settings.linear_start or getattr(network, "linear", None) is None:
+        return False
     columns = schema.select(roles=Role.CATEGORICAL)
     if embeddings is None:
         return not columns.names
@@ -110,7 +122,9 @@ def _rows(
     keys, rows, values = (np.concatenate([part[i] for part in parts] or [np.empty(0, np.int64)]) for i in range(3))
     numbers = frame.select(continuous).to_numpy() if continuous else np.empty((len(frame), 0))
     labels = frame[label].cast(pl.Float64).to_numpy()
-    return LinearRows(np.asarray(numbers, np.float64), keys, rows, values, labels, starts[""])
+    begins = np.unique([start for start in starts.values() if start < starts[""]])
+    columns = np.searchsorted(begins, np.arange(starts[""]), side="right") - 1
+    return LinearRows(np.asarray(numbers, np.float64), keys, rows, values, labels, starts[""], columns)
 
 
 def _keys(column: pl.Series, start: int, size: int, pooling: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

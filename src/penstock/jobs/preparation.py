@@ -61,7 +61,7 @@ class RawRows:
         unfitted = Workflow.from_recipe(recipe).fit_schema(self.data.schema)
         self.inputs, self.learns = unfitted.input_schema.names, unfitted.learns
         self._settle(self.inputs)
-        check_way(settings.valid_by, self.data.schema)
+        check_way(settings.valid_by, self.data)
         self.valid = None if valid is None else self._opened(valid)
         self.label = check_label(unfitted.output_schema, "what the recipe makes")
         check_raw_label(self.data, unfitted, self.label)
@@ -73,7 +73,9 @@ class RawRows:
 
     def check_test(self, source: DataLike) -> None:
         """Refuse rows to test on that cannot be read, before the work."""
-        _check_columns(self.inputs, self._opened(source))
+        data = self._opened(source)
+        _check_columns(self.inputs, data)
+        data.head(_FEW_ROWS)  # what is in the columns, too
 
     def _opened(self, source: DataLike) -> Dataset:
         options = {name: value for name in ("part_size", "on_error") if (value := self.settings.etl.get(name))}
@@ -145,7 +147,7 @@ class ReadyFeatures:
         self.workflow = _workflow(workflow, self.source)
         building.check(settings, self.data.schema, self.workflow)
         _check_columns([c.name for c in self.data.schema if c.role is not Role.OTHER], self.valid)
-        check_way(settings.valid_by, self.data.schema)
+        check_way(settings.valid_by, self.data)
         self.has_work = valid is None and settings.valid_share > 0
 
     def check_test(self, source: DataLike) -> None:
@@ -204,10 +206,7 @@ def _features_at(source: DataLike) -> Dataset:
         "raw rows need a recipe (recipe=…), or the label's name to draft one (label=…); features need a schema with "
         "roles, as penstock etl writes"
     )
-    try:
-        data = as_dataset(source)
-    except PenstockError as error:
-        raise DataError(f"{error}; {hint}") from error
+    data = as_dataset(source)
     if all(column.role is Role.OTHER for column in data.schema):
         names = ", ".join(data.schema.names[:40])
         raise SchemaError(f"the data says of no column what it is for; {hint}. Columns: {names}")
@@ -220,7 +219,7 @@ def _check_columns(names: list[str], valid: Dataset | None) -> None:
         return
     for name in names:
         if name not in valid.schema:
-            raise ColumnNotFoundError(name, valid.schema.names, "the rows to evaluate on")
+            raise ColumnNotFoundError(name, valid.schema.names, f"{valid.place} (rows to evaluate on)")
 
 
 def _workflow(given: Any, source: DataLike) -> Workflow | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from penstock.core.metric_names import metric_words
 from penstock.jobs.assumptions import assumed_line
 from penstock.jobs.events import DataOpened, EventListener, Recorded, StageBegan, Trained, TrainingBegan
+
+_SAID = {"etl": "making features", "regression": "a logistic regression to begin with"}
 
 
 class ProgressLines(EventListener):
@@ -27,15 +30,15 @@ class ProgressLines(EventListener):
             self._say(line)
 
     def stage_began(self, event: StageBegan) -> None:
-        if event.name == "etl":
-            self._say("making features")
+        if event.name in _SAID:
+            self._say(_SAID[event.name])
 
     def training_began(self, event: TrainingBegan) -> None:
         loader, tables, where = event.loader, event.embeddings, ""
         if hasattr(tables, "weight"):  # a store has none
             cached = f"with {len(tables.weight):,} rows cached " if "resident" in tables.stats() else ""
             where = f", embeddings in tables {cached}on {tables.weight.device}"
-        steps = f"{event.steps:,} steps of {loader.batch_size:,}"
+        steps = f"{event.steps:,} step{'s' if event.steps != 1 else ''} of {loader.batch_size:,}"
         self._say(f"training {type(event.model).__name__} on {loader.num_rows:,} rows, {steps}{where}")
 
     def recorded(self, event: Recorded) -> None:
@@ -43,7 +46,10 @@ class ProgressLines(EventListener):
 
         record = event.record
         if isinstance(record, ValidRecord):
-            figures = ", ".join([f"loss {record.loss:.4f}", *filter(None, [metric_words(record.metrics)])])
+            told = record.metrics.get("log_loss", math.nan)  # the same by a name of its own
+            is_told = math.isclose(told, record.loss, rel_tol=1e-4, abs_tol=1e-4)
+            own = [] if is_told else [f"loss {record.loss:.4f}"]
+            figures = ", ".join([*own, *filter(None, [metric_words(record.metrics)])])
             self._say(f"step {record.step:,}: {figures} on {record.rows:,} held-out rows")
 
     def trained(self, event: Trained) -> None:

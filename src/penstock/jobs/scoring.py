@@ -17,10 +17,12 @@ import polars as pl
 from penstock.core.errors import ColumnNotFoundError, DataError, OutputExistsError, ParameterError
 from penstock.core.progress import bar
 from penstock.core.runtime.lanes import Lane
+from penstock.data.naming import naming
 from penstock.data.partition import Partition
 from penstock.data.sources import DataLike
 from penstock.engine import resolve
 from penstock.etl import Workflow
+from penstock.jobs.labels import check_click
 from penstock.jobs.scoring_figures import ScoreFigures, metrics_of
 from penstock.jobs.scoring_input import RowsToScore, model_columns, open_rows
 from penstock.jobs.scoring_output import writer_of
@@ -153,7 +155,7 @@ def evaluate_model(
     with _predictor(directory, device) as predictor:
         rows = open_rows(predictor, source, input=input, is_raw=is_raw, on_error=on_error)
         label = rows.label()
-        figures = [ScoreFigures(label, measured) for _ in range(_LANES)]
+        figures = [ScoreFigures(measured) for _ in range(_LANES)]
         with ExitStack() as open_lanes:
             lanes = [open_lanes.enter_context(Lane("metrics")) for _ in figures]
             turns = cycle(zip(lanes, figures, strict=True))
@@ -248,8 +250,8 @@ def _scored(
     inputs = workflow.input_schema.names if workflow is not None else features_read
     for name in (*inputs, *keep):
         if name not in known:
-            raise ColumnNotFoundError(name, known, "the rows")
-    read = partial(_read, inputs=inputs, keep=keep, workflow=workflow, predictor=predictor)
+            raise ColumnNotFoundError(name, known, rows.data.place)
+    read = partial(_read, inputs=inputs, keep=keep, workflow=workflow, predictor=predictor, label=also)
     parts = rows.data.partitions
     with bar(words, sum(p.estimated_rows for p in parts), show=progress) as drawn:
         for kept, features, batches in resolve().map(read, parts):
@@ -268,9 +270,17 @@ def _groups(column: pl.Series) -> np.ndarray:
 
 
 def _read(
-    part: Partition, inputs: list[str], keep: list[str], workflow: Workflow | None, predictor: Predictor
+    part: Partition,
+    inputs: list[str],
+    keep: list[str],
+    workflow: Workflow | None,
+    predictor: Predictor,
+    label: str | None,
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[ModelInput]]:
     frame = part.read(list(dict.fromkeys([*inputs, *keep])))
     raw = frame.select(inputs)
-    features = raw if workflow is None else workflow.transform(raw)
+    with naming(part):
+        features = raw if workflow is None else workflow.transform(raw)
+    if label is not None:
+        check_click(features.get_column(label), label, part if features.height == raw.height else None)
     return frame.select(keep), features, predictor.model_inputs(features)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.errors import DataError, ParameterError
+from penstock.core.errors import ParameterError
 from penstock.jobs.building import metric_class
 from penstock.metrics import AUC, Calibration, Metric, logit
 from penstock.train.evaluation import EVALUATED
@@ -41,29 +41,21 @@ class ScoreFigures:
     """Metrics, calibration and the number of some rows.
 
     Args:
-        label: the label's name, for errors.
         metrics: classes of what is measured.
 
-    >>> figures = ScoreFigures("click", [AUC])
+    >>> figures = ScoreFigures([AUC])
     >>> figures.add(np.array([0, 1]), np.array([0.2, 0.7], np.float32))
     >>> figures.metrics(), figures.num_rows
     ({'auc': 1.0}, 2)
     """
 
-    def __init__(self, label: str, metrics: Sequence[type[Metric]]) -> None:
-        self.label, self.num_rows = label, 0
+    def __init__(self, metrics: Sequence[type[Metric]]) -> None:
+        self.num_rows = 0
         self.calibration = Calibration()
         self._metrics = [metric() for metric in metrics]
 
     def add(self, labels: np.ndarray, probabilities: np.ndarray, groups: np.ndarray | None = None) -> None:
-        """Count the rows of a partition.
-
-        Raises:
-            DataError: a label is neither 0 nor 1.
-        """
-        if len(labels) and not ((labels == 0) | (labels == 1)).all():
-            odd = labels[(labels != 0) & (labels != 1)][0].item()
-            raise DataError(f"the label {self.label!r} must be 0 or 1 in every row, got {odd!r}")
+        """Count the rows of a partition, whose labels are 0 or 1."""
         logits = logit(probabilities)
         for metric in self._metrics:
             # An AUC looks at the order alone, and sorts narrow numbers faster.

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec
 import polars as pl
 
 from penstock.core.errors import DataError, SchemaError
@@ -15,11 +14,14 @@ from penstock.data import Dataset
 from penstock.data.finding import find
 from penstock.data.formats import FORMATS, format_of_name
 from penstock.data.formats.text import Text
+from penstock.data.formats.text_sniffing import sniff_encoding
+from penstock.data.formats.unpacking import first_bytes
 from penstock.data.sources import DataLike, Paths, are_paths
 from penstock.etl import Workflow
 from penstock.etl.input_section import checked, column_dtypes, open_input
 from penstock.serve.predictor import Predictor
 
+_HEAD = 1 << 20  # bytes that hold a first line
 # Beside a GPU threads wait for the interpreter's lock and not for the model: fewer, larger partitions take it less.
 _ON_CPU, _PART_SIZES = "16MB", {"cuda": "64MB"}
 
@@ -107,8 +109,11 @@ def _without_labels(paths: Paths, section: Mapping[str, Any], labels: list[str])
     if names is None or not isinstance(known, Text) or not labels:
         return section
     separator = section.get("separator") or known.separator
-    with fsspec.open(file, "rt", compression="infer") as text:
-        width = text.readline().count(separator) + 1
+    head = first_bytes(file, _HEAD)
+    first, newline, _ = head.decode(sniff_encoding(head), errors="replace").partition("\n")
+    if not newline and len(head) == _HEAD:
+        return section  # a line that long is refused where rows are read
+    width = first.count(separator) + 1
     left = [name for name in names if name not in labels]
     if width == len(names) or width != len(left):
         return section  # as it should be, or wrong in a way that the reader names with its line

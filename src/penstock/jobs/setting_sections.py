@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, Constraint]] = {
     },
     "cluster": dict.fromkeys(("address", "trainers", "shards", "replicas"), _ANY),
 }
+NO_CLUSTER = "none"  # as the address of a cluster: a resumed run goes on in this process
 _FORMER = {"loader": {"threads": "num_threads"}}  # keys of sections in files that were written before
 SLOT_KEYS = ("dim", "pooling", "length", "hash_stack", "group", "init")
 # Keys inside sections that have names of their own, the same as the options of the command line.
@@ -69,7 +70,7 @@ def laid_over(key: str, below: Any, value: Any) -> Any:
     if key == "model" and isinstance(value, str):
         value = {"name": value}
     if key == "cluster" and isinstance(value, str):
-        value = {"address": value}
+        value = None if value == NO_CLUSTER else {"address": value}
     if key == "metrics" and isinstance(value, str):
         value = [value]
     if not isinstance(below, Mapping) or not isinstance(value, Mapping):

@@ -58,7 +58,8 @@ class TrainSettings:
     and `embedding_learning_rate` are short for `lr` in the two); a rate is a number or a schedule
     (`{schedule: Warmup, lr: 0.05, steps: 1000}`). What is left open (`epochs`, `batch_size`, rates) is settled when the
     rows are known (`penstock.jobs.defaults`), and stands in the run's `config.yaml`. By default `checkpoint_every` is
-    once an epoch, `log_every` every fiftieth step or more often in a short run, `device` the GPU where there is one.
+    once an epoch, `log_every` so that there are a hundred records, and one at every 500th step at least, `device` the
+    GPU where there is one.
 
     `tables` says where the embeddings live: in a "store" beside the model, or "fused", in tables on its device
     (`penstock.embedding.FusedEmbeddings`), which need a cardinality of every category, as `Categorify` gives it. "auto"
@@ -104,7 +105,7 @@ class TrainSettings:
         default="none", is_changeable=True,
     )  # fmt: skip
     log_every: int | None = setting(
-        None, EVERY, help="Steps between records.", default="50, fewer in a short run", is_changeable=True
+        None, EVERY, help="Steps between records.", default="for 100 records, at most 500", is_changeable=True
     )
     max_steps: int | None = setting(None, EVERY, help="Stop after so many steps.", default="none", is_changeable=True)
     select_by: str | None = setting(
@@ -114,7 +115,7 @@ class TrainSettings:
     )  # fmt: skip
     patience: int | None = setting(
         None, EVERY, help="Stop after so many evaluations without a better one.", is_changeable=True,
-        default="3, of few rows 5 or 12, none with --epochs or --eval-every",
+        default="3 to 24 by the rows, none with --epochs or --eval-every",
     )  # fmt: skip
     metrics: Sequence[str] | None = setting(
         None, NONE | ListOf(STR), kind=list[str], default="auc, log_loss", choices=MEASURED, is_open=True,
@@ -154,7 +155,7 @@ class TrainSettings:
     loader: Mapping[str, Any] = setting({})
     etl: Mapping[str, Any] = setting({})
     cluster: Mapping[str, Any] = setting(
-        {}, help="Where all of it runs: local (a Ray of this machine), auto or ray://….", kind=str,
+        {}, help="Where all of it runs: local (a Ray of this machine), auto, ray://… or none.", kind=str,
         default="this process", is_changeable=True,
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from penstock.core.errors import OutputExistsError, ParameterError
 from penstock.core.schema import Schema
 from penstock.core.signing import KeyLike, check_signed, verifying
 from penstock.data.dataset import as_dataset
+from penstock.data.files import is_remote, local_path
 from penstock.data.sources import DataLike, are_paths
 from penstock.embedding.feed_packets import packet_numbers
 from penstock.embedding.protocol import is_on_host
@@ -33,10 +34,11 @@ from penstock.jobs.events import (
 )
 from penstock.jobs.holding_out import way_of
 from penstock.jobs.label_figures import label_figures
-from penstock.jobs.linear_start import begin_linear
+from penstock.jobs.linear_start import begin_linear, may_begin_linear
 from penstock.jobs.model_card import model_card
 from penstock.jobs.prediction_figures import describe_predictions, example_predictions
 from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures
+from penstock.jobs.rehearsal import rehearsing
 from penstock.jobs.run_folder import RunFolder, absolute_paths, plain_copy
 from penstock.jobs.settings import TrainSettings
 from penstock.jobs.stages import timed_stage
@@ -51,7 +53,7 @@ from penstock.train.mirror import Mirror
 from penstock.train.records import record_to_dict
 from penstock.train.selection import selected
 
-STAGES = ("etl", "train", "save", "predict")
+STAGES = ("etl", "regression", "train", "save", "predict")
 
 
 @dataclass
@@ -116,8 +118,7 @@ class TrainJob:
             self.settings = TrainSettings.resolve(self.settings)
         if self.cluster is not None:
             self.settings = TrainSettings.resolve(self.settings.to_dict(), {"cluster": self.cluster})
-        if self.settings.feed is not None:  # trainers elsewhere have other working folders
-            self.settings = replace(self.settings, feed=str(Path(self.settings.feed).absolute()))
+        self.settings = _with_absolute_folders(self.settings)
         self._take_valid_file(self.settings)
         for name in ("source", "valid", "test"):
             value = getattr(self, name)
@@ -239,7 +240,7 @@ class TrainJob:
         return RawRows(self.source, self.valid, self.recipe, settings)
 
     def _run(self, settings: TrainSettings, preparation: RawRows | ReadyFeatures, device: torch.device) -> TrainResult:
-        with self._stage("etl", preparation.has_work):
+        with self._stage("etl", preparation.has_work), self._rehearsing(settings, preparation, device):
             ready = preparation.run(self._folder, self._notify, self.progress)
         is_asked = settings.linear_start is True and not self.is_resumed
         loader, valid, settings = open_loaders(settings, ready, device)
@@ -249,8 +250,9 @@ class TrainJob:
         network = building.build_model(settings, loader.schema)
         store = self._embeddings(settings, loader.schema, device)
         try:
-            with self._stage("train"):
+            with self._stage("regression", may_begin_linear(settings, network, store, loader.schema)):
                 settings = self._begun_linear(settings, ready, network, store, is_asked)
+            with self._stage("train"):
                 self._open_feed(settings, ready, network, store, loader.num_rows)  # it begins with these weights
                 stage = TrainingStage(
                     settings, ready, loader, valid, network, store, device, self._folder, self._notify, self.callbacks,
@@ -260,7 +262,7 @@ class TrainJob:
             with self._stage("save"):
                 kept = {} if history.best is None else history.best.metrics
                 metrics = {name: finite(value) for name, value in kept.items()}
-                self._save(settings, ready, network, store, loader.num_rows, metrics)
+                self._save(settings, ready, network, store, loader.num_rows, metrics, labels["constant_log_loss"])
             embedding_rows = count_rows(store)
         finally:
             if store is not None and is_on_host(store):
@@ -285,6 +287,13 @@ class TrainJob:
             seconds={**self._seconds, "total": round(sum(self._seconds.values()), 3)},
         )
 
+    def _rehearsing(
+        self, settings: TrainSettings, preparation: RawRows | ReadyFeatures, device: torch.device
+    ) -> AbstractContextManager[None]:
+        if Cluster.of(settings) is not None or not isinstance(preparation, RawRows) or not preparation.has_work:
+            return nullcontext()
+        return rehearsing(preparation.data, preparation.recipe, settings, device)
+
     def _embeddings(self, settings: TrainSettings, schema: Schema, device: torch.device) -> Any:
         cluster = Cluster.of(settings)
         return build_embeddings(settings, schema, device) if cluster is None else cluster.store(settings, schema)
@@ -297,8 +306,9 @@ class TrainJob:
         store: Any,
         num_rows: int,
         metrics: dict[str, float | None],
+        constant: float | None,
     ) -> None:
-        card = model_card(self.source, ready, network, num_rows, metrics, settings.keep_example)
+        card = model_card(self.source, ready, network, num_rows, metrics, settings.keep_example, constant)
         save_model(self._folder.model, ready.workflow, network, store, overwrite=True, card=card)
         self._notify(ModelSaved(str(self._folder.model)))
 
@@ -359,3 +369,12 @@ class TrainJob:
 
     def _stage(self, name: str, is_there: bool = True) -> AbstractContextManager[None]:
         return timed_stage(name, self._notify, self._seconds) if is_there else nullcontext()
+
+
+def _with_absolute_folders(settings: TrainSettings) -> TrainSettings:
+    """Folders that trainers write to: those elsewhere have other working folders."""
+
+    def absolute(path: str | None) -> str | None:
+        return path if path is None or is_remote(path) else str(Path(local_path(path)).absolute())
+
+    return replace(settings, feed=absolute(settings.feed), copy_checkpoints_to=absolute(settings.copy_checkpoints_to))

@@ -17,6 +17,7 @@ from penstock.loader.torch import Loader
 from penstock.train.selection import LAST
 
 VALID_BATCH = 8192
+_VALID_BATCH_ON_GPU = 65_536  # smaller ones are over before the next is ordered
 
 
 def open_loaders(
@@ -40,9 +41,11 @@ def open_loaders(
     own: dict[str, Any] = {"layout": "packed", "device": device} if tables in ON_DEVICE else {}
     options = {**settings.loader, **own}
     loader = Loader(ready.features, settings.batch_size, shuffle=True, seed=settings.seed, **options)
-    # A cache need not hold the rows of more than a batch.
     is_cached = tables == "cached" or settings.store.get("cache_rows") is not None
-    at_once = min(VALID_BATCH, settings.batch_size) if is_cached else VALID_BATCH
+    if is_cached:  # it need not hold the rows of more than a batch
+        at_once = min(VALID_BATCH, settings.batch_size)
+    else:
+        at_once = _VALID_BATCH_ON_GPU if tables in ON_DEVICE and device.type == "cuda" else VALID_BATCH
     valid = None if ready.valid is None else Loader(ready.valid, at_once, **own)
     kept = {**settings.loader, "chunk_rows": loader.chunk_rows} if tables in ON_DEVICE else settings.loader
     return loader, valid, replace(settings, tables=tables, loader=kept)

@@ -10,12 +10,9 @@ last one need not end at all. Any number of threads may parse different ranges.
 from __future__ import annotations
 
 import errno
-import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,106 +20,26 @@ from penstock.core.choices import ON_ERROR
 from penstock.core.errors import ParameterError, suggest
 from penstock.core.params import Int, OneOf, check
 from penstock.core.runtime.buffers import SpareBuffers
-from penstock.kernels import cpu_text_fields as fields
 from penstock.kernels import cpu_text_range as text_range
 from penstock.kernels import cpu_text_tiles as tiles
-from penstock.kernels.cpu_intrinsics import ALIGNMENT, address_of, kernel_input
+from penstock.kernels.cpu_intrinsics import address_of, kernel_input
+from penstock.kernels.cpu_text_columns import (
+    DTYPES,
+    KINDS,
+    LineError,
+    ParsedColumn,
+    ParsedText,
+    allocate_columns,
+    copied_strings,
+)
+from penstock.kernels.nearest_float32 import nearest_float32
 
-if TYPE_CHECKING:
-    import polars as pl
-
-__all__ = [
-    "ERROR_TEXTS",
-    "KINDS",
-    "LineError",
-    "ParsedColumn",
-    "ParsedText",
-    "count_lines",
-    "next_line_start",
-    "parse",
-    "parse_handle",
-]
-
-INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
-DTYPES = {name: name for name in (*INTEGERS, "float32", "float64")} | {"hex32": "uint32", "hex64": "uint64"}
-DTYPES["string"] = "V16"  # a string view
-KINDS = (*DTYPES, "skip")
-ERROR_TEXTS = {
-    fields.TOO_FEW_FIELDS: "too few fields",
-    fields.TOO_MANY_FIELDS: "too many fields",
-    fields.BAD_INTEGER: "not an integer",
-    fields.OUT_OF_RANGE: "an integer that the column's type cannot hold",
-    fields.BAD_HEX: "not hexadecimal",
-    fields.HEX_TOO_LONG: "more hexadecimal digits than the column's type can hold",
-    fields.BAD_FLOAT: "not a number",
-}
 PADDING = 64  # bytes that the kernel may read beyond the last line
 HARD_FLOATS = 1 << 14  # floats put aside for Python before the kernel pauses
 CODES = {"hex32": tiles.HEX32, "hex64": tiles.HEX64, "float32": tiles.FLOAT32, "float64": tiles.FLOAT64}
 CODES["string"] = tiles.STRING
 PIECE = 1 << 20  # bytes of a file that the cache is to hold
-_columns, _pieces = SpareBuffers(), SpareBuffers()
-
-
-class LineError(NamedTuple):
-    """A malformed line or field: its line (from 0) and byte offset in the range, its column, and the error code."""
-
-    line: int
-    offset: int
-    column: int
-    code: int
-
-    @property
-    def text(self) -> str:
-        """What is wrong, in words."""
-        return ERROR_TEXTS[self.code]
-
-
-@dataclass
-class ParsedColumn:
-    """One column: values (0 where null), and an Arrow validity bitmap (bit i, lowest first, is row i)."""
-
-    values: np.ndarray
-    bitmap: np.ndarray
-    null_count: int
-    text: np.ndarray | None = None  # what string views point into
-
-    def valid(self) -> np.ndarray:
-        """The validity as one boolean per row."""
-        return np.unpackbits(self.bitmap, count=len(self.values), bitorder="little").view(np.bool_)
-
-    def to_arrow(self) -> Any:
-        """A pyarrow array over the same memory."""
-        import pyarrow as pa
-
-        bitmap = pa.py_buffer(self.bitmap) if self.null_count else None
-        if self.text is not None:
-            buffers = [bitmap, pa.py_buffer(self.values.view(np.uint8)), pa.py_buffer(self.text)]
-            return pa.Array.from_buffers(pa.string_view(), len(self.values), buffers, self.null_count)
-        kind = pa.from_numpy_dtype(self.values.dtype)
-        return pa.Array.from_buffers(kind, len(self.values), [bitmap, pa.py_buffer(self.values)], self.null_count)
-
-
-@dataclass
-class ParsedText:
-    """The kept columns of a byte range in file order (by index), and what was wrong with its lines.
-
-    `errors` holds the first ones found, `num_bad_lines` counts all lines with an error.
-    """
-
-    columns: dict[int, ParsedColumn]
-    num_rows: int
-    num_lines: int
-    num_bad_lines: int = 0
-    errors: list[LineError] = field(default_factory=list)
-
-    def to_polars(self, names: Sequence[str]) -> pl.DataFrame:
-        """A polars frame over the same memory; `names` has one name per column of the file."""
-        import polars as pl
-        import pyarrow as pa
-
-        arrays = [column.to_arrow() for column in self.columns.values()]
-        return pl.DataFrame(pa.record_batch(arrays, [names[i] for i in self.columns]))
+_pieces = SpareBuffers()
 
 
 def parse(
@@ -145,7 +62,7 @@ def parse(
     kept = _check_arguments(kinds, keep, delimiter, on_error, max_errors)
     text = _as_uint8(buffer)
     num_lines = count_lines(text)
-    outputs = _allocate(num_lines, {column: np.dtype(DTYPES[kinds[column]]) for column in kept})
+    outputs = allocate_columns(num_lines, {column: np.dtype(DTYPES[kinds[column]]) for column in kept})
     for column in kept:
         if kinds[column] == "string":
             outputs[column].text = text
@@ -186,14 +103,14 @@ def parse_handle(
     kept = _check_arguments(kinds, keep, delimiter, on_error, max_errors)
     assert "string" not in kinds
     dtypes = {column: np.dtype(DTYPES[kinds[column]]) for column in kept}
-    run = _Run(kinds, _allocate(num_rows, dtypes), delimiter, on_error, max_errors)
+    run = _Run(kinds, allocate_columns(num_rows, dtypes), delimiter, on_error, max_errors)
     progress = np.zeros(text_range.NUM_PROGRESS, np.int64)
     progress[text_range.FILE_POSITION], progress[text_range.FILE_END] = start, end
     buffer = _pieces.acquire(piece + 2 * text_range.ROOM)
     while (why := run.parse_file(handle, buffer, piece, quote, num_rows, progress)) != text_range.DONE:
         if why == text_range.MORE_ROWS:
             num_rows = max(int(progress[text_range.NUM_LINES]), num_rows + num_rows // 2)
-            run.move_to(_allocate(num_rows, dtypes))
+            run.move_to(allocate_columns(num_rows, dtypes))
         elif why == text_range.MORE_BUFFER:  # a line longer than a piece
             larger = np.empty(2 * len(buffer) + piece, np.uint8)
             larger[: progress[text_range.FILLED]] = buffer[: progress[text_range.FILLED]]
@@ -297,7 +214,7 @@ class _Run:
             column.values, column.bitmap = column.values[:num_rows], column.bitmap[: -(-num_rows // 8)]
             column.null_count = null_counts[index]
             if column.text is not None:
-                column.text = _owned(column.values, column.text)
+                column.text = copied_strings(column.values, column.text)
         errors = sorted(LineError(*entry) for entry in self.errors[: self.state[tiles.NUM_ERRORS]].tolist())
         return ParsedText(self.outputs, num_rows, num_lines, int(self.state[tiles.BAD_LINES]), errors)
 
@@ -306,16 +223,8 @@ class _Run:
         for place, row, offset, length in self.hard[: self.state[tiles.NUM_HARD]].tolist():
             values = self.outputs[self.decoded[place]].values
             digits = text[offset : offset + length].tobytes().decode("ascii")
-            values[row] = float(digits) if values.dtype == np.float64 else _nearest_float32(digits)
+            values[row] = float(digits) if values.dtype == np.float64 else nearest_float32(digits)
         self.state[tiles.NUM_HARD] = 0
-
-
-def _owned(views: np.ndarray, text: np.ndarray) -> np.ndarray:
-    """The strings that views point at, copied out of the text, which need not be kept then."""
-    pairs = views.view(np.uint64).reshape(-1, 2)
-    arena = np.empty(int(tiles.own_strings(pairs, text, np.empty(0, np.uint8))), np.uint8)
-    tiles.own_strings(pairs, text, arena)
-    return arena
 
 
 def _plan_row(column: int, kind: str, out: ParsedColumn | None) -> list[int]:
@@ -327,61 +236,10 @@ def _plan_row(column: int, kind: str, out: ParsedColumn | None) -> list[int]:
     return [column, code, dtype.itemsize.bit_length() - 1, *addresses, most]
 
 
-def _nearest_float32(digits: str) -> np.float32:
-    """The float32 nearest to a decimal text, ties to even; float64 in between would round twice.
-
-    `float` is right, and fast for any text. Rounding its result again goes wrong only from the middle of two float32,
-    and there the one question is on which side of the middle the text lies: comparing decimals tells without powers.
-    """
-    double = float(digits)
-    with np.errstate(over="ignore", under="ignore"):
-        near = np.float32(double)
-    if not np.isfinite(double) or float(near) == double:
-        return near
-    with np.errstate(over="ignore"):  # the neighbour of the largest is infinite
-        other = np.nextafter(near, np.float32(np.inf if double > float(near) else -np.inf))
-    if _middle(near, other) != double:
-        return near
-    exact = Decimal(digits)  # what it says, in any number of digits
-    middle = Decimal(double)
-    if exact == middle:
-        return near
-    return max(near, other) if exact > middle else min(near, other)
-
-
-def _middle(left: np.float32, right: np.float32) -> float:
-    """Between two neighbours, exactly; infinity stands for the power of two after the greatest float32."""
-    values = [float(v) if np.isfinite(v) else math.copysign(2.0**128, float(v)) for v in (left, right)]
-    return (values[0] + values[1]) / 2
-
-
 def _as_uint8(buffer: Any) -> np.ndarray:
     if isinstance(buffer, np.ndarray):
         return kernel_input(buffer, np.uint8)
     return kernel_input(np.frombuffer(buffer, np.uint8)) if len(buffer) else np.empty(0, np.uint8)
-
-
-def _allocate(num_rows: int, dtypes: dict[int, np.dtype]) -> dict[int, ParsedColumn]:
-    """Columns cut from one block, of memory that was used before where there is some: fresh pages cost a sixth of
-    parsing, and a third where they are not huge ones, which NumPy asks for.
-
-    Bitmaps have one word more than rows need, because tiles may end inside a word.
-    """
-    bitmap_bytes = _round_up(num_rows // 8 + 16)
-    size = sum(_round_up(num_rows * dtype.itemsize) for dtype in dtypes.values())
-    block = _columns.acquire(size + bitmap_bytes * len(dtypes))
-    block[size:] = 0
-    columns, start = {}, 0
-    for place, (column, dtype) in enumerate(dtypes.items()):
-        values = block[start : start + num_rows * dtype.itemsize].view(dtype)
-        start += _round_up(num_rows * dtype.itemsize)
-        bitmap = block[size + place * bitmap_bytes :][:bitmap_bytes]
-        columns[column] = ParsedColumn(values, bitmap, 0)
-    return columns
-
-
-def _round_up(num_bytes: int) -> int:
-    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
 def _last_line_start(text: np.ndarray, stop: int) -> int:

@@ -23,7 +23,7 @@ CARRIAGE_RETURN, NEWLINE, MINUS, PLUS, DOT = U64(13), U64(10), U64(45), U64(43),
 SPACE, TAB = U64(32), U64(9)
 
 # What became of a field; HARD ones are for Python to round. Codes from TOO_FEW_FIELDS on are errors, and have a text
-# in `cpu_text.ERROR_TEXTS`.
+# in `cpu_text_columns.ERROR_TEXTS`.
 OK, HARD = 0, 1
 TOO_FEW_FIELDS, TOO_MANY_FIELDS, BAD_INTEGER, OUT_OF_RANGE, BAD_HEX, HEX_TOO_LONG, BAD_FLOAT = range(2, 9)
 

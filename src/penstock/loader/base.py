@@ -10,19 +10,14 @@ from typing import Any
 from penstock.core.batch import Batch, BlockSpec
 from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.params import BOOL, NONE, Int, OneOf, check_all
-from penstock.core.runtime.buffers import BufferPool
-from penstock.core.runtime.forks import Process
-from penstock.core.runtime.threads import available_cores, thread_count
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
 from penstock.data.partition import FramePartition, Partition, unselected
 from penstock.data.sources import DataLike
 from penstock.loader import settings
 from penstock.loader.blocks import SlabLayout
-from penstock.loader.cache import Cache, DiskCache
-from penstock.loader.columns import ColumnSource
 from penstock.loader.plan import LAST_BATCH, EpochPlan, LastBatch, units_of
-from penstock.loader.reader import SlabReader
+from penstock.loader.runtime import Runtime, batches_from
 from penstock.loader.sampling import WeightedSampling
 from penstock.loader.stats import Stats
 from penstock.loader.transforms import Transform, with_transform
@@ -32,7 +27,19 @@ _SAME = ("seed", "batch_size", "shuffle", "last_batch", "rank", "world", "chunk_
 
 
 class BaseLoader:
-    """Iterates batches of a data set. Adapters say how a batch looks (`_convert`); see `penstock.loader.Loader`."""
+    """Iterates batches of a data set. Adapters say how a batch looks (`_convert`).
+
+    Args:
+        data: files, frames or columns, or a `Dataset`.
+        batch_size: rows of a batch.
+        categorical, continuous, labels: columns by role; what the schema says by default.
+        shuffle, seed, last_batch: the order of an epoch and its end.
+        layout, dtypes, lists, fill: what a batch holds.
+        transform, sampling: what is done to rows before they are delivered.
+        cache, chunk_rows, parts_per_chunk: what is kept and read at a time.
+        rank, world: which share of the rows is this process's.
+        num_threads: that read.
+    """
 
     _list_choices: tuple[str, ...] = ("ragged",)
     _substitutes: Mapping[str, str] = {}  # stored dtypes that the framework does not take, and what it gets instead
@@ -109,7 +116,7 @@ class BaseLoader:
 
     def _source(self, runtime: Runtime, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
         """Batches `[start, stop)` before they are converted: a generator that ends its threads when it is closed."""
-        return _batches(runtime.reader(plan, self._layout, self.sampling, start, stop), plan, start, stop)
+        return batches_from(runtime.reader(plan, self._layout, self.sampling, start, stop), plan, start, stop)
 
     def _epoch_seed(self, epoch: int) -> int:
         """The seed of an epoch's order, asked for once when the epoch is planned; must be the same on every rank."""
@@ -352,64 +359,6 @@ class BaseLoader:
             f"{kind}({len(self)} batches of {self.batch_size} rows, {len(self._schema)} columns, "
             f"shuffle={self.shuffle})"
         )
-
-
-class Runtime:
-    """Buffers, cache and counters of a loader, made when first needed in each process."""
-
-    def __init__(self, loader: BaseLoader, pool: BufferPool | None = None) -> None:
-        self.process = Process()
-        self.pool = pool or BufferPool()
-        caches: dict[str | None, Callable[[], Cache | None]] = {None: lambda: None, "memory": Cache, "disk": DiskCache}
-        partitions = loader._partitions()
-        self.source = ColumnSource(
-            partitions, loader._row_counts(), loader._read_schema, loader._dtypes, loader._fill, caches[loader.cache]()
-        )
-        # Beside a GPU two cores stay free: for the thread that feeds it, and for the one that stages chunks.
-        spare = 2 if getattr(loader, "_staged", False) and available_cores() > 4 else 0
-        self.num_threads = thread_count(loader.num_threads, most=16, spare=spare)
-
-    def reader(
-        self,
-        plan: EpochPlan,
-        layout: SlabLayout,
-        sampling: WeightedSampling | None,
-        start: int,
-        stop: int,
-        carry: bool = True,
-        device_decodes: bool = False,
-    ) -> SlabReader:
-        """Threads that read the chunks of batches `[start, stop)`."""
-        last_row = plan.bounds(stop - 1)[1] - 1
-        return SlabReader(
-            self.source,
-            plan,
-            layout,
-            self.pool,
-            first=plan.chunk_of(plan.bounds(start)[0]),
-            last=plan.chunk_of(last_row) + 1,
-            num_threads=self.num_threads,
-            depth=2 if carry else 3,  # a device holds on to one chunk more, while it copies
-            sampling=sampling,
-            carry=carry,
-            device_decodes=device_decodes,
-        )
-
-
-def _batches(reader: SlabReader, plan: EpochPlan, start: int, stop: int) -> Iterator[Batch]:
-    """Batches cut from slabs as these arrive."""
-    batch = start
-    try:
-        while batch < stop and (slabs := reader.next_slabs()) is not None:
-            while slabs:
-                slab = slabs.pop(0)
-                end = slab.first + slab.num_rows
-                while batch < stop and plan.bounds(batch)[1] <= end:
-                    yield slab.batch(*plan.bounds(batch))
-                    batch += 1
-                del slab
-    finally:
-        reader.close()
 
 
 def labels_of(columns: dict[str, Any], specs: Sequence[BlockSpec], lists: Sequence[str]) -> tuple[dict[str, Any], Any]:

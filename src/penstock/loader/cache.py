@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from penstock.core.arrow_arrays import arrow_of, numpy_of
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
 from penstock.data.scratch import Scratch
@@ -75,10 +76,9 @@ class DiskCache(Cache):
 
 def _spill(array: np.ndarray, path: Path) -> np.ndarray:
     """Write an array as Arrow and give it back as a view of the file."""
-    batch = pa.record_batch([pa.array(array)], names=["values"])
+    batch = pa.record_batch([arrow_of(array)], names=["values"])
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
     with pa.memory_map(str(path)) as source:
         column = pa.ipc.open_file(source).get_batch(0).column(0)
-    mapped: np.ndarray = column.to_numpy(zero_copy_only=True)
-    return mapped
+    return numpy_of(column)

@@ -29,7 +29,8 @@ from penstock.loader.plan import Chunk, EpochPlan
 from penstock.loader.reader import SlabReader
 
 if TYPE_CHECKING:
-    from penstock.loader.base import BaseLoader, Runtime
+    from penstock.loader.base import BaseLoader
+    from penstock.loader.runtime import Runtime
 
 torch = require("torch", "torch")
 QUEUED = 1  # chunks that wait on the device, besides the one in use and the one being copied

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
+from penstock.core.arrow_arrays import numpy_of
 from penstock.core.batch import Ragged
 from penstock.core.described import described
 from penstock.core.dtypes import split_list
@@ -78,7 +79,7 @@ def list_array(series: pl.Series, fill: Fill, partition: Partition) -> Ragged:
         _fill_or_raise(fill, series, partition)
         series = series.fill_null([])
     arrow: Any = series.rechunk().to_arrow()
-    offsets = arrow.offsets.to_numpy().astype(np.int64, copy=False)
+    offsets = numpy_of(arrow.offsets).astype(np.int64, copy=False)
     values = pl.Series(series.name, arrow.values)
     if values.null_count():
         values = values.fill_null(_fill_or_raise(fill, values, partition))

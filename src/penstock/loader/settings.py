@@ -66,11 +66,13 @@ def chosen_columns(
     for column in columns:
         if column.dtype not in dt.NUMERIC:
             raise SchemaError(
-                f"column {column.name!r} is {column.dtype}, and a batch holds numbers; encode it first (Categorify), "
-                f"or leave it out by naming the others in categorical=, continuous= and labels="
+                f"{schema.place}: column {column.name!r} is {column.dtype}, and a batch holds numbers; encode it first "
+                f"(Categorify), or leave it out by naming the others in categorical=, continuous= and labels="
             )
     if not columns:
-        raise SchemaError("there is no column to load; name some in categorical=, continuous= and labels=")
+        raise SchemaError(
+            f"{schema.place}: there is no column to load; name some in categorical=, continuous= and labels="
+        )
     return Schema(columns)
 
 

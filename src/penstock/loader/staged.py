@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Self
 
 from penstock.core.batch import Batch, Ragged
-from penstock.loader.base import BaseLoader, Runtime
+from penstock.loader.base import BaseLoader
 from penstock.loader.device_chunks import DeviceChunk, Stager
 from penstock.loader.plan import EpochPlan
+from penstock.loader.runtime import Runtime
 
 
 class StagedBatches:

@@ -14,9 +14,10 @@ from penstock.core.extras import require
 from penstock.core.runtime.buffers import BufferPool
 from penstock.core.schema import Role
 from penstock.data.sources import DataLike
-from penstock.loader.base import BaseLoader, Runtime, labels_of
+from penstock.loader.base import BaseLoader, labels_of
 from penstock.loader.loader import packed, padded
 from penstock.loader.plan import EpochPlan, LastBatch
+from penstock.loader.runtime import Runtime
 from penstock.loader.sampling import WeightedSampling
 from penstock.loader.settings import ListLayouts, Pad, default_chunk_rows
 from penstock.loader.transforms import Transform

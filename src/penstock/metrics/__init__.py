@@ -10,9 +10,9 @@ Nothing is imported before it is asked for: the command line lists the names of 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.core.lazy_names import lazy_names
 from penstock.metrics.registry import METRICS, create_metric
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ __all__ = [
     "create_metric",
     "logit",
 ]
-_WHERE = {
+_HOMES = {
     "AUC": "auc",
     "NDCG": "ndcg",
     "Calibration": "calibration",
@@ -46,13 +46,4 @@ _WHERE = {
     "Metric": "protocol",
     "logit": "log_loss",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"penstock.metrics.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES)

@@ -29,6 +29,9 @@ class Arrays(Protocol):
 
     def where(self, mask: Any, yes: Any, no: Any) -> Any: ...
 
+    def num_below(self, ascending: Any, values: Any, or_equal: bool = False) -> Any:
+        """How many of the ascending ones are below each value."""
+
     def segment_sums(self, values: Any, starts: Any) -> Any:
         """Sums of the runs that begin at `starts`, the first of which is 0."""
 
@@ -59,6 +62,9 @@ class NumpyArrays:
 
     def where(self, mask: np.ndarray, yes: Any, no: Any) -> np.ndarray:
         return np.asarray(np.where(mask, yes, no))
+
+    def num_below(self, ascending: np.ndarray, values: np.ndarray, or_equal: bool = False) -> np.ndarray:
+        return np.searchsorted(ascending, values, side="right" if or_equal else "left")
 
     def segment_sums(self, values: np.ndarray, starts: np.ndarray) -> np.ndarray:
         return np.asarray(np.add.reduceat(values, starts)) if len(values) else values
@@ -101,6 +107,9 @@ class TorchArrays:
 
     def where(self, mask: Any, yes: Any, no: Any) -> Any:
         return self._torch.where(mask, yes, no)
+
+    def num_below(self, ascending: Any, values: Any, or_equal: bool = False) -> Any:
+        return self._torch.searchsorted(ascending, values, right=or_equal)
 
     def segment_sums(self, values: Any, starts: Any) -> Any:
         if not len(values):

@@ -68,33 +68,41 @@ def compress(bins: ScoreBins, max_bins: int) -> ScoreBins:
     share, total = 2.0 / max_bins, float(bins.negatives.sum() + bins.positives.sum())
     while len(bins) > max_bins:
         share *= 2
-        bins = _merge_blocks(bins, share * total, max_bins)
+        bins = _merge_blocks(bins, share * total)
     return bins
 
 
-def _merge_blocks(bins: ScoreBins, heaviest: float, max_bins: int) -> ScoreBins:
+def _merge_blocks(bins: ScoreBins, heaviest: float) -> ScoreBins:
+    """The bins of every block that is light, and lies in no larger one that is, become one.
+
+    A block weighs no less than those in it, so its level is found by halving, for all bins at once: on a GPU a loop
+    over the levels would wait for the device at each.
+    """
     xp = arrays_of(bins.first)
-    apart = bins.first[1:] ^ bins.first[:-1]
-    apart = apart[apart >= 0]  # scores of different signs share no block
-    lowest = int(apart.min()).bit_length() if len(apart) else _KEY_BITS + 1
-    for level in range(lowest, _KEY_BITS + 1):
-        block = bins.first >> level
-        begins = xp.starts_with_true(block[1:] != block[:-1])
-        starts = xp.places(begins)
-        if len(starts) == len(block):
-            continue
-        weight = xp.segment_sums(bins.negatives + bins.positives, starts)
-        alone = xp.segment_sums(begins * 0 + 1, starts) == 1
-        merged = ((weight <= heaviest) & ~alone)[xp.running_sum(begins * 1) - 1]
-        kept = xp.places(begins | ~merged)
-        begin = block << level
-        bins = ScoreBins(
-            xp.where(merged, begin, bins.first)[kept],
-            xp.where(merged, begin | ((1 << level) - 1), bins.last)[kept],
-            xp.segment_sums(bins.negatives, kept),
-            xp.segment_sums(bins.positives, kept),
-        )
-    return bins
+    upto = xp.running_sum(bins.negatives + bins.positives)
+    upto = xp.concatenate([upto[:1] * 0, upto])
+    light, most = bins.first * 0 - 1, bins.first * 0 + _KEY_BITS
+    for _ in range(_KEY_BITS.bit_length() + 1):
+        level = (light + most + 1) >> 1
+        begin, end = _block(bins.first, ~((bins.first * 0 - 1) << level))
+        weight = upto[xp.num_below(bins.first, end, or_equal=True)] - upto[xp.num_below(bins.first, begin)]
+        light, most = xp.where(weight <= heaviest, level, light), xp.where(weight <= heaviest, most, level - 1)
+    begin, _ = _block(bins.first, ~((bins.first * 0 - 1) << xp.where(light < 0, 0, light)))
+    starts = xp.places(xp.starts_with_true(begin[1:] != begin[:-1]))
+    ends = xp.concatenate([starts[1:] - 1, starts[:1] + len(begin) - 1])
+    differ = bins.first[starts] ^ bins.last[ends]
+    for shift in (1, 2, 4, 8, 16, 32):  # all bits below the highest in which a bin's keys differ
+        differ = differ | (differ >> shift)
+    return ScoreBins(
+        *_block(bins.first[starts], differ),
+        xp.segment_sums(bins.negatives, starts),
+        xp.segment_sums(bins.positives, starts),
+    )
+
+
+def _block(keys: Any, below: Any) -> tuple[Any, Any]:
+    """The first and the last key of the blocks that hold these keys; `below` has the bits that differ in a block."""
+    return keys & ~below, keys | below
 
 
 def area_and_bound(bins: ScoreBins) -> tuple[float, float]:

@@ -8,10 +8,9 @@ Nothing is imported before it is asked for, so that `penstock.nn.keras` works wh
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.core.extras import require
+from penstock.core.lazy_names import lazy_names
 from penstock.nn.registry import MODELS
 
 if TYPE_CHECKING:
@@ -33,20 +32,10 @@ __all__ = [  # noqa: RUF022
     "NormedLayers",
     "from_config",
 ]
-_WHERE = {
-    "Model": "penstock.nn.base",
-    "NormedLayers": "penstock.nn.normed_layers",
-    "from_config": "penstock.nn.config",
-    **{name: place.partition(":")[0] for name, place in MODELS.places.items()},
+_HOMES = {
+    "Model": "base",
+    "NormedLayers": "normed_layers",
+    "from_config": "config",
+    **{name: place.partition(":")[0].removeprefix(f"{__name__}.") for name, place in MODELS.places.items()},
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("torch", "torch")
-    return getattr(importlib.import_module(_WHERE[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, __all__, _HOMES, extras=dict.fromkeys(_HOMES, "torch"))

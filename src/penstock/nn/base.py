@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -61,6 +62,7 @@ class Model(nn.Module):
         self.is_one_dim = len(set(self.dims.values())) <= 1
         self.projection: Projection | None = None
         self._arguments = given
+        self._last: list[nn.Module] = []  # layers that give the network's logit; in a list, as they have names already
         self.linear: LinearPart | None = None
         if given.get("linear") in (True, FIRST):
             share = SHARE if given["linear"] == FIRST else 1.0
@@ -161,9 +163,29 @@ class Model(nn.Module):
         Args:
             last: the layer that gives the network's logit.
         """
+        self._last.append(last)
         if self._arguments.get("linear") == FIRST:
             for parameter in last.parameters():
                 nn.init.zeros_(parameter)
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """A block in which the network says nothing, and the linear part is alone; without one, nothing changes.
+
+        Returns:
+            A block.
+        """
+        parameters = [] if self.linear is None else [own for last in self._last for own in last.parameters()]
+        kept = [own.detach().clone() for own in parameters]
+        with torch.no_grad():
+            for own in parameters:
+                own.zero_()
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for own, before in zip(parameters, kept, strict=True):
+                    own.copy_(before)
 
     def seen(self, stacked: Tensor | None) -> Tensor | None:
         """What the network sees of the embeddings: all but the weights of the linear part, where there is one.

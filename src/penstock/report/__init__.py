@@ -4,7 +4,9 @@
 ['render', 'write']
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from penstock.report.html import render
@@ -12,15 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["render", "write"]
 
-
-def __getattr__(name: str) -> Any:
-    # When first asked for: the command line imports parts of this package and must start at once.
-    if name == "render":
-        from penstock.report.html import render
-
-        return render
-    if name == "write":
-        from penstock.report.writing import write
-
-        return write
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, __all__, {"render": "html", "write": "writing"})

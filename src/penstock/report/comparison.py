@@ -90,7 +90,10 @@ def _headline_of(report: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _headline(reports: Reports) -> Markup:
     cards = []
+    is_alike = held_out_alike(reports)
     for figure, title, smaller, form in _HEADLINE:
+        if not is_alike and figure in _MEASURED:
+            continue
         if (name := best_run(reports, figure, smaller)) is not None:
             cards.append(card(title, form(_headline_of(reports[name])[figure]), name))
     listed = [
@@ -99,7 +102,8 @@ def _headline(reports: Reports) -> Markup:
     ]
     top = tag("div", tag("h1", f"{plural(len(reports), 'run')} compared"), class_="title")
     runs = tag("ul", *listed, class_="runs")
-    remark = [] if held_out_alike(reports) else [tag("p", f"The runs were {OTHER_ROWS}.", class_="note")]
+    kind = tag("strong", "other rows", class_="kind")
+    remark = [] if is_alike else [tag("div", kind, f"The runs were {OTHER_ROWS}.", class_="callout")]
     return tag("section", top, runs, tag("dl", *cards, class_="cards"), *remark, id="headline")
 
 
@@ -122,9 +126,13 @@ _HEADLINE: tuple[tuple[str, str, bool, Callable[[float], str]], ...] = (
 )
 
 
+_MEASURED = ("auc", "log_loss")  # on held-out rows
+
+
 def _figures(reports: Reports) -> Markup:
     """A row for each run, a column for each figure; the best of a column stands out."""
     heads = [_headline_of(report) for report in reports.values()]
+    is_alike = held_out_alike(reports)
     metrics = list(dict.fromkeys(name for head in heads for name in head.get("metrics") or {}))
     columns: list[tuple[str, list[Any], list[str]]] = []
     for name in metrics:
@@ -135,11 +143,15 @@ def _figures(reports: Reports) -> Markup:
         columns.append((title, values, write(values)))
     rows = []
     for number, name in enumerate(reports):
-        cells = [_cell(title, values, texts, number) for title, values, texts in columns]
+        cells = [
+            _cell(title, values, texts, number) if is_alike or place >= len(metrics) else texts[number]
+            for place, (title, values, texts) in enumerate(columns)
+        ]
         rows.append([tag("span", tag("i", class_=f"key {_looks(reports)[number]}"), name, class_="name"), *cells])
     head = ["run", *(title for title, _, _ in columns)]
-    listed = table(head, rows, "The figures of each run", "figures", numeric=range(1, len(head)))
-    return section("figures", "Figures", tag("div", listed, class_="scroll", tabindex=0), about="The best is bold.")
+    listed = table(head, rows, "The figures of each run", "compared", numeric=range(1, len(head)))
+    about = "The best is bold." if is_alike else "The best is bold, but for what was measured on other rows."
+    return section("figures", "Figures", tag("div", listed, class_="scroll", tabindex=0), about=about)
 
 
 _COLUMNS: tuple[tuple[str, str, Callable[[Sequence[float | None]], list[str]]], ...] = (

@@ -11,7 +11,7 @@ from penstock.core.pages.markup import Markup, joined, table, tag
 from penstock.report.charts import bar, histogram_chart
 from penstock.report.drawing import draw_graph
 from penstock.report.sections import Report, missing
-from penstock.report.words import DASH, count, data_size, data_sizes, plural, share, short, whole
+from penstock.report.words import DASH, count, data_size, data_sizes, extremes, plural, share, short, whole
 
 _ROLES = {"label": "Label", "continuous": "Numbers", "categorical": "Categories", "other": "Other columns"}
 _LONG, _FIRST, _MOST = 14, 8, 400  # entries from which a table is folded, those shown, those that the page holds
@@ -92,7 +92,7 @@ def _range(column: Mapping[str, Any]) -> Markup:
         parts.append("no values")
     else:
         scale = " (log bins)" if histogram["scale"] == "log" else ""
-        parts.append(f"{short(column['min'])} to {short(column['max'])}, mean {short(column['mean'])}{scale}")
+        parts.append(extremes(column["min"], column["max"], column["mean"], " to ") + scale)
     return tag("span", *parts, class_="range")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from rich.console import Console
@@ -43,13 +44,19 @@ def render_explanation(found: Mapping[str, Any]) -> str:
     if found.get("kind") != "explanation":
         raise ArtefactError("this does not tell what columns are worth; write it again with penstock explain")
     return document(
-        f"What matters to {found['model']} · Penstock",
+        f"What matters to {_name(found)} · Penstock",
         [_headline(found), _columns(found)],
         links={"columns": "Columns"},
         footer=tag("p", "Penstock · the same as data: ", tag("code", "explain.json")),
         style=asset("penstock.report", "report.css"),
         script=asset("penstock.report", "report.js"),
     )
+
+
+def _name(found: Mapping[str, Any]) -> str:
+    """The run, or the model where it stands by itself."""
+    path = PurePath(str(found["model"]))
+    return (path.parent if path.name == "model" and path.parent.name else path).name or str(path)
 
 
 def _headline(found: Mapping[str, Any]) -> Markup:
@@ -65,7 +72,8 @@ def _headline(found: Mapping[str, Any]) -> Markup:
     sample = "a sample of " if found["is_sample"] else ""
     words = f"{sample}{whole(found['rows'])} rows · each {kind} shuffled {plural(found['repeats'], 'time')}"
     words += f" · {duration(found['seconds'])}"
-    top = tag("div", tag("h1", f"What matters to {found['model']}"), class_="title")
+    words += f" · {found['model']}"
+    top = tag("div", tag("h1", f"What matters to {_name(found)}"), class_="title")
     return tag("section", top, tag("p", words, class_="subtitle"), tag("dl", *cards, class_="cards"), id="headline")
 
 

@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.core.metric_names import metric_title
 from penstock.report.words import share, whole
 
 _FEW_STEPS = 100  # below this a model has hardly moved
+_FEW_ROWS = 10  # held-out rows of a label below which figures are a matter of luck
 _CHANCE = 0.52  # an AUC up to here is luck
 _BETTER = 0.001  # of a constant's log loss: by less than this share nothing was learned
 _STILL = 0.001  # of AUC, or of log loss: an evaluation that brings more is a step forward
@@ -66,7 +68,9 @@ def learning_verdict(
         or _not_a_number(trained, evaluated, selected)
         or (_few_steps(records, evaluated, labels, selected) if is_over else None)
         or _nothing_held_out(trained, evaluated)
+        or (_few_of_a_label(evaluated, labels, selected) if is_over else None)
         or _constant(evaluated, labels, selected, is_over)
+        or (_regression(evaluated, labels, selected) if is_over else None)
         or _overfitting(evaluated, labels, selected)
         or (_still_improving(evaluated, labels) if is_over else None)
     )
@@ -86,7 +90,8 @@ def _not_a_number(trained: Any, evaluated: Any, selected: Mapping[str, Any]) -> 
     for record in sorted([*trained, *evaluated], key=lambda record: record["step"]):
         if _finite(record.get("loss")) is None:
             kept = selected.get("step")
-            saved = f" The weights of step {whole(kept)} were kept." if kept and kept < record["step"] else ""
+            is_saved = kept is not None and kept < record["step"]
+            saved = f" {_of_step(selected)} kept." if is_saved else ""
             text = f"The loss was no number any more at step {whole(record['step'])}.{saved}"
             advice = "Lower learning_rate and embedding_learning_rate tenfold; look for extreme numbers in the data."
             return _says("no number", text, advice)
@@ -113,6 +118,22 @@ def _nothing_held_out(trained: Any, evaluated: Any) -> dict[str, str] | None:
     return _says("not held out", text, "Hold rows out: valid_share 0.1, or valid with rows of their own.")
 
 
+def _few_of_a_label(evaluated: Any, labels: Mapping[str, Any], selected: Mapping[str, Any]) -> dict[str, str] | None:
+    share_of_ones, kept = labels.get("valid_share"), _kept(evaluated, selected)
+    rows = kept.get("rows")
+    if share_of_ones is None or not rows:
+        return None
+    ones = round(share_of_ones * rows)
+    few, label = (ones, 1) if ones <= rows - ones else (rows - ones, 0)
+    if few >= _FEW_ROWS:
+        return None
+    loss = _log_loss(kept)
+    reached = "" if loss is None else f" (log loss {loss:.4f}{_beside(labels)})"
+    have = "row has" if few == 1 else "rows have"
+    text = f"Only {whole(few)} of {whole(rows)} held-out {have} the label {label}, so how good it is{reached} is luck."
+    return _says("few of a label", text, "Hold more rows out (valid_share), or bring more rows with that label.")
+
+
 def _constant(
     evaluated: Any, labels: Mapping[str, Any], selected: Mapping[str, Any], is_over: bool
 ) -> dict[str, str] | None:
@@ -128,6 +149,55 @@ def _constant(
     return _says("no better than a constant", f"Nothing was learned: {said}.", advice if is_over else "")
 
 
+def _regression(evaluated: Any, labels: Mapping[str, Any], selected: Mapping[str, Any]) -> dict[str, str] | None:
+    """The model is what it began with: what the network learned is not known to be more than luck."""
+    if not selected.get("is_start"):
+        return None
+    start, later = _log_loss(_kept(evaluated, selected)), [r for r in evaluated if r["step"] > 0]
+    best = min((loss for record in later if (loss := _log_loss(record)) is not None), default=None)
+    if start is None or best is None:
+        return None
+    rows = _kept(evaluated, selected).get("rows")
+    noise = f", no more than luck on {whole(rows)} held-out rows" if best < start else ""
+    text = f"The columns were learned one by one (a logistic regression: log loss {start:.4f}{_beside(labels)}), what "
+    text += f"they say together was not: the network's best epoch has {best:.4f}{noise}. The regression was kept."
+    bound = _finite(labels.get("constant_log_loss"))
+    if bound is not None and best > bound:  # it was thrown off, and more rows would not mend that
+        return _says("regression", text, "Lower learning_rate and embedding_learning_rate tenfold.")
+    advice = "More rows help most; two columns that matter together can be crossed in the recipe (HashedCross)."
+    return _says("regression", text, advice)
+
+
+def start_words(selected: Mapping[str, Any]) -> str:
+    """What a model is that stayed as it began, and why.
+
+    >>> start_words({"step": 0, "epoch": None, "epochs": 12, "is_start": True})
+    'the logistic regression it began with: none of 12 epochs was better by more than luck'
+    """
+    epochs = selected.get("epochs")
+    tried = "no evaluation" if not epochs else "the one epoch was not" if epochs == 1 else f"none of {epochs} epochs"
+    was = "" if epochs == 1 else " was"
+    return f"the logistic regression it began with: {tried}{was} better by more than luck"
+
+
+def best_words(selected: Mapping[str, Any]) -> str:
+    """Why the weights of an evaluation were kept.
+
+    >>> best_words({"by": "auc"}), best_words({"by": "log_loss", "is_surer": True})
+    ('the best AUC', 'the best log loss of those that beat the regression by more than luck')
+    """
+    if selected.get("by") == "last":
+        return "the last"
+    surer = " of those that beat the regression by more than luck" if selected.get("is_surer") else ""
+    return f"the best {metric_title(str(selected.get('by')))}{surer}"
+
+
+def _of_step(selected: Mapping[str, Any]) -> str:
+    if selected.get("is_start"):
+        return "The regression that it began with was"
+    return f"The weights of step {whole(selected['step'])} were"
+
+
 def _overfitting(evaluated: Any, labels: Mapping[str, Any], selected: Mapping[str, Any]) -> dict[str, str] | None:
     finite = [record for record in evaluated if _log_loss(record) is not None]
     best = min(finite, key=lambda record: _log_loss(record) or 0.0, default=None)
@@ -137,7 +207,8 @@ def _overfitting(evaluated: Any, labels: Mapping[str, Any], selected: Mapping[st
     if last < low + _STILL:
         return None
     kept = selected.get("step") if selected.get("by") != "last" else None
-    saved = "" if kept is None else f" The model has the weights of step {whole(kept)}."
+    why = f", {best_words(selected)}" if selected.get("is_surer") else ""
+    saved = "" if kept is None else f" The model has the weights of step {whole(kept)}{why}."
     text = f"Overfitting since step {whole(best['step'])}: log loss {low:.4f} there, {last:.4f} at the end"
     advice = "Rare ids are learned by heart first: a higher freq_threshold in the recipe, a smaller embedding_dim or "
     return _says(

@@ -10,7 +10,7 @@ from penstock.core.pages.markup import Markup, table, tag
 from penstock.report.charts import bar
 from penstock.report.plots import Axis, Plot, Series
 from penstock.report.sections import Report
-from penstock.report.words import share, short, whole
+from penstock.report.words import outcome, share, short, whole
 
 _LABELS = (("0", "label 0", "one"), ("1", "label 1", "two"))
 
@@ -73,7 +73,7 @@ def examples(report: Report) -> Markup | None:
     """A few held-out rows through the saved model."""
     found = (report.get("figures") or {}).get("examples") or []
     rows = [
-        [f"row {number}", bar(0, e["probability"], "accent"), share(e["probability"]), _outcome(e.get("label"))]
+        [f"row {number}", bar(0, e["probability"], "accent"), share(e["probability"]), outcome(e.get("label"))]
         for number, e in enumerate(found[:10], 1)
         if e.get("probability") is not None
     ]
@@ -83,7 +83,3 @@ def examples(report: Report) -> Markup | None:
     figures = table(head, rows, "Predictions of the saved model on held-out rows", "waterfall", numeric=(2, 3))
     title = tag("h3", "A few predictions", tag("small", "held-out rows through the saved model"))
     return tag("div", title, figures, class_="lane")
-
-
-def _outcome(label: Any) -> str:
-    return f"label {label}" if label is not None else ""

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from penstock.core.artefact import MANIFEST
+from penstock.core.described import described_frame
 from penstock.core.dtypes import INTEGERS, NUMERIC
 from penstock.core.errors import ParameterError
 from penstock.core.schema import ColumnSchema, Role
@@ -23,9 +24,22 @@ SAMPLE_ROWS = 1_000_000
 NUM_BINS = 12
 
 
-def is_artefact(path: str | Path) -> bool:
-    """Whether `path` is a folder that was saved behind a manifest, such as a workflow."""
-    return (Path(path) / MANIFEST).is_file()
+_WORKFLOWS = ("workflow", "model/workflow", "model/model/workflow", ".")  # in a run, a saved model, and by itself
+
+
+def saved_workflow(path: str | Path) -> Path | None:
+    """The folder of a saved workflow: this one, or that in a training run or a saved model.
+
+    Args:
+        path: of any folder.
+
+    Returns:
+        The folder; None where there is no workflow.
+
+    >>> saved_workflow("clicks.parquet") is None
+    True
+    """
+    return next((found for inside in _WORKFLOWS if ((found := Path(path) / inside) / MANIFEST).is_file()), None)
 
 
 def profile_dataset(source: DataLike, sample_rows: int = SAMPLE_ROWS) -> dict[str, Any]:
@@ -59,7 +73,7 @@ def _sample(data: Dataset, most: int) -> tuple[pl.DataFrame, bool, float]:
     """At most `most` rows, whether they are all there are, and how many there are in a byte of the source."""
     parts, frames, height, size = data.partitions, [], 0, 0
     for number in spread(len(parts)):
-        frame = parts[number].read(data.schema.names)
+        frame = described_frame(parts[number].read(data.schema.names))
         size += parts[number].num_bytes
         if height + frame.height > most:
             frames.append(frame.head(most - height))

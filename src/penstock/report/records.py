@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 # What is no metric: the fields of `penstock.train.records`, and what the recorder adds.
-FIELDS = frozenset({"kind", "step", "epoch", "rows", "loss", "rows_per_second", "seconds", "path", "at"})
+FIELDS = frozenset(
+    {"kind", "step", "epoch", "rows", "loss", "rows_per_second", "seconds", "path", "at", "gain", "gain_error"}
+)
 
 
 def metrics_of(record: Mapping[str, Any]) -> dict[str, float | None]:

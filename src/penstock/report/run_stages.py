@@ -10,13 +10,14 @@ STAGES = {
     "etl": "features",
     "profile": "profiles for this page",
     "build": "building the model",
+    "regression": "regression first",
     "train": "training",
     "save": "saving",
     "predict": "prediction",
     "finish": "finishing",
 }
 # What a gap is that lies before a stage.
-_BEFORE = {"etl": "start", "train": "build"}
+_BEFORE = {"etl": "start", "regression": "build", "train": "build"}
 _SHORTEST = 0.005  # the share of a run from which a gap is a stage of its own; a shorter one goes to what follows it
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.core.metric_names import metric_heading, metric_title
+from penstock.core.metric_names import metric_heading
 from penstock.core.pages.document import card
 from penstock.core.pages.markup import Markup, joined, tag
 from penstock.report.charts import bar, gauge
+from penstock.report.learning import best_words, start_words
 from penstock.report.run_stages import stage_title
 from penstock.report.words import DASH, count, data_size, duration, plural, share, whole
 
@@ -149,11 +150,11 @@ def selected_words(report: Report) -> str | None:
     'the model is that of step 120, epoch 2 of 5: the best AUC'
     """
     chosen = report.get("selected") or {}
+    if chosen.get("is_start"):
+        return f"the model is {start_words(chosen)}"
     if not chosen.get("step"):
         return None
     epochs = f" of {chosen['epochs']}" if chosen.get("epochs") else ""
     epoch = f", epoch {chosen['epoch']}{epochs}" if chosen.get("epoch") else ""
-    by = chosen.get("by")
-    why = "the last" if by == "last" else f"the best {metric_title(str(by))}"
     early = "; training stopped early" if chosen.get("stopped_early") else ""
-    return f"the model is that of step {whole(chosen['step'])}{epoch}: {why}{early}"
+    return f"the model is that of step {whole(chosen['step'])}{epoch}: {best_words(chosen)}{early}"

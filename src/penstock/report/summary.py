@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from penstock.core.metric_names import metric_title
-from penstock.report.learning import constant_log_loss
+from penstock.report.learning import best_words, constant_log_loss, start_words
+from penstock.report.words import outcome
 
 
 def show_training(figures: Mapping[str, Any], console: Console) -> None:
@@ -26,10 +27,13 @@ def show_training(figures: Mapping[str, Any], console: Console) -> None:
     table.add_row("rows", f"{rows['train']:,} to train on{held_out}")
     speed = f"{figures['rows_per_second']:,.0f} rows/s, " if figures["rows_per_second"] else ""
     table.add_row("training", f"{speed}{figures['steps']:,} steps, {figures['embedding_rows']:,} embedding rows")
-    stages = ", ".join(f"{name} {time:.1f}" for name, time in seconds.items() if name != "total" and time)
+    told = {name: time for name, time in seconds.items() if name != "total" and time}
+    rest = seconds["total"] - sum(told.values())
+    told |= {"starting and the rest": rest} if rest > 0.02 * seconds["total"] else {}
+    stages = ", ".join(f"{name} {time:.1f}" for name, time in told.items())
     table.add_row("seconds", f"{seconds['total']:.1f}: {stages}")
     for example in figures["examples"]:
-        table.add_row("a row that was", f"{_outcome(example['label'])}: predicted {example['probability']:.3f}")
+        table.add_row("a row with", f"{escape(outcome(example['label']))}: predicted {example['probability']:.3f}")
     table.add_row("model", escape(figures["model"]))
     console.print(table)
 
@@ -46,7 +50,7 @@ def show_evaluation(figures: Mapping[str, Any], console: Console) -> None:
         table.add_row(
             "calibration",
             f"{calibration['ratio']:.3f}: predicted {calibration['predicted']:.4f}, "
-            f"clicked {calibration['clicked']:.4f}; expected error {calibration['expected_error']:.4f}",
+            f"happened {calibration['clicked']:.4f}; expected error {calibration['expected_error']:.4f}",
         )
     unknown = {name: share for name, share in figures["unknown"].items() if share}
     worst = sorted(unknown, key=lambda name: -unknown[name])[:5]
@@ -54,7 +58,7 @@ def show_evaluation(figures: Mapping[str, Any], console: Console) -> None:
     table.add_row("unknown categories", (shares + (" …" if len(unknown) > len(worst) else "")) or "none")
     console.print(table)
     bins = Table(box=None, pad_edge=False)
-    for name in ("predicted", "clicked", "rows"):
+    for name in ("predicted", "happened", "rows"):
         bins.add_column(name, justify="right")
     for entry in calibration["bins"]:
         bins.add_row(f"{entry['predicted']:.4f}", f"{entry['clicked']:.4f}", f"{entry['rows']:,}")
@@ -88,18 +92,14 @@ def _auc(figures: Mapping[str, Any]) -> str:
 
 def _selected(selected: Mapping[str, Any]) -> str:
     """Which evaluation the model is of, and why."""
+    if selected.get("is_start"):
+        return start_words(selected)
     if selected["epoch"] is None:
         where = f"of step {selected['step']:,}"
     else:
         where = f"of epoch {selected['epoch']} of {selected['epochs']} (step {selected['step']:,})"
-    if selected["by"] == "last":
-        return f"{where}, the last"
     early = "; stopped early, as none was better since" if selected["stopped_early"] else ""
-    return f"{where}, the best {metric_title(selected['by'])}{early}"
-
-
-def _outcome(label: Any) -> str:
-    return "not known" if label is None else ("clicked" if label else "not clicked")
+    return f"{where}, {best_words(selected)}{early if selected['by'] != 'last' else ''}"
 
 
 def _table() -> Table:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from penstock.report.words import data_size, short
+from penstock.report.words import data_size, extremes, short
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -66,9 +66,7 @@ def _range(column: Mapping[str, Any]) -> str:
     if not histogram["counts"]:
         return lists + "no values"
     scale = " (log bins)" if histogram["scale"] == "log" else ""
-    # Whole numbers may be ids, in which nobody wants commas or rounding.
-    low, high = (str(v) if isinstance(v, int) else short(v) for v in (column["min"], column["max"]))
-    return f"{lists}{low} … {high}, mean {short(column['mean'])}{scale}"
+    return lists + extremes(column["min"], column["max"], column["mean"], " … ") + scale
 
 
 def _show_workflow(profile: Mapping[str, Any], console: Console) -> None:

@@ -49,9 +49,12 @@ def training(report: Report) -> Markup:
 def _best(report: Report) -> list[Mark]:
     """Where the saved model is from, in words that say why."""
     chosen = report.get("selected") or {}
+    if chosen.get("is_start"):
+        return [Mark(0, "the regression, kept")]
     if not chosen.get("step"):
         return []
-    return [Mark(chosen["step"], "last, kept" if chosen.get("by") == "last" else "best, kept")]
+    why = "last, kept" if chosen.get("by") == "last" else "kept" if chosen.get("is_surer") else "best, kept"
+    return [Mark(chosen["step"], why)]
 
 
 def _series(records: Iterable[Mapping[str, Any]], figure: str) -> list[Series]:
@@ -132,7 +135,7 @@ def _look(key: str) -> str:
 
 
 def _run_look(name: str) -> str:
-    return "four" if name in ("etl", "train", "save", "predict") else "quiet"
+    return "four" if name in ("etl", "regression", "train", "save", "predict") else "quiet"
 
 
 def _waterfall(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 DASH = "–"  # where there is no figure
 
@@ -14,6 +15,28 @@ def short(number: float) -> str:
     ('1,234,567', '0.1235', '3')
     """
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+
+
+def extremes(low: float, high: float, mean: float, between: str) -> str:
+    """The range of a column and its mean; whole numbers may be ids, in which nobody wants commas or rounding.
+
+    >>> extremes(1700000000, 1700035940, 1700017970.5, " to "), extremes(0.5, 2500.0, 1234.5, " … ")
+    ('1700000000 to 1700035940, mean 1700017970', '0.5 … 2,500, mean 1,234')
+    """
+    is_whole = isinstance(low, int) and isinstance(high, int)
+    ends = [str(end) if is_whole else short(end) for end in (low, high)]
+    middle = f"{mean:.0f}" if is_whole and abs(mean) >= 1000 else short(mean)
+    return f"{between.join(ends)}, mean {middle}"
+
+
+def outcome(label: Any) -> str:
+    """The label of a row as the data has it.
+
+    >>> outcome(4.0), outcome("yes"), outcome(None)
+    ('label 4', 'label yes', 'no label')
+    """
+    is_whole = isinstance(label, float) and label.is_integer()
+    return "no label" if label is None else f"label {int(label) if is_whole else label}"
 
 
 def data_size(number: float) -> str:

@@ -7,11 +7,12 @@ import datetime
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 from penstock.core.bounded import check_fields
 from penstock.core.metric_names import metric_title
-from penstock.core.params import NONE, STR, Instance, Int, ListOf
+from penstock.core.params import NONE, STR, Instance, Int, ListOf, Real
 from penstock.core.schema import ColumnSchema, Schema
 
 _MAPPING = Instance(dict, "a mapping")
@@ -21,6 +22,7 @@ _FIELDS = {
     "rows": NONE | Int(0),
     "metrics": _MAPPING,
     "example": NONE | _MAPPING,
+    "constant_log_loss": NONE | Real(min=0),
 }
 _LONGEST = 200  # characters of a name that is shown
 
@@ -35,6 +37,7 @@ class ModelCard:
         rows: how many rows it was trained on.
         metrics: on held-out rows, by name.
         example: a row as a request would send it.
+        constant_log_loss: what a constant has on the held-out rows.
 
     >>> card = ModelCard("2026-11-15T13:45:00+00:00", ["clicks.csv"], 9000, {"auc": 0.75}, {"user": "ann"})
     >>> card.title("DLRM")
@@ -48,6 +51,7 @@ class ModelCard:
     rows: int | None = None
     metrics: dict[str, float | None] = field(default_factory=dict)
     example: dict[str, Any] | None = None
+    constant_log_loss: float | None = None
 
     def title(self, model: str) -> str:
         """The model, its data, how good it is and its date, as far as they are known.
@@ -87,7 +91,7 @@ class ModelCard:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any], where: object) -> Self:
+    def from_dict(cls, found: Mapping[str, Any], where: str | Path) -> Self:
         """What `to_dict` gave.
 
         Args:
@@ -100,9 +104,13 @@ class ModelCard:
         Raises:
             ArtefactError: it is none.
         """
+        if isinstance(found, Mapping):
+            found = {"constant_log_loss": None, **found}  # cards of earlier versions have none
         check_fields(found, _FIELDS, where)
         numbers = {str(name): _finite(value) for name, value in found["metrics"].items()}
-        return cls(found["trained"], list(found["data"]), found["rows"], numbers, found["example"])
+        return cls(
+            found["trained"], list(found["data"]), found["rows"], numbers, found["example"], found["constant_log_loss"]
+        )
 
 
 def _finite(value: Any) -> float | None:

@@ -125,7 +125,9 @@ def _scalar(column: ColumnSchema, as_features: bool) -> tuple[Convert, str]:
             low, high = 0, high if column.cardinality is None else column.cardinality - 1
         if column.properties.get("text") == "hex":
             return _hexadecimal(high, nullable), f"hexadecimal text or an integer from 0 to {high}"
-        return _integer(low, high, nullable), f"an integer from {low} to {high}"
+        # The bounds of 64 bits are no figures that anybody reads.
+        bounds = f"from {low} to {high}" if high < 2**62 else "of 64 bits" + ", not negative" * (low == 0)
+        return _integer(low, high, nullable), f"an integer {bounds}"
     if dtype in FLOATS:
         return _number(float(np.finfo(dtype).max), nullable), f"a finite number that {dtype} can hold"
     parse, wanted = _TEXTS.get(dtype, (_moment, "a date and time in ISO form (2026-11-15T13:45:00)"))

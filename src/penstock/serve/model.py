@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from penstock.core import artefact
 from penstock.core.artefact import SavedFolder
 from penstock.core.bounded import check_fields, read_json
+from penstock.core.durable import settle
 from penstock.core.errors import ArtefactError, OutputExistsError, ParameterError, SchemaError
 from penstock.core.keys import KeyLike, verifying, vouching
 from penstock.core.params import BOOL, NONE, STR, Instance
@@ -173,8 +174,17 @@ def model_in(directory: str | Path) -> Path:
 
     Returns:
         The directory that `load_model` reads.
+
+    Raises:
+        ArtefactError: there is no such folder, or no model in it.
     """
     place = Path(directory)
+    if not (place / "model").is_dir():  # it may be on its way: a writer was stopped, or is at it
+        settle(place)
+        settle(place / "model")
+    if not (place / "model").is_dir():
+        what = "holds no model" if place.is_dir() else "is a file" if place.exists() else "does not exist"
+        raise ArtefactError(f"{place} {what}; name the folder of a training run, or of a saved model")
     is_run = not (place / "model" / artefact.MANIFEST).exists() and (place / "model" / "model").is_dir()
     return place / "model" if is_run else place
 

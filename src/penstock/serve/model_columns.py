@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.core.arrow_arrays import numpy_of
 from penstock.core.batch import Ragged
 from penstock.core.conversion import convert
 from penstock.core.dtypes import split_list
@@ -111,11 +112,11 @@ def _array(series: pl.Series, column: ColumnSchema) -> Any:
             raise _null(series.name)
     if column.is_list:
         arrow: Any = series.rechunk().to_arrow()
-        offsets = arrow.offsets.to_numpy().astype(np.int64)
+        offsets = numpy_of(arrow.offsets).astype(np.int64)
         values = arrow.values[int(offsets[0]) : int(offsets[-1])]
         if values.null_count:
             raise _null(series.name)
-        return Ragged(values.to_numpy(zero_copy_only=False), offsets - offsets[0])
+        return Ragged(numpy_of(values), offsets - offsets[0])
     return np.ascontiguousarray(series.to_numpy())
 
 

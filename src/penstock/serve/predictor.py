@@ -25,7 +25,7 @@ from penstock.embedding.feed_reader import FeedReader
 from penstock.embedding.feed_targets import changing
 from penstock.etl.input_section import open_input
 from penstock.nn import Model
-from penstock.serve.model import load_model
+from penstock.serve.model import load_model, model_in
 from penstock.serve.model_columns import ModelColumns
 from penstock.serve.unknown import UnknownCategories
 
@@ -55,7 +55,7 @@ class Predictor:
     `fingerprint` names the saved model.
 
     Args:
-        directory: what `save_model` wrote.
+        directory: what `save_model` wrote, or the folder of a training run.
         feed: a directory that a `FeedWriter` or `fit(…, feed=)` publishes to; its packets are applied by `refresh()`.
         poll_seconds: also look for packets before a prediction, when this long has passed since the last time.
         batch_size: rows that go through the model at once.
@@ -95,8 +95,9 @@ class Predictor:
         given = {"poll_seconds": poll_seconds, "batch_size": batch_size, "num_threads": num_threads}
         numbers = {"poll_seconds": NONE | Real(min=0), "batch_size": Int(1), "num_threads": NONE | Int(1)}
         check_all(given, numbers, "Predictor")
-        saved = load_model(directory, num_threads, trust, verify)
-        self.directory, self.workflow = Path(directory), saved.workflow
+        self.directory = model_in(directory)
+        saved = load_model(self.directory, num_threads, trust, verify)
+        self.workflow = saved.workflow
         self.saved = saved
         self.device = torch.device(device if device is not None else "cpu")
         self.model: Model = saved.model.to(self.device)

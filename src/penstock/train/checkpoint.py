@@ -19,7 +19,7 @@ from penstock.core import artefact
 from penstock.core.errors import ArtefactError
 from penstock.core.params import BOOL, NONE, STR, Int, check_all
 from penstock.core.runtime.threads import LastingPool
-from penstock.data.files import is_remote
+from penstock.data.files import is_remote, local_path
 from penstock.data.scratch import Scratch
 from penstock.embedding.checkpoint import CheckpointLostError
 from penstock.embedding.locks import write_lock
@@ -82,7 +82,8 @@ class Checkpointer:
         self._fetched = False
         self.asynchronous, self._writer = asynchronous, LastingPool(1, "checkpoint")
         self._under_way: tuple[int, Future[None]] | None = None  # of which step, written by the thread
-        self.directory, self.keep, self.full_every, self.any_world = Path(directory), keep, full_every, any_world
+        self.directory, self.keep = Path(local_path(directory)), keep
+        self.full_every, self.any_world = full_every, any_world
         self._stores = StoreCheckpoints(full_every)
         self._spared: int | None = None
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from penstock.metrics import Meter, Metric
 
 if TYPE_CHECKING:
+    from penstock.train.beginning import RowLosses
     from penstock.train.context import TrainContext
 
 Metrics = Sequence[str | Callable[[], Metric]]
@@ -20,16 +21,23 @@ TRAIN_METRICS = ("auc",)  # of training records: the loss is there in any case
 
 
 def measured(
-    device: torch.device, batches: Iterable[tuple[Tensor, Any, Any, int]], metrics: Metrics | None = None
+    device: torch.device,
+    batches: Iterable[tuple[Tensor, Any, Any, int]],
+    metrics: Metrics | None = None,
+    row_losses: RowLosses | None = None,
 ) -> dict[str, Any]:
     """Loss, metrics, rows and seconds of batches: the mean loss, the output, the labels and the rows of each."""
     meter, began = Meter(device, EVALUATED if metrics is None else metrics), time.perf_counter()
     for loss, output, labels, rows in batches:
         meter.add(loss, output, labels, rows)
+        if row_losses is not None:
+            row_losses.add(output, labels)
     return {**meter.collect(), "seconds": time.perf_counter() - began}
 
 
-def evaluate(ctx: TrainContext, loader: Iterable[Any], metrics: Metrics | None = None) -> dict[str, Any]:
+def evaluate(
+    ctx: TrainContext, loader: Iterable[Any], metrics: Metrics | None = None, row_losses: RowLosses | None = None
+) -> dict[str, Any]:
     """Evaluate a model and its embeddings inside a training context; nothing is inserted or trained.
 
     With several workers each evaluates its own share, and all get the figures of the whole.
@@ -38,6 +46,7 @@ def evaluate(ctx: TrainContext, loader: Iterable[Any], metrics: Metrics | None =
         ctx: the context, entered.
         loader: batches to evaluate on.
         metrics: names in `penstock.metrics.METRICS`, or what makes a metric; AUC and log loss by default.
+        row_losses: what takes the loss of every row, where somebody needs them.
 
     Returns:
         `loss`, by rows; `rows`; every metric by its name, those of clicks where labels are 0 or 1; `seconds`.
@@ -52,4 +61,4 @@ def evaluate(ctx: TrainContext, loader: Iterable[Any], metrics: Metrics | None =
             yield ctx.loss(output, labels), output, labels, batch.num_rows
 
     with ctx.evaluating():
-        return measured(ctx.device, batches(), metrics)
+        return measured(ctx.device, batches(), metrics, row_losses)

@@ -15,18 +15,22 @@ from penstock.core.params import BOOL, NONE, STR, Int, ListOf, Satisfies, check_
 from penstock.core.progress import bar
 from penstock.metrics import create_metric
 from penstock.train import distributed
+from penstock.train.beginning import as_it_begins
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.context import TrainContext
+from penstock.train.dense_optimizer import default_optimizer
 from penstock.train.evaluation import EVALUATED, Metrics
 from penstock.train.executors.captured import CapturedExecutor, trains_on_device
 from penstock.train.executors.overlapped import OverlappedExecutor
 from penstock.train.feeder import Source
 from penstock.train.history import History
-from penstock.train.loop import Callback, Loop
+from penstock.train.loop import Callback, Executor, Loop
 from penstock.train.publishing import Feed, publishing
 from penstock.train.selection import LAST, Selection
 
 _STEPS = NONE | Int(min=1)
+# Rows in all. On an H200 torch's compiler takes 8 s and more, and saves 0.7 s (batch 16,384) to 1.8 s (4,096) of 100 M.
+_WORTH_COMPILING = 500_000_000
 _CONSTRAINTS = {
     "epochs": Int(min=0),
     "eval_every": _STEPS,
@@ -35,6 +39,7 @@ _CONSTRAINTS = {
     "max_steps": _STEPS,
     "select_by": NONE | STR,
     "patience": _STEPS,
+    "keep_start": BOOL,
     "resume": BOOL,
     "progress": NONE | BOOL,
     "callbacks": ListOf(Satisfies(callable, "callable")),
@@ -62,6 +67,7 @@ def fit(
     max_steps: int | None = None,
     select_by: str | None = None,
     patience: int | None = None,
+    keep_start: bool = False,
     metrics: Metrics | None = None,
     loss_fn: Callable[[Any, Any], Tensor] | None = None,
     grad_scaler: torch.amp.GradScaler | None = None,
@@ -98,10 +104,14 @@ def fit(
             weights of that back in the end, from its checkpoint (see `history.best`). None, as `"last"`, keeps those
             of the last step.
         patience: end after so many evaluations in a row without a better one.
+        keep_start: with `select_by`, evaluate the model as it begins, too (of a model with a linear part, that part
+            alone). By loss or log loss it stays unless an evaluation is better by more than its standard error: few
+            held-out rows prefer one or another by luck.
         metrics: of records and evaluations: names in `penstock.metrics.METRICS`, or what makes a metric. By default
             AUC, and log loss in evaluations.
         compile, graph: with fused tables, whether the model is compiled (`torch.compile`) and the step captured; None
-            does both on a GPU, where `DeviceStep` can. `history.stats["captured"]` tells.
+            does both on a GPU, where `DeviceStep` can, but leaves out compiling for fewer than 500 M rows in all: it
+            takes longer than it saves there. `history.stats["captured"]` tells.
         feed: publish embeddings and dense weights here as training goes on, for services to follow: a folder, or a
             `Feed`. There is a packet of the first step and of the end, and every half a minute in between.
 
@@ -127,28 +137,28 @@ def fit(
     """
     callbacks = list(callbacks)
     check_all(locals(), _CONSTRAINTS, "fit")
-    saver = checkpoint_dir if isinstance(checkpoint_dir, Checkpointer) or checkpoint_dir is None else None
-    saver = saver or (Checkpointer(checkpoint_dir) if checkpoint_dir is not None else None)  # type: ignore[arg-type]
-    selection = _selection(select_by, patience, valid, saver, EVALUATED if metrics is None else metrics)
+    saver = checkpoint_dir if isinstance(checkpoint_dir, Checkpointer | None) else Checkpointer(checkpoint_dir)
+    selection = _selection(select_by, patience, keep_start, valid, saver, EVALUATED if metrics is None else metrics)
     settings: dict[str, Any] = {
         "loss_fn": loss_fn, "grad_scaler": grad_scaler, "autocast": autocast, "scheduler": scheduler, "device": device,
     }  # fmt: skip
-    executor: OverlappedExecutor | CapturedExecutor
+    executor: Executor
     if trains_on_device(model, embeddings):
-        tables: Any = embeddings
-        executor = CapturedExecutor(
-            model, tables, dense_optimizer, compile=compile, graph=graph, metrics=metrics, **settings
-        )
+        if compile is None and _rows_to_train(loader, epochs, max_steps) < _WORTH_COMPILING:
+            compile = False
+        settings |= {"compile": compile, "graph": graph}
+        executor = CapturedExecutor(model, embeddings, dense_optimizer, metrics=metrics, **settings)
     else:
         _refuse(compile=compile, graph=graph)
-        optimizer = dense_optimizer or _adam(model, embeddings)
-        ctx = TrainContext(model, embeddings, optimizer, staleness=staleness, **settings)
-        executor = OverlappedExecutor(ctx, metrics)
+        optimizer = dense_optimizer or default_optimizer([m for m in (model, embeddings) if isinstance(m, nn.Module)])
+        executor = OverlappedExecutor(
+            TrainContext(model, embeddings, optimizer, staleness=staleness, **settings), metrics
+        )
     every = (eval_every, checkpoint_every, log_every)
-    training = executor.ctx if isinstance(executor, OverlappedExecutor) else executor
     written = nullcontext() if saver is None else saver.finishing()
-    with executor, publishing(feed, training) as publisher, written:
-        loop = Loop(executor, loader, valid, saver, epochs, *every, max_steps, callbacks, selection, publisher)
+    with executor, publishing(feed, executor.training) as publisher, written:
+        start = as_it_begins(model) if keep_start else None
+        loop = Loop(executor, loader, valid, saver, epochs, *every, max_steps, callbacks, selection, publisher, start)
         loop.begin(resume)
         total = getattr(loader, "num_rows", None)
         show = progress if distributed.rank() == 0 else False
@@ -162,6 +172,7 @@ def fit(
 def _selection(
     select_by: str | None,
     patience: int | None,
+    keep_start: bool,
     valid: Iterable[Any] | None,
     saver: Checkpointer | None,
     metrics: Metrics,
@@ -169,6 +180,8 @@ def _selection(
     """How the best evaluation is found; what that needs must be there."""
     if patience is not None and select_by in (None, LAST):
         raise ParameterError("fit.patience waits for a better evaluation; say what that is: select_by='auc'")
+    if keep_start and select_by in (None, LAST):
+        raise ParameterError("fit.keep_start compares evaluations with the start; say by what: select_by='log_loss'")
     if select_by is None:
         return None
     if valid is None:
@@ -184,11 +197,12 @@ def _selection(
     return Selection(select_by, patience, metrics)
 
 
-def _adam(model: nn.Module, embeddings: Source) -> torch.optim.Optimizer | None:
-    """The dense optimizer where none was given; None where there is nothing for it to train."""
-    modules = [m for m in (model, embeddings) if isinstance(m, nn.Module)]
-    parameters = [p for m in modules for p in m.parameters() if p.requires_grad]
-    return torch.optim.Adam(parameters, lr=1e-3) if parameters else None
+def _rows_to_train(loader: Any, epochs: int, max_steps: int | None) -> float:
+    """In all; infinitely many where the loader does not tell."""
+    rows, batch_size = getattr(loader, "num_rows", None), getattr(loader, "batch_size", None)
+    if rows is None or batch_size is None:
+        return float("inf")
+    return float(epochs * rows if max_steps is None else min(epochs * rows, max_steps * batch_size))
 
 
 def _refuse(**settings: bool | None) -> None:

@@ -7,12 +7,15 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
 
 from penstock.core.errors import ArtefactError, OutputExistsError
 from penstock.core.metric_names import metric_words
 from penstock.core.progress import Bar
 from penstock.train import distributed
+from penstock.train.beginning import RowLosses, gain_over
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.history import History
 from penstock.train.mirror import MirrorWarning
@@ -27,11 +30,19 @@ from penstock.train.records import (
 )
 from penstock.train.selection import LAST, Selection
 
+if TYPE_CHECKING:
+    from penstock.train.training_parts import Training
+
 Callback = Callable[[Record], Any]
 
 
 class Executor(Protocol):
     """What takes steps: overlapped with embeddings on the host, or compiled and captured on the device."""
+
+    @property
+    def training(self) -> Training:
+        """What is trained, with the parts that checkpoints and feeds hold."""
+        ...
 
     @property
     def position(self) -> Any:
@@ -48,8 +59,8 @@ class Executor(Protocol):
         """Train on a loader's batches; after each step its number of rows."""
         ...
 
-    def evaluate(self, loader: Iterable[Any]) -> dict[str, Any]:
-        """Loss, metrics, rows and seconds of a loader's batches; nothing is trained."""
+    def evaluate(self, loader: Iterable[Any], row_losses: RowLosses | None = None) -> dict[str, Any]:
+        """Loss, metrics, rows and seconds of a loader's batches; nothing is trained. `row_losses` takes each row's."""
         ...
 
     def collect_figures(self) -> dict[str, Any]:
@@ -74,6 +85,10 @@ class Executor(Protocol):
 
     def stats(self) -> dict[str, Any]: ...
 
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: Any) -> None: ...
+
 
 class Loop:
     """One call of `fit`: epochs, records, evaluations and checkpoints around an executor's steps."""
@@ -92,11 +107,14 @@ class Loop:
         callbacks: list[Callback],
         selection: Selection | None = None,
         publisher: Publisher | None = None,
+        start: AbstractContextManager[None] | None = None,
     ) -> None:
         self.executor, self.loader, self.valid, self.saver = executor, loader, valid, saver
         self.epochs, self.eval_every, self.checkpoint_every = epochs, eval_every, checkpoint_every
         self.log_every, self.max_steps, self.callbacks = log_every, max_steps, callbacks
         self.selection, self.publisher = selection, publisher
+        self.start = start  # a block in which the model is what it may stay; None where that is not compared
+        self._start_losses: np.ndarray | None = None
         self.history = History()
         self.stopped = False
         self._saved_at = self._evaluated_at = -1
@@ -108,18 +126,35 @@ class Loop:
         """Go on from the newest checkpoint where there is one."""
         if self.saver is not None:
             self.saver.fetch()
-        if self.saver is None or self.saver.latest() is None:
-            return
-        if not resume:
+        steps = distributed.all_gather([] if self.saver is None else self.saver.steps())[0]
+        if steps and not resume:
+            assert self.saver is not None
             raise OutputExistsError(
                 f"{self.saver.directory} holds checkpoints already; resume from them (resume=True) or choose another "
                 "directory"
             )
+        is_new = not steps or (self.start is not None and steps[-1] == 0)  # nothing was learned yet: it begins anew
+        self._measure_start(is_new)
+        if self.saver is None or is_new:
+            return
         extra = self.executor.load(self.saver, self.loader)
         self.history.records = [record_from_dict(record) for record in extra["records"]]
         self._first_epoch = int(extra["first_epoch"])
         self._saved_at, self._mid_epoch = self.executor.steps, True
         self._select()
+
+    def _measure_start(self, is_new: bool) -> None:
+        """Evaluate the model as it begins; a resumed training needs no more than the losses, and has them anew."""
+        if self.start is None:
+            return
+        with self.start:
+            losses = RowLosses()
+            figures = self.executor.evaluate(self.valid, losses)
+            self._start_losses = losses.all()
+            if is_new:
+                self._record(ValidRecord.from_figures(self.executor.steps, None, figures))
+                self._select()
+        self.executor.leave_out(figures["seconds"])
 
     def all_epochs(self, drawn: Bar) -> None:
         self._publish()  # those who follow need not wait for what is to come
@@ -218,7 +253,10 @@ class Loop:
         if self.valid is None:
             return
         self._evaluated_at = self.executor.steps
-        figures = self.executor.evaluate(self.valid)
+        losses = None if self._start_losses is None else RowLosses()
+        figures = self.executor.evaluate(self.valid, losses)
+        if losses is not None:
+            figures |= gain_over(self._start_losses, losses.all())
         self.executor.leave_out(figures["seconds"])
         self._record(ValidRecord.from_figures(self.executor.steps, epoch, figures))
         self._select()

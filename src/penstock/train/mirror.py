@@ -56,6 +56,7 @@ class Mirror:
         except ParameterError as error:
             raise ParameterError(f"checkpoints cannot be copied: {error}") from error
         self._root = str(self._files._strip_protocol(self.url))
+        self._has_folders = self._root.startswith("/")  # else it begins with a bucket, which must be there
         self._lock = threading.Lock()
         self._wanted: tuple[Path, list[str]] | None = None
         self._thread: threading.Thread | None = None
@@ -123,6 +124,8 @@ class Mirror:
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             name = file.relative_to(folder).as_posix()
             if name != artefact.MANIFEST:
+                if self._has_folders:
+                    self._files.makedirs(f"{place}/{name}".rpartition("/")[0], exist_ok=True)
                 self._files.put_file(str(file), f"{place}/{name}")
         self._files.pipe_file(theirs, manifest)
 

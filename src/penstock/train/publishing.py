@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.keys import KeyLike
 from penstock.core.params import NONE, Int, Real, Satisfies, check_all
@@ -16,10 +16,7 @@ from penstock.embedding.protocol import is_on_host
 from penstock.train import distributed
 
 if TYPE_CHECKING:
-    from penstock.train.context import TrainContext
-    from penstock.train.executors.captured import CapturedExecutor
-
-    Training: TypeAlias = TrainContext | CapturedExecutor
+    from penstock.train.training_parts import Training
 
 _PATH = Satisfies(lambda v: isinstance(v, (str, Path)) and bool(str(v)), "the path of a folder")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from penstock.core.errors import PenstockError
 from penstock.core.extras import require
@@ -28,11 +30,18 @@ _LISTEN_SECONDS = 0.25  # how long the one who waits for the workers waits befor
 _MOST_DEATHS = 5  # of workers, without progress in between
 
 
+class _Warned(NamedTuple):
+    """A warning of a worker, for whoever waits for the workers to be warned of."""
+
+    text: str
+    category: type[Warning]
+
+
 class _Kept:
     """Keeps what the work tells, for who asks."""
 
     def __init__(self) -> None:
-        self.news: list[Any] = []
+        self.news: list[Any] = []  # records and warnings
         self.stop = threading.Event()
         self.figures: Callable[[], dict[str, Any]] = dict
 
@@ -41,6 +50,22 @@ class _Kept:
         if distributed.rank() == 0:
             self.news.append(record)
         return any(distributed.all_gather(self.stop.is_set()))
+
+    @contextmanager
+    def keeping_warnings(self) -> Iterator[None]:
+        """A block whose warnings, of all its threads, are kept as well: nobody reads what a worker prints."""
+        shown = warnings.showwarning
+
+        def keep(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
+            if issubclass(category, UserWarning):
+                self.news.append(_Warned(str(message), category))
+            shown(message, category, *place, **named)
+
+        warnings.showwarning = keep
+        try:
+            yield
+        finally:
+            warnings.showwarning = shown
 
 
 class Trainer:
@@ -69,10 +94,11 @@ class Trainer:
 
     def run(self, work: Work) -> Any:
         """Do this worker's part of the work."""
-        return work(self._report)
+        with self._report.keeping_warnings():
+            return work(self._report)
 
     def news(self, since: int) -> list[Any]:
-        """What was recorded, after the first `since`."""
+        """What was recorded or warned of, after the first `since`."""
         return self._report.news[since:]
 
     def figures(self) -> dict[str, Any]:
@@ -95,7 +121,7 @@ class Trainers:
         num_trainers: how many.
         work: called on each with a function that takes records and says whether to stop; it must be able to go on from
             its last checkpoint by itself.
-        on_record: called with each record of the first worker.
+        on_record: called with each record of the first worker; its warnings are warnings here.
         is_progress: whether after such a record fewer workers than before need be feared to die.
         stop: asked a few times a second; once True, the workers stop at their next record.
         on_death: called when a worker died, before all begin anew.
@@ -176,6 +202,9 @@ class Trainers:
     def _listen(self, seen: int) -> int:
         news = self._ray.get(self.actors[0].news.remote(seen))
         for record in news:
+            if isinstance(record, _Warned):
+                warnings.warn(record.text, record.category, stacklevel=4)
+                continue
             if self._is_progress(record):
                 self._deaths = 0
             self._on_record(record)

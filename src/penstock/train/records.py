@@ -54,6 +54,8 @@ class ValidRecord:
         loss: the mean.
         metrics: by name.
         seconds: that it took.
+        gain: where the model as it began was evaluated, by how much its log loss is lower, a row.
+        gain_error: the standard error of that.
     """
 
     step: int
@@ -62,6 +64,13 @@ class ValidRecord:
     loss: float
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    gain: float | None = None
+    gain_error: float | None = None
+
+    @property
+    def is_start(self) -> bool:
+        """Whether it is of the model as it began (see `fit`, `keep_start`)."""
+        return self.step == 0 and self.epoch is None
 
     @classmethod
     def from_figures(cls, step: int, epoch: int | None, figures: Mapping[str, Any]) -> Self:

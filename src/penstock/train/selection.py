@@ -15,6 +15,8 @@ from penstock.train.records import ValidRecord
 DEFAULT = "auc"  # of a training job that says nothing and has many rows
 LAST = "last"  # select nothing: the weights of the last step stay
 _LOSS = "loss"
+_OF_ROWS = (_LOSS, "log_loss")  # figures whose differences have a known error
+_ERRORS = 1.0  # standard errors of its gain that an evaluation must be better by than the start
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class Selection:
     """How evaluations are compared.
 
     A figure that no evaluation has (an AUC of rows with one label) is replaced by the loss, which all have; one that is
-    not finite is never the best. Of equal ones that with the lowest loss is, and of those the earliest.
+    not finite is never the best. Of equal ones that with the lowest loss is, and of those the earliest. The evaluation
+    before the first step (see `fit`, `keep_start`) is replaced by none whose loss is lower by no more than its noise.
 
     Args:
         by: a metric, `"loss"`, or `"last"` to compare nothing.
@@ -77,13 +80,31 @@ class Selection:
         """
         if self.by == LAST:
             return None
+        sure = [record for record in records if not self._is_luck(record)]
+        return self.highest(sure or records)
+
+    def highest(self, records: Sequence[ValidRecord]) -> ValidRecord | None:
+        """The one with the best figure, be it luck or not.
+
+        Args:
+            records: in order.
+
+        Returns:
+            That record; None where no figure is finite.
+        """
         by = self.figure_name(records)
         goal = self._goal(by)
         scored = [(_worth(value, goal), record) for record in records if (value := self.figure(record, by)) is not None]
         return max(scored, key=lambda pair: (pair[0], -pair[1].loss))[1] if scored else None
 
+    def _is_luck(self, record: ValidRecord) -> bool:
+        """Whether its gain over the start may be the luck of the rows held out."""
+        if record.gain is None or record.gain_error is None or self.by not in _OF_ROWS:
+            return False
+        return record.gain <= _ERRORS * record.gain_error
+
     def is_over(self, records: Sequence[ValidRecord]) -> bool:
-        """Whether the last `patience` evaluations brought nothing better.
+        """Whether the last `patience` evaluations brought nothing better; what training began with does not count.
 
         Args:
             records: in order.
@@ -91,9 +112,10 @@ class Selection:
         Returns:
             Whether.
         """
+        records = [record for record in records if not record.is_start]
         if self.patience is None or len(records) <= self.patience:
             return False
-        best = self.best(records)
+        best = None if self.by == LAST else self.highest(records)
         behind = len(records) if best is None else sum(record.step > best.step for record in records)
         return behind >= self.patience
 
@@ -120,7 +142,8 @@ def selected(history: History, by: str) -> dict[str, Any]:
 
     Returns:
         What it was selected by, its step and epoch, how many epochs were evaluated, and whether training ended early;
-        nothing where nothing was evaluated.
+        `is_start` where it is the model as it began, `is_surer` where others have a better figure that may be luck.
+        Nothing where nothing was evaluated.
 
     >>> evaluated = [ValidRecord(10, 0, 5, 0.5), ValidRecord(20, 1, 5, 0.6)]
     >>> selected(History(evaluated, best=evaluated[0]), "loss")
@@ -130,10 +153,14 @@ def selected(history: History, by: str) -> dict[str, Any]:
     if best is None:
         return {}
     epochs = [record.epoch for record in records if record.epoch is not None]
+    selection = Selection(by)
+    highest = None if by == LAST or best.is_start else selection.highest(records)
     return {
-        "by": by if by == LAST else Selection(by).figure_name(records),
+        "by": by if by == LAST else selection.figure_name(records),
         "step": best.step,
         "epoch": None if best.epoch is None else best.epoch + 1,
         "epochs": max(epochs) + 1 if epochs else None,
         "stopped_early": history.stopped_early,
+        **({"is_start": True} if best.is_start else {}),
+        **({"is_surer": True} if highest is not None and highest.step != best.step else {}),
     }

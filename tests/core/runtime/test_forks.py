@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import time
 from collections.abc import Callable
@@ -59,11 +60,12 @@ class Parent:
         self.folder = folder
         FRAME.write_parquet(folder / "a.parquet", row_group_size=300)
         FRAME.write_csv(folder / "a.csv")
+        (folder / "a.csv.gz").write_bytes(gzip.compress((folder / "a.csv").read_bytes()))
         FRAME.write_ipc(folder / "a.arrow", compression="uncompressed")
         FRAME.write_avro(folder / "a.avro")
         self.parquet, self.text = self.open("a.parquet"), Dataset(str(folder / "a.csv"), part_size=5000)
         self.ipc, self.avro, self.memory = self.open("a.arrow"), self.open("a.avro"), Dataset(FRAME)
-        self.several = Dataset(FRAME, part_size=5000)
+        self.several, self.packed = Dataset(FRAME, part_size=5000), Dataset(str(folder / "a.csv.gz"))
         for data in (self.parquet, self.text, self.several):
             assert data.to_polars().height == 1000
         graph = (["row", "price"] >> ops.Normalize()) + (["shop"] >> ops.Categorify())
@@ -94,6 +96,15 @@ def equal(left: object, right: object) -> None:
     assert left == right
 
 
+def naming_the_file(parent: Parent) -> None:
+    """Packed text is read from a copy, of which nobody has heard."""
+    try:
+        parent.packed.to_polars()
+    except ForkError as error:
+        assert "a.csv.gz needs polars" in str(error)
+        raise
+
+
 # What may be asked of a child, and how it must end.
 CASES: dict[str, tuple[int, Callable[[Parent], Any]]] = {
     "open parquet": (WORKS, lambda p: equal(p.open("a.parquet").num_rows, 1000)),
@@ -108,6 +119,7 @@ CASES: dict[str, tuple[int, Callable[[Parent], Any]]] = {
     "open text": (REFUSED, lambda p: p.open("a.csv")),
     "parquet": (REFUSED, lambda p: p.parquet.to_polars()),
     "text": (REFUSED, lambda p: p.text.to_polars()),
+    "packed text": (REFUSED, naming_the_file),
     "rows of text": (REFUSED, lambda p: Dataset(str(p.folder / "a.csv"), names=FRAME.columns).num_rows),
     "Arrow IPC": (REFUSED, lambda p: p.ipc.to_polars()),
     "Avro": (REFUSED, lambda p: p.avro.to_polars()),

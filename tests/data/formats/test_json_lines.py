@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from penstock.core.errors import DataError
+from penstock.core.errors import DataError, SchemaError
 from penstock.data import Dataset
 
 LINES = (
@@ -64,8 +64,8 @@ def test_dtypes_are_heard_first(tmp_path: Path) -> None:
         (b'{"a": 1}\n{"a": 2\n', r"rows\.jsonl, line 2 is no JSON \(.*\); mend it or take it out"),
         (b'{"a": 1}\n\n{"a": NaN}\n', r"rows\.jsonl, line 3 is no JSON \(NaN is no value; write null\)"),
         (b'{"a": 1}\n[1, 2]\n', r"line 2 is no object with columns: '\[1, 2\]'"),
-        (b'{"a": {"b": 1}}\n', r"column 'a': an object in a column; write what it holds as columns of their own"),
-        (b'{"a": [[1]]}\n', r"column 'a': a list of lists or objects in a column"),
+        (b'{"a": {"b": 1}}\n', r"rows\.jsonl, column 'a': Struct.* is not read; write what it holds as columns of "),
+        (b'{"a": [{"b": 1}]}\n', r"rows\.jsonl, column 'a': List\(Struct.* is not read"),
         (b'{"a": "\xff"}\n', r"rows\.jsonl"),
         (b'{"a": 1} {"a": 2}\n', r"line 1 is no JSON"),
         (b'{"a": ' + b"[" * 50_000 + b"\n", r"rows\.jsonl"),
@@ -77,6 +77,13 @@ def test_dtypes_are_heard_first(tmp_path: Path) -> None:
 def test_what_cannot_be_read_names_its_line(tmp_path: Path, text: bytes, message: str, part_size: int) -> None:
     with pytest.raises(DataError, match=message):
         Dataset(written(tmp_path, text), part_size=part_size)
+
+
+def test_objects_in_a_column_spoil_no_file(tmp_path: Path) -> None:
+    data = Dataset(written(tmp_path, b'{"a": 1, "style": {"Color:": "red"}, "b": [[1], []]}\n{"a": 2}\n'), part_size=1)
+    assert data.to_polars().to_dict(as_series=False) == {"a": [1, 2], "b": [[[1], []], None]}
+    with pytest.raises(SchemaError, match=r"column 'style' is of type Struct.*, which is not read"):
+        data.select(["style"])
 
 
 def test_a_file_that_is_changed_after_it_was_opened(tmp_path: Path) -> None:

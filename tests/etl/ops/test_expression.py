@@ -48,6 +48,7 @@ def test_sql_words(text, expected):
     "text",
     [
         "sum(rating)", "rating - avg(rating)", "rating - lag(rating, 1) OVER (ORDER BY hour)", "count(*)",
+        "lag(rating)",
         "sum(rating) OVER (PARTITION BY color)", "CASE WHEN rating > max(rating) THEN 1 ELSE 0 END",
     ],
 )  # fmt: skip
@@ -145,3 +146,21 @@ def test_binarize_says_what_it_wants():
         ops.Binarize()
     with pytest.raises(SchemaError, match="needs numbers; column 'color' is string"):
         Workflow(["color"] >> ops.Binarize(4)).transform(FRAME)
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("user % 10", [7]),
+        ("user", [17]),
+        ("CASE WHEN user > 3 THEN 'user' ELSE 'a''user' END", ["user"]),
+        ('"user" + 1', [18]),
+        ("user_id + user", [20]),
+        ('"order" + 1', [6]),
+    ],
+)
+def test_columns_called_as_words_of_sql(text: str, made: list) -> None:
+    frame = pl.DataFrame({"user": [17], "user_id": [3], "order": [5]})
+    assert Workflow(["user"] >> ops.Expr({"x": text})).fit_transform(frame)["x"].to_list() == made
+    with pytest.raises(ParameterError, match="a word of SQL stands in double quotes"):
+        ops.Expr("order + 1").check_params()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__version__ = "23.8.0"  # the last release whose names are here; code that looks at it takes the newest branch
+__version__ = "23.08.00"  # the last release whose names are here; code that looks at it takes the newest branch
 
 
 # `_version` modules: the releases that are stood in for, in versioneer's form.
@@ -14,6 +14,6 @@ def get_versions() -> dict[str, Any]:
     """The version that the library reports.
 
     >>> get_versions()["version"]
-    '23.8.0'
+    '23.08.00'
     """
     return {"version": __version__, "full-revisionid": None, "dirty": False, "error": None, "date": None}

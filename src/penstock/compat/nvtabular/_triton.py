@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compat.merlin.core._dispatch_data import df_from_dict, dict_from_df
+from penstock.compat.merlin.dag import group_values_offsets
 from penstock.compat.merlin.dag.declaring import Supports
 from penstock.compat.merlin.schema._proto import Word, write
 from penstock.compat.merlin.schema.columns import ColumnSchema
@@ -30,7 +31,7 @@ def convert_format(tensors: Any, kind: Supports, target_kind: Supports) -> tuple
     if kind & target_kind:
         return tensors, kind
     if target_kind & Supports.CPU_DICT_ARRAY:
-        return dict_from_df(tensors), Supports.CPU_DICT_ARRAY
+        return group_values_offsets(dict_from_df(tensors)), Supports.CPU_DICT_ARRAY
     if target_kind & Supports.CPU_DATAFRAME:
         return df_from_dict(tensors), Supports.CPU_DATAFRAME
     raise CompatError(f"rows are in host memory here, and cannot become {target_kind}")

@@ -15,7 +15,7 @@ from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.avro_blocks import check_blocks
-from penstock.data.formats.base import Format, OpenOptions, agree
+from penstock.data.formats.base import Format, OpenOptions, agree, settled
 from penstock.data.formats.names import check_names
 from penstock.data.partition import Partition, cast_frame, select
 
@@ -37,7 +37,8 @@ class Avro(Format):
             size = int(found.estimated_size())
             parts.append(AvroPartition(path, found.height, size, storage_options=options.storage_options))
         assert expected is not None
-        return [replace(p, dtypes=expected) for p in parts], Schema.from_polars(expected)
+        dtypes, schema = settled(expected, files[0])
+        return [replace(p, dtypes=dtypes) for p in parts], schema
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class AvroPartition(Partition):
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         require_polars(f"reading {self.path}")
+        columns = list(self.dtypes) if columns is None and self.dtypes else columns
         try:
             if is_remote(self.path):
                 content = filesystem(self.path, self.storage_options).cat_file(self.path)

@@ -89,7 +89,7 @@ def agree(
 ) -> dict[str, pl.DataType]:
     """One schema for all files: columns that lack or differ are errors, unless `dtypes` decides them."""
     found = {name: dt.without_half(dtype) for name, dtype in found.items()}
-    given = {n: dt.to_polars(dt.canonical(d)) for n, d in (dtypes or {}).items()}
+    given = {n: dt.to_polars(d) for n, d in dt.canonical_each(dtypes or {}).items()}
     for name, dtype in (dtypes or {}).items():
         if dtype in dt.HEX and name in found and found[name] != given[name]:  # text would be read as decimal numbers
             raise ParameterError(
@@ -103,11 +103,30 @@ def agree(
             n: pl.List(given[n]) if isinstance(d, pl.List) and n in given else given.get(n, d) for n, d in found.items()
         }
     for name, dtype in expected.items():
+        if not any(dt.is_readable(kind) for kind in (dtype, found.get(name, dtype))):  # neither file's is read
+            continue
         if name not in found:
             raise ColumnNotFoundError(name, found, f"{path} ({first} has it)")
         if found[name] != dtype and name not in given:
             raise disagreement(path, name, found[name], first, dtype)
     return expected
+
+
+def settled(found: Mapping[str, pl.DataType], where: str) -> tuple[dict[str, pl.DataType], Schema]:
+    """The columns that can be read, and their schema, which names the others: one odd column spoils no file.
+
+    Raises:
+        DataError: none of them can be read.
+    """
+    readable = {name: dtype for name, dtype in found.items() if dt.is_readable(dtype)}
+    unread = {name: _short(str(dtype)) for name, dtype in found.items() if name not in readable}
+    for name, dtype in unread.items() if not readable else ():
+        raise DataError(f"{where}, column {name!r}: {dtype} is not read; write what it holds as columns of their own")
+    return readable, Schema(Schema.from_polars(readable), unread)
+
+
+def _short(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def disagreement(path: str, name: str, found: Any, first: str, expected: Any) -> DataError:

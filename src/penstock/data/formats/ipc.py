@@ -13,7 +13,7 @@ from penstock.core.errors import ColumnNotFoundError, DataError, PenstockError
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
-from penstock.data.formats.base import Format, OpenOptions, agree, polars_schema
+from penstock.data.formats.base import Format, OpenOptions, agree, polars_schema, settled
 from penstock.data.formats.text_bytes import file_size
 from penstock.data.partition import Partition, cast_frame
 
@@ -43,7 +43,8 @@ class Ipc(Format):
                 raise DataError(f"{path} is not a whole Arrow IPC file ({error})") from error
             parts += _batch_runs(path, rows, options)
         assert expected is not None
-        return [replace(p, dtypes=expected) for p in parts], Schema.from_polars(expected)
+        dtypes, schema = settled(expected, files[0])
+        return [replace(p, dtypes=dtypes) for p in parts], schema
 
 
 def _narrowest(schema: pa.Schema) -> int:
@@ -103,6 +104,7 @@ class IpcPartition(Partition):
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         require_polars(f"reading {self.path}")
+        columns = list(self.dtypes) if columns is None and self.dtypes else columns
         try:
             with open_ipc(self.path, self.storage_options) as source:
                 with pa.ipc.open_file(source) as reader:

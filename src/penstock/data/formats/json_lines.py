@@ -11,10 +11,10 @@ from typing import Any
 import polars as pl
 
 from penstock.core import dtypes as dt
-from penstock.core.errors import DataError
+from penstock.core.errors import DataError, known_as
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
-from penstock.data.formats.base import Format, OpenOptions, agree
+from penstock.data.formats.base import Format, OpenOptions, agree, settled
 from penstock.data.formats.names import check_names, refuse_packed
 from penstock.data.formats.text_bytes import PACKED, read_bytes, record_bounds
 from penstock.data.formats.unpacking import unpacked
@@ -46,7 +46,8 @@ class JsonLines(Format):
             expected = agree(expected, found, path, files[0], options.dtypes)
             parts += own
         assert expected is not None
-        return [replace(part, dtypes=expected) for part in parts], Schema.from_polars(expected)
+        dtypes, schema = settled(expected, files[0])
+        return [replace(part, dtypes=dtypes) for part in parts], schema
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class JsonPartition(Partition):
     def rows(self, **how: Any) -> pl.DataFrame:
         """The lines as polars reads them."""
         require_polars(f"reading {self.path}")
-        text = read_bytes(self.local, self.start, self.end, self.storage_options).tobytes()
+        with known_as(self.path, self.local):
+            text = read_bytes(self.local, self.start, self.end, self.storage_options).tobytes()
         if not text.strip():
             return pl.DataFrame(schema=how.get("schema"))
         if text.startswith(PACKED):  # polars would unpack it, to any size
@@ -122,7 +124,8 @@ def _kind(value: Any) -> str:
 def _parts(path: str, options: OpenOptions) -> list[JsonPartition]:
     """The byte ranges of a file, each with the columns and rows that it has."""
     scratch, local = unpacked(path, options)
-    bounds = record_bounds(local, False, None, options.part_size, options.storage_options)
+    with known_as(path, local):
+        bounds = record_bounds(local, False, None, options.part_size, options.storage_options)
     parts = []
     for start, end in pairwise(bounds):
         part = JsonPartition(path, start, end, local, scratch, options.storage_options)
@@ -149,13 +152,6 @@ def _settled(path: str, ranges: list[_Dtypes]) -> _Dtypes:
     if not found:
         raise DataError(f"{path}: its objects have no keys, so there are no columns")
     check_names(list(found), path)
-    for name, dtype in found.items():
-        inner = dtype.inner if isinstance(dtype, pl.List) else dtype
-        if isinstance(inner, pl.Struct | pl.List):
-            raise DataError(
-                f"{path}, column {name!r}: {'an object' if inner is dtype else 'a list of lists or objects'} in a "
-                f"column; write what it holds as columns of their own"
-            )
     return {name: _readable(dtype) for name, dtype in found.items()}
 
 

@@ -9,8 +9,9 @@ from pathlib import PurePosixPath
 from penstock.core.errors import DataError
 
 MAX_COLUMNS = 100_000  # of a file; each takes ten kilobytes of memory, however few rows there are
-STREAM_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}  # by suffix, as Arrow calls them
+STREAM_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".zip": "zip"}  # by suffix
 
+_WORKBOOKS = (".xlsx", ".xls", ".ods")
 _PACKED = {
     b"PK\x03\x04": "zip",
     b"\xfd7zXZ\0": "xz",
@@ -42,10 +43,10 @@ def stream_codec(path: str) -> str | None:
 def refuse_packed(path: str, head: bytes) -> None:
     """Refuse a file whose first bytes are those of an archive, or of a compression that its name does not tell.
 
-    >>> refuse_packed("logs.zip", b"PK\\x03\\x04")
+    >>> refuse_packed("logs.7z", b"7z\\xbc\\xaf")
     Traceback (most recent call last):
     ...
-    penstock.core.errors.DataError: logs.zip is packed by zip; unpack it, or pack it as .gz, .zst or .bz2
+    penstock.core.errors.DataError: logs.7z is packed by 7z; unpack it, or pack it as .gz, .zst, .bz2, .xz or .zip
     >>> refuse_packed("logs.csv", b"\\x1f\\x8b")
     Traceback (most recent call last):
     ...
@@ -54,6 +55,8 @@ def refuse_packed(path: str, head: bytes) -> None:
     kind = next((name for mark, name in _PACKED.items() if head.startswith(mark)), None)
     if kind is None or stream_codec(path) == kind:
         return
+    if PurePosixPath(path).suffix.lower() in _WORKBOOKS:
+        raise DataError(f"{path} is a workbook, which is not read; save the sheet with the rows as CSV")
     suffix = next((known for known, codec in STREAM_CODECS.items() if codec == kind), None)
     *most, last = STREAM_CODECS
     what = f"unpack it, or pack it as {', '.join(most)} or {last}"

@@ -17,7 +17,7 @@ from penstock.core.file_names import check_path
 from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
-from penstock.data.formats.base import Format, FrameWriter, OpenOptions, agree, polars_schema
+from penstock.data.formats.base import Format, FrameWriter, OpenOptions, agree, polars_schema, settled
 from penstock.data.formats.hive import hive_column, hive_folders
 from penstock.data.formats.parquet_footer import Footer
 from penstock.data.formats.parquet_pages import check_pages, for_arrow, known_footer
@@ -45,7 +45,8 @@ class Parquet(Format):
             runs = _row_group_runs(path, footer.metadata, options)
             parts += [replace(part, constants=constants, opened=opened) for part in runs]
         assert expected is not None
-        return [replace(p, dtypes=expected) for p in parts], Schema.from_polars(expected)
+        dtypes, schema = settled(expected, files[0])
+        return [replace(p, dtypes=dtypes) for p in parts], schema
 
     @contextmanager
     def writer(self, path: Path) -> Iterator[FrameWriter]:
@@ -74,6 +75,7 @@ class ParquetPartition(Partition):
         require_polars(f"reading {self.path}")
         check_path(self.path, DataError)
         self.check_unchanged()
+        columns = list(self.dtypes) if columns is None and self.dtypes else columns
         try:
             frame = self._decode([c for c in columns if c not in self.constants] if columns is not None else None)
         except PenstockError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,10 +15,19 @@ from typing import ClassVar, TextIO
 import polars as pl
 
 from penstock.core import dtypes as dt
-from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, SchemaError
+from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError, SchemaError, known_as
+from penstock.core.runtime.forks import require_polars
 from penstock.core.schema import ColumnSchema, Schema
+from penstock.data.bad_lines import BadLines, collecting, pass_on
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions, disagreement
-from penstock.data.formats.text_bytes import bytes_per_row, file_size, read_bytes, record_bounds, windows
+from penstock.data.formats.text_bytes import (
+    bytes_per_row,
+    file_size,
+    read_bytes,
+    record_bounds,
+    windows,
+    without_blank_end,
+)
 from penstock.data.formats.text_layout import TextLayout, infer_layout
 from penstock.data.formats.text_partition import TextPartition
 from penstock.data.formats.text_sample import first_lines
@@ -25,7 +35,7 @@ from penstock.data.formats.text_separators import STAND_IN, long_separator, with
 from penstock.data.formats.text_sniffing import sniff_encoding
 from penstock.data.formats.unpacking import unpacked
 from penstock.data.partition import Partition, WrappedPartition
-from penstock.data.scratch import Scratch
+from penstock.data.scratch import Scratch, ScratchCopy
 
 _SNIFFED = 1 << 20  # bytes by which an encoding is told
 
@@ -55,8 +65,9 @@ class Text(Format):
             elif layout.has_header:
                 found = self._layout(path, local, _as_first(options, layout), long)
                 layout = _same_layout(layout, found, path, files[0])
-            for part in _byte_ranges(local, layout, options):
-                parts.append(part if scratch is None else SpooledPartition(part, path, scratch))
+            with known_as(path, local):
+                ranges = _byte_ranges(local, layout, options)
+            parts += ranges if scratch is None else [SpooledPartition(part, path, scratch) for part in ranges]
         assert layout is not None
         columns = [
             ColumnSchema(n, layout.dtypes[n], properties={"text": "hex"} if layout.dtypes[n] in dt.HEX else {})
@@ -66,12 +77,8 @@ class Text(Format):
 
     def _layout(self, path: str, local: str, options: OpenOptions, long: str | None) -> TextLayout:
         """The layout of a file, or of its copy in scratch, of which nobody has heard."""
-        try:
-            return infer_layout(local, self.separator, self.quote, options)
-        except DataError as error:
-            if type(error) is not DataError or local == path:
-                raise
-            raise DataError(str(error).replace(local, path).replace(repr(STAND_IN), repr(long))) from None
+        with known_as(path, local, {repr(STAND_IN): repr(long)}):
+            return infer_layout(local, self.separator, self.quote, options, path)
 
     def _long_separator(self, local: str, first: TextLayout | None, options: OpenOptions) -> str | None:
         """The file's separator, where it has several characters; further files are read as the first was."""
@@ -154,11 +161,20 @@ class SpooledPartition(WrappedPartition):
         return self.packed
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        try:
-            return self.source.read(columns)
-        except DataError as error:
-            own = str(error).replace(self.source.path, self.packed)
-            raise DataError(own.replace(repr(STAND_IN), repr(self.source.layout.file_separator))) from None
+        require_polars(f"reading {self.packed}")
+        copy, separator = self.source.path, self.source.layout.file_separator
+        with known_as(self.packed, copy, {repr(STAND_IN): repr(separator)}), collecting() as bad:
+            frame = self.source.read(columns)
+        if bad.count:
+            pass_on(BadLines(bad.count, bad.first.replace(copy, self.packed)))
+        return frame
+
+    def count(self) -> int:
+        layout = self.source.layout
+        if layout.on_error == "skip" or layout.quote is not None:
+            return self.read(layout.names[:1]).height
+        with known_as(self.packed, self.source.path):
+            return self.source.count()
 
 
 def _as_first(options: OpenOptions, layout: TextLayout) -> OpenOptions:
@@ -170,6 +186,8 @@ def _byte_ranges(path: str, layout: TextLayout, options: OpenOptions) -> list[Te
     """One file cut into ranges of about `part_size` bytes."""
     storage = options.storage_options
     bounds = record_bounds(path, layout.has_header, layout.quote, options.part_size, storage)
+    if len(layout.names) > 1:  # where a row has one field, an empty line is one without a value
+        bounds = without_blank_end(path, bounds, storage)
     width = bytes_per_row(path, bounds[0], storage)
     return [TextPartition(path, a, b, layout, storage, width) for a, b in pairwise(bounds)]
 
@@ -199,21 +217,25 @@ def _as_utf8(path: str, local: str, scratch: Scratch | None, options: OpenOption
         encoding = _codec(options.encoding)
     if encoding in ("utf-8", "utf-8-sig", "ascii"):
         return scratch, local, "utf-8"
-    scratch = scratch or Scratch()
-    target = scratch.path / f"{Path(local).name}.utf-8"
-    decoder = codecs.getincrementaldecoder(encoding)()
+    decoder, line = codecs.getincrementaldecoder(encoding)(), 1
     try:
-        with target.open("w", encoding="utf-8", newline="") as out:
+        with ScratchCopy(path, f"{Path(local).name}.utf-8", scratch) as copy, known_as(path, local):
             for _, window in windows(local, 0, file_size(local, storage), storage):
-                out.write(decoder.decode(window.tobytes()))
-            out.write(decoder.decode(b"", final=True))
+                text = decoder.decode(window.tobytes())
+                copy.write(text.encode())
+                line += text.count("\n")
+            copy.write(decoder.decode(b"", final=True).encode())
     except UnicodeError as error:
-        raise DataError(f"{path} is not {encoding} throughout ({error}); pass encoding= with its own") from None
-    return scratch, str(target), encoding
+        if isinstance(error, UnicodeDecodeError):
+            line += error.object[: error.start].decode(encoding, errors="ignore").count("\n")
+        told = f"{path} is not {encoding} throughout (line {line}: {error})"
+        raise DataError(f"{told}; pass encoding= with its own") from None
+    return copy.scratch, str(copy.target), encoding
 
 
 def _codec(encoding: str) -> str:
     try:
+        io.TextIOWrapper(io.BytesIO(), encoding=encoding)  # takes those of text only
         return codecs.lookup(encoding).name
-    except LookupError:
+    except (LookupError, TypeError, ValueError):
         raise ParameterError(f"encoding is {encoding!r}, which Python does not know; try utf-8 or cp1252") from None

@@ -92,6 +92,25 @@ def record_bounds(
     return [*cuts, size] if cuts[-1] < size else cuts
 
 
+def without_blank_end(path: str, bounds: list[int], storage_options: dict[str, Any] | None = None) -> list[int]:
+    """Bounds of records without the empty lines that a file may end with."""
+    first, end = bounds[0], bounds[-1]
+    if read_bytes(path, max(first, end - 2), end, storage_options).tobytes().strip(b"\r\n"):
+        return bounds
+    stop = end  # behind the last byte that is part of no line end
+    while stop > first:
+        start = max(first, stop - (1 << 16))
+        content = read_bytes(path, start, stop, storage_options).tobytes().rstrip(b"\r\n")
+        stop = start + len(content)
+        if content:
+            break
+    behind = read_bytes(path, stop, min(end, stop + (1 << 16)), storage_options).tobytes()
+    if stop > first and b"\n" not in behind:  # the last line, which does not end
+        return bounds
+    end = stop + behind.index(b"\n") + 1 if stop > first else first
+    return [*(bound for bound in bounds if bound < end), end] if end > first else bounds[:1]
+
+
 def bytes_per_row(path: str, start: int, storage_options: dict[str, Any] | None = None) -> float:
     """About how long a record is, judged by the first ones."""
     size = file_size(path, storage_options)

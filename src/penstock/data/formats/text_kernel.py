@@ -12,6 +12,7 @@ from penstock.data.formats.text_bytes import shorter
 from penstock.data.formats.text_layout import TextLayout
 from penstock.data.partition import select
 from penstock.kernels import cpu_text, cpu_text_fields
+from penstock.kernels.cpu_text_columns import LineError, ParsedText
 
 PIECE = cpu_text.PIECE  # bytes of a file that are read and parsed at a time
 
@@ -55,7 +56,7 @@ def _about(layout: TextLayout, wanted: list[str]) -> tuple[list[str], list[int],
 
 
 def _frame(
-    parsed: cpu_text.ParsedText, layout: TextLayout, wanted: list[str]
+    parsed: ParsedText, layout: TextLayout, wanted: list[str]
 ) -> tuple[pl.DataFrame, list[tuple[int, str]], int]:
     errors = [(error.line, _describe(error, layout)) for error in parsed.errors]
     if errors and layout.on_error == "raise":
@@ -65,7 +66,7 @@ def _frame(
     return frame, errors, parsed.num_bad_lines
 
 
-def _describe(error: cpu_text.LineError, layout: TextLayout) -> str:
+def _describe(error: LineError, layout: TextLayout) -> str:
     if error.code in (cpu_text_fields.TOO_FEW_FIELDS, cpu_text_fields.TOO_MANY_FIELDS):
         return f"{error.text}, {len(layout.names)} expected"
     name = layout.names[error.column]

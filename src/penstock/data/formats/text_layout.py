@@ -23,6 +23,7 @@ from penstock.data.formats.text_sniffing import (
     are_names,
     fields_of,
     is_json,
+    is_sparse,
     looks_like_a_row,
     num_comments,
     sniff_quote,
@@ -85,7 +86,7 @@ def _is_json(path: str, head: bytes) -> DataError:
         return DataError(f"{path} holds JSON lines; give it a name that ends in .jsonl (packed: .jsonl.gz)")
     return DataError(
         f"{path} holds one array of JSON, which is not read; write it as parquet once: python -c "
-        f'\'import polars; polars.read_json("{path}").write_parquet("{path.rsplit(".", 1)[0]}.parquet")\''
+        f'\'import polars; polars.read_json("{path}").write_parquet("rows.parquet")\''
     )
 
 
@@ -99,7 +100,9 @@ def _refuse_comments(path: str, head: bytes, separator: str, quote: str | None) 
         )
 
 
-def infer_layout(path: str, separator: str, quote: str | None, options: OpenOptions) -> TextLayout:
+def infer_layout(
+    path: str, separator: str, quote: str | None, options: OpenOptions, original: str | None = None
+) -> TextLayout:
     """Fill in what the caller left open from the format's habits and some rows of one file.
 
     Args:
@@ -107,6 +110,7 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
         separator: of the format, where the options name none and the rows do not speak for another.
         quote: the character that quotes a field, or None where the format has none by habit.
         options: names, dtypes, separator, quote, header, missing words and what a malformed line does.
+        original: the file that this is a copy of, for warnings; errors are given its name by whoever made the copy.
 
     Raises:
         ParameterError: an option is none that there is.
@@ -114,7 +118,7 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
     """
     _check(options)
     names = options.names
-    given = {n: d if isinstance(d, str) and d in dt.HEX else dt.canonical(d) for n, d in (options.dtypes or {}).items()}
+    given = dt.canonical_each(options.dtypes or {})
     is_told = names is not None and all(n in given for n in names)
     head = first_lines(path, options.storage_options)
     if not head.strip():
@@ -137,17 +141,24 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
         )
     if options.separator is None and is_json(head):
         raise _is_json(path, head)
+    if options.separator is None and is_sparse(head):
+        raise DataError(
+            f"{path} holds pairs of index and value (libsvm), which are not read; write what has an index of its own "
+            f"as a column of its own"
+        )
     _refuse_comments(path, head, separator, quote)
     look = _look(head, separator, quote, options)
     check_width(len(look.first), path)
     if look.has_header and names is None and not is_utf8(head.partition(b"\n")[0]):
-        raise DataError(f"{path}, line 1: the names of its columns are no UTF-8; write them so, or pass names=")
+        raise DataError(f"{path}, line 1: the names of its columns are no UTF-8; pass names= or encoding=")
     if options.header and look.first_is_a_row:
         warnings.warn(
-            f"{path}: the first line looks like the others and was read as the names of the columns "
+            f"{original or path}: the first line looks like the others and was read as the names of the columns "
             f"({', '.join(look.first[:6])}…); pass header=False and names= if it is a row",
             stacklevel=2,
         )
+    if options.separator is not None and names is None and len(look.first) == 1:
+        _warn_of_separator(original or path, head, look)
     missing: Mapping[str, tuple[str, ...]] = {}
     if is_told:
         found, dtypes = _names(path, list(names or ()), names, look.separator, given), given
@@ -164,6 +175,19 @@ def infer_layout(path: str, separator: str, quote: str | None, options: OpenOpti
     return TextLayout(
         tuple(found), dtypes, look.separator, look.has_header, look.quote, options.on_error, missing, assumed
     )
+
+
+def _warn_of_separator(path: str, head: bytes, look: _Look) -> None:
+    """Lines that the separator leaves whole and another one cuts evenly."""
+    text = head[:_LOOK_BYTES].decode(errors="replace")
+    other = sniff_separator(text, look.separator, look.quote)
+    if other != look.separator:
+        width = len(fields_of(text, other, look.quote, most=1)[0])
+        warnings.warn(
+            f"{path}: with separator {look.separator!r} a line is one field, and {width} fields with {other!r}; pass "
+            f"separator={other!r} if that is what they are",
+            stacklevel=3,
+        )
 
 
 def _check(options: OpenOptions) -> None:

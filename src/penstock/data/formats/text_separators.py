@@ -11,8 +11,8 @@ from penstock.core.errors import DataError, ParameterError
 from penstock.data.formats.base import OpenOptions
 from penstock.data.formats.text_bytes import file_size, windows
 from penstock.data.formats.text_sample import first_lines
-from penstock.data.formats.text_sniffing import SEPARATORS, is_json, sniff_quote
-from penstock.data.scratch import Scratch
+from penstock.data.formats.text_sniffing import MOSTLY_EVEN, SEPARATORS, cuts_within_fields, is_json, sniff_quote
+from penstock.data.scratch import Scratch, ScratchCopy
 
 STAND_IN = "\x1f"  # ASCII's unit separator: what it is for, and in no text
 _SNIFFED = "::"  # as MovieLens writes; others have to be told
@@ -49,13 +49,20 @@ def long_separator(head: bytes, options: OpenOptions) -> str | None:
         return None
     lines = [line for line in head.decode(errors="replace").splitlines()[:_LINES] if line]
     widths = {line.count(_SNIFFED) for line in lines}
-    # Where another one cuts the lines evenly, the colons are in its fields.
-    others = any(len({line.count(mark) for line in lines} - {0}) == 1 for mark in SEPARATORS)
+    others = any(_cuts_around_colons(mark, lines) for mark in SEPARATORS)
     if len(widths) == 1 and 0 not in widths and not others and _cuts_into(_SNIFFED, lines, options):
         return _SNIFFED
     lines = [_QUOTED.sub("", line) for line in lines]
     found = (padded for padded in _PADDED if _is_all_there_is(padded, lines))
     return next((padded for padded in found if _cuts_into(padded, lines, options)), None)
+
+
+def _cuts_around_colons(mark: str, lines: list[str]) -> bool:
+    """Whether another separator cuts the lines evenly and colons are in its fields; in titles commas come at times."""
+    widths = [line.count(mark) for line in lines]
+    usual = max(set(widths), key=widths.count, default=0)
+    even = usual > 0 and widths.count(usual) >= MOSTLY_EVEN * len(lines)
+    return even and not cuts_within_fields(mark, _SNIFFED, [line.split(mark) for line in lines])
 
 
 def _cuts_into(separator: str, lines: list[str], options: OpenOptions) -> bool:
@@ -90,10 +97,8 @@ def with_stand_in(
         Where the copy is, its path, and the options.
 
     Raises:
-        DataError: the file has that character already.
+        DataError: the file has that character already, or there is no room for the copy.
     """
-    scratch = scratch or Scratch()
-    target = scratch.path / f"{Path(local).name}.separated"
     told = options.quote
     if told is None and separator in _PADDED:
         told = sniff_quote(first_lines(local, options.storage_options).decode(errors="replace"), separator)
@@ -101,14 +106,14 @@ def with_stand_in(
     quoted = quote + b"[^" + quote + b"]*" + quote + b"|" if quote else b""
     pattern = re.compile(b"(" + quoted + re.escape(separator.encode()) + b")")
     mark, own = STAND_IN.encode(), separator.encode()
-    with target.open("wb") as out:
+    with ScratchCopy(path, f"{Path(local).name}.separated", scratch) as copy:
         for text in _whole_lines(local, options):
             if mark in text:
                 raise DataError(f"{path} holds the character {STAND_IN!r}, so it cannot be read with {separator!r}")
             if quoted:
                 text = pattern.sub(lambda found: mark if found[0] == own else found[0], text)
-            out.write(text if quoted else text.replace(own, mark))
-    return scratch, str(target), replace(options, separator=STAND_IN, quote=told or "")
+            copy.write(text if quoted else text.replace(own, mark))
+    return copy.scratch, str(copy.target), replace(options, separator=STAND_IN, quote=told or "")
 
 
 def _whole_lines(path: str, options: OpenOptions) -> Iterator[bytes]:

@@ -11,8 +11,9 @@ SEPARATORS = (",", "\t", ";", "|")
 MISSING = ("NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "\\N", "?", "-")
 BOM = codecs.BOM_UTF8
 _LINES = 200
+_LOOK = 4096  # bytes
 _EVEN = 0.95  # of the lines must have as many fields
-_MOSTLY_EVEN = 0.8  # for the separator that the file's name speaks of
+MOSTLY_EVEN = 0.8  # for the separator that the file's name speaks of
 _NAME = re.compile(r"[A-Za-z_][\w .-]*")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 # A letter of Western Europe beside a plain one, as only single-byte encodings write it. ÿ ends damaged files.
@@ -29,10 +30,32 @@ def sniff_encoding(head: bytes) -> str:
     """
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
+    if (half := _without_mark(head)) is not None:
+        return half
     if head.isascii():
         return "utf-8"
     speaks_for = _ACCENTED.search(head) and not _UTF8_LETTER.search(head) and not _NO_CP1252.search(head)
     return "cp1252" if speaks_for else "utf-8"
+
+
+def _without_mark(head: bytes) -> str | None:
+    """UTF-16 without its mark: of plain letters every other byte is nought."""
+    even, odd = head[0:_LOOK:2], head[1:_LOOK:2]
+    if len(odd) < 8 or bool(even.count(0)) == bool(odd.count(0)):
+        return None
+    if max(even.count(0), odd.count(0)) < 0.7 * len(odd):
+        return None
+    return "utf-16-le" if odd.count(0) else "utf-16-be"
+
+
+def is_sparse(head: bytes) -> bool:
+    """Whether lines are a label and pairs of index and value, as libsvm and libffm write them.
+
+    >>> is_sparse(b"1 3:1 7:0.5\\n0 2:1\\n"), is_sparse(b"1 0:3:1 1:7:1\\n"), is_sparse(b"08:15 a\\n")
+    (True, True, False)
+    """
+    lines = head.splitlines()[: 1 + head.count(b"\n")][:20]
+    return bool(lines) and all(re.fullmatch(rb"[-+]?[\d.]+( +\d+:(\d+:)?[-+.\deE]+)+ *", line) for line in lines)
 
 
 def is_json(head: bytes) -> bool:
@@ -68,9 +91,11 @@ def sniff_separator(text: str, own: str, quote: str | None, num_fields: int | No
 
     >>> sniff_separator("a;b\\n1;2,5\\n", ",", '"'), sniff_separator("a,b\\n1,2;5\\n", ",", '"')
     (';', ',')
+    >>> sniff_separator("7|So, so|0|1|0|1\\n8|No, no|1|0|1|1\\n", ",", '"')  # a comma in every title
+    '|'
     """
     widths = {sep: _widths(text, sep, quote) for sep in dict.fromkeys((own, *SEPARATORS))}
-    if _first(widths[own]) > 1 and _evenness(widths[own]) >= _MOSTLY_EVEN:
+    if _first(widths[own]) > 1 and _evenness(widths[own]) >= MOSTLY_EVEN and not _is_inside(own, widths, text, quote):
         return own
     even = [sep for sep, found in widths.items() if _first(found) > 1 and _evenness(found) >= _EVEN]
     if num_fields is not None:
@@ -82,6 +107,30 @@ def sniff_separator(text: str, own: str, quote: str | None, num_fields: int | No
     if _first(widths[own]) <= 1 and _first(blank) > 2 and _evenness(blank) == 1 and _has_numbers(text):
         return " "
     return own
+
+
+def cuts_within_fields(separator: str, other: str, lines: list[list[str]]) -> bool:
+    """Whether a separator cuts fields of another one into pieces, so that the other one is in every piece.
+
+    Args:
+        separator: that is in doubt.
+        other: that may be the right one.
+        lines: the pieces that the separator leaves.
+
+    Returns:
+        Whether it is no separator.
+
+    >>> cuts_within_fields(",", "|", [["7|So", " so|0"]]), cuts_within_fields(",", "|", [["7", "so|no"]])
+    (True, False)
+    """
+    return bool(lines) and all(other in piece for line in lines for piece in line)
+
+
+def _is_inside(own: str, widths: dict[str, list[int]], text: str, quote: str | None) -> bool:
+    """Whether the own separator is a part of fields that another one cuts every line evenly into, many more of them."""
+    wider = [sep for sep, found in widths.items() if _first(found) >= 3 * _first(widths[own]) and _evenness(found) == 1]
+    rows = fields_of(text, own, quote) if wider else []
+    return any(cuts_within_fields(own, sep, rows) for sep in wider)
 
 
 def sniff_quote(text: str, separators: str) -> str | None:

@@ -22,7 +22,7 @@ from penstock.embedding.evicting import rows_left
 from penstock.embedding.fused import table_exports
 from penstock.embedding.fused.settings import table_sizes
 from penstock.embedding.fused.table_group import STATES, TableGroup
-from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
+from penstock.embedding.fused.table_module import TableModule
 from penstock.embedding.hashed.listed_rows import LISTS, hashed_columns, is_listed
 from penstock.embedding.parameter_tables import EmbeddingTables
 from penstock.embedding.store import Store
@@ -95,7 +95,6 @@ class CachedEmbeddings(TableModule):
             "seed": NONE | Int(0, 2**63),
         }
         check_all(given, constraints, "CachedEmbeddings")
-        keep_from_compiler()
         columns: Any = tables
         if hashed:
             columns, sizes, settings = _hashed(tables, dim, settings)

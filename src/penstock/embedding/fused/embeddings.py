@@ -9,7 +9,7 @@ import torch
 from penstock.core.schema import Schema
 from penstock.embedding.dims import Dims
 from penstock.embedding.fused.row_home import RowHome
-from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
+from penstock.embedding.fused.table_module import TableModule
 from penstock.embedding.optimizers import Optimizer
 
 
@@ -66,7 +66,6 @@ class FusedEmbeddings(TableModule):
         device: torch.device | str | int | None = None,
         share: bool = True,
     ) -> None:
-        keep_from_compiler()
         super().__init__(
             tables, dim, lambda _: RowHome(), optimizer=optimizer, lr=lr, dtype=dtype, output=output,
             output_dtype=output_dtype, pooling=pooling, scale=scale, align=align, device=device, share=share,

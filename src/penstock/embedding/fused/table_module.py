@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from penstock.core.errors import DataError, ParameterError
 from penstock.core.params import BOOL, NONE, Int, OneOf, Real, check_all
@@ -146,7 +147,9 @@ class TableModule(TableWidths, TableSteps):
             DataError: the ids have a form that is not known.
             ParameterError: numbers were given, and the output has no place for them.
         """
-        return _embedded(self, ids, continuous, sample_weights)
+        if torch.compiler.is_compiling():
+            return _embedded_apart(self, ids, continuous, sample_weights)
+        return self.embedded(ids, continuous, sample_weights)
 
     def embedded(self, ids: Any, continuous: Tensor | None, sample_weights: Mapping[str, Any] | None) -> Tensor:
         """What `forward` returns.
@@ -345,14 +348,8 @@ class TableModule(TableWidths, TableSteps):
         return f"dim={self.dim}, {type(self.optimizer).__name__}, {self.groups[0].weight.dtype}"
 
 
-def keep_from_compiler() -> None:
-    """The compiler shall not look into a look-up. Saying so imports it, which takes seconds: so not before it must."""
-    global _embedded
-    if not getattr(_embedded, "_torchdynamo_disable", False):
-        _embedded = torch.compiler.disable(_embedded)
-
-
-_embedded: Callable[..., Tensor] = TableModule.embedded
+# Torch's compiler shall not look into a look-up. This way of saying so imports it only where something is compiled.
+_embedded_apart: Callable[..., Tensor] = _disable_dynamo(TableModule.embedded)
 
 
 @cache

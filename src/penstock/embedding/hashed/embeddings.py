@@ -13,7 +13,7 @@ from penstock.core.params import NONE, Int, Real, check_all
 from penstock.core.schema import Schema
 from penstock.embedding.dims import DIM
 from penstock.embedding.fused.table_group import STATES
-from penstock.embedding.fused.table_module import TableModule, keep_from_compiler
+from penstock.embedding.fused.table_module import TableModule
 from penstock.embedding.hashed.hashed_rows import HashedRows
 from penstock.embedding.hashed.listed_rows import LISTS, hashed_columns, is_listed, wrong_id
 from penstock.embedding.optimizers import Optimizer
@@ -84,7 +84,6 @@ class HashedEmbeddings(TableModule):
             "scale": Real(min=0),
         }
         check_all(given, constraints, "HashedEmbeddings")
-        keep_from_compiler()
         columns, sizes = hashed_columns(tables, "HashedEmbeddings")
         super().__init__(
             columns, dim, lambda _: HashedRows(capacity, max_rows, scale), optimizer=optimizer, lr=lr, dtype=dtype,

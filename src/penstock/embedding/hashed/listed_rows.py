@@ -19,21 +19,44 @@ from penstock.embedding.row_layout import RowColumns
 from penstock.embedding.store import Store
 
 LISTS = ("ids", "tables", "touched", "free", "clock")
+_MOST_STEPS = 2**31  # what an entry of the index has room for
 
 
 def is_listed(given: Mapping[str, Tensor], rows: Mapping[str, Tensor], like: Mapping[str, Tensor], tables: int) -> bool:
     """Whether these lists and rows can be those of so many tables, whose weight and state are `like`."""
     if len(given) < len(LISTS) or len(rows) < len(like):
         return False
-    used, numbers, free = len(given["ids"]), given["tables"], given["free"]
-    if any(given[name].shape != (used,) for name in ("ids", "tables", "touched")):
+    ids, numbers, touched, free, clock = (given[name] for name in LISTS)
+    used = len(ids) if ids.dim() else -1
+    if {ids.dtype, touched.dtype, free.dtype, clock.dtype} != {torch.int64} or numbers.dtype != torch.int32:
+        return False
+    if any(given[name].shape != (used,) for name in ("ids", "tables", "touched")) or clock.dim() or free.dim() != 1:
         return False
     if any(tensor.shape != (used, *like[name].shape[1:]) for name, tensor in rows.items()):
         return False
-    if not used:
-        return not len(free)
-    in_tables = int(numbers.min()) >= -1 and int(numbers.max()) < tables
-    return in_tables and bool(((free >= 0) & (free < used)).all()) and len(free) == int((numbers < 0).sum())
+    if not all(tensor.is_floating_point() for tensor in rows.values()) or not 0 <= int(clock) < _MOST_STEPS:
+        return False
+    ids, numbers, touched = ids.cpu(), numbers.cpu(), touched.cpu()
+    return not used or (_are_rows(ids, numbers, touched, tables) and _are_free(free.cpu(), numbers))
+
+
+def _are_rows(ids: Tensor, numbers: Tensor, touched: Tensor, tables: int) -> bool:
+    """Whether rows are of tables that there are, used in steps that can be, and each of an id that no other has."""
+    if int(numbers.min()) < -1 or int(numbers.max()) >= tables:
+        return False
+    taken = numbers >= 0
+    ids, numbers, touched = ids[taken], numbers[taken], touched[taken]
+    if bool((ids == -1).any()) or bool(((touched < 0) | (touched >= _MOST_STEPS)).any()):
+        return False
+    order = ids.argsort()
+    order = order[numbers[order].argsort(stable=True)]
+    same = (ids[order][1:] == ids[order][:-1]) & (numbers[order][1:] == numbers[order][:-1])
+    return not bool(same.any())
+
+
+def _are_free(free: Tensor, numbers: Tensor) -> bool:
+    """Whether these are the rows that are nobody's, each once: one that is given out twice would belong to two ids."""
+    return torch.equal(free.sort().values, (numbers < 0).nonzero().flatten())
 
 
 def write_listed(store: Store, names: Sequence[str], state: Mapping[str, Tensor]) -> None:

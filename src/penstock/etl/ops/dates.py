@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import polars as pl
@@ -12,20 +13,21 @@ from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.operator import Columns, Operator
 
 PARTS = ("year", "quarter", "month", "week", "day", "weekday", "hour", "minute", "second", "is_weekend")
-_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1e-3}  # in microseconds
+_DAY = "1970-01-01\n"  # of times that have none
 
 
 class DateParts(Operator):
     """Parts of a time, as integer columns `NAME_PART`: `hour` from 0, `weekday` from 1 (Monday), `is_weekend` 0 or 1.
 
-    The time is a date, a time stamp, text (ISO, or as `format` says), a number that `format` reads as text (Avazu's
-    `14102100` by `%y%m%d%H`), or without a format a number of seconds since 1970 (or what `unit` says). A missing time
-    has missing parts.
+    The time is a date, a time stamp, a time of the day, text (ISO, or as `format` says), a number that `format` reads
+    as text (Avazu's `14102100` by `%y%m%d%H`), or without a format a number of seconds since 1970 (or what `unit`
+    says). A missing time has missing parts.
 
     Args:
         parts: of year, quarter, month, week, day, weekday, hour, minute, second, is_weekend.
         format: of text or numbers, in the letters of `strftime`.
-        unit: of numbers since 1970: `"s"`, `"ms"` or `"us"`.
+        unit: of numbers since 1970: `"s"`, `"ms"`, `"us"` or `"ns"`.
 
     >>> from penstock import Workflow
     >>> frame = pl.DataFrame({"hour": [14102100, 14102523]})
@@ -52,6 +54,8 @@ class DateParts(Operator):
             return series.cast(pl.Datetime("us"))
         if isinstance(series.dtype, pl.Datetime):
             return series
+        if series.dtype == pl.Time:  # of the day, in nanoseconds
+            return (series.cast(pl.Int64) // 1_000).cast(pl.Datetime("us"))
         if series.dtype.is_numeric() and self.format is None:
             return (series.cast(pl.Float64) * _UNITS[self.unit]).cast(pl.Int64).cast(pl.Datetime("us"))
         text = series.cast(pl.String)
@@ -61,8 +65,10 @@ class DateParts(Operator):
         if self.format is not None:
             # polars wants a minute beside the hour, which texts such as 14102100 lack.
             padded, spelled = text, self.format
+            if not re.search("%[^HMSTRIpXfn.3]", spelled):  # a time of the day
+                padded, spelled = _DAY + text, "%Y-%m-%d\n" + spelled
             if "%H" in spelled and "%M" not in spelled and "%T" not in spelled and "%R" not in spelled:
-                padded, spelled = text + "\n00", spelled + "\n%M"
+                padded, spelled = padded + "\n00", spelled + "\n%M"
             times = padded.str.to_datetime(spelled, strict=False, time_unit="us")
         else:
             tried = [text.str.to_datetime(form, strict=False, time_unit="us") for form in _ISO]
@@ -77,7 +83,7 @@ class DateParts(Operator):
         out = []
         for name in columns.names:
             column = inputs[name]
-            if column.is_list or column.dtype in ("binary", "time", "bool"):
+            if column.is_list or column.dtype in ("binary", "bool"):
                 raise SchemaError(f"DateParts needs times; column {name!r} is {column.dtype}")
             role = Role.LABEL if column.role is Role.LABEL else Role.OTHER
             out += [ColumnSchema(f"{name}_{part}", "int32", role=role) for part in self.parts]

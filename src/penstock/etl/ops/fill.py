@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from datetime import date
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -26,6 +27,8 @@ from penstock.etl.ops.elementwise import (
     setting_of,
 )
 from penstock.etl.raw_values import held_value
+
+Filling: TypeAlias = bool | int | float | str | bytes | date | None  # None stays missing
 
 
 class _Filler(Elementwise):
@@ -151,7 +154,7 @@ class FillMissing(_Filler):
 
     constraints = {"add_binary_cols": BOOL}
 
-    def __init__(self, fill_val: Any = 0, add_binary_cols: bool = False) -> None:
+    def __init__(self, fill_val: Filling | Mapping[str, Filling] = 0, add_binary_cols: bool = False) -> None:
         self.fill_val = fill_val
         self.add_binary_cols = add_binary_cols
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -44,6 +44,7 @@ class Groupby(Operator):
     """
 
     changes_rows = True
+    missing_last: ClassVar[bool] = False  # rows whose `sort_cols` are missing: first, or last in either direction
     constraints = {
         "groupby_cols": _NAMES,
         "sort_cols": _NAMES | NONE,
@@ -106,7 +107,8 @@ class Groupby(Operator):
         order = _listed(self.sort_cols)
         if order:
             down = [not a for a in (self.ascending if isinstance(self.ascending, (list, tuple)) else [self.ascending])]
-            frame = frame.sort(order, descending=down * len(order) if len(down) == 1 else down, maintain_order=True)
+            down = down * len(order) if len(down) == 1 else down
+            frame = frame.sort(order, descending=down, nulls_last=self.missing_last, maintain_order=True)
         keys = key_frame(frame, self.keys, "Groupby").rename(lambda k: self.keys[int(k[1:])])
         plan = self._plan(columns)
         exact = [entry for entry in plan if _needs_exact_sums(frame.schema[entry[1]], entry[2])]

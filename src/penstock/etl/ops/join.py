@@ -77,6 +77,10 @@ class JoinExternal(Operator):
     def _keys_ext(self) -> list[str]:
         return _listed(self.on if self.on_ext is None else self.on_ext)
 
+    def _keys_left_out(self, columns: Columns) -> list[str]:
+        """The table's keys that do not come out: the data's own keys say the same."""
+        return self._keys_ext
+
     @property
     def changes_rows(self) -> bool:  # type: ignore[override]
         return self.how == "inner" or bool(self.table.select(self._keys_ext).drop_nulls().is_duplicated().any())
@@ -100,7 +104,8 @@ class JoinExternal(Operator):
         keys = _listed(self.on)
         names = [*columns.names, ROW_NUMBER] if ROW_NUMBER in frame.columns else list(columns.names)
         left = frame.select(names).with_columns(pl.col(k).alias(f"on:{i}") for i, k in enumerate(keys))
-        right = self.table.rename({k: f"on:{i}" for i, k in enumerate(self._keys_ext)})
+        right = self.table.with_columns(pl.col(k).alias(f"on:{i}") for i, k in enumerate(self._keys_ext))
+        right = right.drop(self._keys_left_out(columns))
         for i, key in enumerate(keys):
             name = f"on:{i}"
             sides = _as_keys(left[name], right[name], key)
@@ -113,7 +118,7 @@ class JoinExternal(Operator):
         for name in _listed(self.on):
             if name not in columns.names:
                 raise ColumnNotFoundError(name, columns.names, "JoinExternal's inputs (on)")
-        added = Schema.from_polars(self.table.drop(self._keys_ext).schema)
+        added = Schema.from_polars(self.table.drop(self._keys_left_out(columns)).schema)
         for column in added:
             if column.name in columns.names:
                 raise SchemaError(

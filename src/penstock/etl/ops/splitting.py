@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from penstock.core.errors import SchemaError
-from penstock.core.params import BOOL, Satisfies
+from penstock.core.params import BOOL, STR, Satisfies
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl.cells import RowFunction
 from penstock.etl.operator import Columns, Operator, per_column, same_names
@@ -20,7 +20,7 @@ class Split(Operator):
 
     Args:
         separator: what stands between the parts.
-        strip: whether blanks around a part are left out.
+        strip: whether blanks around a part are left out; or the characters that are, as `"[]' "` of `['a', 'b']`.
 
     >>> from penstock import Workflow
     >>> frame = pl.DataFrame({"genres": ["Comedy|Drama", "", None, "Drama"]})
@@ -28,14 +28,18 @@ class Split(Operator):
     [['Comedy', 'Drama'], [], [], ['Drama']]
     """
 
-    constraints = {"separator": Satisfies(lambda s: isinstance(s, str) and bool(s), "a text"), "strip": BOOL}
+    constraints = {"separator": Satisfies(lambda s: isinstance(s, str) and bool(s), "a text"), "strip": BOOL | STR}
 
-    def __init__(self, separator: str = "|", strip: bool = True) -> None:
+    def __init__(self, separator: str = "|", strip: bool | str = True) -> None:
         self.separator = separator
         self.strip = strip
 
+    @property
+    def _stripped(self) -> str:
+        return self.strip if isinstance(self.strip, str) else _BLANKS * self.strip
+
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        part = pl.element().str.strip_chars(_BLANKS) if self.strip else pl.element()
+        part = pl.element().str.strip_chars(self._stripped) if self._stripped else pl.element()
         return frame.select(
             pl.col(name)
             .cast(pl.String)
@@ -47,11 +51,11 @@ class Split(Operator):
         )
 
     def row_function(self, columns: Columns) -> RowFunction:
-        names, separator, strip = columns.names, self.separator, self.strip
+        names, separator, stripped = columns.names, self.separator, self._stripped
 
         def parts(text: str | None) -> list[str]:
             found = (text or "").split(separator)
-            return [part for part in ([p.strip(_BLANKS) for p in found] if strip else found) if part]
+            return [part for part in ([p.strip(stripped) for p in found] if stripped else found) if part]
 
         def run(values: dict[str, Any]) -> dict[str, Any]:
             return {name: parts(values[name]) for name in names}

@@ -19,7 +19,14 @@ _register = keras.saving.register_keras_serializable(package="penstock")
 
 
 class _Columns(keras.layers.Layer):  # type: ignore[name-defined]
-    """What layers over columns share: the columns, their tables, and how they are saved."""
+    """What layers over columns share: the columns, their tables, and how they are saved.
+
+    Args:
+        columns: that the layer reads.
+        padding: the id that fills up padded lists and counts for nothing.
+        check_ids: name the column and its largest id where ids lie outside their table.
+        kwargs: of Keras' own `Layer`.
+    """
 
     # XLA would turn the sparse gradients of the tables into dense ones, and cannot do ragged lists.
     def __init__(self, columns: list[FeatureColumn], padding: int, check_ids: bool, **kwargs: Any) -> None:

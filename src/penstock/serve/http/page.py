@@ -16,6 +16,7 @@ _PATHS = (
 )  # fmt: skip
 _FORM_FIELDS = 200  # columns beyond them are sent as in the example
 _METRICS_SHOWN = 4
+_WIDE = 15  # characters of an example that a field cannot show
 _NUMBERS = ("int", "uint", "float")
 
 
@@ -62,7 +63,11 @@ def _headline(health: Mapping[str, Any], schema: Mapping[str, Any], about: Model
         feed is not None and f"feed: packet {feed['packet']}",
     ]
     known = [(name, value) for name, value in about.metrics.items() if value is not None][:_METRICS_SHOWN]
-    cards = [card(metric_heading(name), f"{value:.4f}", "on held-out rows") for name, value in known]
+    constant = about.constant_log_loss
+    beside = {} if constant is None else {"log_loss": f"; a constant has {constant:.4f}"}
+    cards = [
+        card(metric_heading(name), f"{value:.4f}", f"on held-out rows{beside.get(name, '')}") for name, value in known
+    ]
     cards.append(card("Columns of a row", f"{len(schema['columns'])}"))
     subtitle = tag("p", " · ".join(word for word in words if word), class_="subtitle")
     return tag("section", top, subtitle, tag("dl", *cards, class_="cards"), id="headline")
@@ -99,7 +104,8 @@ def _field(number: int, column: Mapping[str, Any], value: Any) -> Markup:
     short = "hexadecimal" if is_hex else f"list of {column['dtype']}" if column["is_list"] else column["dtype"]
     label = tag("label", tag("span", name, class_="name", title=name), tag("small", short), for_=key)
     field = Markup(box.removesuffix("</input>"))
-    return tag("div", label, field, class_="field", title=column["accepts"])
+    look = "field wide" if len(shown) > _WIDE else "field"
+    return tag("div", label, field, class_=look, title=column["accepts"])
 
 
 def _kind(column: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from penstock.embedding.protocol import updates_in_backward
 from penstock.nn.base import Model
 from penstock.train import distributed
 from penstock.train.batch import floats
+from penstock.train.beginning import RowLosses
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.evaluation import TRAIN_METRICS, Metrics, measured
 from penstock.train.executors.device_reader import DeviceReader
@@ -79,6 +80,10 @@ class CapturedExecutor:
         self._told = dict(self._seconds)
 
     @property
+    def training(self) -> Self:
+        return self
+
+    @property
     def steps(self) -> int:
         return self.step.steps
 
@@ -129,11 +134,11 @@ class CapturedExecutor:
 
         return prefetched(fetched(), *self._prefetchers, ids=lambda found: found[0][0])
 
-    def evaluate(self, loader: Iterable[Any]) -> dict[str, Any]:
+    def evaluate(self, loader: Iterable[Any], row_losses: RowLosses | None = None) -> dict[str, Any]:
         """Loss, metrics and rows of a loader's batches; nothing is trained."""
         self._train(False)
         try:
-            figures = measured(self.device, self._outputs(loader), self._metrics)
+            figures = measured(self.device, self._outputs(loader), self._metrics, row_losses)
         finally:
             self._train(True)
         self._check_ids()

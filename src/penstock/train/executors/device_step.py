@@ -17,6 +17,7 @@ from penstock.core.params import BOOL, CALLABLE, NONE, Instance, check_all
 from penstock.embedding.protocol import TrainsInBackward, updates_in_backward
 from penstock.metrics import Meter
 from penstock.train.batch import copied, floats, tensors_of
+from penstock.train.dense_optimizer import default_optimizer
 from penstock.train.evaluation import TRAIN_METRICS, Metrics
 from penstock.train.executors.list_memory import ListMemory
 from penstock.train.executors.step_graph import GraphRecorder, Recorder
@@ -94,7 +95,7 @@ class DeviceStep:
         self._growing: list[Any] = [tables for tables in self.fused if hasattr(tables, "make_room")]
         for tables_inside in self.fused:
             tables_inside.loss_scale = 1.0  # an earlier training may have had a scaler
-        self.optimizer = optimizer or _adam(modules, on_gpu)
+        self.optimizer = optimizer or default_optimizer(modules, on_gpu)
         self.loss_fn = loss_fn or nn.functional.binary_cross_entropy_with_logits
         self._compile = on_gpu if compile is None else compile
         if graph and not on_gpu:
@@ -371,9 +372,3 @@ def _compiled(model: nn.Module, dynamic: bool | None) -> Any:
     name = "recompile_limit" if hasattr(limits, "recompile_limit") else "cache_size_limit"
     setattr(limits, name, max(getattr(limits, name), _MOST_VERSIONS))
     return torch.compile(model, dynamic=dynamic)
-
-
-def _adam(modules: list[nn.Module], on_gpu: bool) -> torch.optim.Optimizer | None:
-    """The optimizer where none was given; None where the tables are all there is to train."""
-    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
-    return torch.optim.Adam(parameters, lr=1e-3, fused=on_gpu, capturable=on_gpu) if parameters else None

@@ -10,6 +10,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from penstock.metrics import Meter
+from penstock.train.beginning import RowLosses
 from penstock.train.checkpoint import Checkpointer
 from penstock.train.context import TrainContext
 from penstock.train.evaluation import TRAIN_METRICS, Metrics, evaluate
@@ -21,6 +22,10 @@ class OverlappedExecutor:
     def __init__(self, ctx: TrainContext, metrics: Metrics | None = None) -> None:
         self.ctx, self._metrics = ctx, metrics
         self._meter = _Meter(ctx, TRAIN_METRICS if metrics is None else metrics)
+
+    @property
+    def training(self) -> TrainContext:
+        return self.ctx
 
     @property
     def position(self) -> Any:
@@ -51,8 +56,8 @@ class OverlappedExecutor:
             self._meter.add(loss, output, labels, batch.num_rows)
             yield batch.num_rows
 
-    def evaluate(self, loader: Any) -> dict[str, Any]:
-        return evaluate(self.ctx, loader, self._metrics)
+    def evaluate(self, loader: Any, row_losses: RowLosses | None = None) -> dict[str, Any]:
+        return evaluate(self.ctx, loader, self._metrics, row_losses)
 
     def collect_figures(self) -> dict[str, Any]:
         """What was measured since this was last asked; empty if nothing was."""

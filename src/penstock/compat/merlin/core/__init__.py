@@ -18,7 +18,7 @@ from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError
 from penstock.core.params import OneOf, check
 
-__version__ = "23.8.0"
+__version__ = "23.08.00"
 
 
 # Functions chosen by the type of their first argument, for types of libraries that may not be there yet.
@@ -60,18 +60,23 @@ class LazyDispatcher:
         self._waiting[module_name] = func
         return func
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        kind = args[0] if isinstance(args[0], type) else type(args[0])
+    def dispatch(self, obj_or_type: Any) -> Callable[..., Any]:
+        """The function for a value, or for a type."""
+        kind = obj_or_type if isinstance(obj_or_type, type) else type(obj_or_type)
         if self.dispatcher.dispatch(kind) is self.func:
             waiting = self._waiting.pop(kind.__module__.split(".")[0], None)
             if waiting is not None:
                 waiting()
+        return self.dispatcher.dispatch(kind)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return self.dispatcher.dispatch(kind)(*args, **kwargs)
+            return self.dispatch(args[0])(*args, **kwargs)
         except NotImplementedError as error:
             if str(error):
                 raise
             name = getattr(self.func, "__name__", "the function")
+            kind = args[0] if isinstance(args[0], type) else type(args[0])
             raise NotImplementedError(
                 f"{name} doesn't have a registered implementation for {args[0]!r} ({kind.__name__})"
             ) from error

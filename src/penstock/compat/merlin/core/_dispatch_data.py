@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.compat.merlin.io._frames import as_pandas
 from penstock.core.errors import DataError
 from penstock.core.extras import require
 
@@ -61,34 +62,30 @@ def convert_data(x: Any, cpu: bool = True, to_collection: bool | None = None, np
     frames = require("dask.dataframe", "dask")
     if hasattr(x, "to_delayed"):
         return x
-    frame = x.to_pandas() if isinstance(x, pa.Table) else pd.DataFrame(x)
+    frame = as_pandas(x) if isinstance(x, pa.Table) else pd.DataFrame(x)
     return frames.from_pandas(frame, npartitions=npartitions, sort=False) if to_collection else frame
 
 
 def df_from_dict(col_dict: Any) -> Any:
-    """A frame of columns by name; lists come as pairs of values and offsets.
+    """A frame of columns by name; lists come as `x__values` and `x__offsets`, or as pairs of these.
 
-    >>> df_from_dict({"a": np.array([1, 2]), "b": (np.array([3, 4, 5]), np.array([0, 1, 3]))})["b"].map(list).tolist()
-    [[3], [4, 5]]
-    """
-    return pd.DataFrame({name: _lists(*c) if isinstance(c, tuple) else c for name, c in col_dict.items()})
-
-
-def _lists(values: Any, offsets: Any) -> Any:
-    cuts = np.asarray(offsets)[1:-1]
-    return pd.Series([part.tolist() for part in np.split(np.asarray(values), cuts)])
-
-
-def dict_from_df(df: Any) -> dict[str, Any]:
-    """Arrays by name; a column of lists as a pair of values and offsets.
-
-    >>> dict_from_df(pd.DataFrame({"a": [[1], [2, 3]]}))
-    {'a': (array([1, 2, 3]), array([0, 1, 3]))}
+    >>> df_from_dict({"a": np.array([1, 2]), "b": (np.array([3, 4, 5]), np.array([0, 1, 3]))})["b"].map(len).tolist()
+    [1, 2]
     """
     from penstock.compat.merlin.table import TensorTable
 
-    columns = TensorTable.from_df(df).items()
-    return {name: c.values if c.offsets is None else (c.values, c.offsets) for name, c in columns}
+    return TensorTable(col_dict).to_df()
+
+
+def dict_from_df(df: Any) -> dict[str, Any]:
+    """Arrays by name; a column of lists as `x__values` and `x__offsets`.
+
+    >>> dict_from_df(pd.DataFrame({"a": [[1], [2, 3]]}))
+    {'a__values': array([1, 2, 3]), 'a__offsets': array([0, 1, 3])}
+    """
+    from penstock.compat.merlin.table import TensorTable
+
+    return TensorTable.from_df(df).to_dict()
 
 
 def to_host(x: Any) -> Any:

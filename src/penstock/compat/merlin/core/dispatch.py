@@ -27,6 +27,7 @@ __all__ = [
     "annotate",
     "arange",
     "array",
+    "columnwise_explode",
     "concat",
     "concat_columns",
     "create_merlin_dataset",
@@ -151,9 +152,11 @@ def list_val_dtype(ser: Any) -> Any:
     if not is_list_dtype(ser):
         return None
     values = flatten_list_column_values(ser)
+    if values.empty:  # nothing tells
+        return None
     while is_list_dtype(values):
         values = flatten_list_column_values(values)
-    return values.dtype
+    return np.dtype(object) if is_string_dtype(values.dtype) else values.dtype
 
 
 def series_has_nulls(s: Any) -> bool:
@@ -209,17 +212,21 @@ def create_multihot_col(offsets: Any, data: Any) -> Any:
     return pd.Series(np.split(np.asarray(data), np.asarray(offsets)[1:-1]))
 
 
-def dataframe_columnwise_explode(frame: Any) -> Any:
-    """A frame with a column for each element of its lists, which are as long in every row.
+def columnwise_explode(series: Any) -> Any:
+    """A column of lists as a frame with a column for each element: `x_0`, `x_1`, …"""
+    frame = pd.DataFrame(series.tolist())
+    frame.columns = [f"{series.name}_{number}" for number in frame.columns]
+    return frame
 
-    >>> dataframe_columnwise_explode(make_df({"id": [1, 2], "e": [[3, 4], [5, 6]]})).to_numpy().tolist()
-    [[1, 3, 4], [2, 5, 6]]
+
+def dataframe_columnwise_explode(frame: Any) -> Any:
+    """A frame with a column for each element of its lists, which are as long in every row; these come last.
+
+    >>> dataframe_columnwise_explode(make_df({"e": [[3, 4], [5, 6]], "id": [1, 2]}))["e_1"].tolist()
+    [4, 6]
     """
-    pieces = []
-    for name in frame.columns:
-        lists = is_list_dtype(frame[name])
-        pieces.append(pd.DataFrame(frame[name].tolist(), index=frame.index) if lists else frame[[name]])
-    return pd.concat(pieces, axis=1)
+    lists = [name for name in frame.columns if is_list_dtype(frame[name])]
+    return concat_columns([frame.drop(columns=lists), *(columnwise_explode(frame[name]) for name in lists)])
 
 
 def hash_series(ser: Any) -> np.ndarray:
@@ -239,7 +246,12 @@ def hex_to_int(s: Any, dtype: Any = None) -> Any:
     [15, <NA>]
     """
     numbers = s.map(lambda text: pd.NA if pd.isnull(text) else int(text, 16) if isinstance(text, str) else int(text))
-    return numbers.astype("Int64").astype(dtype or "Int64")
+    whole = numbers.astype("Int64")
+    return whole.map(_in_32_bits, na_action="ignore").astype("Int32") if dtype is None else whole.astype(dtype)
+
+
+def _in_32_bits(number: int) -> int:
+    return (number + 2**31) % 2**32 - 2**31
 
 
 def arange(size: int, like_df: Any = None, dtype: Any = None) -> np.ndarray:

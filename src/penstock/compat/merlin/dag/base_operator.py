@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from typing import TYPE_CHECKING, Any
 
 from penstock.compat.merlin.dag.declaring import Declares
@@ -14,12 +15,13 @@ from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.schema import Schema
 
 
-class BaseOperator(Declares):
+class BaseOperator(Declares, metaclass=ABCMeta):
     """Derive from it and define `transform(self, col_selector, df)`, which gives a pandas frame with as many rows.
 
     By itself it hands its columns on. What comes out is declared by `compute_output_schema`, or by `column_mapping`,
     `output_dtype`, `output_tags` and `output_properties`; an operator that declares nothing gives the columns of the
-    frame that `transform` gives, with the dtypes seen on the first rows of the data.
+    frame that `transform` gives, with the dtypes seen on the first rows of the data. The built-in operators derive from
+    Penstock's and are registered here, so that `isinstance(op, BaseOperator)` says of them what it did.
 
     >>> from penstock.compat.nvtabular import Workflow
     >>> import pandas as pd
@@ -150,7 +152,7 @@ class GroupingOp(Step):
 
 
 class SelectionOp(Step):
-    """The columns of a selector.
+    """The columns of a selector; those of one that is given besides count, where it names any.
 
     >>> SelectionOp(ColumnSelector(["a"])).output_column_names(ColumnSelector(["a", "b"])).names
     ['a']
@@ -160,7 +162,7 @@ class SelectionOp(Step):
         self.selector = as_selector(selector)
 
     def transform(self, col_selector: Any, df: Any) -> Any:
-        return self._get_columns(df, self.selector or as_selector(col_selector))
+        return self._get_columns(df, as_selector(col_selector) or self.selector)
 
     def compute_selector(
         self, input_schema: Schema, selector: Any, parents_selector: Any = None, dependencies_selector: Any = None
@@ -168,7 +170,8 @@ class SelectionOp(Step):
         return super().compute_selector(input_schema, self.selector or selector)
 
     def compute_output_schema(self, input_schema: Schema, col_selector: Any, prev_output_schema: Any = None) -> Schema:
-        return super().compute_output_schema(input_schema, self.selector or col_selector, prev_output_schema)
+        chosen = as_selector(col_selector) or self.selector
+        return super().compute_output_schema(input_schema, chosen, prev_output_schema)
 
     def output_column_names(self, col_selector: Any) -> ColumnSelector:
         return ColumnSelector((self.selector or as_selector(col_selector)).names)

@@ -180,6 +180,15 @@ class Declares:
         """A hook of Merlin's; workflows keep what operators learned."""
 
 
+_REWRITTEN = {"transform", "compute_output_schema", "output_dtype", "output_tags", "output_properties"}
+
+
+def rewritten(op: Any) -> set[str]:
+    """Which of these methods a user's class defines anew, where it derives from a built-in operator."""
+    users = (kind for kind in type(op).__mro__ if not kind.__module__.startswith("penstock.") and kind is not object)
+    return {name for kind in users for name in vars(kind)} & _REWRITTEN
+
+
 class DeclaresNatively(Declares):
     """Mixin over one of Penstock's operators: what its `output_schema` says, in Merlin's words."""
 
@@ -191,7 +200,7 @@ class DeclaresNatively(Declares):
         self._validate_matching_cols(input_schema, chosen, "compute_output_schema")
         columns = as_columns(chosen.resolve(input_schema))
         if all(c.dtype.name != "unknown" for c in input_schema):
-            return Schema.from_native(self._known_schema(input_schema, columns))
+            return self._as_derived(Schema.from_native(self._known_schema(input_schema, columns)))
         answers: list[Any] = []
         refusal = None
         for lists in (False, True):  # an operator on lists takes columns of which nothing is known as such
@@ -207,7 +216,18 @@ class DeclaresNatively(Declares):
         for column in Schema.from_native(answers[0]):
             dtypes = {answer[column.name].dtype for answer in answers if column.name in answer}
             declared.append(column if len(dtypes) == 1 and len(answers) > 1 else column.with_dtype("unknown"))
-        return Schema(declared)
+        return self._as_derived(Schema(declared))
+
+    def _as_derived(self, schema: Schema) -> Schema:
+        """What a class that a user derived from an operator says of its columns, over what the operator says."""
+        says = rewritten(self)
+        if "output_dtype" in says:
+            schema = Schema([column.with_dtype(self.output_dtype) for column in schema])
+        if "output_tags" in says:
+            schema = Schema([column.with_tags(self.output_tags) for column in schema])
+        if "output_properties" in says:
+            schema = Schema([column.with_properties(self.output_properties) for column in schema])
+        return schema
 
     def _known_schema(self, input_schema: Schema, columns: Columns) -> NativeSchema:
         """What comes out; an operator on lists is asked of lists where a schema does not say that these are some."""

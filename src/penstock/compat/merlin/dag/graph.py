@@ -64,12 +64,16 @@ class Graph:
 
     @property
     def input_schema(self) -> Schema | None:
-        if self._plan is not None:
-            return Schema.from_native(self._plan.input_schema)
-        if self._root is None:
+        """The raw columns that are read, in the order in which the graph names them."""
+        if self._plan is None and self._root is None:
             return None
-        used = {name for node in self.leaf_nodes for name in node.output_schema.column_names}
-        return Schema([c for c in self._root if c.name in used])
+        named = list(dict.fromkeys(name for node in self.leaf_nodes for name in node.output_schema.column_names))
+        if self._plan is None:
+            assert self._root is not None
+            return self._root[named]
+        used = Schema.from_native(self._plan.input_schema)
+        rest = [name for name in used.column_names if name not in named]
+        return used[[*(name for name in named if name in used), *rest]]
 
     @property
     def output_schema(self) -> Schema | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from penstock.compat import settings
+from penstock.compat.merlin.dag.declaring import rewritten
 from penstock.compat.merlin.dag.selector import ColumnSelector, NamedSelector
 from penstock.compat.merlin.dag.wiring import Drawing, Wired, born
 from penstock.compat.merlin.schema import Schema
@@ -69,7 +72,10 @@ class Node(Wired):
             return grouped([self], [as_node(list(other))])
         return born(joined([*_branches_of(self), *_branches_of(as_node(other))]))
 
-    __radd__ = __add__  # as Merlin has it: what stands left of a node comes after it
+    def __radd__(self, other: Any) -> Node:
+        if isinstance(other, (list, tuple)) and _holds_nodes(other):
+            return self + other  # a group, wherever it stands
+        return as_node(other) + self
 
     def __sub__(self, removed: Any) -> Node:
         node = promoted(native.Node("drop", [self]))
@@ -264,6 +270,7 @@ def ColumnGroup(columns: Any) -> Node:
     >>> ColumnGroup(["a", "b"]).kind
     'source'
     """
+    settings.saw_call("0.5", "nvtabular.ColumnGroup")
     return as_node(columns)
 
 
@@ -275,10 +282,10 @@ def as_operator(op: Any) -> NativeOperator:
 
     if isinstance(op, type) and issubclass(op, (NativeOperator, BaseOperator)):
         op = op()
+    if isinstance(op, NativeOperator) and not (isinstance(op, BaseOperator) and rewritten(op)):
+        return op
     if isinstance(op, BaseOperator):
         return wrapped(op)
-    if isinstance(op, NativeOperator):
-        return op
     if callable(op):
         return LambdaOp(op)
     raise GraphError(f"the right side of >> must be an operator or a function, got {op!r}")
@@ -300,17 +307,27 @@ def _chosen(names: Any) -> native.ColumnSelector:
     return selector.to_native()
 
 
-def postorder_iter_nodes(nodes: Any) -> Iterator[Node]:
-    """Every node that some nodes need, parents first."""
-    listed: Sequence[native.Node] = nodes if isinstance(nodes, (list, tuple)) else [nodes]
-    return (promoted(node) for node in ancestors(listed))
+def postorder_iter_nodes(nodes: Any, flatten_subgraphs: bool = False) -> Iterator[Node]:
+    """Every node that some nodes need, parents first; the nodes of subgraphs are always among them."""
+    return (promoted(node) for node in ancestors(_nodes(nodes)))
 
 
-def iter_nodes(nodes: Any) -> Iterator[Node]:
-    """Every node that some nodes need, each once."""
-    return iter(reversed(list(postorder_iter_nodes(nodes))))
+def iter_nodes(nodes: Any, flatten_subgraphs: bool = False) -> Iterator[Node]:
+    """Every node that some nodes need, each once: row by row from these on, and none before what it feeds."""
+    needed = ancestors(_nodes(nodes))
+    waits = Counter(id(parent) for node in needed for parent in (*node.feeds, *node.extras))
+    ready = deque(node for node in reversed(needed) if not waits[id(node)])
+    while ready:
+        node = ready.popleft()
+        yield promoted(node)
+        for parent in (*node.feeds, *node.extras):
+            waits[id(parent)] -= 1
+            if not waits[id(parent)]:
+                ready.append(parent)
 
 
-def preorder_iter_nodes(nodes: Any) -> Iterator[Node]:
-    """Every node that some nodes need, children first."""
-    return iter_nodes(nodes)
+preorder_iter_nodes = iter_nodes
+
+
+def _nodes(nodes: Any) -> Sequence[native.Node]:
+    return nodes if isinstance(nodes, (list, tuple)) else [nodes]

@@ -31,6 +31,15 @@ class Observed:
 
     outputs: dict[str, str] | None = None
     _looking = False
+    _inputs: tuple[str, ...] | None = None  # the columns that `outputs` came of
+
+    def left_of(self, inputs: Schema, columns: Columns) -> None:
+        """Where columns that it was seen with are gone (`remove_inputs`), forget what came of them."""
+        names = tuple(columns.names)
+        if self.outputs is not None and self._inputs is not None and set(names) < set(self._inputs):
+            made = self.compute(pl.DataFrame(schema=inputs.polars_schema), columns)
+            self.outputs = {name: self.outputs.get(name, spelled(dtype)) for name, dtype in made.schema.items()}
+        self._inputs = names
 
     def observe(self, frame: pl.DataFrame, columns: Columns) -> None:
         """Run on the first rows, and remember names and dtypes of what comes out."""

@@ -46,7 +46,7 @@ class ColumnSelector:
             elif isinstance(name, native.Node):
                 raise ParameterError("a ColumnSelector takes names, not a Node; join nodes with +")
             else:
-                raise ParameterError(f"a ColumnSelector takes names and lists of names, got {name!r}")
+                raise CompatTypeError(f"a ColumnSelector takes names and lists of names, got {name!r}")
         if any(group.subgroups for group in self.subgroups):
             raise NestedGroupsError("Too many levels of groups: a group of columns cannot hold further groups")
 

@@ -16,6 +16,7 @@ from penstock.compat.merlin.dag.selector import ColumnNames, ColumnSelector
 from penstock.compat.merlin.dag.unsaved import KEPT, UnsavedOperator, keep, kept, nameable
 from penstock.compat.merlin.dtypes import dtype_of
 from penstock.compat.merlin.dtypes import to_native as dtype_to_native
+from penstock.compat.merlin.io._frames import as_pandas
 from penstock.compat.merlin.schema import Schema as MerlinSchema
 from penstock.compat.merlin.schema.columns import ColumnSchema as MerlinColumn
 from penstock.core.artefact import SavedFolder
@@ -61,14 +62,14 @@ class UserOperator(Observed, Operator):
         return dependencies_of(self.op)
 
     def observe(self, frame: pl.DataFrame, columns: Columns) -> None:
-        if self.op.keeps_dtypes:
+        if getattr(self.op, "keeps_dtypes", False):  # a built-in one that a user derived from says nothing of it
             self.outputs = {name: spelled(frame.schema[name]) for name in columns.names}
         else:
             super().observe(frame, columns)
 
     def compute(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         names = _column_names(columns)
-        made = self.op.transform(names, _inputs(frame, columns, self.dependencies()).to_pandas())
+        made = self.op.transform(names, as_pandas(_inputs(frame, columns, self.dependencies())))
         if made is None:
             raise DataError(f"{self.op.label}.transform returned None; it must return a pandas DataFrame")
         out = pl.from_pandas(made.reset_index(drop=True)) if hasattr(made, "reset_index") else pl.DataFrame(made)
@@ -92,6 +93,7 @@ class UserOperator(Observed, Operator):
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         if self._looking:
             return inputs.select(columns.names)
+        self.left_of(inputs, columns)
         if self.outputs is None:  # no rows to look at
             made = self.compute(pl.DataFrame(schema=inputs.polars_schema), columns)
             self.outputs = {name: spelled(dtype) for name, dtype in made.schema.items()}
@@ -165,7 +167,7 @@ class UserStatOperator(UserOperator, FittedOperator):
 
     def finish(self, state: list[pl.DataFrame], columns: Columns) -> None:
         dask, frames = require("dask", "dask"), require("dask.dataframe", "dask")
-        parts = [frame.to_pandas() for frame in state]
+        parts = [as_pandas(frame) for frame in state]
         rows = frames.from_map(lambda i: parts[i], range(len(parts)), meta=parts[0].head(0))
         op: Any = self.op
         found = op.fit(_column_names(columns), rows)

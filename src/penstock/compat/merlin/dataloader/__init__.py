@@ -1,3 +1,3 @@
 """`merlin.dataloader`: loaders for torch, TensorFlow and JAX."""
 
-__version__ = "23.8.0"
+__version__ = "23.08.00"

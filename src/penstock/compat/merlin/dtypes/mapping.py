@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class NumpyPreprocessor:
         classes: classes whose instances the library's dtypes are.
 
     >>> text = NumpyPreprocessor("text", np.dtype, classes=[str])
-    >>> text.matches("int8"), text.translate("int8"), text.matches(8)
+    >>> text.matches("int8"), text.to_numpy("int8"), text.matches(8)
     (True, dtype('int8'), False)
     """
 
@@ -40,7 +40,7 @@ class NumpyPreprocessor:
         known = isinstance(raw_dtype, self.classes) if self.classes else False
         return known or any(hasattr(raw_dtype, attribute) for attribute in self.attrs)
 
-    def translate(self, raw_dtype: Any) -> Any:
+    def to_numpy(self, raw_dtype: Any) -> Any:
         """NumPy's dtype for one of the library's."""
         return self.translation_fn(raw_dtype)
 
@@ -70,7 +70,7 @@ class DTypeMapping:
 
     def _translated(self, external_dtype: Any) -> Any:
         if self.translator is not None and self.translator.matches(external_dtype):
-            return self.translator.translate(external_dtype)
+            return self.translator.to_numpy(external_dtype)
         return external_dtype
 
     def from_merlin(self, merlin_dtype: DType) -> Any:
@@ -112,6 +112,26 @@ class DTypeMappingRegistry:
     def register(self, name: str, mapping: DTypeMapping | Mapping[DType, Any]) -> None:
         self.mappings[name] = mapping if isinstance(mapping, DTypeMapping) else DTypeMapping(mapping)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.mappings)
+
+    def from_merlin(self, merlin_dtype: DType, mapping_name: str) -> Any:
+        """The dtype of one library; `unknown` where it has none."""
+        mapping = self.mappings[mapping_name]
+        return mapping.from_merlin(merlin_dtype) if mapping.matches_merlin(merlin_dtype) else known.named("unknown")
+
+    def to_merlin(self, external_dtype: Any) -> DType:
+        """Merlin's dtype for one of any library; `unknown` where no mapping knows it."""
+        found = (m.to_merlin(external_dtype) for m in self.mappings.values() if m.matches_external(external_dtype))
+        return next(found, known.named("unknown"))
+
+    def to_merlin_via_numpy(self, external_dtype: Any) -> DType:
+        """The same, for a dtype that a mapping's translator makes one of NumPy's."""
+        for mapping in self.mappings.values():
+            if mapping.translator is not None and mapping.translator.matches(external_dtype):
+                return self.to_merlin(mapping.translator.to_numpy(external_dtype))
+        return known.named("unknown")
+
 
 _dtype_registry = DTypeMappingRegistry()
 
@@ -123,10 +143,8 @@ def register(name: str, mapping: DTypeMapping | Mapping[DType, Any]) -> None:
 
 def registered(external: Any) -> DType | None:
     """What a registered mapping says that a dtype is; None where none knows it."""
-    for mapping in _dtype_registry.mappings.values():
-        if mapping.matches_external(external):
-            return mapping.to_merlin(external)
-    return None
+    found = _dtype_registry.to_merlin(external)
+    return None if found.name == "unknown" else found
 
 
 def converted(dtype: DType, library: str) -> Any:

@@ -145,7 +145,7 @@ class Shape:
         return hash(Shape)  # what may be equal must have one hash
 
     def __repr__(self) -> str:
-        return f"Shape({self.as_tuple})"
+        return f"Shape(dims={self.dims!r})"
 
 
 def _dimension(value: Any) -> Dimension:

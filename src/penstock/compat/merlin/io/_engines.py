@@ -78,6 +78,6 @@ def engine_of(dataset: Dataset) -> DatasetEngine:
     }  # fmt: skip
     named = known.get(format_of_name(path), DatasetEngine) if path else DataFrameDatasetEngine
     engine = object.__new__(named)
-    engine.dataset, engine.paths, engine.cpu = dataset, list(dataset.file_partition_map), True
+    engine.dataset, engine.paths, engine.cpu = dataset, list(dataset.file_partition_map) if path else [], True
     engine.part_size, engine.storage_options = None, {}
     return engine

@@ -1,4 +1,4 @@
-"""Frames of a data set: one by one, and in which order they are written."""
+"""Frames of a data set: as pandas, one by one, and in which order they are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
+from penstock.compat.other_libraries import text_is_objects
 from penstock.core.array_files import load_array
 from penstock.core.artefact import replacing
 from penstock.core.errors import DataError, ParameterError, SchemaError
@@ -49,7 +51,7 @@ def _block(series: pl.Series) -> np.ndarray:
 
 # `Dataset.merge`: two data sets joined on keys, with the arguments of pandas.
 
-_JOINS = {"inner": "inner", "left": "left", "outer": "full", "full": "full"}
+_JOINS = {"inner": "inner", "left": "left", "right": "left", "outer": "full", "full": "full"}
 
 
 def merged(left: Dataset, right: Dataset, engine: Any, arguments: Mapping[str, Any]) -> Dataset:
@@ -59,6 +61,8 @@ def merged(left: Dataset, right: Dataset, engine: Any, arguments: Mapping[str, A
     if how not in _JOINS:
         raise ParameterError(f"how must be one of {', '.join(_JOINS)}, got {how!r}")
     on = said.pop("on", None)
+    if on is None and "left_on" not in said:  # the columns of one name
+        on = [name for name in left.schema.names if name in right.schema] or None
     left_on, right_on = said.pop("left_on", on), said.pop("right_on", on)
     suffixes = said.pop("suffixes", ("_x", "_y"))
     if said or left_on is None or right_on is None:
@@ -67,7 +71,11 @@ def merged(left: Dataset, right: Dataset, engine: Any, arguments: Mapping[str, A
     both = [n for n in left.schema.names if n in right.schema and n not in keys]
     mine = _renamed(left, {n: f"{n}{suffixes[0]}" for n in both})
     names = {n: f"{n}{suffixes[1]}" for n in both} | dict(zip(theirs, keys, strict=True))
-    return mine.merge(_renamed(right, names), keys, _JOINS[how], engine=engine)
+    other = _renamed(right, names)
+    if how == "right":  # the left join of the right side, in the order of columns that pandas gives
+        columns = [*mine.schema.names, *(n for n in other.schema.names if n not in keys)]
+        return other.merge(mine, keys, "left", engine=engine).select(columns)
+    return mine.merge(other, keys, _JOINS[how], engine=engine)
 
 
 class _Renames:
@@ -152,28 +160,59 @@ class DataFrameIter:
 
     def __iter__(self) -> Iterator[Any]:
         names = self.columns or self.data.schema.names
+        read, parts = _ReadPandas(tuple(names)), numbered(self.data.partitions)
         for _ in range(self.epochs):
             for index in self.indices:
-                yield self.data.partitions[index].read(names).to_pandas()
+                yield read(parts[index])
+
+
+def as_pandas(frame: Any, objects: bool | None = None) -> Any:
+    """A frame, a series or an Arrow table as pandas', with text as this process's pandas has it (or as told).
+
+    Arrow, which does the work, asks pandas for its release only, and not for the setting.
+
+    >>> as_pandas(pl.DataFrame({"a": ["x", None]}), objects=True)["a"].tolist()
+    ['x', None]
+    """
+    if isinstance(frame, pa.Table):
+        frame = pl.DataFrame(pl.from_arrow(frame))
+    pd, made = require("pandas", "pandas"), frame.to_pandas()
+    if not (text_is_objects(pd) if objects is None else objects):
+        return made
+    if isinstance(frame, pl.Series):
+        return pd.Series(frame.to_numpy(), name=frame.name, dtype=object) if frame.dtype == pl.String else made
+    text = {name: frame[name].to_numpy() for name, dtype in frame.schema.items() if dtype == pl.String}
+    return made.assign(**{name: pd.Series(values, dtype=object) for name, values in text.items()}) if text else made
 
 
 class _ReadPandas:
-    """Reads a partition for Dask."""
+    """Reads a partition as pandas, with an index that begins at the number of its first row."""
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self.columns = columns
+        self.objects = text_is_objects(require("pandas", "pandas"))  # said here: a worker's pandas has not been told
 
-    def __call__(self, part: Partition) -> Any:
-        return part.read(self.columns).to_pandas()
+    def __call__(self, part: tuple[Partition, int]) -> Any:
+        frame = as_pandas(part[0].read(self.columns), self.objects)
+        frame.index += part[1]
+        return frame
+
+
+def numbered(parts: Sequence[Partition]) -> list[tuple[Partition, int]]:
+    """Partitions and the numbers of their first rows: those of a frame count on, those of files begin at 0 each."""
+    counts = [part.num_rows if part.path is None else None for part in parts]
+    if any(count is None for count in counts):
+        return [(part, 0) for part in parts]
+    return list(zip(parts, np.cumsum([0, *counts]).tolist(), strict=False))
 
 
 def dask_frame(parts: Sequence[Partition], schema: Schema) -> Any:
     """A Dask frame of pandas partitions with the columns of a schema."""
     frames = require("dask.dataframe", "dask")
-    meta = pl.DataFrame(schema=schema.polars_schema).to_pandas()
+    meta = as_pandas(pl.DataFrame(schema=schema.polars_schema))
     read = _ReadPandas(tuple(schema.names))
     with require("dask", "dask").config.set({"dataframe.convert-string": False}):  # lists are no strings
-        return frames.from_map(read, parts, meta=meta, enforce_metadata=False, label="read_pandas")
+        return frames.from_map(read, numbered(parts), meta=meta, enforce_metadata=False, label="read_pandas")
 
 
 def last_rows(data: Dataset, count: int) -> Any:
@@ -185,7 +224,7 @@ def last_rows(data: Dataset, count: int) -> Any:
         missing -= frames[0].height
         if missing <= 0:
             break
-    return pl.concat(frames).to_pandas()
+    return as_pandas(pl.concat(frames))
 
 
 # `merlin.io.worker`: tables that a process keeps between tasks.
@@ -219,25 +258,25 @@ def clean_worker_cache(name: str | None = None) -> None:
 def fetch_table_data(
     table_cache: dict[Any, Any],
     path: str,
-    cache: str = "disk",
+    cache: str | None = "disk",
     cats_only: bool = False,
     reader: Callable[..., Any] | None = None,
     columns: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """The table of a parquet file as a pandas frame; kept in `table_cache` unless `cache` is `"disk"`.
+    """The table of a parquet file as a pandas frame; kept in `table_cache` unless `cache` is `"disk"` or None.
 
     With `cats_only` the index, which holds the codes of categories, becomes the column `labels`.
     """
-    check("cache", cache, OneOf(("disk", "host", "device")))
+    check("cache", cache or "disk", OneOf(("disk", "host", "device")))
     kept = table_cache.get(path)
     if kept is None:
         read = reader or require("pandas", "pandas").read_parquet
         table = read(path, columns=columns, **kwargs)
-        if cache != "disk":
+        if cache not in ("disk", None):
             table_cache[path] = table.copy(deep=False)
     else:
-        table = kept.copy(deep=False) if hasattr(kept, "iloc") else kept.to_pandas()  # frames, or Arrow's tables
+        table = kept.copy(deep=False) if hasattr(kept, "iloc") else as_pandas(kept)  # frames, or Arrow's tables
     if cats_only:
         table.index.name = "labels"
         table = table.reset_index(drop=False)

@@ -11,14 +11,22 @@ import numpy as np
 
 from penstock.compat.merlin.core._clients import chosen_client, num_workers
 from penstock.compat.merlin.io import hugectr, writing
-from penstock.compat.merlin.io._frames import DataFrameIter, dask_frame, last_rows, merged, native_shuffle, write_array
+from penstock.compat.merlin.io._frames import (
+    DataFrameIter,
+    as_pandas,
+    dask_frame,
+    last_rows,
+    merged,
+    native_shuffle,
+    write_array,
+)
 from penstock.compat.merlin.io.opening import cast, opened, require_gpu
 from penstock.compat.merlin.schema import Schema, as_native
-from penstock.compat.missing import CompatTypeError
+from penstock.compat.missing import CompatTypeError, MissingNameError
 from penstock.core.errors import ParameterError
+from penstock.core.params import OneOf, check
 from penstock.core.schema import Schema as NativeSchema
 from penstock.data import dataset as native
-from penstock.data.partition import FramePartition, Partition
 
 __all__ = ["Dataset"]
 
@@ -36,8 +44,9 @@ class Dataset:
     (3, ['user', 'click'], [0, 1, 0])
     """
 
-    _native: native.Dataset
-    _schema: Schema | None  # as it was handed out, perhaps edited since
+    _source: native.Dataset  # with all its columns
+    _native: native.Dataset  # those that the schema names, as it describes them
+    _schema: Schema | None  # as it was given or handed out, perhaps edited since
     _known: list[Any]  # what of it `_native` has
 
     def __init__(
@@ -64,7 +73,9 @@ class Dataset:
             require_gpu()
         source = path_or_source.native if isinstance(path_or_source, Dataset) else path_or_source
         data = opened(source, engine, npartitions, part_size, part_mem_fraction, storage_options, dtypes, kwargs)
-        self.native = data if schema is None else _described(data, schema)
+        self.native = data
+        if schema is not None:
+            self.schema = schema
         self.client = None if client == "auto" else client
         self.cpu, self.dtypes, self.base_dataset = True if cpu is None else cpu, dtypes, base_dataset or self
 
@@ -79,22 +90,32 @@ class Dataset:
         return Dataset(data, client=self.client or "auto", cpu=self.cpu, base_dataset=self.base_dataset)
 
     @property
+    def _all(self) -> native.Dataset:
+        """Every column, also one that `schema` does not name: what frames are made of."""
+        described, columns = self.native, self._source.schema
+        if described.schema.names == columns.names:
+            return described
+        return self._source.with_schema(NativeSchema(described.schema.get(c.name) or c for c in columns))
+
+    @property
     def native(self) -> native.Dataset:
-        """Penstock's data set, with what has been written into `schema` since."""
+        """Penstock's data set: the columns that `schema` names, with what has been written into it since."""
         if self._schema is not None and _as_written(self._schema) != self._known:
-            self._native = _described(self._native, self._schema)
-            self._known = _as_written(self._schema)
+            self.schema = self._schema
         return self._native
 
     @native.setter
     def native(self, data: native.Dataset) -> None:
-        self._native, self._schema = data, None
+        self._source, self._native, self._schema = data, data, None
 
     # Looking at it.
 
     @property
     def schema(self) -> Schema:
-        """The columns. It can be edited in place: `data.schema["y"] = data.schema["y"].with_tags(Tags.TARGET)`."""
+        """The columns. It can be edited in place: `data.schema["y"] = data.schema["y"].with_tags(Tags.TARGET)`.
+
+        A schema that does not name all columns hides the others from workflows and loaders; frames still have them.
+        """
         if self._schema is None:
             self._schema = Schema.from_native(self._native.schema)
             self._known = _as_written(self._schema)
@@ -102,7 +123,9 @@ class Dataset:
 
     @schema.setter
     def schema(self, schema: Schema) -> None:
-        self.native = _described(self.native, schema)
+        self._native = _described(self._source, schema)
+        self._schema = schema if isinstance(schema, Schema) else Schema.from_native(schema)
+        self._known = _as_written(self._schema)
 
     @property
     def num_rows(self) -> int:
@@ -121,7 +144,9 @@ class Dataset:
         """`{file name: its partitions}`."""
         found: dict[str, list[int]] = {}
         for number, part in enumerate(self.native.partitions):
-            found.setdefault(Path(part.path or "").name, []).append(number)
+            if part.path is None:
+                raise MissingNameError("file_partition_map is for data that came from files; this came from memory")
+            found.setdefault(Path(part.path).name, []).append(number)
         return found
 
     def infer_schema(self, n: int = 1) -> Schema:
@@ -137,27 +162,27 @@ class Dataset:
 
     def compute(self, **kwargs: Any) -> Any:
         """All rows as a pandas frame."""
-        return self.native.to_pandas()
+        return as_pandas(self._all.to_polars())
 
     def head(self, n: int = 5, **kwargs: Any) -> Any:
-        return self.native.head(n).to_pandas()
+        return as_pandas(self._all.head(n))
 
     def tail(self, n: int = 5, **kwargs: Any) -> Any:
         """The last rows."""
-        return last_rows(self.native, n)
+        return last_rows(self._all, n)
 
-    def persist(self, **kwargs: Any) -> Dataset:
-        """The same rows, in memory."""
-        parts: list[Partition] = [FramePartition(frame) for frame in self.native.iter_frames()]
-        return self._like(native.Dataset.from_partitions(parts, self.native.schema))
+    def persist(self, **kwargs: Any) -> Any:
+        """A Dask frame whose partitions are in memory."""
+        return self.to_ddf().persist(**kwargs)
 
     def to_ddf(self, columns: Any = None, shuffle: bool = False, seed: int | None = None) -> Any:
         """A Dask frame of pandas partitions; `shuffle` orders these at random."""
-        names = [columns] if isinstance(columns, str) else list(columns or self.native.schema.names)
-        parts = self.native.partitions
+        data = self._all
+        names = [columns] if isinstance(columns, str) else list(columns or data.schema.names)
+        parts = data.partitions
         if shuffle:
             parts = [parts[i] for i in np.random.default_rng(seed).permutation(len(parts))]
-        return dask_frame(parts, self.native.schema.select(names))
+        return dask_frame(parts, data.schema.select(names))
 
     def to_iter(
         self,
@@ -170,7 +195,7 @@ class Dataset:
     ) -> DataFrameIter:
         """Partitions one by one, as pandas frames."""
         columns = [columns] if isinstance(columns, str) else columns
-        data = self.native
+        data = self._all
         if shuffle:
             order = np.random.default_rng(seed).permutation(data.num_partitions)
             data = native.Dataset.from_partitions([data.partitions[i] for i in order], data.schema)
@@ -230,8 +255,13 @@ class Dataset:
         """
         if preserve_files and (output_files or partition_on):
             raise ParameterError("preserve_files excludes output_files and partition_on")
+        if output_files and partition_on:
+            raise ParameterError("output_files excludes partition_on, which gives every value a folder of its own")
         if isinstance(output_files, (list, tuple, Mapping)) and out_files_per_proc:
             raise ParameterError("output_files names the files, so out_files_per_proc has nothing to say; give one")
+        if output_files and not isinstance(output_files, (int, list, tuple, Mapping)):
+            raise CompatTypeError(f"output_files must be a number, names or {{name: partitions}}, got {output_files!r}")
+        check("method", method, OneOf(("subgraph", "worker")))
         data = self.native if not dtypes else cast(self.native, dtypes)
         roles = {"categorical": cats, "continuous": conts, "label": labels}
         data = data.with_roles(**{role: names for role, names in roles.items() if names})

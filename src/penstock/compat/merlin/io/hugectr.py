@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.compat.merlin.io._frames import as_pandas
 from penstock.compat.merlin.schema import Schema
 from penstock.core.artefact import replacing
 from penstock.core.errors import DataError, ParameterError
@@ -106,7 +107,7 @@ def write(
     """Write a data set's rows in HugeCTR's format, with `_file_list.txt` and `_metadata.json` beside them."""
     writer = HugeCTRWriter(folder, num_files, cats=cats, conts=conts, labels=labels)
     for frame in data.iter_frames([*labels, *conts, *cats]):
-        writer.add_data(frame.to_pandas())
+        writer.add_data(as_pandas(frame))
     writer.close()
     stats = [
         {"file_name": Path(path).name, "num_rows": rows}

@@ -17,14 +17,14 @@ import polars as pl
 from penstock.compat import cpu, settings
 from penstock.compat.merlin.io import _reading as reading
 from penstock.compat.merlin.schema._tensorflow_metadata import schema_beside
-from penstock.compat.missing import CompatRuntimeError
+from penstock.compat.missing import CompatFileNotFoundError, CompatRuntimeError
 from penstock.core.dtypes import canonical, to_polars
 from penstock.core.errors import ColumnNotFoundError, ParameterError, suggest
 from penstock.core.params import Int, Real, check
 from penstock.core.schema import Role, Schema
 from penstock.data.dataset import Dataset
 from penstock.data.described import merged
-from penstock.data.files import is_remote
+from penstock.data.files import is_remote, local_path
 from penstock.data.finding import find
 from penstock.data.formats import format_of_name
 from penstock.data.part_size import LARGEST
@@ -105,6 +105,9 @@ def _files(
 ) -> Dataset:
     if engine is not None and engine not in ENGINES:
         raise ParameterError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    for path in map(os.fspath, [source] if isinstance(source, (str, os.PathLike)) else source):
+        if not (is_remote(path) or any(c in path for c in "*?[") or Path(local_path(path)).exists()):
+            raise CompatFileNotFoundError(f"{path} does not exist")
     paths = _ordered(source, storage_options, engine)
     dtypes = {**(kwargs.pop("dtype", None) or {}), **(dtypes or {})}
     options: dict[str, Any] = {}

@@ -89,8 +89,8 @@ class ColumnSchema:
             counts |= {"min": counts.get("max")} if counts.get("min") is None and "max" in counts else {}
             counts |= {"max": counts.get("min")} if counts.get("max") is None and "min" in counts else {}
         if dims is not None:
-            shape = Shape(dims)
-        elif dtype.shape is not None and dtype.shape.dims is not None:
+            return Shape(dims)  # which count, whatever else is said
+        if dtype.shape is not None and dtype.shape.dims is not None:
             shape = dtype.shape
         elif counts:
             shape = Shape((None, (counts.get("min") or 0, counts.get("max"))))
@@ -175,7 +175,7 @@ class ColumnSchema:
         return ColumnSchema(**{**fields, "dims": self.shape.dims, **changes})
 
     def __merge__(self, other: ColumnSchema) -> ColumnSchema:
-        merged = self.with_tags(other.tags).with_properties(other.properties)
+        merged = self.with_name(other.name).with_tags(other.tags).with_properties(other.properties)
         return merged if other.dtype.name == "unknown" else merged._changed(dtype=other.dtype, dims=other.shape.dims)
 
     def __or__(self, other: ColumnSchema) -> ColumnSchema:
@@ -202,15 +202,17 @@ class ColumnSchema:
         (<Role.CATEGORICAL: 'categorical'>, 10)
         """
         role = role_of(self.tags) or Role.OTHER
-        derived = {"embedding_sizes"} | ({"domain"} if not self.dtype.is_float else set())
-        properties = {k: v for k, v in self.properties.items() if k not in derived}
+        cardinality = self._cardinality()
+        properties = dict(self.properties)
+        if cardinality is not None:
+            properties = _without_sizes(properties, cardinality, self.name)
         if not self.is_list:
             properties.pop("value_count", None)
         plain = frozenset(text_of(tag) for tag in self.tags._tags if tag is not ROLE_TAGS.get(role))
         levels = len(self.shape) - 2 if len(self.shape) > 2 and Tags.EMBEDDING not in self.tags else 0
         return native.ColumnSchema(
             self.name, nested(dtype_to_native(self.dtype), levels), role, bool(self.is_list), True,
-            self._cardinality(), plain, properties,
+            cardinality, plain, properties,
         )  # fmt: skip
 
     def _cardinality(self) -> int | None:
@@ -227,10 +229,8 @@ class ColumnSchema:
         role_tag = ROLE_TAGS.get(column.role)
         tags = TagSet._of([tag for tag in column.tags if as_tag(tag) not in ROLE_TAGS.values()])
         properties = dict(column.properties)
-        if column.cardinality is not None:
-            size = column.cardinality
-            properties["domain"] = {"min": 0, "max": size - 1, "name": properties.get("vocabulary", column.name)}
-            properties["embedding_sizes"] = {"cardinality": size, "dimension": default_dimension(size)}
+        if column.cardinality is not None and not _told(properties, column.cardinality):
+            properties |= _sizes(column.cardinality, properties.pop("vocabulary", column.name))
         dims: Any = (None,)
         if column.is_list:
             counts = properties.get("value_count") or {}
@@ -240,3 +240,29 @@ class ColumnSchema:
             column.name, tags if role_tag is None else tags.override(role_tag), properties,
             dtype_from_native(column.dtype), dims=dims,
         )  # fmt: skip
+
+
+# What Merlin's properties say of a cardinality. Those that Categorify gives follow from it and from the vocabulary's
+# name; others (no sizes beside a domain, HashBucket's domain, which ends one further) are kept as they were written.
+
+
+def _sizes(cardinality: int, name: str) -> dict[str, Any]:
+    return {
+        "domain": {"min": 0, "max": cardinality - 1, "name": name},
+        "embedding_sizes": {"cardinality": cardinality, "dimension": default_dimension(cardinality)},
+    }
+
+
+def _told(properties: Mapping[str, Any], cardinality: int) -> bool:
+    """Whether what was written is of this cardinality, and not of what the column held before."""
+    domain, sizes = (properties.get(key) or {} for key in ("domain", "embedding_sizes"))
+    return domain.get("max") in (cardinality - 1, cardinality) or sizes.get("cardinality") == cardinality
+
+
+def _without_sizes(properties: Mapping[str, Any], cardinality: int, column: str) -> dict[str, Any]:
+    """Properties for Penstock's column: a vocabulary instead of the sizes that follow, else as they were written."""
+    name = (properties.get("domain") or {}).get("name", column)
+    follow = _sizes(cardinality, name)
+    if {key: properties.get(key) for key in follow} != follow:
+        return dict(properties)
+    return {**{k: v for k, v in properties.items() if k not in follow}, "vocabulary": name}

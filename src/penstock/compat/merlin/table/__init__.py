@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from penstock.compat.merlin.dag import group_values_offsets, ungroup_values_offsets
-from penstock.compat.merlin.table.tensor_column import Device, NumpyColumn, TensorColumn, convert_col
+from penstock.compat.merlin.table.tensor_column import Device, NumpyColumn, TensorColumn, column_type_of, convert_col
 from penstock.compat.missing import CompatTypeError
 from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.extras import require
@@ -67,14 +67,16 @@ class TensorTable:
 
     @classmethod
     def from_df(cls, df: Any, schema: Any = None) -> TensorTable:
-        """A table of NumPy arrays from a pandas frame."""
+        """A table of NumPy arrays from a pandas frame; lists that the schema says are of one length as an array."""
         columns: dict[str, Any] = {}
         for name in df.columns:
             values = df[name]
             if len(values) and isinstance(values.iloc[0], (list, tuple, np.ndarray)):
                 lengths = values.map(len).to_numpy()
                 offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-                columns[name] = (np.concatenate([np.asarray(row) for row in values]), offsets)
+                elements = np.concatenate([np.asarray(row) for row in values])
+                fixed = schema is not None and not schema[name].is_ragged
+                columns[name] = _of_one_length(name, elements, lengths) if fixed else (elements, offsets)
             else:
                 columns[name] = values.to_numpy()
         return cls(columns)
@@ -97,8 +99,9 @@ class TensorTable:
         return ungroup_values_offsets(pairs)
 
     def as_tensor_type(self, tensor_type: Any) -> TensorTable:
-        """The table with arrays of another framework."""
-        return TensorTable({name: convert_col(column, tensor_type) for name, column in self._columns.items()})
+        """The table with arrays of another framework, which is named by a class of columns or of arrays."""
+        wanted = column_type_of(tensor_type)
+        return TensorTable({name: convert_col(column, wanted) for name, column in self._columns.items()})
 
     def cpu(self) -> TensorTable:
         return TensorTable({name: column.cpu() for name, column in self._columns.items()})
@@ -109,6 +112,12 @@ class TensorTable:
     @property
     def columns(self) -> list[str]:
         return list(self._columns)
+
+    @columns.setter
+    def columns(self, names: Sequence[str]) -> None:
+        if len(names) != len(self._columns):
+            raise DataError(f"the table has {len(self._columns)} columns, got {len(names)} names")
+        self._columns = dict(zip(names, self._columns.values(), strict=True))
 
     @property
     def column_type(self) -> type[TensorColumn] | None:
@@ -123,8 +132,8 @@ class TensorTable:
         rows = next((len(column) for column in self._columns.values()), 0)
         return rows, len(self._columns)
 
-    def dtypes(self) -> dict[str, Any]:
-        return {name: column.dtype for name, column in self._columns.items()}
+    def dtypes(self) -> list[Any]:
+        return [column.dtype for column in self._columns.values()]
 
     def keys(self) -> Any:
         return self._columns.keys()
@@ -137,6 +146,11 @@ class TensorTable:
 
     def pop(self, name: str) -> TensorColumn:
         return self._columns.pop(name)
+
+    def update(self, other: Any) -> None:
+        """Take the columns of another table too."""
+        for name, column in other.items():
+            self[name] = column
 
     def copy(self) -> TensorTable:
         return TensorTable(dict(self._columns))
@@ -156,6 +170,9 @@ class TensorTable:
         except (DataError, CompatTypeError):
             self._columns = before
             raise
+
+    def __delitem__(self, name: str) -> None:
+        self.pop(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
@@ -184,9 +201,18 @@ def df_from_tensor_table(table: TensorTable) -> Any:
     return table.to_df()
 
 
-def tensor_table_from_df(df: Any) -> TensorTable:
+def tensor_table_from_df(df: Any, schema: Any = None) -> TensorTable:
     """A table of NumPy arrays from a pandas frame."""
-    return TensorTable.from_df(df)
+    return TensorTable.from_df(df, schema)
+
+
+def _of_one_length(name: str, elements: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    if (lengths != lengths[0]).any():
+        raise DataError(
+            f"column {name!r} holds lists of {lengths.min()} to {lengths.max()} elements, and its schema says that all "
+            f"are of one length; give it a shape that says otherwise: with_shape((None, None))"
+        )
+    return elements.reshape(len(lengths), int(lengths[0]), *elements.shape[1:])
 
 
 def _column(value: Any) -> TensorColumn:

@@ -195,6 +195,15 @@ class TensorflowColumn(TensorColumn):
         return require("tensorflow", "keras").convert_to_tensor(values)
 
 
+def create_tensor_column(values: Any, *args: Any, **kwargs: Any) -> TensorColumn:
+    """A column of the type that holds such values.
+
+    >>> create_tensor_column(np.array([1, 2])).values.tolist()
+    [1, 2]
+    """
+    return TensorColumn(values, *args, **kwargs)
+
+
 def convert_col(column: TensorColumn, target_type: type[TensorColumn], *functions: Any) -> TensorColumn:
     """A column as one of another framework.
 
@@ -217,6 +226,21 @@ _COLUMNS: dict[str, type[TensorColumn]] = {
     "tensorflow": TensorflowColumn,
     "cupy": CupyColumn,
 }
+
+
+def column_type_of(kind: Any) -> type[TensorColumn]:
+    """The class of columns that a class of columns, or of arrays, stands for.
+
+    >>> column_type_of(np.ndarray).__name__
+    'NumpyColumn'
+    """
+    if isinstance(kind, type) and issubclass(kind, TensorColumn):
+        return kind
+    # By the library of the class, so that none is imported for the sake of the question.
+    known = _COLUMNS.get(kind.__module__.split(".")[0]) if isinstance(kind, type) else None
+    if known is None:
+        raise DataError(f"Unsupported tensor type {kind!r}: it must be a class of columns or of arrays")
+    return known
 
 
 def _from_lists(values: Any, offsets: Any, kind: type[TensorColumn]) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import polars as pl
 
 from penstock.compat.merlin.core._clients import later
+from penstock.compat.merlin.dag.base_operator import BaseOperator, StatOperator
 from penstock.compat.merlin.dag.declaring import DeclaresNatively, as_columns, as_selector
 from penstock.compat.merlin.dag.node import Node, as_node
 from penstock.compat.merlin.dag.selector import ColumnSelector
+from penstock.compat.merlin.io._frames import as_pandas
 from penstock.compat.merlin.schema import Schema as MerlinSchema
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Schema
@@ -27,6 +30,12 @@ from penstock.etl.operator import Operator as NativeOperator
 SAME_ARGUMENTS = (
     "Clip", "Dropna", "TagAsItemFeatures", "TagAsItemID", "TagAsUserFeatures", "TagAsUserID",
 )  # fmt: skip
+# Operators whose `transform(selector, frame)` gave the whole frame; that of the others gave their own columns only.
+WHOLE_FRAME = frozenset((
+    "AddMetadata", "Categorify", "ColumnSimilarity", "DataStats", "FillMedian", "FillMissing", "HashBucket",
+    "JoinExternal", "LogOp", "ReduceDtypeSize", "TagAsItemFeatures", "TagAsItemID", "TagAsUserFeatures", "TagAsUserID",
+    "ValueCount",
+))  # fmt: skip
 
 
 class Placed(DeclaresNatively):
@@ -35,6 +44,10 @@ class Placed(DeclaresNatively):
     `op.transform(selector, frame)` works on a pandas frame at once, and `op.fit(selector, dask_frame)` with
     `op.fit_finalize(result)` learns from one, as Merlin's operators did.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        (StatOperator if issubclass(cls, FittedOperator) else BaseOperator).register(cls)
 
     def __rrshift__(self, left: Any) -> Node:
         return as_node(left) >> self
@@ -49,19 +62,23 @@ class Placed(DeclaresNatively):
     def transform(self, frame: Any, columns: Any) -> Any:
         if isinstance(frame, pl.DataFrame):
             return super().transform(frame, columns)  # type: ignore[misc]
-        return at_once(self, super().transform, frame, columns)  # type: ignore[misc]
+        ours = next(own for own in type(self).__mro__ if own.__module__.startswith("penstock."))  # not a user's class
+        return at_once(self, functools.partial(ours.transform, self), frame, columns)  # type: ignore[attr-defined]
 
-    def fit(self, col_selector: Any, ddf: Any) -> Any:
-        """What Dask shall compute; `fit_finalize` takes the result."""
+    @property
+    def fit(self) -> Callable[[Any, Any], Any]:
+        """`fit(selector, dask_frame)` is what Dask shall compute; `fit_finalize` takes the result."""
+        return functools.partial(_fit, self._learner())
+
+    @property
+    def fit_finalize(self) -> Callable[[tuple[Columns, Any]], None]:
+        """`fit_finalize(computed)`: from then on the operator knows what it learned."""
+        return functools.partial(_fit_finalize, self._learner())
+
+    def _learner(self) -> FittedOperator:
         if not isinstance(self, FittedOperator):
-            raise ParameterError(f"{type(self).__name__} learns nothing; use transform")
-        columns = as_columns(as_selector(col_selector))
-        parts = ddf.to_delayed() if hasattr(ddf, "to_delayed") else [ddf]
-        return later(_learn, self, columns, list(parts))
-
-    def fit_finalize(self, dask_stats: Any) -> None:
-        columns, state = dask_stats
-        self.finish(state, columns)  # type: ignore[attr-defined]
+            raise AttributeError(f"{type(self).__name__} learns nothing; use transform")
+        return self
 
     @property
     def fitted(self) -> bool:
@@ -78,17 +95,30 @@ def at_once(op: Any, transform: Callable[[pl.DataFrame, Columns], pl.DataFrame],
     if hasattr(frame, "to_df"):  # a table of tensors
         return type(frame).from_df(at_once(op, transform, columns, frame.to_df()))
     rows = to_polars(frame)
-    made = transform(rows, as_columns(as_selector(columns).resolve(MerlinSchema.from_native(_schema(rows)))))
-    out = made.drop(ROW_NUMBER, strict=False).to_pandas()
+    whole = any(own.__name__ in WHOLE_FRAME for own in type(op).__mro__)
+    chosen = "*" if whole and op.changes_rows else columns  # a join repeats the other columns' rows with its own
+    made = transform(rows, as_columns(as_selector(chosen).resolve(MerlinSchema.from_native(_schema(rows)))))
+    out = as_pandas(made.drop(ROW_NUMBER, strict=False))
+    keeps = whole and not op.changes_rows
     if isinstance(frame, Mapping):
-        return {name: out[name].to_numpy() for name in out.columns}
+        return {**(frame if keeps else {}), **{name: out[name].to_numpy() for name in out.columns}}
     if not op.changes_rows and hasattr(frame, "index"):
         out.index = frame.index
-    return out
+    return frame.assign(**{name: out[name] for name in out.columns}) if keeps and hasattr(frame, "assign") else out
 
 
 def _schema(frame: pl.DataFrame) -> Schema:
     return Schema.from_polars(frame.schema)
+
+
+def _fit(op: FittedOperator, col_selector: Any, ddf: Any) -> Any:
+    parts = ddf.to_delayed() if hasattr(ddf, "to_delayed") else [ddf]
+    return later(_learn, op, as_columns(as_selector(col_selector)), list(parts))
+
+
+def _fit_finalize(op: FittedOperator, dask_stats: tuple[Columns, Any]) -> None:
+    columns, state = dask_stats
+    op.finish(state, columns)
 
 
 def _learn(op: FittedOperator, columns: Columns, parts: list[Any]) -> tuple[Columns, Any]:

@@ -14,7 +14,7 @@ from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import opened
 from penstock.compat.nvtabular.ops import Placed, names_of
 from penstock.core.artefact import replacing
-from penstock.core.dtypes import to_polars
+from penstock.core.dtypes import INTEGERS, to_polars
 from penstock.core.schema import ColumnSchema, Schema
 from penstock.etl import ops as native
 from penstock.etl.graph import Node as NativeNode
@@ -22,7 +22,7 @@ from penstock.etl.operator import ROW_NUMBER, Columns, Operator
 from penstock.etl.ops.target import FOLD
 
 FOLDS = "__fold__"
-_STATISTICS = {"count": "int32", "mean": "float32", "std": "float32", "var": "float32"}  # others are float64
+_STATISTICS = {"count": "int32", "mean": "float32", "std": "float32", "var": "float32"}
 
 
 class TakesNode(Placed):
@@ -56,6 +56,8 @@ def _computed(columns: Any) -> bool:
 class JoinExternal(Placed, native.JoinExternal):
     """Join a frame, a Dataset, a Dask frame or files by key; `kind_ext` and `cache` are taken and mean nothing here.
 
+    Keys that the table names otherwise come out too, as in a merge of pandas.
+
     >>> import pandas as pd
     >>> JoinExternal(pd.DataFrame({"id": [1], "price": [2.0]}), on="id").table["price"].to_list()
     [2.0]
@@ -79,10 +81,13 @@ class JoinExternal(Placed, native.JoinExternal):
             df_ext = opened(df_ext, None, None, None, None, None, None, {})
         super().__init__(df_ext, on, how, on_ext, columns_ext, bool(drop_duplicates_ext))
 
+    def _keys_left_out(self, columns: Columns) -> list[str]:
+        return [key for key in self._keys_ext if key in columns.names]
+
 
 class JoinGroupby(TakesNode, native.JoinGroupby):
     """Statistics of numbers over a category's rows, as new columns: int32 counts, float32 means, deviations and
-    variances, float64 sums and extremes.
+    variances; sums and extremes of integers are integers, those of other numbers float64.
 
     `tree_width`, `split_out`, `split_every`, `cat_cache`, `out_path` and `on_host` are taken and mean nothing here.
 
@@ -108,15 +113,24 @@ class JoinGroupby(TakesNode, native.JoinGroupby):
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         made = super().output_schema(inputs, columns)
-        dtypes = {c.name: _STATISTICS.get(c.name.rpartition(self.name_sep)[2], c.dtype) for c in made}
-        return Schema(c.with_(dtype=dtypes[c.name]) for c in made)
+        of = {name: told for group in columns.groups for name, told in self.output_names(group).items()}
+        self._dtypes = {c.name: _statistic_dtype(*of[c.name], inputs) for c in made}
+        return Schema(c.with_(dtype=self._dtypes[c.name]) for c in made)
 
     def transform(self, frame: Any, columns: Any) -> Any:
         made = super().transform(frame, columns)
         if not isinstance(made, pl.DataFrame):
             return made  # of a pandas frame, at once: what stands below has been done
-        named = {name: _STATISTICS.get(name.rpartition(self.name_sep)[2]) for name in made.columns}
-        return made.with_columns(pl.col(name).cast(to_polars(d)) for name, d in named.items() if d is not None)
+        if not hasattr(self, "_dtypes"):  # learned from a frame by itself, outside a workflow
+            self.output_schema(Schema.from_polars(frame.schema), columns)
+        return made.with_columns(pl.col(name).cast(to_polars(self._dtypes[name])) for name in made.columns)
+
+
+def _statistic_dtype(statistic: str, source: str, inputs: Schema) -> str:
+    if statistic in _STATISTICS:
+        return _STATISTICS[statistic]
+    integers = source in inputs and inputs[source].dtype in INTEGERS
+    return "float64" if not integers else "int64" if statistic == "sum" else inputs[source].dtype
 
 
 class TargetEncoding(TakesNode, native.TargetEncoding):

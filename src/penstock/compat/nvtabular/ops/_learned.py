@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
+from polars import selectors as cs
 
 from penstock.compat import settings
 from penstock.compat.nvtabular.ops import Placed, names_of
@@ -134,6 +135,9 @@ class ReduceDtypeSize(Placed, native.ReduceDtypeSize):
 class Groupby(Placed, native.Groupby):
     """One row a key, over the whole data set; keys may be columns that were not selected, and are left out then.
 
+    Rows without a key are left out, as pandas leaves them out. Keys come sorted within a partition, and up to 65,536
+    rows make one partition.
+
     With `ascending=False` lists fall; `first` and `last` are those of the rising order all the same. Sums, means,
     medians, deviations and variances are float32; they are worked out in float64 and more.
 
@@ -143,6 +147,9 @@ class Groupby(Placed, native.Groupby):
     >>> Workflow(["item"] >> Groupby("user", aggs="count")).transform(frame)["item_count"].tolist()
     [1, 2]
     """
+
+    gathered_rows = 1 << 16
+    missing_last = True  # as pandas sorts
 
     def __init__(
         self,
@@ -187,6 +194,9 @@ class Groupby(Placed, native.Groupby):
         return Schema(c.with_(dtype="float32") if c.name in narrow else c for c in made)
 
     def transform(self, frame: Any, columns: Any) -> Any:
+        if isinstance(frame, pl.DataFrame):
+            frame = frame.filter(pl.all_horizontal(pl.col(self.keys).is_not_null()))
+            frame = frame.filter(pl.all_horizontal(True, (cs.by_name(self.keys) & cs.float()).is_not_nan()))
         made = super().transform(frame, columns)
         if not isinstance(made, pl.DataFrame):
             return made  # of a pandas frame, at once: what stands below has been done

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.compat import settings
+from penstock.compat.missing import CompatTypeError
 from penstock.compat.nvtabular.ops import Placed
 from penstock.etl import ops as native
 from penstock.etl.operator import Operator
@@ -29,11 +30,22 @@ class HashBucket(Placed, native.HashBucket):
     {'a': (10, 16)}
     """
 
+    def __init__(self, num_buckets: Any) -> None:
+        if not isinstance(num_buckets, (int, Mapping)):
+            raise CompatTypeError(f"HashBucket.num_buckets must be a number or {{column: number}}, got {num_buckets!r}")
+        super().__init__(num_buckets)
+
     def get_embedding_sizes(self, columns: Any) -> dict[str, tuple[int, int]]:
         """`{column: (rows, dimension)}`."""
         known = self.num_buckets
         sizes = {name: int(known[name] if isinstance(known, Mapping) else known) for name in columns}
         return {name: (size, default_dimension(size)) for name, size in sizes.items()}
+
+    def output_column(self, column: ColumnSchema) -> ColumnSchema:
+        made = super().output_column(column)
+        size, dimension = self.get_embedding_sizes([column.name])[column.name]
+        told = {"domain": {"min": 0, "max": size}, "embedding_sizes": {"cardinality": size, "dimension": dimension}}
+        return made.with_(properties={**made.properties, **told})  # the domain ends one further, as NVTabular had it
 
 
 # Columns from pairs and groups of columns.
@@ -138,11 +150,30 @@ def _dtype(out_dtype: Any) -> Any:
 class Bucketize(Placed, native.Bucketize):
     """The number of the bucket that a value falls in; a missing value is in the last one, as NaN is for `np.digitize`.
 
+    `boundaries` is a rising list, one for each column, or a function that gives one for a column's name.
+
     >>> import pandas as pd
     >>> from penstock.compat.nvtabular import Workflow
     >>> Workflow(["x"] >> Bucketize([0, 5])).transform(pd.DataFrame({"x": [-1.0, 0.0, 9.0, None]}))["x"].tolist()
     [0, 1, 2, 2]
     """
+
+    _given: Callable[[str], Any] | None = None  # asked when a column comes
+
+    def __init__(self, boundaries: Any) -> None:
+        if callable(boundaries):
+            self._given, boundaries = boundaries, {}
+        elif isinstance(boundaries, (int, float, str)):
+            raise CompatTypeError(
+                f"Bucketize.boundaries must be a list, lists by column or a function, got {boundaries!r}"
+            )
+        super().__init__(boundaries)
+
+    def _of(self, name: str) -> list[int | float]:
+        if self._given is not None and name not in self.boundaries:
+            known: Any = self.boundaries
+            self.boundaries = {**known, name: list(self._given(name))}
+        return super()._of(name)
 
     def apply(self, series: pl.Series, name: str) -> pl.Series:
         return super().apply(series, name).fill_null(len(self._of(name)))

@@ -14,7 +14,9 @@ from penstock.compat.merlin.dag.unsaved import KeepsFunction
 from penstock.compat.merlin.dag.user_operator import names_and_nodes
 from penstock.compat.merlin.dtypes import dtype_of
 from penstock.compat.merlin.dtypes import to_native as dtype_to_native
+from penstock.compat.merlin.io._frames import as_pandas
 from penstock.compat.merlin.schema.tags import listed, role_of, text_of
+from penstock.compat.missing import CompatTypeError
 from penstock.compat.nvtabular.ops import Placed, at_once
 from penstock.core.errors import DataError
 from penstock.core.schema import Schema
@@ -36,7 +38,7 @@ class LambdaOp(KeepsFunction, Placed, Observed, native.LambdaOp):
     ['a', 'b']
     """
 
-    label: Any = None  # an argument here
+    label: Any = None  # an argument here; without one, the function's name
     # A function says nothing by itself: outputs are declared as a user's operator declares them.
     compute_output_schema = Declares.compute_output_schema
     column_mapping = Declares.column_mapping
@@ -65,7 +67,11 @@ class LambdaOp(KeepsFunction, Placed, Observed, native.LambdaOp):
         properties: Mapping[str, Any] | None = None,
         outputs: Mapping[str, str] | None = None,
     ) -> None:
+        if not callable(f):
+            raise CompatTypeError(f"LambdaOp.f must be a function, got {f!r}")
         wanted = None if dtype is None else dtype_to_native(dtype_of(dtype))
+        named = getattr(f, "__name__", "<lambda>")
+        label = label or ("UDF" if named == "<lambda>" else named)
         super().__init__(f, dependency, label, wanted, [text_of(t) for t in listed(tags)] or None, properties)
         self.outputs = None if outputs is None else dict(outputs)
 
@@ -73,8 +79,8 @@ class LambdaOp(KeepsFunction, Placed, Observed, native.LambdaOp):
         return names_and_nodes(self.dependency)
 
     def _call(self, frame: pl.DataFrame, name: str) -> pl.Series:
-        column = frame[name].to_pandas()
-        result: Any = self.f(column, frame.to_pandas()) if _takes_two(self.f) else self.f(column)
+        column = as_pandas(frame[name])
+        result: Any = self.f(column, as_pandas(frame)) if _takes_two(self.f) else self.f(column)
         if hasattr(result, "dask"):  # Dask's functions give its own series for one of pandas
             result = result.compute()
         if hasattr(result, "reset_index"):
@@ -92,6 +98,7 @@ class LambdaOp(KeepsFunction, Placed, Observed, native.LambdaOp):
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         if self._looking:
             return inputs.select(columns.names)
+        self.left_of(inputs, columns)
         schema = super().output_schema(inputs, columns) if self.outputs is None else self._annotated(inputs)
         role = role_of(listed(self.tags))
         return schema if role is None else Schema(c.with_(role=role) for c in schema)
@@ -124,7 +131,7 @@ class Filter(KeepsFunction, Placed, native.Filter):
         return self._kept(frame, columns)
 
     def _kept(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-        rows = frame.drop(ROW_NUMBER, strict=False).to_pandas()
+        rows = as_pandas(frame.drop(ROW_NUMBER, strict=False))
         kept = self.f(rows)
         if not hasattr(kept, "columns"):
             mask = np.asarray(kept, dtype=bool)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,18 @@ from penstock.compat.merlin.dag.binding import bind
 from penstock.compat.merlin.dag.graph import Graph
 from penstock.compat.merlin.dag.node import Node, as_node, place_nodes, promoted
 from penstock.compat.merlin.dag.observed import forget
+from penstock.compat.merlin.io._frames import as_pandas
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.io.opening import opened
 from penstock.compat.merlin.schema import Schema, as_native
-from penstock.compat.missing import CompatError
+from penstock.compat.missing import CompatError, CompatFileNotFoundError
 from penstock.compat.nvtabular.ops import as_old
 from penstock.compat.nvtabular.ops.categorify import Categorify
 from penstock.compat.nvtabular.workflow import saved_json, saving
 from penstock.core.artefact import MANIFEST
 from penstock.core.errors import ArtefactError, ParameterError, suggest
 from penstock.data import dataset as native_data
+from penstock.data.frames import to_polars
 from penstock.etl import workflow as native
 from penstock.etl.graph import ancestors
 from penstock.etl.trust import loading
@@ -125,7 +128,7 @@ class Workflow:
             return dataset._like(self._on_client().transform(dataset.native))
         if hasattr(dataset, "to_delayed"):
             return self.transform(Dataset(dataset)).to_ddf()
-        return self.native.transform(dataset)
+        return _as_given(self.native.transform, dataset)
 
     def fit_transform(self, dataset: Any) -> Any:
         """Fit, then transform the same rows."""
@@ -134,7 +137,7 @@ class Workflow:
         self.fit(dataset)
         if isinstance(dataset, Dataset):
             return dataset._like(self._on_client()._transformed(dataset.native, training=True))
-        return self.native._transformed(dataset, training=True)
+        return _as_given(partial(self.native._transformed, training=True), dataset)
 
     def _has_learned(self) -> bool:
         """Whether nothing is left to learn: no operator learns, or each has learned in another workflow."""
@@ -226,6 +229,8 @@ class Workflow:
         `trust` names modules whose functions it may name; see `penstock.Workflow.load`.
         """
         folder = Path(path)
+        if not folder.exists():
+            raise CompatFileNotFoundError(f"{folder} does not exist")
         if (folder / saving.UNFITTED).is_file():
             with loading(trust):
                 return cls._of(saving.load_unfitted(folder, client))
@@ -243,6 +248,16 @@ class Workflow:
 
     def __repr__(self) -> str:
         return repr(self.native)
+
+
+def _as_given(transform: Callable[[Any], Any], frame: Any) -> Any:
+    """What a transform makes of a frame; for pandas', under the index of its rows where these are still there."""
+    if type(frame).__module__.split(".")[0] != "pandas":
+        return transform(frame)
+    made = as_pandas(transform(to_polars(frame)))
+    if len(made) == len(frame):
+        made.index = frame.index
+    return made
 
 
 def _native(dataset: Any) -> native_data.Dataset:

@@ -34,11 +34,11 @@
     const track = element("span", "track"), fill = element("span", "fill accent");
     fill.style.width = `${100 * probability}%`;
     track.append(fill);
-    show(false, element("strong", "", `${(100 * probability).toFixed(2)} %`), ` probability ${probability}`, track);
+    show(false, element("strong", "", `${(100 * probability).toFixed(2)} %`), ` probability ${Number(probability.toPrecision(6))}`, track);
   };
   const showError = (error) => {
     inputs.find((input) => input.dataset.name === error.field)?.classList.add("wrong");
-    show(true, error.message);
+    show(true, error.message.replace(/^row 0, /, ""));
   };
 
   form.addEventListener("submit", async (event) => {
