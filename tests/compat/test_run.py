@@ -272,7 +272,7 @@ def test_ctrl_c_keeps_what_ran_before(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert process.returncode == 130
-    assert said.startswith("cell 2 stopped; what ran before it was written to ")
+    assert said.startswith("cell 2 stopped; what ran before it was written to "), said
     assert outputs(tmp_path / "a.executed.ipynb") == ["before\n", "KeyboardInterrupt"]
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
 
 from penstock.core.errors import ParameterError
 from penstock.kernels.cpu_intrinsics import KERNEL, kernel_input
+from penstock.kernels.cpu_log1p import BLOCK, log1p_block, log1p_by_numpy, unsure
 from penstock.kernels.kernel_cache import njit
 
 __all__ = ["digitize", "log1p_float32"]
 
 TABLE_SIZE = 1 << 16
-CHUNKS = {"f": 1 << 14, "i": 1 << 20, "u": 1 << 20, "b": 1 << 20}  # rows; most floats are for NumPy, in the cache
+CHUNK = 1 << 20  # rows at a time
 
 
 def log1p_float32(values: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """`np.log1p(x.astype(float64)).astype(float32)`, whole numbers below 65,536 by table.
+    """`np.log1p(x.astype(float64)).astype(float32)`, integers below 65,536 by table.
 
     -1 gives -inf, anything below and NaN give NaN, without warnings.
 
@@ -33,20 +33,16 @@ def log1p_float32(values: np.ndarray, out: np.ndarray | None = None) -> np.ndarr
     out = np.empty(len(values), np.float32) if out is None else out
     if out.dtype != np.float32 or out.shape != values.shape:
         raise ParameterError(f"out must be float32 of shape {values.shape}, got {out.dtype} of shape {out.shape}")
-    chunk = CHUNKS[values.dtype.kind]
-    table, others = _table(), np.empty(min(chunk, len(values)) + 1, np.int32)
-    kernel = _table_float if values.dtype.kind == "f" else _table_integer
-    tries_table = True
-    for number, start in enumerate(range(0, len(values), chunk)):
-        part, target = values[start : start + chunk], out[start : start + chunk]
-        # Both ways give the same bits. Fractions are not in the table: then only every eighth chunk looks there.
-        num_others = kernel(part, table, target, others) if tries_table or not number % 8 else len(part)
-        tries_table = 4 * num_others < len(part)
-        if not tries_table:
-            target[:] = _log1p(part)
-        elif num_others:
+    others = np.empty(min(CHUNK, len(values)) + 1, np.int32)
+    for start in range(0, len(values), CHUNK):
+        part, target = values[start : start + CHUNK], out[start : start + CHUNK]
+        if values.dtype.kind == "f":
+            num_others = _float_logarithms(part, target, others)
+        else:
+            num_others = _table_integer(part, _table(), target, others)
+        if num_others:
             rows = others[:num_others]
-            target[rows] = _log1p(part[rows])
+            target[rows] = log1p_by_numpy(part[rows])
     return out
 
 
@@ -78,12 +74,6 @@ def _table() -> np.ndarray:
     return np.log1p(np.arange(TABLE_SIZE, dtype=np.float64)).astype(np.float32)
 
 
-def _log1p(values: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        wide = values.astype(np.float64)
-        return np.log1p(wide, out=wide).astype(np.float32)
-
-
 @njit(**KERNEL)
 def _table_integer(values: np.ndarray, table: np.ndarray, out: np.ndarray, others: np.ndarray) -> Any:
     """Fill in what the table holds; list the other rows and return how many they are."""
@@ -98,18 +88,19 @@ def _table_integer(values: np.ndarray, table: np.ndarray, out: np.ndarray, other
 
 
 @njit(**KERNEL)
-def _table_float(values: np.ndarray, table: np.ndarray, out: np.ndarray, others: np.ndarray) -> Any:
-    """`_table_integer` for floats that hold whole numbers; -0.0 is left to NumPy, which keeps its sign."""
-    num_others = np.uint64(0)
-    for row in range(values.shape[0]):
-        value = values[row]
-        within = value >= 0 and value < TABLE_SIZE
-        index = np.uint64(value) if within else np.uint64(0)
-        inside = within and np.float64(index) == np.float64(value) and math.copysign(1.0, value) > 0
-        out[row] = table[index]
-        others[num_others] = row
-        num_others += np.uint64(not inside)
-    return np.int64(num_others)
+def _float_logarithms(values: np.ndarray, out: np.ndarray, others: np.ndarray) -> Any:
+    """`_table_integer` for floats, which no table has."""
+    x, u, m, num_others = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.int64(0)
+    for first in range(0, values.shape[0], BLOCK):
+        count = min(BLOCK, values.shape[0] - first)
+        for k in range(count):
+            x[k] = np.float64(values[first + k])
+        real = out[first : first + count]
+        if not log1p_block(x, count, u, m, real):
+            for k in range(count):
+                others[num_others] = first + k
+                num_others += np.int64(unsure(x, m, real, k))
+    return num_others
 
 
 @njit(**KERNEL)

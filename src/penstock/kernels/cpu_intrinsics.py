@@ -20,7 +20,8 @@ ALIGNMENT = 64  # bytes; one cache line, and the alignment that TensorFlow and A
 LOG2_4, LOG2_8 = np.uint64(2), np.uint64(3)
 
 # Every kernel is compiled with these: callers run them from several threads at once, and only once per machine.
-KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False}
+# Division is NumPy's: Python's looks for a 0 before each, and no loop with a branch becomes vectors.
+KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 # Those of embeddings also before they are linked: left to their callers, look-ups took 1.6 times as long.
 ROW_KERNEL: dict[str, Any] = {**KERNEL, "optimised_apart": True}
 

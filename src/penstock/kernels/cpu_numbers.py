@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from penstock.core.runtime.buffers import SpareBuffers
-from penstock.kernels.cpu_elementwise import TABLE_SIZE, _log1p, _table
+from penstock.kernels.cpu_elementwise import TABLE_SIZE, _table
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, load8, load32, load64
+from penstock.kernels.cpu_log1p import log1p_by_numpy
 from penstock.kernels.cpu_stats import LOW, Moments, exact_moments, moments_of_bins
 from penstock.kernels.kernel_cache import njit
 
@@ -57,7 +58,7 @@ def run_chain(places: np.ndarray, num_rows: int, steps: np.ndarray) -> np.ndarra
     _chain(places, num_rows, todo, steps, tables, out.view(np.int32), rows, values, found)
     for column in np.flatnonzero(found).tolist():
         own = slice(column * num_rows, column * num_rows + int(found[column]))
-        out[column, rows[own]] = _scaled(_log1p(values[own]), after[column])
+        out[column, rows[own]] = _scaled(log1p_by_numpy(values[own]), after[column])
     return out
 
 
@@ -66,7 +67,7 @@ def moments_of_logarithms(places: np.ndarray, num_rows: int, steps: np.ndarray) 
 
     >>> values = np.array([0, 1, 1, -1], np.int32)
     >>> [moments] = moments_of_logarithms(np.array([[values.ctypes.data, 0, 0]]), 4, np.array([[(LOG, 0.0, 0.0)]]))
-    >>> moments == exact_moments(_log1p(values)), moments.negative_infinities
+    >>> moments == exact_moments(log1p_by_numpy(values)), moments.negative_infinities
     (True, 1)
     """
     kinds = steps[0, :-1, 0].astype(np.int64)
@@ -78,7 +79,7 @@ def moments_of_logarithms(places: np.ndarray, num_rows: int, steps: np.ndarray) 
     for column, (count, least, most) in enumerate(extremes.tolist()):
         moments = moments_of_bins(bins[column], count, float(table[least]), float(table[most])) if count else Moments()
         outside = others[found[column] : found[column + 1]]
-        out.append(moments.merge(exact_moments(_log1p(outside))) if len(outside) else moments)
+        out.append(moments.merge(exact_moments(log1p_by_numpy(outside))) if len(outside) else moments)
     return out
 
 
@@ -102,22 +103,27 @@ def _read_block(places: np.ndarray, column: int, first: int, count: int, fill: A
     address, bits, first_bit = U64(places[column, 0]), U64(places[column, 1]), U64(places[column, 2])
     for k in range(count):
         whole[k] = np.int32(load32(address + (U64(first + k) << LOG2_4)))
-    if bits == U64(0):
-        return
+    if bits != U64(0):
+        put_where_missing(bits, first_bit + U64(first), count, fill, whole)
+
+
+@njit(**KERNEL)
+def put_where_missing(bits: Any, first_bit: Any, count: int, fill: Any, block: np.ndarray) -> None:
+    """`fill` in a block where its validity bits, from `first_bit` on, are 0."""
     begin: Any = U64(0)
     while begin + U64(64) < U64(count):  # nine bytes have the bits of 64 rows, and those of one more row are there
-        bit = first_bit + U64(first) + begin
+        bit = first_bit + begin
         place, shift = bits + (bit >> U64(3)), bit & U64(7)
         valid = (load64(place) >> shift) | (load8(place + U64(8)) << U64(1) << (U64(63) - shift))
         if valid != ~U64(0):
             for k in range(64):
                 there = (valid >> U64(k)) & U64(1) != U64(0)
-                whole[begin + U64(k)] = whole[begin + U64(k)] if there else fill
+                block[begin + U64(k)] = block[begin + U64(k)] if there else fill
         begin += U64(64)
     for k in range(begin, count):
-        bit = first_bit + U64(first) + U64(k)
+        bit = first_bit + U64(k)
         there = (load8(bits + (bit >> U64(3))) >> (bit & U64(7))) & U64(1) != U64(0)
-        whole[k] = whole[k] if there else fill
+        block[k] = block[k] if there else fill
 
 
 @njit(**KERNEL)

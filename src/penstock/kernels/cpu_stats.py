@@ -27,6 +27,11 @@ CHUNK = 1 << 19  # rows between two hand-overs to Python integers; the widest bi
 BLOCK = 4096  # rows that are binned, then compared, while they sit in the first-level cache
 U64, I64, LOW = np.uint64, np.int64, np.uint64(0xFFFFFFFF)
 NO_MASK = np.empty(0, np.uint8)
+BINS_FLOAT32, BINS_FLOAT64 = (256, 3), (2048, 5)  # exponents, and what `bin_block32` and `bin_block64` add up of each
+# The exponents of infinity and NaN, and what is known of no rows: how many are finite, the least and the greatest.
+SPECIAL_FLOAT32, SPECIAL_FLOAT64 = np.int32(0x7F800000), np.int64(0x7FF0000000000000)
+NO_FLOAT32 = I64(0), np.int32(2**31 - 1), np.int32(-(2**31))
+NO_FLOAT64 = I64(0), I64(2**63 - 1), I64(-(2**63))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,29 +132,33 @@ def _to_float(exact: Fraction) -> float:
 
 def _float_chunk(values: np.ndarray, mask: np.ndarray) -> Moments:
     if values.dtype == np.float32:
-        bins = np.zeros((256, 3), np.int64)
-        count, *extremes = _bin_float32(values.view(np.int32), mask, bins)
-        total, squares = _sums_float32(bins)
+        bins = np.zeros(BINS_FLOAT32, np.int64)
+        count, least, greatest = _bin_float32(values.view(np.int32), mask, bins)
     else:
-        bins = np.zeros((2048, 5), np.int64)
-        count, *extremes = _bin_float64(values.view(np.int64), mask, bins)
-        total, squares = _assemble(bins[:, :2], 1, -1), _assemble(bins[:, 2:], 2, -2)
-    num_nan = num_positive = num_negative = 0
+        bins = np.zeros(BINS_FLOAT64, np.int64)
+        count, least, greatest = _bin_float64(values.view(np.int64), mask, bins)
+    moments = moments_of_keys(bins, count, least, greatest)
     if count < (np.count_nonzero(mask) if len(mask) else len(values)):  # rare, so told apart in a second pass
         present = values[mask != 0] if len(mask) else values
         num_nan = int(np.isnan(present).sum())
-        num_positive, num_negative = int((present == np.inf).sum()), int((present == -np.inf).sum())
-    least, greatest = (_from_sortable(key, values.dtype) if count else None for key in extremes)
-    return Moments(int(count), num_nan, total, squares, least, greatest, num_positive, num_negative)
+        infinite = int((present == np.inf).sum()), int((present == -np.inf).sum())
+        moments = moments.merge(Moments(0, num_nan, 0, 0, None, None, *infinite))
+    return moments
+
+
+def moments_of_keys(bins: np.ndarray, count: int, least: int, greatest: int) -> Moments:
+    """The moments of finite numbers of which `bins` has the sums; the extremes are sortable integers."""
+    dtype = np.dtype(np.float32 if bins.shape == BINS_FLOAT32 else np.float64)
+    if not count:
+        return Moments()
+    return moments_of_bins(bins, int(count), _from_sortable(least, dtype), _from_sortable(greatest, dtype))
 
 
 def moments_of_bins(bins: np.ndarray, count: int, least: float, greatest: float) -> Moments:
-    """The moments of finite float32 of which `bins` has the sums, as `_bin_float32` makes them."""
-    return Moments(count, 0, *_sums_float32(bins), least, greatest)
-
-
-def _sums_float32(bins: np.ndarray) -> tuple[int, int]:
-    return _assemble(bins[:, :1], 1, 924), _assemble(bins[:, 1:], 2, 1848)
+    """The moments of finite numbers of which `bins` has the sums, as `bin_block32` and `bin_block64` make them."""
+    if bins.shape == BINS_FLOAT32:
+        return Moments(count, 0, _assemble(bins[:, :1], 1, 924), _assemble(bins[:, 1:], 2, 1848), least, greatest)
+    return Moments(count, 0, _assemble(bins[:, :2], 1, -1), _assemble(bins[:, 2:], 2, -2), least, greatest)
 
 
 def _from_sortable(key: int, dtype: np.dtype) -> float:
@@ -184,62 +193,80 @@ def _integer_chunk(values: np.ndarray, mask: np.ndarray) -> Moments:
 
 @njit(**KERNEL)
 def _bin_float32(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple[Any, ...]:
-    """Columns: sum of ±m, low and high halves of m². Returns `(finite rows, least, greatest as sortable integers)`."""
-    count, least, greatest = I64(0), np.int32(2**31 - 1), np.int32(-(2**31))
+    """A column's numbers in `bins`: `(finite rows, least, greatest as sortable integers)`."""
+    extremes = NO_FLOAT32
     words = np.empty(BLOCK, np.int32)
-    special = np.int32(0x7F800000)  # the exponent of infinity and NaN; null rows are given it, too
     for start in range(0, bits.shape[0], BLOCK):
         stop = min(start + BLOCK, bits.shape[0])
         for row in range(start, stop):  # apart from the binning, so that random nulls cost no branch
-            words[row - start] = bits[row] if mask.shape[0] == 0 or mask[row] != 0 else special
-        for index in range(stop - start):
-            word = np.uint32(words[index])
-            exponent = U64((word >> np.uint32(23)) & np.uint32(255))
-            mantissa = U64(word & np.uint32(0x7FFFFF)) | (U64(exponent != U64(0)) << U64(23))
-            sign = -I64(word >> np.uint32(31))
-            square = mantissa * mantissa
-            bins[exponent, 0] += (I64(mantissa) ^ sign) - sign
-            bins[exponent, 1] += I64(square & LOW)
-            bins[exponent, 2] += I64(square >> U64(32))
-        for index in range(stop - start):
-            word = words[index]
-            key = np.int32(word ^ ((word >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-            finite = (word & special) != special
-            count += I64(finite)
-            least = min(least, key if finite else np.int32(2**31 - 1))
-            greatest = max(greatest, key if finite else np.int32(-(2**31)))
-    return count, least, greatest
+            words[row - start] = bits[row] if mask.shape[0] == 0 or mask[row] != 0 else SPECIAL_FLOAT32
+        extremes = bin_block32(words, stop - start, bins, extremes)
+    return extremes
+
+
+@njit(**KERNEL, forceinline=True)  # what the words and the bins are, and that they lie apart, is known there
+def bin_block32(words: np.ndarray, count: int, bins: np.ndarray, extremes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Add the float32 of these bits; columns of `bins`: sum of ±m, low and high halves of m².
+
+    `extremes`, of the rows before and then with these: how many are finite, the least and the greatest as sortable
+    integers. Rows to leave out have the bits of `SPECIAL_FLOAT32`.
+    """
+    for index in range(count):
+        word = np.uint32(words[index])
+        exponent = U64((word >> np.uint32(23)) & np.uint32(255))
+        mantissa = U64(word & np.uint32(0x7FFFFF)) | (U64(exponent != U64(0)) << U64(23))
+        sign = -I64(word >> np.uint32(31))
+        square = mantissa * mantissa
+        bins[exponent, 0] += (I64(mantissa) ^ sign) - sign
+        bins[exponent, 1] += I64(square & LOW)
+        bins[exponent, 2] += I64(square >> U64(32))
+    finite_rows, least, greatest = extremes
+    for index in range(count):
+        word = words[index]
+        key = np.int32(word ^ ((word >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+        finite = (word & SPECIAL_FLOAT32) != SPECIAL_FLOAT32
+        finite_rows += I64(finite)
+        least = min(least, key if finite else np.int32(2**31 - 1))
+        greatest = max(greatest, key if finite else np.int32(-(2**31)))
+    return finite_rows, least, greatest
 
 
 @njit(**KERNEL)
 def _bin_float64(bits: np.ndarray, mask: np.ndarray, bins: np.ndarray) -> tuple[Any, ...]:
-    """`_bin_float32`; columns: two parts of the sum of ±m, then three 32-bit places of the sum of m²."""
-    count, least, greatest = I64(0), I64(2**63 - 1), I64(-(2**63))
+    """`_bin_float32` for float64."""
+    extremes = NO_FLOAT64
     words = np.empty(BLOCK, np.int64)
-    special = I64(0x7FF0000000000000)
     for start in range(0, bits.shape[0], BLOCK):
         stop = min(start + BLOCK, bits.shape[0])
         for row in range(start, stop):
-            words[row - start] = bits[row] if mask.shape[0] == 0 or mask[row] != 0 else special
-        for index in range(stop - start):
-            word = U64(words[index])
-            exponent = (word >> U64(52)) & U64(2047)
-            mantissa = (word & U64(0xFFFFFFFFFFFFF)) | (U64(exponent != U64(0)) << U64(52))
-            low, high = mantissa & LOW, mantissa >> U64(32)
-            sign = -I64(word >> U64(63))
-            bins[exponent, 0] += (I64(low) ^ sign) - sign
-            bins[exponent, 1] += (I64(high) ^ sign) - sign
-            low_square, cross = low * low, U64(2) * low * high
-            bins[exponent, 2] += I64(low_square & LOW)
-            bins[exponent, 3] += I64((low_square >> U64(32)) + (cross & LOW))
-            bins[exponent, 4] += I64((cross >> U64(32)) + high * high)
-        for index in range(stop - start):
-            key = words[index] ^ ((words[index] >> I64(63)) & I64(0x7FFFFFFFFFFFFFFF))
-            finite = (words[index] & special) != special
-            count += I64(finite)
-            least = min(least, key if finite else I64(2**63 - 1))
-            greatest = max(greatest, key if finite else I64(-(2**63)))
-    return count, least, greatest
+            words[row - start] = bits[row] if mask.shape[0] == 0 or mask[row] != 0 else SPECIAL_FLOAT64
+        extremes = bin_block64(words, stop - start, bins, extremes)
+    return extremes
+
+
+@njit(**KERNEL, forceinline=True)  # what the words and the bins are, and that they lie apart, is known there
+def bin_block64(words: np.ndarray, count: int, bins: np.ndarray, extremes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`bin_block32` for float64; columns: two parts of the sum of ±m, then three 32-bit places of the sum of m²."""
+    for index in range(count):
+        word = U64(words[index])
+        exponent = (word >> U64(52)) & U64(2047)
+        mantissa = (word & U64(0xFFFFFFFFFFFFF)) | (U64(exponent != U64(0)) << U64(52))
+        low, high = mantissa & LOW, mantissa >> U64(32)
+        sign = -I64(word >> U64(63))
+        bins[exponent, 0] += (I64(low) ^ sign) - sign
+        bins[exponent, 1] += (I64(high) ^ sign) - sign
+        low_square, cross = low * low, U64(2) * low * high
+        bins[exponent, 2] += I64(low_square & LOW)
+        bins[exponent, 3] += I64((low_square >> U64(32)) + (cross & LOW))
+        bins[exponent, 4] += I64((cross >> U64(32)) + high * high)
+    finite_rows, least, greatest = extremes
+    for index in range(count):
+        key = words[index] ^ ((words[index] >> I64(63)) & I64(0x7FFFFFFFFFFFFFFF))
+        finite = (words[index] & SPECIAL_FLOAT64) != SPECIAL_FLOAT64
+        finite_rows += I64(finite)
+        least = min(least, key if finite else I64(2**63 - 1))
+        greatest = max(greatest, key if finite else I64(-(2**63)))
+    return finite_rows, least, greatest
 
 
 @njit(**KERNEL)
