@@ -152,11 +152,11 @@ class RowSplit:
         strata = self.strata
         stratum, numbers = self._numbered(frame)
         places = permuted(numbers, stratum, strata.counts, strata.keys)
-        if len(strata.hashes) == 1:
-            split = np.searchsorted(strata.ends[0], places, side="right")
-        else:
-            split = (places[:, None] >= strata.ends[stratum]).sum(axis=1)
-        return frame.filter(pl.Series(split == self.which))
+        ends = strata.ends[0] if len(strata.hashes) == 1 else strata.ends[stratum].T
+        chosen = places < ends[self.which]
+        if self.which:
+            chosen &= places >= ends[self.which - 1]
+        return frame.filter(pl.Series(chosen))
 
     def _numbered(self, frame: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """The stratum of each row, and its number in it."""

@@ -15,6 +15,7 @@ from penstock.kernels.cpu_intrinsics import KERNEL, kernel_input
 from penstock.kernels.kernel_cache import njit
 
 ROUNDS = 8
+BLOCK = 512  # rows whose halves stay in the first-level cache
 GOLDEN = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
@@ -29,19 +30,42 @@ def _mix(x: Any) -> Any:
 
 @njit(**KERNEL)
 def _network(numbers: Any, stratum: Any, counts: Any, halves: Any, round_keys: Any, out: Any) -> None:
-    for row in range(numbers.shape[0]):
-        own = stratum[row]
-        half, count = halves[own], np.uint64(counts[own])
-        mask = (np.uint64(1) << half) - np.uint64(1)
-        value = np.uint64(numbers[row])
-        while True:
-            left, right = value >> half, value & mask
+    """A block goes through each round together, in the machine's vectors; those that must walk on are moved up."""
+    left, right, own = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int64)
+    masks, rows = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int64)
+    is_one = counts.shape[0] == 1
+    for first in range(0, numbers.shape[0], BLOCK):
+        walking = min(BLOCK, numbers.shape[0] - first)
+        for k in range(walking):
+            rows[k], own[k] = first + k, stratum[first + k]
+            half = halves[own[k]]
+            masks[k] = (np.uint64(1) << half) - np.uint64(1)
+            value = np.uint64(numbers[first + k])
+            left[k], right[k] = value >> half, value & masks[k]
+        while walking > 0:
             for turn in range(ROUNDS):
-                left, right = right, (left ^ _mix(right + round_keys[own, turn])) & mask
-            value = (left << half) | right
-            if value < count:
-                break
-        out[row] = np.int64(value)
+                key = round_keys[turn, 0]
+                if is_one:
+                    for k in range(walking):
+                        mixed = (left[k] ^ _mix(right[k] + key)) & masks[k]
+                        left[k], right[k] = right[k], mixed
+                else:
+                    for k in range(walking):
+                        mixed = (left[k] ^ _mix(right[k] + round_keys[turn, own[k]])) & masks[k]
+                        left[k], right[k] = right[k], mixed
+            kept = 0
+            for k in range(walking):
+                value = (left[k] << halves[own[k]]) | right[k]
+                out[rows[k]] = np.int64(value)
+                left[kept], right[kept], masks[kept], rows[kept], own[kept] = (
+                    left[k],
+                    right[k],
+                    masks[k],
+                    rows[k],
+                    own[k],
+                )
+                kept += np.int64(value >= np.uint64(counts[own[k]]))
+            walking = kept
 
 
 def network_places(numbers: np.ndarray, stratum: np.ndarray, counts: np.ndarray, keys: np.ndarray) -> np.ndarray:
@@ -59,5 +83,5 @@ def network_places(numbers: np.ndarray, stratum: np.ndarray, counts: np.ndarray,
             mixed = (mixed ^ (mixed >> shift)) * factor
     out = np.empty(len(numbers), np.int64)
     given = (kernel_input(numbers, np.int64), kernel_input(stratum, np.int64), kernel_input(counts, np.int64))
-    _network(*given, kernel_input(halves, np.uint64), kernel_input(mixed, np.uint64), out)
+    _network(*given, kernel_input(halves, np.uint64), kernel_input(np.ascontiguousarray(mixed.T), np.uint64), out)
     return out
