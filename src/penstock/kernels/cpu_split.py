@@ -35,7 +35,7 @@ def _network(numbers: Any, stratum: Any, counts: Any, halves: Any, round_keys: A
     masks, rows = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int64)
     is_one = counts.shape[0] == 1
     for first in range(0, numbers.shape[0], BLOCK):
-        walking = min(BLOCK, numbers.shape[0] - first)
+        walking = np.int64(min(BLOCK, numbers.shape[0] - first))
         for k in range(walking):
             rows[k], own[k] = first + k, stratum[first + k]
             half = halves[own[k]]
@@ -53,17 +53,12 @@ def _network(numbers: Any, stratum: Any, counts: Any, halves: Any, round_keys: A
                     for k in range(walking):
                         mixed = (left[k] ^ _mix(right[k] + round_keys[turn, own[k]])) & masks[k]
                         left[k], right[k] = right[k], mixed
-            kept = 0
+            kept = np.int64(0)
             for k in range(walking):
                 value = (left[k] << halves[own[k]]) | right[k]
                 out[rows[k]] = np.int64(value)
-                left[kept], right[kept], masks[kept], rows[kept], own[kept] = (
-                    left[k],
-                    right[k],
-                    masks[k],
-                    rows[k],
-                    own[k],
-                )
+                left[kept], right[kept], masks[kept] = left[k], right[k], masks[k]
+                rows[kept], own[kept] = rows[k], own[k]
                 kept += np.int64(value >= np.uint64(counts[own[k]]))
             walking = kept
 
