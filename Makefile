@@ -10,6 +10,9 @@ PYTEST := $(BIN)/python -m pytest
 # A file's tests stay together, since they share fixtures; tests/conftest.py has the order.
 JOBS   ?= 3
 SPREAD := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+# A test that hangs says where, ends its process and counts as failed; the others go on in a new one. Slow ones may take
+# as long as they like.
+LIMIT  := -o faulthandler_timeout=240 -o faulthandler_exit_on_timeout=true
 
 # The same settings as tests/conftest.py: idle OpenMP threads must not spin, and nobody prints banners.
 export OMP_WAIT_POLICY      := PASSIVE
@@ -53,15 +56,15 @@ format: $(DEV_DONE)
 	$(BIN)/ruff format .
 
 pytest: $(DEV_DONE)
-	$(PYTEST) $(SPREAD)
+	$(PYTEST) $(SPREAD) $(LIMIT)
 
 # What failed the last time, one test after another and nothing beside it: does it fail by itself, too?
 retest: $(DEV_DONE)
-	$(PYTEST) --last-failed --last-failed-no-failures none
+	$(PYTEST) $(LIMIT) --last-failed --last-failed-no-failures none
 	@$(MAKE) --no-print-directory lint
 
 changed: $(DEV_DONE)
-	@$(PYTEST) --maxfail 5 $(SPREAD) $$($(BIN)/python scripts/changed_tests.py)
+	@$(PYTEST) --maxfail 5 $(SPREAD) $(LIMIT) $$($(BIN)/python scripts/changed_tests.py)
 
 # Slower than `make test`, and so apart from it.
 coverage: $(DEV_DONE)
