@@ -197,6 +197,13 @@ def test_what_a_machine_of_the_cluster_does_not_see_is_refused(ray: Any, tmp_pat
         cluster.check_shared(tmp_path / "elsewhere", None)
 
 
+@pytest.mark.parametrize("numbers", [{"trainers": 100_000}, {"shards": 65_535, "replicas": 2}])
+def test_more_processes_than_this_machine_holds_are_refused(numbers: dict[str, int]) -> None:
+    """Ray would start them until the system ends some."""
+    with pytest.raises(ParameterError, match=r"takes [\d.]+ GB before it holds a row, .*; ask for fewer trainers or"):
+        Cluster("local", **numbers).running().__enter__()
+
+
 def test_more_trainers_than_the_cluster_has_cpus_are_refused(ray: Any) -> None:
     assert resources_of_trainers(2, "cpu") == {"num_cpus": 1}
     with pytest.raises(PenstockError, match="200 trainers take 200 CPUs, and the cluster has 2; ask for fewer"):

@@ -14,6 +14,7 @@ import torch
 
 from penstock.core.errors import ParameterError
 from penstock.core.params import Int, OneOf, Satisfies, check_all
+from penstock.core.runtime.memory import available_memory
 from penstock.core.schema import Schema
 from penstock.data.files import is_remote
 from penstock.data.sources import DataLike
@@ -31,6 +32,7 @@ from penstock.train.ray_trainers import Report, Trainers
 
 LOCAL = "local"
 _LAST_LOOK = 60.0  # seconds to wait for shards at the end
+_TRAINER_BYTES, _SHARD_BYTES = 400_000_000, 150_000_000  # of a process that has loaded what it needs
 _FULL_EVERY = 8  # checkpoints: those between hold the rows that have changed
 _ADDRESS = Satisfies(
     lambda v: isinstance(v, str) and bool(v), f"{LOCAL!r}, 'auto' or an address such as ray://head:10001"
@@ -83,8 +85,21 @@ class Cluster:
     @contextmanager
     def running(self) -> Iterator[None]:
         """The cluster, for as long as the block runs."""
+        if self.address == LOCAL:
+            self._check_memory()
         with connected(None if self.address == LOCAL else self.address, self.trainers):
             yield
+
+    def _check_memory(self) -> None:
+        """Refuse more processes than this machine can hold, before the system ends some of them."""
+        shards, free = self.shards * self.replicas, available_memory()
+        needed = self.trainers * _TRAINER_BYTES + shards * _SHARD_BYTES
+        if free is not None and needed > free:
+            raise ParameterError(
+                f"a cluster on this machine with {self.trainers:,} trainers and {shards:,} processes of shards takes "
+                f"{needed / 1e9:.1f} GB before it holds a row, and {free / 1e9:.1f} GB are free; ask for fewer "
+                f"trainers or shards"
+            )
 
     def check_shared(self, folder: Path, *sources: DataLike | None) -> None:
         """Refuse data, and a folder of the run, that other machines of the cluster do not see."""
