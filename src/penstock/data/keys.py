@@ -113,10 +113,13 @@ def _in_one_piece(series: pl.Series) -> pl.Series:
     return series if series.n_chunks() == 1 else series.rechunk()
 
 
+def as_texts(series: pl.Series) -> pl.Series:
+    """A column whose keys are byte strings, as texts or bytes."""
+    return series if isinstance(series.dtype, (pl.String, pl.Binary)) else series.cast(pl.String)
+
+
 def _byte_strings(series: pl.Series) -> tuple[np.ndarray, np.ndarray]:
-    if not isinstance(series.dtype, (pl.String, pl.Binary)):
-        series = series.cast(pl.String)
-    array = series.rechunk().to_arrow(compat_level=_OLDEST)
+    array = as_texts(series).rechunk().to_arrow(compat_level=_OLDEST)
     _, offsets, data = array.buffers()
     starts = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     if not len(starts):

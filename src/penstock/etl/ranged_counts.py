@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -99,15 +99,21 @@ def _alike(table: Counter | RangedCounter) -> Counter:
     """The table, under the key that all have; one that is not is built again."""
     from penstock.kernels.cpu_table import shared_key
 
-    key = shared_key()
-    return table if not isinstance(table, RangedCounter) and table.key == key else _counted(table, key)
+    return table if not isinstance(table, RangedCounter) and table.key == shared_key() else _counted(table)
 
 
-def _counted(table: Counter | RangedCounter, key: int | None = None) -> Counter:
+def new_counter(kind: str) -> Any:
+    """An empty table for keys of a kind, under the key that all have."""
+    from penstock.kernels.cpu_table import shared_key
+    from penstock.kernels.cpu_text_vocab import TextCounter
     from penstock.kernels.cpu_vocab import Counter
 
+    return TextCounter(key=shared_key()) if kind == "bytes" else Counter(kind, key=shared_key())
+
+
+def _counted(table: Counter | RangedCounter) -> Counter:
     keys, counts = table.items()
-    counter = Counter(table.kind, key=key)
+    counter: Counter = new_counter(table.kind)
     counter.reserve(len(counts))
     counter.add(keys, weights=counts)
     return counter

@@ -21,10 +21,11 @@ from penstock.core.conversion import held
 from penstock.core.dtypes import canonical
 from penstock.core.errors import DataError
 from penstock.core.times import series_of
-from penstock.data.keys import from_keys, stable_hashes, to_keys
+from penstock.data.keys import as_texts, from_keys, key_kind, stable_hashes, to_keys
+from penstock.data.places import places_of, text_places_of
 from penstock.data.scratch import Scratch
 from penstock.engine import Engine
-from penstock.etl.ranged_counts import RangedCounter
+from penstock.etl.ranged_counts import RangedCounter, new_counter
 
 VALUE, COUNT, CODE = "value", "count", "code"
 
@@ -69,18 +70,38 @@ class ValueCounts:
 
     def add(self, series: pl.Series) -> None:
         """Count a column's values."""
+        if key_kind(series.dtype) == "bytes":
+            self.add_texts([self], [series])
+            return
         keys = to_keys(series)
         self._table(keys.kind).add(keys.values, keys.valid)
         self.note_rows(len(series), 0 if keys.valid is None else int(len(series) - np.count_nonzero(keys.valid)))
 
+    @staticmethod
+    def add_integers(counts: Sequence[ValueCounts], columns: Sequence[pl.Series]) -> None:
+        """Count columns of 32-bit integers side by side, each into counts of its own."""
+        from penstock.kernels.cpu_vocab import count_side_by_side
+
+        places = places_of(columns)
+        count_side_by_side([own._table("uint32") for own in counts], places.table, places.num_rows, places.null_counts)
+        for own, num_null in zip(counts, places.null_counts, strict=True):
+            own.note_rows(places.num_rows, num_null)
+
+    @staticmethod
+    def add_texts(counts: Sequence[ValueCounts], columns: Sequence[pl.Series]) -> None:
+        """Count columns of texts side by side, each into counts of its own."""
+        from penstock.kernels.cpu_text_vocab import count_texts_side_by_side
+
+        places = text_places_of([as_texts(column) for column in columns])
+        tables = [own._table("bytes") for own in counts]
+        count_texts_side_by_side(tables, places.table, places.num_rows, places.null_counts)
+        for own, num_null in zip(counts, places.null_counts, strict=True):
+            own.note_rows(places.num_rows, num_null)
+
     @property
     def has_plain_counter(self) -> bool:
-        """Whether `counter32` is to be had: values were not merged by ranges before."""
+        """Whether columns can be counted side by side: values were not merged by ranges before."""
         return not isinstance(self._counter, RangedCounter)
-
-    def counter32(self) -> Any:
-        """The table of values that are 32-bit keys; who adds to it calls `note_rows`."""
-        return self._table("uint32")
 
     def note_rows(self, num_rows: int, num_null: int) -> None:
         """Rows were added to the table."""
@@ -98,10 +119,7 @@ class ValueCounts:
 
     def _table(self, kind: str) -> Any:
         if self._counter is None:
-            from penstock.kernels.cpu_table import shared_key
-            from penstock.kernels.cpu_vocab import Counter
-
-            self._counter = Counter(kind, key=shared_key())
+            self._counter = new_counter(kind)
         return self._counter
 
     def merge(self, other: ValueCounts) -> ValueCounts:
@@ -310,9 +328,12 @@ class Vocabulary:
         return self._lookup is not None and self._lookup[1] == layout
 
     def _built(self, layout: Codes) -> Any:
+        from penstock.kernels.cpu_text_vocab import TextEncoder
         from penstock.kernels.cpu_vocab import Encoder
 
         keys = to_keys(self.values)
+        if isinstance(keys.values, tuple):
+            return TextEncoder(keys.values, self.codes(layout))
         return Encoder(keys.kind, keys.values, self.codes(layout))
 
     def encode(self, series: pl.Series, layout: Codes, dtype: np.dtype) -> np.ndarray:
@@ -321,14 +342,25 @@ class Vocabulary:
         given = series
         if series.dtype != self.values.dtype:
             series, lost = held(series, canonical(self.values.dtype))
-        keys = to_keys(series)
-        null, oov, buckets = layout.null, layout.oov, layout.num_buckets
-        codes: np.ndarray = self.lookup(layout).encode(keys.values, keys.valid, null, oov, buckets, dtype=dtype)
+        codes = self._encoded(series, layout, dtype)
         if lost is not None:
             outside = lost.to_numpy()
             wide = given.cast(pl.Int64) if given.dtype.is_integer() and given.dtype != pl.UInt64 else given
-            codes[outside] = oov + (stable_hashes(wide)[outside] % np.uint64(buckets)).astype(np.int64)
+            buckets = stable_hashes(wide)[outside] % np.uint64(layout.num_buckets)
+            codes[outside] = layout.oov + buckets.astype(np.int64)
         return codes
+
+    def _encoded(self, series: pl.Series, layout: Codes, dtype: np.dtype) -> np.ndarray:
+        lookup, codes = self.lookup(layout), (layout.null, layout.oov, layout.num_buckets)
+        if lookup.kind == "bytes":
+            from penstock.kernels.cpu_text_vocab import TextEncoders
+
+            places = text_places_of([as_texts(series)])
+            encoded: np.ndarray = TextEncoders([lookup], [codes]).encode_places(places.table, places.num_rows, dtype)[0]
+        else:
+            keys = to_keys(series)
+            encoded = lookup.encode(keys.values, keys.valid, *codes, dtype=dtype)
+        return encoded
 
     def code_of(self, value: Any, layout: Codes) -> int:
         """The code of one value."""

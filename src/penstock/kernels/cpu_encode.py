@@ -1,7 +1,7 @@
 """Read-only look-ups in the tables of `cpu_table`: a whole column at a time, or one key at the lowest latency.
 
-For 32-bit keys the slot holds the code itself (one memory access a row); for 64-bit keys and byte strings it holds the
-key's number, and `codes[number]` the code.
+For 32-bit keys the slot holds the code itself (one memory access a row); for 64-bit keys it holds the key's number, and
+`codes[number]` the code. Texts have tables of their own: `cpu_text_table`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.cpu_hash import splitmix64, xxh64
+from penstock.kernels.cpu_hash import splitmix64
 from penstock.kernels.cpu_intrinsics import (
     KERNEL,
     LOG2_4,
     LOG2_8,
-    bytes_address,
-    bytes_equal,
     load8,
     load32,
     load64,
@@ -27,7 +25,6 @@ from penstock.kernels.cpu_table import (
     CACHED_SLOTS,
     LOW,
     U64,
-    key_of,
     prefetch_entries,
     prefetch_slots,
     shift_of,
@@ -85,22 +82,6 @@ def _find64(slots: Any, shift: Any, mask: Any, keys: Any, tag: Any, key: Any) ->
         position = (position + U64(1)) & U64(mask)
 
 
-@njit(inline="always", **KERNEL)
-def _find_bytes(slots: Any, shift: Any, mask: Any, arena: Any, offsets: Any, tag: Any, text: Any, length: Any) -> Any:
-    position = tag >> U64(shift)
-    while True:
-        slot = load64(U64(slots) + (position << U64(3)))
-        number = (slot ^ (tag << U64(32))) - U64(1)
-        if number < LOW:
-            start = load64(U64(offsets) + (number << U64(3)))
-            size = load64(U64(offsets) + ((number + U64(1)) << U64(3))) - start
-            if size == U64(length) and bytes_equal(U64(arena) + start, U64(text), length):
-                return np.int64(number)
-        if slot == U64(0):
-            return NOT_FOUND
-        position = (position + U64(1)) & U64(mask)
-
-
 @njit(**KERNEL)
 def build64(keys: np.ndarray, slots: np.ndarray, placing: int) -> int:
     """Number the keys by row in zeroed `slots`; the row of a key that was there before, or -1."""
@@ -108,20 +89,6 @@ def build64(keys: np.ndarray, slots: np.ndarray, placing: int) -> int:
     for row in range(keys.shape[0]):
         tag = tag_of_hash(splitmix64(keys[row]), placing)
         if _find64(base, shift_of(placing), mask, keys.ctypes.data, tag, keys[row]) != NOT_FOUND:
-            return row
-        _insert(slots, placing, mask, tag, row)
-    return -1
-
-
-@njit(**KERNEL)
-def build_bytes(data: np.ndarray, offsets: np.ndarray, slots: np.ndarray, placing: int) -> int:
-    """`build64` for byte strings."""
-    mask, base = U64(slots.shape[0] - 1), U64(slots.ctypes.data)
-    arena, bounds = U64(data.ctypes.data), U64(offsets.ctypes.data)
-    for row in range(offsets.shape[0] - 1):
-        text, length = arena + U64(offsets[row]), offsets[row + 1] - offsets[row]
-        tag = tag_of_hash(xxh64(text, U64(length), key_of(placing)), placing)
-        if _find_bytes(base, shift_of(placing), mask, arena, bounds, tag, text, length) != NOT_FOUND:
             return row
         _insert(slots, placing, mask, tag, row)
     return -1
@@ -239,32 +206,6 @@ def encode64(
 
 
 @njit(**KERNEL)
-def encode_bytes(
-    data: np.ndarray, offsets: np.ndarray, valid: np.ndarray, slots: np.ndarray, placing: int, arena: np.ndarray,
-    bounds: np.ndarray, codes: np.ndarray, null_code: int, oov_code: int, num_buckets: int, out: np.ndarray,
-) -> None:  # fmt: skip
-    """`encode32` for byte strings."""
-    tags, home = np.empty(BLOCK, np.uint64), shift_of(placing)
-    mask, base, text_base = U64(slots.shape[0] - 1), U64(slots.ctypes.data), U64(data.ctypes.data)
-    arena_base, bounds_base = U64(arena.ctypes.data), U64(bounds.ctypes.data)
-    for first in range(0, out.shape[0], BLOCK):
-        filled = min(BLOCK, out.shape[0] - first)
-        for index in range(filled):
-            start, stop = offsets[first + index], offsets[first + index + 1]
-            tags[index] = tag_of_hash(xxh64(text_base + U64(start), U64(stop - start), key_of(placing)), placing)
-        prefetch_slots(slots, tags, filled, home)
-        prefetch_entries(slots, tags, filled, home, bounds_base, 3)
-        for index in range(filled):
-            row = first + index
-            text, length = text_base + U64(offsets[row]), offsets[row + 1] - offsets[row]
-            number = _find_bytes(base, home, mask, arena_base, bounds_base, tags[index], text, length)
-            code = codes[U64(number)] if number != NOT_FOUND else np.int64(oov_code)
-            if number == NOT_FOUND and num_buckets > 1:
-                code += _bucket(xxh64(text, U64(length), U64(0)), num_buckets)
-            out[row] = code if valid.shape[0] == 0 or valid[row] != 0 else null_code
-
-
-@njit(**KERNEL)
 def get32(slots: int, placing: int, mask: int, key: int) -> Any:
     """The code of one 32-bit key, or -1. Plain integers come in: array arguments would cost more than the look-up."""
     return _find32(slots, shift_of(placing), mask, tag32(key, placing))
@@ -276,13 +217,4 @@ def get64(slots: int, placing: int, mask: int, keys: int, codes: int, key: int) 
     unsigned = U64(key)
     tag = tag_of_hash(splitmix64(unsigned), placing)
     number = _find64(slots, shift_of(placing), mask, keys, tag, unsigned)
-    return np.int64(load64(U64(codes) + (U64(number) << U64(3)))) if number != NOT_FOUND else number
-
-
-@njit(**KERNEL)
-def get_bytes(slots: int, placing: int, mask: int, arena: int, offsets: int, codes: int, text: bytes) -> Any:
-    """The code of one byte string, or -1."""
-    address, length = bytes_address(text), len(text)
-    tag = tag_of_hash(xxh64(U64(address), U64(length), key_of(placing)), placing)
-    number = _find_bytes(slots, shift_of(placing), mask, arena, offsets, tag, address, length)
     return np.int64(load64(U64(codes) + (U64(number) << U64(3)))) if number != NOT_FOUND else number

@@ -2,8 +2,8 @@
 
 One slot is a uint64, `tag << 32 | number + 1`; zero is empty. The tag is 32 bits of hash, its upper bits are the home
 position, so a table doubles by copying its slots in order, without the keys and almost without cache misses. For 32-bit
-keys the tag is a bijection of the key: equal tags are equal keys, and no key array exists. For 64-bit keys and byte
-strings a tag match is confirmed on the key itself.
+keys the tag is a bijection of the key: equal tags are equal keys, and no key array exists. For 64-bit keys and texts
+(`cpu_text_table`) a tag match is confirmed on the key itself.
 
 Every table has a key of its own in every process, which enters its tags: nobody can choose values that share a home,
 and no result depends on it. `placing` is how kernels get it: `key << 6 | shift`, where `tag >> shift` is the home.
@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.cpu_hash import splitmix64, xxh64
+from penstock.core.errors import ParameterError
+from penstock.kernels.cpu_hash import splitmix64
 from penstock.kernels.cpu_intrinsics import (
     KERNEL,
     LOG2_4,
     LOG2_8,
-    bytes_equal,
+    kernel_input,
     load8,
     load32,
     load64,
@@ -39,6 +40,8 @@ BLOCK = 64  # keys hashed and prefetched before they are probed
 LOW = U64(0xFFFFFFFF)
 CACHED_SLOTS = 1 << 15  # a table of up to 256 KiB sits in the second-level cache: prefetching it only costs
 TAG_MULTIPLIER = U64(0xD6E8FEB86659FD93)
+MAX_CODE = 2**32 - 3  # a slot keeps `code + 1` in 32 bits
+NO_MASK, NO_WEIGHTS = np.empty(0, np.uint8), np.empty(0, np.int64)
 
 
 def new_key() -> int:
@@ -54,6 +57,46 @@ def shared_key() -> int:
     them in that order would be full at one end: it is given its room first (`Counter.reserve`).
     """
     return new_key()
+
+
+def placing_of(key: int, slots: np.ndarray) -> int:
+    """What kernels find a value's home by."""
+    return key << 6 | (33 - len(slots).bit_length())
+
+
+def num_slots(size: int) -> int:
+    """The power of two that keeps a table of `size` keys at most half full."""
+    return 1 << max(10, (2 * size - 1).bit_length() if size else 0)
+
+
+def larger(slots: np.ndarray, wanted: int, key: int) -> np.ndarray:
+    """The slots of a table in more room."""
+    if wanted > 2**32:
+        held = np.count_nonzero(slots)
+        raise ParameterError(f"a vocabulary of {held:,} values and more; hash the column into buckets first")
+    out = np.zeros(wanted, np.uint64)
+    rehash(slots, out, placing_of(key, out))
+    return out
+
+
+def check_codes(codes: np.ndarray, num_keys: int) -> np.ndarray:
+    """Codes as kernels take them: one a key, and not too large for a slot."""
+    codes = kernel_input(codes, np.int64)
+    if len(codes) != num_keys:
+        raise ParameterError(f"codes must be as many as keys, got {len(codes)} for {num_keys}")
+    if num_keys and not 0 <= codes.min() <= codes.max() <= MAX_CODE:
+        raise ParameterError(f"codes must lie in [0, {MAX_CODE}]")
+    return codes
+
+
+def check_length(name: str, array: np.ndarray | None, dtype: Any, num_rows: int) -> np.ndarray:
+    """An array with one entry a row, or an empty one for None."""
+    if array is None:
+        return NO_MASK if dtype is np.uint8 else NO_WEIGHTS
+    array = kernel_input(array, dtype)
+    if len(array) != num_rows:
+        raise ParameterError(f"{name} must have one entry per row ({num_rows}), got {len(array)}")
+    return array
 
 
 @njit(inline="always", **KERNEL)
@@ -274,55 +317,4 @@ def count64(
                     break
                 position = (position + U64(1)) & mask
             entries[number, 1] += U64(amounts[index])
-    return row, size
-
-
-@njit(**KERNEL)
-def count_bytes(
-    data: np.ndarray, offsets: np.ndarray, valid: np.ndarray, weights: np.ndarray, row: int, slots: np.ndarray,
-    placing: int, arena: np.ndarray, entries: np.ndarray, size: int,
-) -> tuple[int, int]:  # fmt: skip
-    """`count32` for byte strings; key `number` is `arena[entries[number, 0] : entries[number + 1, 0]]`."""
-    tags, amounts, rows = np.empty(BLOCK, np.uint64), np.ones(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    home, mask, num_rows = shift_of(placing), U64(slots.shape[0] - 1), offsets.shape[0] - 1
-    source_base, arena_base = U64(data.ctypes.data), U64(arena.ctypes.data)
-    while row < num_rows and size + BLOCK < entries.shape[0]:
-        stop = min(row + BLOCK, num_rows)
-        if entries[size, 0] + (offsets[stop] - offsets[row]) > arena.shape[0]:
-            break
-        filled = U64(0)
-        for source in range(row, stop):
-            if valid.shape[0] == 0 or valid[source] != 0:
-                hashed = xxh64(
-                    source_base + U64(offsets[source]), U64(offsets[source + 1] - offsets[source]), key_of(placing)
-                )
-                tags[filled], rows[filled] = tag_of_hash(hashed, placing), source
-                filled += U64(1)
-        if weights.shape[0]:
-            _gather_weights(weights, valid, row, stop, amounts)
-        row = stop
-        prefetch_slots(slots, tags, filled, home)
-        prefetch_entries(slots, tags, filled, home, entries.ctypes.data, 4)
-        for index in range(filled):
-            tag, start = tags[index], offsets[rows[index]]
-            length = offsets[rows[index] + 1] - start
-            position = tag >> home
-            while True:
-                number = (slots[position] ^ (tag << U64(32))) - U64(1)
-                if number < LOW and entries[number + U64(1), 0] - entries[number, 0] == length:
-                    where = arena_base + U64(entries[number, 0])
-                    if bytes_equal(where, source_base + U64(start), length):
-                        break
-                if slots[position] == U64(0):
-                    number = U64(size)
-                    slots[position] = (tag << U64(32)) | (number + U64(1))
-                    where_to = entries[number, 0]
-                    for byte in range(length):  # a slice assignment takes seconds to compile
-                        arena[where_to + byte] = data[start + byte]
-                    entries[number + U64(1), 0] = where_to + length
-                    entries[number, 1] = 0
-                    size += 1
-                    break
-                position = (position + U64(1)) & mask
-            entries[number, 1] += amounts[index]
     return row, size

@@ -1,7 +1,7 @@
-"""Vocabularies: `Counter` counts a column's distinct values, `Encoder` turns values into codes.
+"""Vocabularies of integers: `Counter` counts a column's distinct values, `Encoder` turns values into codes.
 
-Three kinds of key: `"uint32"`, `"uint64"` (signed integers by two's complement: pass `column.view(np.uint64)`) and
-`"bytes"`, given as `(data uint8[], offsets int64[n + 1])`. No key value is special: nulls come by mask.
+Two kinds of key: `"uint32"` and `"uint64"` (signed integers by two's complement: pass `column.view(np.uint64)`). No key
+value is special: nulls come by mask. Texts: `cpu_text_vocab`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from penstock.core.errors import ParameterError
 from penstock.core.params import Int, OneOf, check
 from penstock.core.runtime.buffers import SpareBuffers
 from penstock.kernels import cpu_encode, cpu_table
-from penstock.kernels.cpu_hash import BytesColumn, bytes_column, combine_hashes, hash64, hash64_one
+from penstock.kernels.cpu_hash import combine_hashes, hash64, hash64_one
 from penstock.kernels.cpu_intrinsics import address_of, kernel_input
+from penstock.kernels.cpu_table import check_codes, check_length, larger, num_slots, placing_of
 
 __all__ = [
     "KINDS",
@@ -29,18 +30,15 @@ __all__ = [
     "hash64_one",
 ]
 
-KINDS = ("uint32", "uint64", "bytes")
-Keys = np.ndarray | BytesColumn
-MAX_CODE = 2**32 - 3  # a slot keeps `code + 1` in 32 bits
+KINDS = ("uint32", "uint64")
 _codes = SpareBuffers()
-NO_MASK, NO_WEIGHTS = np.empty(0, np.uint8), np.empty(0, np.int64)
 
 
 class Counter:
     """The distinct values of one column with their counts; values are numbered by first sight.
 
-    Memory for 32-bit keys is 24 to 48 bytes a distinct value, for 64-bit keys 32 to 64, for byte strings 32 to 64 and
-    up to twice their text; never anything per row. One thread at a time may use a counter.
+    Memory for 32-bit keys is 24 to 48 bytes a distinct value, for 64-bit keys 32 to 64; never anything per row. One
+    thread at a time may use a counter.
 
     >>> counter = Counter("uint32")
     >>> counter.add(np.array([7, 9, 7, 0], np.uint32), valid=np.array([True, True, True, False]))
@@ -52,22 +50,22 @@ class Counter:
         check("kind", kind, OneOf(KINDS))
         check("expected", expected, Int(min=0, max=2**30))
         self.kind, self.num_rows, self.num_null, self._size = kind, 0, 0, 0
-        self._slots = np.zeros(_num_slots(max(expected + cpu_table.BLOCK, 512)), np.uint64)
+        self._slots = np.zeros(num_slots(max(expected + cpu_table.BLOCK, 512)), np.uint64)
         self._entries = self._new_entries()
-        self._arena = np.empty(1024 if kind == "bytes" else 0, np.uint8)
         self.key = cpu_table.new_key() if key is None else key
 
-    def add(self, keys: Keys, valid: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
+    def add(self, keys: np.ndarray, valid: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
         """Count every valid row once, or `weights[row]` times. `valid` is a mask, true where a value is there."""
-        columns = _check_keys(self.kind, keys)
-        num_rows = len(columns[-1]) - (self.kind == "bytes")
-        mask = _check_length("valid", valid, np.uint8, num_rows)
-        amounts = _check_length("weights", weights, np.int64, num_rows)
-        row = 0
+        keys = _check_keys(self.kind, keys)
+        num_rows, row = len(keys), 0
+        mask = check_length("valid", valid, np.uint8, num_rows)
+        amounts = check_length("weights", weights, np.int64, num_rows)
+        kernel = cpu_table.count32 if self.kind == "uint32" else cpu_table.count64
         while row < num_rows:
-            row = self._count(columns, mask, amounts, row)
+            table = (self._slots, self._placing(), self._entries, self._size)
+            row, self._size = kernel(keys, mask, amounts, row, *table)
             if row < num_rows:
-                self._grow(columns, row)
+                self._grow()
         self.num_rows += int(amounts.sum()) if len(amounts) else num_rows
         if len(mask):
             missing = mask == 0
@@ -85,15 +83,12 @@ class Counter:
 
     def reserve(self, num_values: int) -> None:
         """Make room for so many more values at once."""
-        needed = _num_slots(self._size + num_values + cpu_table.BLOCK)
+        needed = num_slots(self._size + num_values + cpu_table.BLOCK)
         if needed > len(self._slots):
             self._enlarge(needed)
 
-    def items(self) -> tuple[Any, np.ndarray]:
-        """`(keys, counts)` in order of first sight; byte strings as `(data, offsets)`. Both are copies."""
-        if self.kind == "bytes":
-            offsets = self._entries[: self._size + 1, 0].copy()
-            return (self._arena[: offsets[-1]].copy(), offsets), self._entries[: self._size, 1].copy()
+    def items(self) -> tuple[np.ndarray, np.ndarray]:
+        """`(keys, counts)` in order of first sight. Both are copies."""
         if self.kind == "uint64":
             return self._entries[: self._size, 0].copy(), self._entries[: self._size, 1].astype(np.int64)
         keys = np.empty(self._size, np.uint32)
@@ -106,10 +101,10 @@ class Counter:
     @property
     def nbytes(self) -> int:
         """Memory held by the tables."""
-        return self._slots.nbytes + self._entries.nbytes + self._arena.nbytes
+        return self._slots.nbytes + self._entries.nbytes
 
     def _placing(self) -> int:
-        return _placing(self.key, self._slots)
+        return placing_of(self.key, self._slots)
 
     def table(self) -> tuple[int, ...]:
         """What `cpu_table.count32_places` has to know: `SLOTS` to `SIZE` there."""
@@ -118,43 +113,17 @@ class Counter:
 
     def _new_entries(self) -> np.ndarray:
         capacity = len(self._slots) // 2
-        if self.kind == "uint32":
-            return np.empty(capacity, np.int64)
-        entries = np.empty((capacity + 1, 2), np.uint64 if self.kind == "uint64" else np.int64)
-        entries[0] = 0  # where the first byte string starts
-        return entries
+        return np.empty(capacity, np.int64) if self.kind == "uint32" else np.empty((capacity, 2), np.uint64)
 
-    def _count(self, columns: tuple[np.ndarray, ...], valid: np.ndarray, weights: np.ndarray, row: int) -> int:
-        table = (self._slots, self._placing())
-        if self.kind == "bytes":
-            state = (self._arena, self._entries, self._size)
-            row, self._size = cpu_table.count_bytes(*columns, valid, weights, row, *table, *state)
-        else:
-            kernel = cpu_table.count32 if self.kind == "uint32" else cpu_table.count64
-            row, self._size = kernel(*columns, valid, weights, row, *table, self._entries, self._size)
-        return row
-
-    def _grow(self, columns: tuple[np.ndarray, ...], row: int) -> None:
-        """Make room for one more block: in the arena of a byte-string counter, or in the table."""
+    def _grow(self) -> None:
+        """Make room for one more block."""
         if self._size + cpu_table.BLOCK >= len(self._slots) // 2:
             self._enlarge(2 * len(self._slots))
-        if self.kind == "bytes":
-            offsets = columns[1]
-            used = int(self._entries[self._size, 0])
-            needed = used + int(offsets[min(row + cpu_table.BLOCK, len(offsets) - 1)] - offsets[row])
-            if needed > len(self._arena):
-                arena = np.empty(max(needed, 2 * len(self._arena)), np.uint8)
-                arena[:used] = self._arena[:used]
-                self._arena = arena
 
-    def _enlarge(self, num_slots: int) -> None:
-        if num_slots > 2**32:
-            raise ParameterError(f"a vocabulary of over {self._size:,} values; hash the column into buckets first")
-        old_slots, old_entries = self._slots, self._entries
-        self._slots = np.zeros(num_slots, np.uint64)
-        cpu_table.rehash(old_slots, self._slots, self._placing())
+    def _enlarge(self, wanted: int) -> None:
+        self._slots, old = larger(self._slots, wanted, self.key), self._entries
         self._entries = self._new_entries()
-        self._entries[: len(old_entries)] = old_entries
+        self._entries[: len(old)] = old
 
 
 def count_side_by_side(
@@ -180,7 +149,7 @@ def count_side_by_side(
     while column < len(counters):
         counter = counters[column]
         counter._size = int(tables[column, cpu_table.SIZE])
-        counter._grow((), row)
+        counter._grow()
         tables[column] = counter.table()
         column, row = cpu_table.count32_places(places, num_rows, tables, column, row)
     for counter, size, num_null in zip(counters, tables[:, cpu_table.SIZE].tolist(), null_counts, strict=True):
@@ -202,66 +171,54 @@ class Encoder:
     (4, -1, 2)
     """
 
-    def __init__(self, kind: str, keys: Keys, codes: np.ndarray) -> None:
+    def __init__(self, kind: str, keys: np.ndarray, codes: np.ndarray) -> None:
         check("kind", kind, OneOf(KINDS))
-        columns = _check_keys(kind, keys)
-        self.kind = kind
-        self._size = len(columns[-1]) - (kind == "bytes")
-        self._codes = kernel_input(codes, np.int64)
-        if len(self._codes) != self._size:
-            raise ParameterError(f"codes must be as many as keys, got {len(self._codes)} for {self._size}")
-        if self._size and not 0 <= self._codes.min() <= self._codes.max() <= MAX_CODE:
-            raise ParameterError(f"codes must lie in [0, {MAX_CODE}]")
-        self._slots = np.zeros(_num_slots(self._size), np.uint64)
-        self._placing, self._mask = _placing(cpu_table.new_key(), self._slots), len(self._slots) - 1
+        keys = _check_keys(kind, keys)
+        self.kind, self._size = kind, len(keys)
+        self._codes = check_codes(codes, self._size)
+        self._slots = np.zeros(num_slots(self._size), np.uint64)
+        self._placing, self._mask = placing_of(cpu_table.new_key(), self._slots), len(self._slots) - 1
         if kind == "uint32":
-            twice = cpu_encode.build32(*columns, self._codes, self._slots, self._placing)
-            columns, self._codes = (), np.empty(0, np.int64)  # keys and codes live in the slots
+            twice = cpu_encode.build32(keys, self._codes, self._slots, self._placing)
+            self._keys, self._codes = np.empty(0, np.uint64), np.empty(0, np.int64)  # both live in the slots
         else:
-            columns = tuple(np.array(column, copy=True) for column in columns)
-            build = cpu_encode.build64 if kind == "uint64" else cpu_encode.build_bytes
-            twice = build(*columns, self._slots, self._placing)
+            self._keys = np.array(keys, copy=True)
+            twice = cpu_encode.build64(self._keys, self._slots, self._placing)
         if twice >= 0:
             raise ParameterError(f"keys must be distinct; the key at position {twice} was there before")
-        self._columns = columns
-        self._addresses = tuple(address_of(array) for array in (self._slots, *columns, self._codes))
+        self._addresses = tuple(address_of(array) for array in (self._slots, self._keys, self._codes))
 
     def encode(
-        self, keys: Keys, valid: np.ndarray | None = None, null_code: int = 0, oov_code: int = -1,
+        self, keys: np.ndarray, valid: np.ndarray | None = None, null_code: int = 0, oov_code: int = -1,
         num_oov_buckets: int = 1, out: np.ndarray | None = None, dtype: Any = np.int32,
     ) -> np.ndarray:  # fmt: skip
         """The code of every row, written to `out` (any integer dtype, contiguous) or to a new array of `dtype`."""
-        columns = _check_keys(self.kind, keys)
-        num_rows = len(columns[-1]) - (self.kind == "bytes")
-        mask = _check_length("valid", valid, np.uint8, num_rows)
-        out = np.empty(num_rows, dtype) if out is None else out
-        if len(out) != num_rows:
-            raise ParameterError(f"out must have {num_rows} rows, got {len(out)}")
+        keys = _check_keys(self.kind, keys)
+        mask = check_length("valid", valid, np.uint8, len(keys))
+        out = np.empty(len(keys), dtype) if out is None else out
+        if len(out) != len(keys):
+            raise ParameterError(f"out must have {len(keys)} rows, got {len(out)}")
         codes = (int(null_code), int(oov_code), int(num_oov_buckets), out)
         if self.kind == "uint32":
-            cpu_encode.encode32(*columns, mask, self._slots, self._placing, *codes)
+            cpu_encode.encode32(keys, mask, self._slots, self._placing, *codes)
         else:
-            kernel = cpu_encode.encode64 if self.kind == "uint64" else cpu_encode.encode_bytes
-            kernel(*columns, mask, self._slots, self._placing, *self._columns, self._codes, *codes)
+            cpu_encode.encode64(keys, mask, self._slots, self._placing, self._keys, self._codes, *codes)
         return out
 
-    def get(self, key: int | bytes, oov_code: int = -1, num_oov_buckets: int = 1) -> int:
+    def get(self, key: int, oov_code: int = -1, num_oov_buckets: int = 1) -> int:
         """The code of one value. Negative integers stand for their two's complement."""
-        if self.kind == "bytes":
-            slots, arena, offsets, codes = self._addresses
-            code = cpu_encode.get_bytes(slots, self._placing, self._mask, arena, offsets, codes, key)
-        elif self.kind == "uint32":
-            if not -(2**31) <= key < 2**32:  # type: ignore[operator]
+        slots, keys, codes = self._addresses
+        if self.kind == "uint32":
+            if not -(2**31) <= key < 2**32:
                 return self._unknown(key, oov_code, num_oov_buckets)
-            code = cpu_encode.get32(self._addresses[0], self._placing, self._mask, int(key))
+            code = cpu_encode.get32(slots, self._placing, self._mask, int(key))
         else:
             key = int(key)
-            slots, keys, codes = self._addresses
             # Always a signed argument: numba would compile a second version for integers above 2**63.
             code = cpu_encode.get64(slots, self._placing, self._mask, keys, codes, key - 2**64 if key >= 2**63 else key)
         return code if code >= 0 else self._unknown(key, oov_code, num_oov_buckets)
 
-    def _unknown(self, key: int | bytes, oov_code: int, num_oov_buckets: int) -> int:
+    def _unknown(self, key: int, oov_code: int, num_oov_buckets: int) -> int:
         if num_oov_buckets <= 1:
             return oov_code
         if self.kind == "uint32" and int(key) < 0:
@@ -274,7 +231,7 @@ class Encoder:
     @property
     def nbytes(self) -> int:
         """Memory held by the table."""
-        return self._slots.nbytes + self._codes.nbytes + sum(column.nbytes for column in self._columns)
+        return self._slots.nbytes + self._keys.nbytes + self._codes.nbytes
 
 
 class Encoders32:
@@ -314,32 +271,9 @@ class Encoders32:
         return out
 
 
-def _placing(key: int, slots: np.ndarray) -> int:
-    """What kernels find a value's home by (see `cpu_table`)."""
-    return key << 6 | (33 - len(slots).bit_length())
-
-
-def _num_slots(size: int) -> int:
-    """The power of two that keeps a table of `size` keys at most half full."""
-    return 1 << max(10, (2 * size - 1).bit_length() if size else 0)
-
-
-def _check_keys(kind: str, keys: Keys) -> tuple[np.ndarray, ...]:
-    """Keys of the right dtype as the arrays that kernels take."""
-    if kind == "bytes":
-        if not isinstance(keys, tuple) or len(keys) != 2:
-            raise ParameterError("keys of kind bytes are given as (data, offsets)")
-        return bytes_column(keys)
+def _check_keys(kind: str, keys: np.ndarray) -> np.ndarray:
+    """Keys of the right dtype as kernels take them."""
     if not isinstance(keys, np.ndarray) or keys.dtype != np.dtype(kind) or keys.ndim != 1:
         what = f"{keys.dtype} array" if isinstance(keys, np.ndarray) else type(keys).__name__
         raise ParameterError(f"keys must be a 1-D array of {kind}, got {what}")
-    return (kernel_input(keys),)
-
-
-def _check_length(name: str, array: np.ndarray | None, dtype: Any, num_rows: int) -> np.ndarray:
-    if array is None:
-        return NO_MASK if dtype is np.uint8 else NO_WEIGHTS
-    array = kernel_input(array, dtype)
-    if len(array) != num_rows:
-        raise ParameterError(f"{name} must have one entry per row ({num_rows}), got {len(array)}")
-    return array
+    return kernel_input(keys)

@@ -162,7 +162,7 @@ class Categorify(LearnedVocabularies, Invertible):
         out = []
         for output, name, names in outputs:
             if output in quick:
-                out.append(done.get_column(output))
+                out.append(done[output])
                 continue
             codes = layouts[name]
             series = frame[names[0]]

@@ -48,11 +48,13 @@ def _is_quick(cell: Any, wanted: np.dtype | None) -> bool:
 
 
 def side_by_side(steps: list[Step]) -> Any:
-    """The look-ups of several outputs as one."""
+    """The look-ups of several outputs as one: all of 32-bit keys, or all of texts."""
+    from penstock.kernels.cpu_text_vocab import TextEncoders
     from penstock.kernels.cpu_vocab import Encoders32
 
     layouts = [(codes.null, codes.oov, codes.num_buckets) for _, _, codes in steps]
-    return Encoders32([vocabulary.lookup(codes) for _, vocabulary, codes in steps], layouts)
+    lookups = [vocabulary.lookup(codes) for _, vocabulary, codes in steps]
+    return (TextEncoders if lookups[0].kind == "bytes" else Encoders32)(lookups, layouts)
 
 
 def _keys32(cells: list[Any]) -> tuple[np.ndarray, np.ndarray]:
