@@ -8,7 +8,7 @@ smaller than 2**-140 is taken for zero, so a standard deviation is known to with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,8 +53,9 @@ class GroupedSums:
         return merged
 
     def frame(self) -> pl.DataFrame:
-        """One row a key, sorted by key."""
-        self._frames = [self._merged(self._frames).sort(self.keys, nulls_last=False)]
+        """One row a key, sorted by key; columns by name, since which limbs there are is found on the way."""
+        whole = self._merged(self._frames).sort(self.keys, nulls_last=False)
+        self._frames = [whole.select(*self.keys, *sorted(set(whole.columns) - set(self.keys)))]
         return self._frames[0]
 
     def _merged(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -69,10 +70,12 @@ class GroupedSums:
 
 
 def _aligned(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
-    """Totals with the same columns: infinities are counted only where there are some."""
-    names = list(dict.fromkeys(n for frame in frames for n in frame.columns))
-    zero = pl.lit(0, dtype=pl.Int64)
-    return [f.with_columns(zero.alias(n) for n in names if n not in f.columns).select(names) for f in frames]
+    """Totals with the same columns: limbs that are all zero are left out, and infinities where there are none."""
+    dtypes = {name: dtype for frame in frames for name, dtype in frame.schema.items()}
+    return [
+        f.with_columns(pl.lit(0, dtype=d).alias(n) for n, d in dtypes.items() if n not in f.columns).select(list(dtypes))
+        for f in frames
+    ]
 
 
 def key_frame(frame: pl.DataFrame, names: Sequence[str], what: str) -> pl.DataFrame:
@@ -122,7 +125,7 @@ def totals(name: str, terms: Terms, squares: bool = False, sums: bool = True) ->
                 out[f"infinite{sign}:{name}"] = pl.Series(infinite.astype(np.int64))
     values = np.where(finite, values, 0.0)
     if sums:
-        for i, limb in enumerate(_limbs([values] if rest is None else [values, rest], SUM_LIMBS)):
+        for i, limb in _limbs([values] if rest is None else [values, rest], SUM_LIMBS):
             out[f"sum{i}:{name}"] = limb
     if squares:
         high = SPLITTER * values
@@ -131,24 +134,28 @@ def totals(name: str, terms: Terms, squares: bool = False, sums: bool = True) ->
         products = [high * high, 2.0 * high * low, low * low]
         if rest is not None:  # 11 bits at most: these products are exact too
             products += [2.0 * high * rest, 2.0 * low * rest, rest * rest]
-        for i, limb in enumerate(_limbs(products, SQUARE_LIMBS)):
+        for i, limb in _limbs(products, SQUARE_LIMBS):
             out[f"square{i}:{name}"] = limb
     return out
 
 
-def _limbs(terms: list[np.ndarray], exponents: Sequence[int]) -> list[pl.Series]:
-    """The terms' sum in whole multiples of `2**exponent`; every subtraction here is exact."""
-    out = []
-    for exponent in exponents:
+def _limbs(terms: list[np.ndarray], exponents: Sequence[int]) -> Iterator[tuple[int, pl.Series]]:
+    """The terms' sum in whole multiples of `2**exponent`, and of which; every subtraction here is exact.
+
+    A limb that is 0 in all rows is left out: of numbers as they come, two of three are.
+    """
+    for number, exponent in enumerate(exponents):
         limb: pl.Series | None = None
+        unit = 2.0**exponent
         for i, term in enumerate(terms):
-            whole = np.rint(np.ldexp(term, -exponent))
-            terms[i] = term - np.ldexp(whole, exponent)
+            if np.abs(term).max(initial=0.0) <= unit / 2:
+                continue
+            whole = np.rint(term * (1.0 / unit))
+            terms[i] = term - whole * unit
             part = pl.Series(whole).cast(pl.Int128)
             limb = part if limb is None else limb + part
-        assert limb is not None
-        out.append(limb)
-    return out
+        if limb is not None:
+            yield number, limb
 
 
 def _infinities(frame: pl.DataFrame, name: str) -> np.ndarray | None:
@@ -170,7 +177,7 @@ def total_of(frame: pl.DataFrame, name: str) -> np.ndarray:
 
 def sum_of(frame: pl.DataFrame, name: str) -> Pair:
     """Each key's sum of finite values."""
-    return _from_limbs([frame[f"sum{i}:{name}"] for i in range(len(SUM_LIMBS))], SUM_LIMBS)
+    return _from_limbs(frame, "sum", name, SUM_LIMBS)
 
 
 def mean_of(frame: pl.DataFrame, name: str) -> np.ndarray:
@@ -185,7 +192,7 @@ def variance_of(frame: pl.DataFrame, name: str) -> np.ndarray:
     """Each key's sample variance; NaN below two values."""
     count = frame[f"count:{name}"].to_numpy().astype(np.float64)
     usable = np.where(count > 1, count, np.nan)
-    squares = _from_limbs([frame[f"square{i}:{name}"] for i in range(len(SQUARE_LIMBS))], SQUARE_LIMBS)
+    squares = _from_limbs(frame, "square", name, SQUARE_LIMBS)
     total = sum_of(frame, name)
     expected = _divided(_product(total, total), usable)
     high, low = _plus(squares, (-expected[0], -expected[1]))
@@ -207,7 +214,8 @@ def _exact_differences(frame: pl.DataFrame, name: str) -> list[float]:
     totals_, squares = ([0] * frame.height for _ in range(2))
     for kind, exponents, into in (("sum", SUM_LIMBS, totals_), ("square", SQUARE_LIMBS, squares)):
         for i, exponent in enumerate(exponents):
-            for row, limb in enumerate(frame[f"{kind}{i}:{name}"].to_list()):
+            column = f"{kind}{i}:{name}"
+            for row, limb in enumerate(frame[column].to_list() if column in frame.columns else ()):
                 into[row] += limb << (exponent + units)
     counts = frame[f"count:{name}"].to_list()
     return [
@@ -216,9 +224,13 @@ def _exact_differences(frame: pl.DataFrame, name: str) -> list[float]:
     ]
 
 
-def _from_limbs(limbs: Sequence[pl.Series], exponents: Sequence[int]) -> Pair:
-    total: Pair = (np.zeros(len(limbs[0])), np.zeros(len(limbs[0])))
-    for limb, exponent in zip(limbs, exponents, strict=True):
+def _from_limbs(frame: pl.DataFrame, kind: str, name: str, exponents: Sequence[int]) -> Pair:
+    """The sum of the limbs that are there."""
+    total: Pair = (np.zeros(frame.height), np.zeros(frame.height))
+    for number, exponent in enumerate(exponents):
+        if (column := f"{kind}{number}:{name}") not in frame.columns:
+            continue
+        limb = frame[column]
         high = limb.cast(pl.Float64)
         low = (limb - high.cast(pl.Int128)).cast(pl.Float64)
         total = _plus(total, (np.ldexp(high.to_numpy(), exponent), np.ldexp(low.to_numpy(), exponent)))

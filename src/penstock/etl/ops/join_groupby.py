@@ -17,6 +17,7 @@ from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.operator import Columns
 from penstock.etl.ops.grouped_sums import GroupedSums, key_frame, mean_of, numbers, total_of, totals, variance_of
+from penstock.etl.ops.keyed_table import KeyedTable
 
 STATISTICS = ("count", "sum", "mean", "std", "var", "min", "max")
 ROWS = "count:"  # rows of a key, whatever stands in the other columns
@@ -133,7 +134,8 @@ class JoinGroupby(FittedOperator):
 
     def finish(self, state: list[GroupedSums], columns: Columns) -> None:
         self.state_ = state
-        self.tables_ = [self._table(sums.frame(), g) for sums, g in zip(state, columns.groups, strict=True)]
+        groups = zip(state, columns.groups, strict=True)
+        self.tables_ = [KeyedTable(self._table(sums.frame(), group), sums.keys) for sums, group in groups]
 
     def _table(self, sums: pl.DataFrame, group: tuple[str, ...]) -> pl.DataFrame:
         """Keys with their finished statistics, under the outputs' names."""
@@ -150,8 +152,7 @@ class JoinGroupby(FittedOperator):
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         out = []
         for group, table in zip(columns.groups, self.tables_, strict=True):
-            keys = key_frame(frame, group, "JoinGroupby")
-            found = keys.join(table, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")
+            found = table.rows_of(key_frame(frame, group, "JoinGroupby"))
             for name, (statistic, _) in self.output_names(group).items():
                 out.append(found[name].fill_null(0) if statistic == "count" else found[name])
         return pl.DataFrame(out)

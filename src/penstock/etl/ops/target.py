@@ -18,6 +18,7 @@ from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.operator import ROW_NUMBER, Columns
 from penstock.etl.ops.grouped_sums import GroupedSums, Terms, key_frame, mean_of, numbers, sum_of, totals
+from penstock.etl.ops.keyed_table import KeyedTable
 
 FOLD = "fold"
 _NAMES = STR | ListOf(STR)
@@ -149,7 +150,7 @@ class TargetEncoding(FittedOperator):
         self.state_ = state
         everything = state[0].frame().drop(state[0].keys).sum() if state else pl.DataFrame()
         self.means_ = {target: self._mean(everything, target) for target in self.targets}
-        self.tables_ = [self._encodings(_over_folds(sums)) for sums in state]
+        self.tables_ = [KeyedTable(self._encodings(_over_folds(sums)), sums.keys[:-1]) for sums in state]
 
     def _mean(self, everything: pl.DataFrame, target: str) -> float:
         if isinstance(self.target_mean, Mapping):
@@ -182,29 +183,26 @@ class TargetEncoding(FittedOperator):
         folds = pl.Series(FOLD, self._folds(frame))
         return self._looked_up(frame, columns, [self._out_of_fold(sums) for sums in self.state_], folds)
 
-    def _out_of_fold(self, sums: GroupedSums) -> pl.DataFrame:
+    def _out_of_fold(self, sums: GroupedSums) -> KeyedTable:
         """The encodings of each key and fold, from the rows of the other folds."""
         if not hasattr(self, "_held_out") or self._held_out[0] is not self.state_:
-            self._held_out: tuple[Any, dict[int, pl.DataFrame]] = (self.state_, {})
+            self._held_out: tuple[Any, dict[int, KeyedTable]] = (self.state_, {})
         known = self._held_out[1]
         if id(sums) not in known:
             by_fold = sums.frame()
             keys = [n for n in sums.keys if n != FOLD]
             names = [n for n in by_fold.columns if ":" in n]
             others = by_fold.with_columns(pl.col(n).sum().over(keys) - pl.col(n) for n in names)
-            known[id(sums)] = self._encodings(others)
+            known[id(sums)] = KeyedTable(self._encodings(others), sums.keys)
         return known[id(sums)]
 
     def _looked_up(
-        self, frame: pl.DataFrame, columns: Columns, tables: list[pl.DataFrame], folds: pl.Series | None
+        self, frame: pl.DataFrame, columns: Columns, tables: list[KeyedTable], folds: pl.Series | None
     ) -> pl.DataFrame:
         found = {}
         for group, table in zip(columns.groups, tables, strict=True):
             keys = key_frame(frame, group, "TargetEncoding")
-            on = list(keys.columns)
-            if folds is not None:
-                keys, on = keys.with_columns(folds), [*on, FOLD]
-            found[group] = keys.join(table, on=on, how="left", nulls_equal=True, maintain_order="left")
+            found[group] = table.rows_of(keys if folds is None else keys.with_columns(folds))
         return pl.DataFrame(
             found[group][f"te:{target}"].fill_null(self.means_[target]).alias(output)
             for output, group, target in self.output_names(columns)

@@ -15,6 +15,7 @@ from penstock.core.errors import ArtefactError, NotFittedError
 from penstock.etl import ops as native
 from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.operator import Columns, Operator
+from penstock.etl.ops.keyed_table import KeyedTable
 
 # Operators with the statistics that NVTabular saved: enough to transform, too little to learn more rows.
 
@@ -75,10 +76,12 @@ class LoadedJoinGroupby(_Loaded, native.JoinGroupby):
     plain = native.JoinGroupby
 
     def finish(self, state: Any, columns: Columns) -> None:
-        self.state_, self.tables_ = state, state
+        self.state_ = state
+        keys = ([f"k{i}" for i in range(len(group))] for group in columns.groups)
+        self.tables_ = [KeyedTable(table, own) for table, own in zip(state, keys, strict=True)]
 
     def save_state(self, folder: Path) -> None:
-        for i, table in enumerate(self.tables_):
+        for i, table in enumerate(self.state_):
             table.write_parquet(folder / f"table.{i}.parquet")
 
     def load_state(self, folder: SavedFolder, columns: Columns) -> None:
