@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 
 from penstock import Dataset
 from penstock.core.errors import DataError, ParameterError
 from penstock.data.bad_lines import BadLineWarning
-from penstock.data.formats import text_kernel
+from penstock.data.formats import text_bytes, text_kernel
 
 NAMES = ["label", "count", "id"]
 FAST = {"label": "int8", "count": "int32", "id": "hex32"}
@@ -179,3 +180,23 @@ def test_empty_lines_at_the_end_are_no_rows(tmp_path, text, rows):
 def test_the_last_line_is_read_as_it_is(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"a,b\n1,x\r\r")
     assert Dataset(tmp_path / "a.csv", header=True).to_polars().rows() == [(1, "x\r")]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("part_size", [1, 40, 333])
+def test_files_are_cut_between_records_wherever_quotes_and_blocks_lie(tmp_path, monkeypatch, seed, part_size):
+    """Quotes are counted in blocks, several at a time; a newline inside quotes is no place to cut at."""
+    monkeypatch.setattr(text_bytes, "_BLOCK", 16)
+    monkeypatch.setattr(text_bytes, "_WINDOW", 64)
+    rng = np.random.default_rng(seed)
+    words = [b"a", b"bb,", b'"c\nc"', b'"say ""hi""\n"', b",", b"\n", b"\n"]
+    content = b"x,y\n" + b"".join(words[i] for i in rng.integers(0, len(words), 400))
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    expected, inside = [4], False
+    for place, byte in enumerate(content):
+        inside ^= byte == ord('"')
+        if place >= 4 and byte == 10 and not inside and place + 1 - expected[-1] >= part_size:
+            expected.append(place + 1)
+    expected = [*(cut for cut in expected if cut < len(content)), len(content)]
+    assert text_bytes.record_bounds(str(path), True, '"', part_size) == expected

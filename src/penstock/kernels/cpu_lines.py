@@ -97,6 +97,13 @@ def count_byte(buffer: np.ndarray, wanted: int) -> int:
 
 
 @njit(**KERNEL)
+def count_in_blocks(buffer: np.ndarray, wanted: int, block: int, counts: np.ndarray) -> None:
+    """How often a byte occurs in each `block` bytes of a buffer."""
+    for number in range(counts.shape[0]):
+        counts[number] = count_byte(buffer[number * block : (number + 1) * block], wanted)
+
+
+@njit(**KERNEL)
 def is_ascii(buffer: np.ndarray) -> Any:
     """Whether no byte has its top bit set."""
     seen = np.uint8(0)

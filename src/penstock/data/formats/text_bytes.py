@@ -13,9 +13,12 @@ import numpy as np
 from penstock.core.errors import DataError
 from penstock.core.plain_files import open_plain
 from penstock.core.runtime.buffers import SpareBuffers
+from penstock.core.runtime.threads import available_cores
 from penstock.data.files import filesystem, is_remote
+from penstock.engine.local import LocalEngine
 
-_WINDOW = 1 << 24
+_WINDOW = 1 << 22
+_BLOCK = 1 << 16
 _LONGEST_LINE = 1 << 28  # bytes; a file that has no lines must not be taken for a single one
 PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"x\x01", b"x^", b"x\x9c", b"x\xda")  # what polars takes for a packed file
 _texts = SpareBuffers()
@@ -149,20 +152,46 @@ def _after_line(path: str, position: int, size: int, storage_options: dict[str, 
 def _quoted_cuts(
     path: str, start: int, size: int, quote: int, part_size: int, storage_options: dict[str, Any] | None
 ) -> list[int]:
-    """A newline may stand inside quotes, so the cuts come from one scan over the whole file."""
+    """A newline may stand inside quotes: all quotes are counted first, on all cores, then each cut is looked for."""
     from penstock.kernels.cpu_lines import record_cuts
 
     if size - start <= part_size:
         return [start]
-    state, cuts = np.array([0, start], np.int64), [start]
-    for offset, window in windows(path, start, size, storage_options):
-        cuts += [c for c in record_cuts(window, offset, quote, part_size, state).tolist() if c < size]
-        if offset + len(window) - cuts[-1] > part_size + _LONGEST_LINE:
-            raise DataError(
-                f"{path}: no record ends within {_LONGEST_LINE:,} bytes behind byte {cuts[-1] + part_size}: a quote is "
-                f"not closed there; mend it, or pass quote='' where quotes mean nothing"
-            )
+    inside = _inside_quotes(path, start, size, quote, storage_options)
+    cuts = [start]
+    while size - cuts[-1] > part_size:
+        number = (cuts[-1] + part_size - 1 - start) // _BLOCK
+        state, found = np.array([inside[number], cuts[-1]], np.int64), np.empty(0, np.int64)
+        for offset in range(start + number * _BLOCK, size, _BLOCK):
+            window = read_bytes(path, offset, min(size, offset + _BLOCK), storage_options)
+            found = record_cuts(window, offset, quote, part_size, state)
+            if len(found):
+                break
+            if offset - cuts[-1] > part_size + _LONGEST_LINE:
+                raise DataError(
+                    f"{path}: no record ends within {_LONGEST_LINE:,} bytes behind byte {cuts[-1] + part_size}: a "
+                    f"quote is not closed there; mend it, or pass quote='' where quotes mean nothing"
+                )
+        if not len(found) or found[0] >= size:
+            break
+        cuts.append(int(found[0]))
     return cuts
+
+
+def _inside_quotes(path: str, start: int, end: int, quote: int, storage_options: dict[str, Any] | None) -> np.ndarray:
+    """Of every `_BLOCK` bytes, whether they begin inside quotes."""
+    from penstock.kernels.cpu_lines import count_in_blocks
+
+    def counted(offset: int) -> np.ndarray:
+        window = read_bytes(path, offset, min(end, offset + _WINDOW), storage_options)
+        counts = np.empty(-(-len(window) // _BLOCK), np.int64)
+        count_in_blocks(window, quote, _BLOCK, counts)
+        return counts
+
+    counts = list(LocalEngine(available_cores()).map(counted, range(start, end, _WINDOW)))
+    before = np.concatenate([[0], np.concatenate(counts)[:-1]])
+    inside: np.ndarray = np.cumsum(before) % 2
+    return inside
 
 
 def is_utf8(text: bytes) -> bool:

@@ -73,7 +73,9 @@ def _aligned(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
     """Totals with the same columns: limbs that are all zero are left out, and infinities where there are none."""
     dtypes = {name: dtype for frame in frames for name, dtype in frame.schema.items()}
     return [
-        f.with_columns(pl.lit(0, dtype=d).alias(n) for n, d in dtypes.items() if n not in f.columns).select(list(dtypes))
+        f.with_columns(pl.lit(0, dtype=d).alias(n) for n, d in dtypes.items() if n not in f.columns).select(
+            list(dtypes)
+        )
         for f in frames
     ]
 
