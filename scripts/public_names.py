@@ -98,8 +98,9 @@ class Public:
         return re.search(rf"^ *(?:{names}):$", self.docstring, re.MULTILINE) is not None
 
 
+@cache
 def public(source: Path = SOURCE) -> list[Public]:
-    """Everything public, each once, in the order of the packages and their names.
+    """Everything public, each once, in the order of the packages and their names; read once in a process.
 
     Args:
         source: the folder that the package lies in; in one of an older revision some packages are missing.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -105,6 +106,7 @@ def test_numbers_of_things_begin_with_num(names: set[str]) -> None:
     assert not {name for name in names if re.match(r"n_|nr_|number_of_|emb_|embed_dim|val_", name)}
 
 
+@cache
 def definitions() -> dict[str, list[str]]:
     """Classes and functions of modules by name, with the files that they are in; old names are `compat`'s affair."""
     found: dict[str, list[str]] = {}
