@@ -85,7 +85,8 @@ def _spill(
         frame = part.read(columns)
     buckets = np.asarray(assign(index, frame))
     counts = np.bincount(buckets, minlength=num_buckets)
-    order = np.argsort(buckets, kind="stable")
+    # NumPy sorts 16 bits by radix, which takes a fifth of the time.
+    order = np.argsort(buckets.astype(np.uint16) if num_buckets <= 1 << 16 else buckets, kind="stable")
     table = frame[order].rechunk().to_arrow()
     starts = np.concatenate([[0], np.cumsum(counts)])
     file = scratch.path / f"part-{index:06d}.arrow"

@@ -69,10 +69,9 @@ class DateParts(Operator):
                 padded, spelled = _DAY + text, "%Y-%m-%d\n" + spelled
             if "%H" in spelled and "%M" not in spelled and "%T" not in spelled and "%R" not in spelled:
                 padded, spelled = padded + "\n00", spelled + "\n%M"
-            times = padded.str.to_datetime(spelled, strict=False, time_unit="us")
+            times = _read(padded, spelled)
         else:
-            tried = [text.str.to_datetime(form, strict=False, time_unit="us") for form in _ISO]
-            times = pl.select(pl.coalesce(tried)).to_series()
+            times = _read_iso(text)
         lost = (times.is_null() & text.is_not_null()).arg_true()
         if len(lost):
             asked = f"is no time in the format {self.format!r}" if self.format else "is no time in ISO form; say format"
@@ -90,8 +89,42 @@ class DateParts(Operator):
         return Schema(out)
 
 
-_ISO = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.fZ", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d",
-        "%Y/%m/%d %H:%M:%S", "%Y/%m/%d")  # fmt: skip
+# `%.f` takes any fraction or none, and four times as long as a length that is given: so the usual lengths come first.
+_FRACTIONS = ("", ".%3f", ".%6f", "%.f")
+_ISO = (
+    "%Y-%m-%d",
+    *(f"%Y-%m-%d %H:%M:%S{fraction}" for fraction in _FRACTIONS),
+    *(f"%Y-%m-%dT%H:%M:%S{fraction}{zone}" for zone in ("", "Z") for fraction in _FRACTIONS),
+    "%Y-%m-%d %H:%M",
+    "%Y/%m/%d %H:%M:%S",
+    "%Y/%m/%d",
+)
+
+
+def _read(text: pl.Series, form: str) -> pl.Series:
+    return text.str.to_datetime(form, strict=False, time_unit="us")
+
+
+def _read_iso(text: pl.Series) -> pl.Series:
+    """Times in any of the forms; null from the first text on that is in none of them.
+
+    A column is mostly of one form. So the first text says which, all are read by it, and the first text that it leaves
+    says which comes next.
+
+    >>> _read_iso(pl.Series(["2026-01-02", None, "2026/01/02 03:04:05"])).dt.to_string("%d %H").to_list()
+    ['02 00', None, '02 03']
+    """
+    times = pl.Series(text.name, [None], pl.Datetime("us")).new_from_index(0, len(text))
+    left = text
+    while (first := left.is_not_null().arg_max()) is not None and left[first] is not None:
+        form = next((form for form in _ISO if _read(left[first : first + 1], form).null_count() == 0), None)
+        if form is None:
+            break
+        times = _read(left, form) if left is text else times.fill_null(_read(left, form))
+        if times.null_count() == text.null_count():
+            break
+        left = pl.select(pl.when(times.is_null()).then(left)).to_series()
+    return times
 
 
 def _part(times: pl.Series, part: str) -> pl.Series:
