@@ -63,14 +63,11 @@ def test_it_begins_with_the_regression(frame: pl.DataFrame, tmp_path: Path, mode
 
 
 def as_rows(features: pl.DataFrame) -> LinearRows:
-    users = features["user"].to_numpy().astype(np.int64)
-    lengths = features["tags"].list.len().to_numpy().astype(np.int64)
-    tags = features["tags"].explode().drop_nulls().to_numpy().astype(np.int64) + 100
-    rows = np.repeat(np.arange(len(features)), lengths)
+    keys = [[user, *(tag + 100 for tag in tags)] for user, tags in features.select("user", "tags").iter_rows()]
+    values = [[1.0, *np.ones(len(tags)) / max(1, len(tags))] for tags in features["tags"].to_list()]
     return LinearRows(
-        features.select("price").to_numpy().astype(np.float64), np.concatenate([users, tags]),
-        np.concatenate([np.arange(len(users)), rows]), np.concatenate([np.ones(len(users)), 1 / lengths[rows]]),
-        features["click"].to_numpy().astype(np.float64), 200, np.arange(200) // 100,
+        features.select("price").to_numpy().astype(np.float64), np.cumsum([0, *map(len, keys)]), np.concatenate(keys),
+        np.concatenate(values), features["click"].to_numpy().astype(np.float64), 200, np.arange(200) // 100,
     )  # fmt: skip
 
 
@@ -175,8 +172,8 @@ HUGE = float(np.finfo(np.float32).max)
 )
 def test_what_is_fitted_gives_numbers(numbers: list[float], labels: list[float], is_sound: bool) -> None:
     count = len(labels)
-    keys = np.zeros(count, np.int64)
-    rows = LinearRows(np.array(numbers).reshape(-1, 1), keys, np.arange(count), np.ones(count), np.array(labels), 1)
+    starts, keys = np.arange(count + 1), np.zeros(count, np.int64)
+    rows = LinearRows(np.array(numbers).reshape(-1, 1), starts, keys, np.empty(0), np.array(labels, float), 1)
     assert linear_start._is_sound(rows) == is_sound
     if is_sound:
         assert np.isfinite(fit_logistic(rows)).all()

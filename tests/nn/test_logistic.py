@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -17,8 +19,8 @@ def drawn(num_rows: int, num_ids: int, effect: float, seed: int = 0) -> LinearRo
     weights = rng.normal(0, effect, (2, num_ids))
     logits = weights[0][ids[0]] + weights[1][ids[1]] + numbers @ [0.8, -0.5]
     labels = (rng.random(num_rows) < 1 / (1 + np.exp(-logits))).astype(float)
-    keys = np.concatenate([ids[0], ids[1] + num_ids])
-    return LinearRows(numbers, keys, np.tile(np.arange(num_rows), 2), np.ones(2 * num_rows), labels, 2 * num_ids)
+    keys = (ids + [[0], [num_ids]]).T.ravel()
+    return LinearRows(numbers, 2 * np.arange(num_rows + 1), keys, np.empty(0), labels, 2 * num_ids)
 
 
 @pytest.mark.parametrize("strength", STRENGTHS)
@@ -26,9 +28,9 @@ def test_nothing_pulls_at_the_weights_that_are_found(strength: float) -> None:
     rows = drawn(500, 20, 1.0)
     found = logistic._minimum(rows, strength, None)
     held = np.concatenate([np.full(rows.num_keys, 1 / strength), np.ones(2), [0.0]])
-    pull = rows.gradient(found) + held * found
+    pull = rows.loss_and_gradient(found)[1] + held * found
     assert np.abs(pull).max() < 0.2  # summed over 500 rows; without a step it is more than 5
-    assert np.abs(rows.gradient(np.zeros_like(found))).max() > 5
+    assert np.abs(rows.loss_and_gradient(np.zeros_like(found))[1]).max() > 5
     elsewhere = logistic._minimum(rows, strength, np.random.default_rng(1).normal(size=len(found)))
     np.testing.assert_allclose(found, elsewhere, atol=0.02)
 
@@ -37,12 +39,12 @@ def test_the_gradient_is_that_of_the_loss() -> None:
     rows = drawn(60, 4, 1.0)
     weights = np.random.default_rng(3).normal(size=rows.num_keys + 3)
     moved = [(rows.loss(weights + step) - rows.loss(weights - step)) / 2e-6 for step in 1e-6 * np.eye(len(weights))]
-    np.testing.assert_allclose(rows.gradient(weights), moved, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(rows.loss_and_gradient(weights)[1], moved, rtol=1e-5, atol=1e-5)
 
 
 def test_ids_that_say_nothing_are_held_back_and_others_are_not() -> None:
-    assert logistic._best_strength(drawn(600, 200, 0.0), 0) == STRENGTHS[0]
-    assert logistic._best_strength(drawn(4_000, 20, 1.5), 0) > STRENGTHS[0]
+    assert logistic._best_strength(drawn(600, 200, 0.0), 0)[0] == STRENGTHS[0]
+    assert logistic._best_strength(drawn(4_000, 20, 1.5), 0)[0] > STRENGTHS[0]
 
 
 def test_some_rows_are_rows_by_themselves() -> None:
@@ -60,23 +62,40 @@ def test_one_fold_does_for_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(fit_logistic(rows), each, atol=0.5)
 
 
+def test_the_bits_do_not_depend_on_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = drawn(9_000, 20, 1.0)
+    monkeypatch.setattr(logistic, "_STRETCH", 1_000)
+    whole = fit_logistic(rows)
+    monkeypatch.setattr(logistic, "thread_count", lambda asked, most: 1)
+    np.testing.assert_array_equal(fit_logistic(rows), whole)
+
+
+def test_ids_that_no_row_has_weigh_nothing() -> None:
+    rows = drawn(300, 20, 1.0)
+    apart = dataclasses.replace(rows, keys=rows.keys * 3 + 1, num_keys=120, columns=np.arange(120) // 60)
+    found, dense = fit_logistic(apart), fit_logistic(dataclasses.replace(rows, columns=np.arange(40) // 20))
+    np.testing.assert_array_equal(found[1:120:3], dense[:40])
+    np.testing.assert_array_equal(found[120:], dense[40:])
+    assert not found[:120:3].any() and not found[2:120:3].any()
+
+
 @pytest.mark.parametrize("times", [1, 40])
 def test_it_is_as_near_with_many_rows(times: int) -> None:
     """What is left to gain does not grow with the rows."""
     rows = drawn(500 * times, 20, 1.0)
     found = logistic._minimum(rows, 0.3, None)
     held = np.concatenate([np.full(rows.num_keys, 1 / 0.3), np.ones(2), [0.0]])
-    curved = np.concatenate([np.bincount(rows.keys, minlength=rows.num_keys), (rows.numbers**2).sum(0), [500 * times]])
-    assert np.abs((rows.gradient(found) + held * found) / np.sqrt(curved + held)).max() < 0.02
+    pull = rows.loss_and_gradient(found)[1] + held * found
+    assert np.abs(pull / np.sqrt(rows.squares() + held)).max() < 0.02
 
 
 def test_a_column_that_says_nothing_is_held_back_more_than_one_that_does() -> None:
     rng = np.random.default_rng(0)
     ids, effects = rng.integers(0, 40, (2, 3_000)), rng.normal(0, 1.0, 40)
     labels = (rng.random(3_000) < 1 / (1 + np.exp(-effects[ids[0]]))).astype(float)  # the second column is noise
+    keys = (ids + [[0], [40]]).T.ravel()
     rows = LinearRows(
-        np.empty((3_000, 0)), np.concatenate([ids[0], ids[1] + 40]), np.tile(np.arange(3_000), 2), np.ones(6_000),
-        labels, 80, np.arange(80) // 40,
+        np.empty((3_000, 0)), 2 * np.arange(3_001), keys, np.empty(0), labels, 80, np.arange(80) // 40
     )  # fmt: skip
     alike, found = logistic._minimum(rows, 1.0, None), logistic._by_spreads(rows)
     assert np.square(found[40:80]).sum() < 0.2 * np.square(alike[40:80]).sum()

@@ -119,21 +119,34 @@ def _rows(
         for name, start in starts.items()
         if name
     ]
-    keys, rows, values = (np.concatenate([part[i] for part in parts] or [np.empty(0, np.int64)]) for i in range(3))
     numbers = frame.select(continuous).to_numpy() if continuous else np.empty((len(frame), 0))
     labels = frame[label].cast(pl.Float64).to_numpy()
     begins = np.unique([start for start in starts.values() if start < starts[""]])
     columns = np.searchsorted(begins, np.arange(starts[""]), side="right") - 1
-    return LinearRows(np.asarray(numbers, np.float64), keys, rows, values, labels, starts[""], columns)
+    return LinearRows(np.asarray(numbers, np.float64), *_row_by_row(parts, len(frame)), labels, starts[""], columns)
 
 
-def _keys(column: pl.Series, start: int, size: int, pooling: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Keys of a column's ids, the rows they are in, and how much each counts there; -1 for an id that cannot be."""
-    lengths = column.list.len().fill_null(0).to_numpy().astype(np.int64) if column.dtype == pl.List else None
-    ids = column if lengths is None else column.filter(column.list.len() > 0).explode()
+_Part = tuple[np.ndarray, np.ndarray, np.ndarray]  # keys, how many of them each row has, what each counts there
+
+
+def _row_by_row(parts: list[_Part], num_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where the keys of each row begin, the keys, and what they count (empty where all count once)."""
+    starts = np.zeros(num_rows + 1, np.int64)
+    np.cumsum(sum((lengths for _, lengths, _ in parts), start=starts[1:]), out=starts[1:])
+    keys, values, free = np.empty(starts[-1], np.int64), np.empty(starts[-1]), starts[:-1].copy()
+    for found, lengths, counted in parts:
+        places = np.repeat(free - np.cumsum(lengths) + lengths, lengths) + np.arange(len(found))
+        keys[places], values[places] = found, counted
+        free += lengths
+    return starts, keys, np.empty(0) if (values == 1).all() else values
+
+
+def _keys(column: pl.Series, start: int, size: int, pooling: str) -> _Part:
+    """Keys of a column's ids; -1 for an id that cannot be."""
+    is_list = column.dtype == pl.List
+    lengths = column.list.len().fill_null(0).to_numpy().astype(np.int64) if is_list else np.ones(len(column), np.int64)
+    ids = column.filter(column.list.len() > 0).explode() if is_list else column
     codes = ids.cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
     keys = np.where((codes >= 0) & (codes < size), codes + start, -1)
-    if lengths is None:
-        return keys, np.arange(len(keys)), np.ones(len(keys))
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    return keys, rows, 1.0 / lengths[rows] if pooling == "mean" else np.ones(len(rows))
+    shares = np.repeat(1.0 / np.maximum(lengths, 1), lengths)
+    return keys, lengths, shares if pooling == "mean" else np.ones(len(keys))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from penstock.core.runtime.threads import thread_count, thread_pool
+from penstock.kernels import cpu_logistic
 from penstock.nn.torch_optimizers import without_compiler
 
 STRENGTHS = (0.03, 0.1, 0.3, 1.0)  # how far weights of ids may go: the larger, the further
@@ -16,26 +20,29 @@ _EVERY_FOLD = 20_000  # rows up to which every fold is held out once; of more ro
 _ITERATIONS = 50
 _SPREADS = (1e-3, 3.0)  # the least and the most that weights of a column may spread (a variance)
 _FIRST_SPREAD = 0.1
+_MOST_STRETCHES, _STRETCH = 8, 4_096  # of rows that threads take, and the fewest rows of one
 _ROUNDS, _SETTLED = 6, 0.1  # at most so often are spreads estimated; by less than this factor they no longer change
+
+Run = Callable[[Callable[[int], float], Iterable[int]], Iterable[float]]  # `map`, or that of a pool
 
 
 @dataclass(frozen=True)
 class LinearRows:
-    """Rows as a linear model reads them: numbers, and keys of ids, `values[i]` of `keys[i]` in the row `rows[i]`.
+    """Rows as a linear model reads them: numbers, and keys of ids.
 
     Args:
         numbers: `(N, n)`.
+        starts: where the keys of each row begin, and of the last one end, `(N + 1,)`.
         keys: ids of all columns, one column's above another's.
-        rows: the row of each key.
-        values: how often it counts there.
+        values: how often each counts in its row; empty where all count once.
         labels: 0 or 1, `(N,)`.
         num_keys: how many keys there may be.
         columns: the column of each of them; None for one column.
     """
 
     numbers: np.ndarray
+    starts: np.ndarray
     keys: np.ndarray
-    rows: np.ndarray
     values: np.ndarray
     labels: np.ndarray
     num_keys: int
@@ -50,11 +57,24 @@ class LinearRows:
         Returns:
             Those with one.
         """
-        kept, places = chosen[self.rows], np.cumsum(chosen) - 1
-        return LinearRows(
-            self.numbers[chosen], self.keys[kept], places[self.rows[kept]], self.values[kept], self.labels[chosen],
-            self.num_keys, self.columns,
+        lengths = np.diff(self.starts)
+        kept, starts = np.repeat(chosen, lengths), np.concatenate([[0], np.cumsum(lengths[chosen])])
+        values = self.values[kept] if len(self.values) else self.values
+        return replace(
+            self, numbers=self.numbers[chosen], starts=starts, keys=self.keys[kept], values=values,
+            labels=self.labels[chosen],
         )  # fmt: skip
+
+    def with_keys_seen(self) -> tuple[LinearRows, np.ndarray]:
+        """The rows with keys for those ids alone that come, and which keys these were.
+
+        Returns:
+            The rows, and the former key of each key.
+        """
+        counts = np.bincount(self.keys, minlength=self.num_keys)
+        seen, places = np.flatnonzero(counts), np.cumsum(counts > 0, dtype=np.int32) - np.int32(1)
+        columns = None if self.columns is None else self.columns[seen]
+        return replace(self, keys=places[self.keys], num_keys=len(seen), columns=columns), seen
 
     def logits(self, weights: np.ndarray) -> np.ndarray:
         """What a model with these weights says.
@@ -65,9 +85,9 @@ class LinearRows:
         Returns:
             Logits, `(N,)`.
         """
-        found = np.bincount(self.rows, self.values * weights[self.keys], len(self.labels))
-        # Not by BLAS, whose threads would wait for one another longer than there is work.
-        return np.asarray(found + np.einsum("ij,j->i", self.numbers, weights[self.num_keys : -1]) + weights[-1])
+        said = np.empty(len(self.labels))
+        cpu_logistic.logits(self.starts, self.keys, self.values, self.numbers, weights, said)
+        return said
 
     def loss(self, weights: np.ndarray) -> float:
         """The log loss, summed over the rows.
@@ -78,22 +98,38 @@ class LinearRows:
         Returns:
             The sum.
         """
-        logits = self.logits(weights)
-        return float(np.sum(np.logaddexp(0.0, logits) - self.labels * logits))
+        return self.loss_and_gradient(weights)[0]
 
-    def gradient(self, weights: np.ndarray) -> np.ndarray:
-        """How the loss changes with each weight.
+    def loss_and_gradient(self, weights: np.ndarray, run: Run = map) -> tuple[float, np.ndarray]:
+        """The log loss, summed over the rows, and how it changes with each weight.
 
         Args:
             weights: see `logits`.
+            run: what goes through the stretches of rows, side by side or not. Which rows a stretch has depends on the
+                rows alone, so that sums have the same bits however many threads there are.
+
+        Returns:
+            The sum, and as many numbers as there are weights.
+        """
+        count = len(self.labels)
+        most = min(_MOST_STRETCHES, count // _STRETCH, len(self.keys) // (4 * len(weights)))
+        number = 1 << max(1, most).bit_length() - 1
+        bounds, parts = np.linspace(0, count, number + 1).astype(np.int64), np.empty((number, len(weights)))
+        rows = self.starts, self.keys, self.values, self.numbers, self.labels
+
+        def of_stretch(at: int) -> float:
+            return float(cpu_logistic.loss_and_gradient(*rows, weights, bounds[at], bounds[at + 1], parts[at]))
+
+        return sum(run(of_stretch, range(number))), parts.sum(0)
+
+    def squares(self) -> np.ndarray:
+        """The sum of the squares of what each weight is multiplied by, as a Hessian has them.
 
         Returns:
             As many numbers as there are weights.
         """
-        # By way of the logarithm, which no logit, however low, carries beyond what a number holds.
-        residuals = np.exp(-np.logaddexp(0.0, -self.logits(weights))) - self.labels
-        ids = np.bincount(self.keys, self.values * residuals[self.rows], self.num_keys)
-        return np.concatenate([ids, np.einsum("i,ij->j", residuals, self.numbers), [residuals.sum()]])
+        ids = np.bincount(self.keys, self.values**2 if len(self.values) else None, self.num_keys)
+        return np.concatenate([ids, (self.numbers**2).sum(0), [len(self.labels)]])
 
 
 def fit_logistic(rows: LinearRows, seed: int = 0) -> np.ndarray:
@@ -110,19 +146,23 @@ def fit_logistic(rows: LinearRows, seed: int = 0) -> np.ndarray:
         Weights of the keys, of the numbers, and a constant.
 
     >>> labels = np.tile([0.0, 0.0, 0.0, 1.0], 50)  # the id 1 clicks, and 0 does not
-    >>> rows = LinearRows(np.empty((200, 0)), labels.astype(int), np.arange(200), np.ones(200), labels, num_keys=2)
+    >>> rows = LinearRows(np.empty((200, 0)), np.arange(201), labels.astype(int), np.empty(0), labels, num_keys=2)
     >>> never, always, _ = fit_logistic(rows)
     >>> bool(never < 0 < always)
     True
     """
-    strength, found = _best_strength(rows, seed), None
-    for weaker in STRENGTHS[: STRENGTHS.index(strength) + 1]:  # each begins where the one before has ended
-        found = _minimum(rows, weaker, found)
-    assert found is not None
-    return found if not rows.num_keys else (found + _by_spreads(rows)) / 2
+    seen_rows, seen = rows.with_keys_seen()
+    with thread_pool(thread_count(None, most=_MOST_STRETCHES), "regression") as pool:
+        strength, start = _best_strength(seen_rows, seed, pool.map)
+        found = _minimum(seen_rows, strength, start, pool.map)
+        if len(seen):
+            found = (found + _by_spreads(seen_rows, found, pool.map)) / 2
+    weights = np.zeros(rows.num_keys + rows.numbers.shape[1] + 1)  # nothing speaks of the others
+    weights[np.concatenate([seen, np.arange(rows.num_keys, len(weights))])] = found
+    return weights
 
 
-def _by_spreads(rows: LinearRows) -> np.ndarray:
+def _by_spreads(rows: LinearRows, start: np.ndarray | None = None, run: Run = map) -> np.ndarray:
     """The weights with each column held back by how far its weights spread, which is estimated from them in turn.
 
     The spread is the sum of their squares by the number of weights that rows have determined (MacKay 1992): a weight
@@ -130,40 +170,43 @@ def _by_spreads(rows: LinearRows) -> np.ndarray:
     """
     columns = np.zeros(rows.num_keys, np.int64) if rows.columns is None else rows.columns
     count = int(columns.max()) + 1
-    spreads, found = np.full(count, _FIRST_SPREAD), None
+    spreads, found = np.full(count, _FIRST_SPREAD), start
     for _ in range(_ROUNDS):
-        found = _minimum(rows, spreads[columns], found)
+        found = _minimum(rows, spreads[columns], found, run)
         said = np.exp(-np.logaddexp(0.0, -rows.logits(found)))
-        told = np.bincount(rows.keys, rows.values**2 * (said * (1 - said))[rows.rows], rows.num_keys)
+        doubt = np.repeat(said * (1 - said), np.diff(rows.starts))
+        told = np.bincount(rows.keys, doubt * rows.values**2 if len(rows.values) else doubt, rows.num_keys)
         determined = np.bincount(columns, told / (told + 1 / spreads[columns]), count)
         squares = np.bincount(columns, found[: rows.num_keys] ** 2, count)
         before, spreads = spreads, np.clip(squares / np.maximum(determined, 1e-9), *_SPREADS)
         if np.abs(np.log(spreads / before)).max() < _SETTLED:
             break
-    return _minimum(rows, spreads[columns], found)
+    return _minimum(rows, spreads[columns], found, run)
 
 
-def _best_strength(rows: LinearRows, seed: int) -> float:
-    """The strength with the lowest loss on rows left out; losses fall with the strength and then rise."""
+def _best_strength(rows: LinearRows, seed: int, run: Run = map) -> tuple[float, np.ndarray]:
+    """The strength with the lowest loss on rows left out, and the weights of most rows at it.
+
+    Losses fall with the strength and then rise.
+    """
     count = len(rows.labels)
     folds = np.random.default_rng(seed).permutation(count) % _FOLDS
     tried = [(rows.where(folds != fold), rows.where(folds == fold)) for fold in range(_FOLDS)]
     tried = tried if count <= _EVERY_FOLD else tried[:1]
-    best, lowest = STRENGTHS[0], float("inf")
+    best, lowest = (STRENGTHS[0], np.empty(0)), float("inf")
     starts: list[np.ndarray | None] = [None] * len(tried)
     for strength in STRENGTHS:
-        found = [_minimum(kept, strength, start) for (kept, _), start in zip(tried, starts, strict=True)]
+        found = [_minimum(kept, strength, start, run) for (kept, _), start in zip(tried, starts, strict=True)]
         starts = [*found]
         loss = sum(left.loss(weights) for (_, left), weights in zip(tried, found, strict=True))
         if loss >= lowest:
             break
-        best, lowest = strength, loss
+        best, lowest = (strength, found[0]), loss
     return best
 
 
-def _minimum(rows: LinearRows, strength: float | np.ndarray, start: np.ndarray | None) -> np.ndarray:
+def _minimum(rows: LinearRows, strength: float | np.ndarray, start: np.ndarray | None, run: Run = map) -> np.ndarray:
     """The weights with the lowest sum of loss and penalty, by L-BFGS; ids are held back by their strength."""
-    count = len(rows.labels)
     held = np.ones(rows.num_keys + rows.numbers.shape[1] + 1)  # numbers come with every row, and there are few of them
     held[: rows.num_keys] = 1 / np.asarray(strength)
     held[-1] = 0.0
@@ -173,9 +216,7 @@ def _minimum(rows: LinearRows, strength: float | np.ndarray, start: np.ndarray |
         start[-1] = np.log((share + 1e-3) / (1 - share + 1e-3))
     # What a weight's square is worth at the start: in these units, about standard errors, frequent ids and rare ones
     # are found equally fast, and a thousandth of one is near enough, whatever the number of rows.
-    squares = np.bincount(rows.keys, rows.values**2, rows.num_keys)
-    curved = np.concatenate([squares, (rows.numbers**2).sum(0), [count]]) * max(share * (1 - share), 1e-3)
-    unit = 1 / np.sqrt(curved + held + 1e-12)
+    unit = 1 / np.sqrt(rows.squares() * max(share * (1 - share), 1e-3) + held + 1e-12)
     place = torch.from_numpy(start / unit).requires_grad_()
     lbfgs: Any = without_compiler(torch.optim.LBFGS)
     solver = lbfgs(
@@ -184,8 +225,21 @@ def _minimum(rows: LinearRows, strength: float | np.ndarray, start: np.ndarray |
 
     def closure() -> float:
         weights = place.detach().numpy() * unit
-        place.grad = torch.from_numpy((rows.gradient(weights) + held * weights) * unit)
-        return rows.loss(weights) + 0.5 * float(held @ weights**2)
+        loss, gradient = rows.loss_and_gradient(weights, run)
+        place.grad = torch.from_numpy((gradient + held * weights) * unit)
+        return loss + 0.5 * float(np.einsum("i,i,i->", held, weights, weights))
 
-    solver.step(closure)
+    with _one_thread():
+        solver.step(closure)
     return np.asarray(place.detach().numpy() * unit)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """A block in which torch and BLAS use one thread: a sum over so few numbers is shorter than threads wait for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
