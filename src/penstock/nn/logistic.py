@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 from penstock.nn.torch_optimizers import without_compiler
 
 STRENGTHS = (0.03, 0.1, 0.3, 1.0)  # how far weights of ids may go: the larger, the further
+NUMBER_STRENGTHS = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)  # the same of numbers
+_PLENTY = 200  # rows for each number: more of them determine its weight, whatever holds it back
 _FOLDS = 4
 _EVERY_FOLD = 20_000  # rows up to which every fold is held out once; of more rows one fold tells enough
 _ITERATIONS = 50
@@ -100,7 +103,8 @@ def fit_logistic(rows: LinearRows, seed: int = 0) -> np.ndarray:
     """The weights of a logistic regression: the mean of two, which differ in how strongly weights are held back.
 
     One holds all ids back alike, by what rows left out tell; few rows tell that by luck. The other holds back each
-    column by how far its weights spread. Their mean is better than either, as what is luck differs.
+    column by how far its weights spread. Their mean is better than either, as what is luck differs. Numbers are held
+    back only where they are many for so few rows, by what rows left out tell.
 
     Args:
         rows: to learn from.
@@ -115,14 +119,28 @@ def fit_logistic(rows: LinearRows, seed: int = 0) -> np.ndarray:
     >>> bool(never < 0 < always)
     True
     """
-    strength, found = _best_strength(rows, seed), None
+    folds = _folds(rows, seed)
+    number = _number_strength(rows, folds)
+    if not rows.num_keys:
+        return _minimum(rows, _held_back(rows, 1.0, number), None)
+    strength, found = _id_strength(rows, folds, number), None
     for weaker in STRENGTHS[: STRENGTHS.index(strength) + 1]:  # each begins where the one before has ended
-        found = _minimum(rows, weaker, found)
+        found = _minimum(rows, _held_back(rows, weaker, number), found)
     assert found is not None
-    return found if not rows.num_keys else (found + _by_spreads(rows)) / 2
+    return (found + _by_spreads(rows, number)) / 2
 
 
-def _by_spreads(rows: LinearRows) -> np.ndarray:
+def _number_strength(rows: LinearRows, folds: Sequence[tuple[LinearRows, LinearRows]]) -> float:
+    if rows.numbers.shape[1] * _PLENTY <= len(rows.labels):
+        return NUMBER_STRENGTHS[-1]
+    return _best(folds, NUMBER_STRENGTHS, lambda tried: _held_back(rows, _FIRST_SPREAD, tried))
+
+
+def _id_strength(rows: LinearRows, folds: Sequence[tuple[LinearRows, LinearRows]], number: float) -> float:
+    return _best(folds, STRENGTHS, lambda tried: _held_back(rows, tried, number))
+
+
+def _by_spreads(rows: LinearRows, number: float) -> np.ndarray:
     """The weights with each column held back by how far its weights spread, which is estimated from them in turn.
 
     The spread is the sum of their squares by the number of weights that rows have determined (MacKay 1992): a weight
@@ -132,7 +150,7 @@ def _by_spreads(rows: LinearRows) -> np.ndarray:
     count = int(columns.max()) + 1
     spreads, found = np.full(count, _FIRST_SPREAD), None
     for _ in range(_ROUNDS):
-        found = _minimum(rows, spreads[columns], found)
+        found = _minimum(rows, _held_back(rows, spreads[columns], number), found)
         said = np.exp(-np.logaddexp(0.0, -rows.logits(found)))
         told = np.bincount(rows.keys, rows.values**2 * (said * (1 - said))[rows.rows], rows.num_keys)
         determined = np.bincount(columns, told / (told + 1 / spreads[columns]), count)
@@ -140,33 +158,44 @@ def _by_spreads(rows: LinearRows) -> np.ndarray:
         before, spreads = spreads, np.clip(squares / np.maximum(determined, 1e-9), *_SPREADS)
         if np.abs(np.log(spreads / before)).max() < _SETTLED:
             break
-    return _minimum(rows, spreads[columns], found)
+    return _minimum(rows, _held_back(rows, spreads[columns], number), found)
 
 
-def _best_strength(rows: LinearRows, seed: int) -> float:
-    """The strength with the lowest loss on rows left out; losses fall with the strength and then rise."""
+def _folds(rows: LinearRows, seed: int) -> list[tuple[LinearRows, LinearRows]]:
+    """Rows to learn from and rows left out, in turn."""
     count = len(rows.labels)
     folds = np.random.default_rng(seed).permutation(count) % _FOLDS
-    tried = [(rows.where(folds != fold), rows.where(folds == fold)) for fold in range(_FOLDS)]
-    tried = tried if count <= _EVERY_FOLD else tried[:1]
-    best, lowest = STRENGTHS[0], float("inf")
-    starts: list[np.ndarray | None] = [None] * len(tried)
-    for strength in STRENGTHS:
-        found = [_minimum(kept, strength, start) for (kept, _), start in zip(tried, starts, strict=True)]
+    turns = range(_FOLDS if count <= _EVERY_FOLD else 1)
+    return [(rows.where(folds != fold), rows.where(folds == fold)) for fold in turns]
+
+
+def _best(
+    folds: Sequence[tuple[LinearRows, LinearRows]], strengths: Sequence[float], held: Callable[[float], np.ndarray]
+) -> float:
+    """The strength with the lowest loss on rows left out; losses fall with the strength and then rise."""
+    best, lowest = strengths[0], float("inf")
+    starts: list[np.ndarray | None] = [None] * len(folds)
+    for strength in strengths:
+        found = [_minimum(kept, held(strength), start) for (kept, _), start in zip(folds, starts, strict=True)]
         starts = [*found]
-        loss = sum(left.loss(weights) for (_, left), weights in zip(tried, found, strict=True))
+        loss = sum(left.loss(weights) for (_, left), weights in zip(folds, found, strict=True))
         if loss >= lowest:
             break
         best, lowest = strength, loss
     return best
 
 
-def _minimum(rows: LinearRows, strength: float | np.ndarray, start: np.ndarray | None) -> np.ndarray:
-    """The weights with the lowest sum of loss and penalty, by L-BFGS; ids are held back by their strength."""
+def _held_back(rows: LinearRows, ids: float | np.ndarray, numbers: float) -> np.ndarray:
+    """How strongly the square of each weight is held back; the constant's is not."""
+    held = np.zeros(rows.num_keys + rows.numbers.shape[1] + 1)
+    held[: rows.num_keys] = 1 / np.asarray(ids)
+    held[rows.num_keys : -1] = 1 / numbers
+    return held
+
+
+def _minimum(rows: LinearRows, held: np.ndarray, start: np.ndarray | None) -> np.ndarray:
+    """The weights with the lowest sum of loss and penalty, by L-BFGS."""
     count = len(rows.labels)
-    held = np.ones(rows.num_keys + rows.numbers.shape[1] + 1)  # numbers come with every row, and there are few of them
-    held[: rows.num_keys] = 1 / np.asarray(strength)
-    held[-1] = 0.0
     share = rows.labels.mean()
     if start is None:
         start = np.zeros(len(held))
