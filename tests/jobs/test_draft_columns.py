@@ -30,10 +30,27 @@ def test_categories_of_frames_are_texts() -> None:
     assert codes[:4].n_unique() == 4
 
 
-@pytest.mark.parametrize("name", ["__index_level_0__", "Unnamed: 0"])
+@pytest.mark.parametrize("name", ["__index_level_0__", "Unnamed: 0", "index", "Row", "row_number", "No.", "#"])
 def test_the_index_of_a_frame_is_no_feature(name: str) -> None:
     assert judge(pl.Series(name, range(210)), LABEL).node == LEFT_OUT
     assert judge(pl.Series("position", range(210)), LABEL).node != LEFT_OUT
+
+
+def test_a_number_that_is_blank_or_a_word_now_and_then_stays_a_number(tmp_path: Path) -> None:
+    """As the total of customers who have not paid yet, in a table of Kaggle's."""
+    file = tmp_path / "customers.csv"
+    totals = [" " if i % 50 == 0 else "#N/A" if i % 51 == 0 else f"{i * 37 % 1009}.{i % 90 + 10}" for i in range(210)]
+    lines = [f"{total},{'Yes' if i % 3 == 0 else 'No'}" for i, total in enumerate(totals)]
+    file.write_text("\n".join(["TotalCharges,Churn", *lines]))
+    draft = draft_recipe(file)
+    assert draft.label == "Churn" and draft.recipe["nodes"]["numbers"]["columns"] == ["TotalCharges"]
+    assert draft.assumed is not None and draft.assumed.endswith("blanks, '#N/A' as missing in TotalCharges")
+
+
+def test_names_that_break_lines_are_spelled_out() -> None:
+    frame = pl.DataFrame({"a\nb: {": ["same"] * 210, "price": range(210), "click": LABEL})
+    assert draft_recipe(frame).left_out == {"a\nb: {": "the same everywhere: 'same'"}
+    assert draft_recipe(frame).recipe["output"] == ["label", "numbers"]
 
 
 @pytest.mark.parametrize("name", ["day", "x"])
@@ -97,7 +114,7 @@ def test_what_a_draft_leaves_out_of_odd_types() -> None:
     assert draft.left_out == {
         "nested": "lists of lists; make columns of them",
         "images": "no value in any row",
-        "where": "Struct({'a': Int64}) is not read",
+        "where": "Struct({'a': Int64}) is not read; write what it holds as columns of their own to use it",
     }
     assert Workflow.from_recipe(draft.recipe).fit_transform(frame).columns == ["click", "price"]
 

@@ -25,8 +25,8 @@ class AttendedRun:
 
         self.output, self.as_json = output, as_json
         self.recorder, self.stop, self._stack = RunRecorder(output), GracefulStop(), ExitStack()
-        lines = () if as_json else (ProgressLines(say),)
-        listener = Listeners(self.stop.listen, *lines, self.recorder)
+        self.lines = ProgressLines(say)
+        listener = Listeners(self.stop.listen, *(() if as_json else (self.lines,)), self.recorder)
         self.hooks: dict[str, Any] = {"listener": listener, "stop": self.stop, "progress": progress}
 
     def __enter__(self) -> Self:

@@ -112,6 +112,7 @@ def train(
             job = _new_job(
                 output, config, about, settings, {"overwrite": overwrite, "verify": verify, **attended.hooks}
             )
+        attended.lines.is_reading_told = job.drafted is not None
         if watch:
             attended.watch(port)
         attended.run(job)

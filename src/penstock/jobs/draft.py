@@ -30,7 +30,8 @@ from penstock.jobs.draft_columns import (
 _ROWS = 200_000
 _LABEL_NAMES = (
     "label", "click", "clicked", "target", "y", "converted", "conversion", "liked", "purchased", "bought", "outcome",
-    "rating", "ratings", "stars", "overall", "like", "purchase", "buy",
+    "rating", "ratings", "stars", "overall", "like", "purchase", "buy", "churn", "churned", "exited", "attrition",
+    "survived", "fraud", "subscribed", "response", "responded",
 )  # fmt: skip
 _QUESTION = re.compile(r"^(is|was|has|did)_?(?=[a-z])")  # before a label's name: is_click
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -159,7 +160,8 @@ def draft_recipe(
     if missing := rows[name].null_count():
         why += f"; missing in {missing:,}, which training refuses: fill them, or leave these rows out"
     judged = [judge(rows[column], codes) for column in rows.columns if column != name]
-    judged += [Judged(column, LEFT_OUT, f"{dtype} is not read") for column, dtype in data.schema.unread.items()]
+    unread = "is not read; write what it holds as columns of their own to use it"
+    judged += [Judged(column, LEFT_OUT, f"{dtype} {unread}") for column, dtype in data.schema.unread.items()]
     if all(column.node == LEFT_OUT for column in judged):
         reasons = "; ".join(f"{column.name}: {column.why}" for column in judged) or "there is no other column"
         raise SchemaError(f"no column is left to predict {name!r} from ({reasons})")
@@ -287,7 +289,7 @@ def _written(
     gone = [column for column in judged if column.node == LEFT_OUT]
     if gone:
         lines += ["", "# Left out; put a column into a node above to use it all the same:"]
-        lines += [f"#   {column.name}: {column.why}" for column in gone]
+        lines += [f"#   {_scalar(column.name)}: {column.why}" for column in gone]
     return "\n".join(lines) + "\n"
 
 
