@@ -169,3 +169,9 @@ def test_figures_of_rows_that_were_learned_from_are_told_apart(tmp_path: Path) -
     for command in ("evaluate", "explain"):
         assert "was trained on rows of" in call(command, tmp_path / "run", data).stderr
         assert "was trained on rows of" not in call(command, tmp_path / "run", other).stderr
+
+
+def test_a_feature_that_is_infinite_is_said_before_training(tmp_path: Path, recipe: Path) -> None:
+    lines = [line.replace("7.5", "inf") for line in LINES]
+    said = refused(tmp_path, recipe, lines)
+    assert "the feature 'price' is infinite in" in said and "Clip: {min_value: …, max_value: …}" in said

@@ -223,3 +223,12 @@ def test_amounts_on_both_sides_of_nought_keep_their_sign(gaps: bool, as_text: bo
     there = [value for value, amount in zip(found, amounts, strict=True) if amount is not None]
     assert np.argsort(there).tolist() == np.argsort([a for a in amounts if a is not None]).tolist()
     assert there[4] - there[1] > 0.5  # scaled as they are, all small amounts would lie within a hundredth
+
+
+@pytest.mark.parametrize("others", [[1.0, 2.0, 3.5], [0.1, 0.2, 900.0], [-0.1, 0.2, -900.0]])
+def test_numbers_that_are_infinite_now_and_then_are_bounded(others: list[float]) -> None:
+    values = [others[i % 3] + i / 1000 for i in range(208)] + [np.inf, np.nan]
+    frame = pl.DataFrame({"ratio": values, "click": LABEL})
+    draft = draft_recipe(frame)
+    made = Workflow.from_recipe(draft.recipe).fit_transform(frame)["ratio"]
+    assert made.is_finite().all() and made[-2] == made.max() and "infinite now and then" in draft.text

@@ -272,7 +272,7 @@ def _written(
     for node in _OPERATORS:
         for column in judged:
             if column.node == node:
-                groups.setdefault(f"{node} {column.is_flagged} {_flow(column.arguments)}", []).append(column)
+                groups.setdefault(f"{node} {column.is_flagged} {column.bounds} {_flow(column.arguments)}", []).append(column)
     names = ["label"]
     for columns in groups.values():
         node = columns[0].node
@@ -313,7 +313,9 @@ def _input_lines(data: Dataset, label: Judged, judged: Sequence[Judged], input: 
 
 def _operator_lines(column: Judged) -> list[str]:
     """The operators of a node, for one of its columns."""
-    lines = []
+    lines, bounds = [], {}
+    if column.bounds is not None:
+        bounds = dict(zip(("min_value", "max_value"), column.bounds, strict=True))
     for place, item in enumerate(_OPERATORS[column.node]):
         if isinstance(item, str):
             lines.append(f"    - {item}")
@@ -322,6 +324,8 @@ def _operator_lines(column: Judged) -> list[str]:
         filled = {**own, **(column.arguments if place == 0 else {})}
         if name == "FillMedian" and column.is_flagged:
             filled["add_binary_cols"] = True
+        if name == "FillMedian" and bounds:  # a median of what is infinite would be as well
+            lines.append(f"    - Clip: {_flow(bounds)}")
         lines.append(f"    - {name}: {_flow(filled)}" if filled else f"    - {name}")
     return lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -56,6 +57,7 @@ class Judged:
         arguments: of the node's operator: columns of a node that differ in them become nodes of their own.
         dtype: to read it as, where text says another.
         is_flagged: whether it is said beside a number that it was missing.
+        bounds: of a number that is infinite now and then, the least and the most that it is else.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Judged:
     arguments: dict[str, Any] = field(default_factory=dict)
     dtype: str | None = None
     is_flagged: bool = False
+    bounds: tuple[float, float] | None = None
 
 
 def judge(values: pl.Series, label: pl.Series) -> Judged:
@@ -242,15 +245,20 @@ def _judge_number(values: pl.Series, there: pl.Series, distinct: int) -> Judged:
     if is_whole and _is_large(there):
         return Judged(name, "categories", f"{distinct:,} large numbers, rather ids", _rare(there, distinct))
     finite = there.filter(there.is_finite()) if there.dtype.is_float() else there
-    missing = values.null_count() + there.len() - finite.len()
+    missing = values.null_count() + (there.is_nan().sum() if there.dtype.is_float() else 0)
     gaps = f", {missing / values.len():.0%} missing" if missing else ""
+    is_endless = there.dtype.is_float() and bool(there.is_infinite().any())
     is_flagged = _RARELY <= missing / values.len() <= 1 - _RARELY
     low, high = _number(finite.min()), _number(finite.max())
     node, what, arguments = "numbers", f"a number from {_plain(low)} to {_plain(high)}", dict[str, Any]()
     if finite.len() and _is_skewed(finite if low >= 0 else finite.cast(pl.Float64).abs()):
         node, what = "skewed" if low >= 0 else "signed", f"an amount from {_plain(low)} to {_plain(high)}, mostly small"
         arguments = {name: _signed_logarithm(_quoted(name))} if low < 0 else {}
-    return Judged(name, node, what + gaps, arguments, is_flagged=is_flagged)
+    if not is_endless:
+        return Judged(name, node, what + gaps, arguments, is_flagged=is_flagged)
+    most = math.log1p(max(-low, high))
+    bounds = (-most, most) if node == "signed" else (low, high)
+    return Judged(name, node, f"{what}{gaps}, infinite now and then", arguments, None, is_flagged, bounds)
 
 
 def _every(distinct: int, rows: int) -> str:

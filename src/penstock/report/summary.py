@@ -91,7 +91,9 @@ def _beside(name: str, figures: Mapping[str, Any]) -> str:
 def _auc(figures: Mapping[str, Any]) -> str:
     auc, best = figures["auc"], figures.get("best_auc")
     if auc is None:
-        return "not known: it needs held-out rows with both labels"
+        ones = (figures.get("labels") or {}).get("valid_share")
+        has_both = ones is not None and 0 < ones < 1
+        return f"not known: {'predictions are no numbers' if has_both else 'it needs held-out rows with both labels'}"
     if best is None:
         return f"[bold green]{auc:.4f}[/]{_give_or_take(auc, figures)}"
     return f"[bold green]{auc:.4f}[/] of {best:.4f} reachable ({(auc - 0.5) / (best - 0.5):.0%} of the way from chance)"
