@@ -147,3 +147,31 @@ def test_predict_takes_the_path_of_a_file(tmp_path, recipe):
         expected = predictor.predict(frame)
         assert predictor.predict(str(tmp_path / "new.parquet")) == pytest.approx(expected)
         assert predictor.predict(data) == pytest.approx(expected)
+
+
+def test_settings_are_spoken_of_as_options(tmp_path: Path) -> None:
+    data = written(tmp_path / "a.csv", LINES)
+    assert "error: --valid-share must be" in fails(1, "train", data, "-o", tmp_path / "run", "--valid-share", 2)
+    assert "error: --epochs must be" in fails(1, "train", data, "-o", tmp_path / "run", "--epochs", 0)
+    said = ok("train", data, "-o", tmp_path / "run", *SMALL, "--valid-share", 0)
+    assert "a smaller --batch-size makes" in " ".join(said.split())
+
+
+def test_text_that_is_no_time_is_not_split_by(tmp_path: Path) -> None:
+    data = written(tmp_path / "a.csv", [f"u{line}" for line in LINES])
+    said = fails(1, "train", data, "-o", tmp_path / "run", *SMALL, "--valid-by", "time:user")
+    assert "--valid-by 'time:user': 'user' holds no times that can be told, such as 'u0'" in said
+
+
+def test_figures_of_rows_that_were_learned_from_are_told_apart(tmp_path: Path) -> None:
+    data, other = (written(tmp_path / name, LINES) for name in ("a.csv", "b.csv"))
+    ok("train", data, "-o", tmp_path / "run", *SMALL)
+    for command in ("evaluate", "explain"):
+        assert "was trained on rows of" in call(command, tmp_path / "run", data).stderr
+        assert "was trained on rows of" not in call(command, tmp_path / "run", other).stderr
+
+
+def test_a_feature_that_is_infinite_is_said_before_training(tmp_path: Path, recipe: Path) -> None:
+    lines = [line.replace("7.5", "inf") for line in LINES]
+    said = refused(tmp_path, recipe, lines)
+    assert "the feature 'price' is infinite in" in said and "Clip: {min_value: …, max_value: …}" in said

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Role, Workflow
-from penstock.core.errors import DataError, ParameterError
+from penstock.core.errors import ColumnNotFoundError, DataError, ParameterError
 from penstock.data.synthetic import CRITEO_DTYPES, CRITEO_NAMES, criteo
 from penstock.etl import presets
 from penstock.etl.input_section import column_dtypes, open_input
@@ -88,3 +88,19 @@ def test_rows_to_predict_may_lack_what_the_section_names(tmp_path: Path) -> None
     assert open_input(str(tmp_path / "new.csv"), section, may_lack=True).to_polars().rows() == [("5",)]
     with pytest.raises(DataError.__mro__[1], match="'label' is not in"):
         open_input(str(tmp_path / "new.csv"), section)
+
+
+@pytest.mark.parametrize("may_lack", [True, False])
+@pytest.mark.parametrize("separator", ["\t", "|", ";"])
+def test_files_of_another_separator_than_those_a_recipe_was_made_for(
+    tmp_path: Path, separator: str, may_lack: bool
+) -> None:
+    section = {"separator": ",", "header": True, "dtypes": {"string": ["zip"], "int64": ["click"]}}
+    (tmp_path / "a.csv").write_text("zip,click\n00501,1\n01067,0\n")
+    (tmp_path / "b.csv").write_text((tmp_path / "a.csv").read_text().replace(",", separator))
+    rows = open_input(str(tmp_path / "a.csv"), section, may_lack=may_lack).to_polars().rows()
+    with pytest.warns(UserWarning, match=r"b\.csv: read with separator .*; with that of the recipe, ','"):
+        assert open_input(str(tmp_path / "b.csv"), section, may_lack=may_lack).to_polars().rows() == rows
+    (tmp_path / "c.csv").write_text("a;b\n1;2\n")  # nothing of the recipe is there, however it is cut
+    with pytest.warns(UserWarning, match="a line is one field"), pytest.raises(ColumnNotFoundError, match="'zip'"):
+        open_input(str(tmp_path / "c.csv"), section)

@@ -30,10 +30,27 @@ def test_categories_of_frames_are_texts() -> None:
     assert codes[:4].n_unique() == 4
 
 
-@pytest.mark.parametrize("name", ["__index_level_0__", "Unnamed: 0"])
+@pytest.mark.parametrize("name", ["__index_level_0__", "Unnamed: 0", "index", "Row", "row_number", "No.", "#"])
 def test_the_index_of_a_frame_is_no_feature(name: str) -> None:
     assert judge(pl.Series(name, range(210)), LABEL).node == LEFT_OUT
     assert judge(pl.Series("position", range(210)), LABEL).node != LEFT_OUT
+
+
+def test_a_number_that_is_blank_or_a_word_now_and_then_stays_a_number(tmp_path: Path) -> None:
+    """As the total of customers who have not paid yet, in a table of Kaggle's."""
+    file = tmp_path / "customers.csv"
+    totals = [" " if i % 50 == 0 else "#N/A" if i % 51 == 0 else f"{i * 37 % 1009}.{i % 90 + 10}" for i in range(210)]
+    lines = [f"{total},{'Yes' if i % 3 == 0 else 'No'}" for i, total in enumerate(totals)]
+    file.write_text("\n".join(["TotalCharges,Churn", *lines]))
+    draft = draft_recipe(file)
+    assert draft.label == "Churn" and draft.recipe["nodes"]["numbers"]["columns"] == ["TotalCharges"]
+    assert draft.assumed is not None and draft.assumed.endswith("blanks, '#N/A' as missing in TotalCharges")
+
+
+def test_names_that_break_lines_are_spelled_out() -> None:
+    frame = pl.DataFrame({"a\nb: {": ["same"] * 210, "price": range(210), "click": LABEL})
+    assert draft_recipe(frame).left_out == {"a\nb: {": "the same everywhere: 'same'"}
+    assert draft_recipe(frame).recipe["output"] == ["label", "numbers"]
 
 
 @pytest.mark.parametrize("name", ["day", "x"])
@@ -97,7 +114,7 @@ def test_what_a_draft_leaves_out_of_odd_types() -> None:
     assert draft.left_out == {
         "nested": "lists of lists; make columns of them",
         "images": "no value in any row",
-        "where": "Struct({'a': Int64}) is not read",
+        "where": "Struct({'a': Int64}) is not read; write what it holds as columns of their own to use it",
     }
     assert Workflow.from_recipe(draft.recipe).fit_transform(frame).columns == ["click", "price"]
 
@@ -206,3 +223,12 @@ def test_amounts_on_both_sides_of_nought_keep_their_sign(gaps: bool, as_text: bo
     there = [value for value, amount in zip(found, amounts, strict=True) if amount is not None]
     assert np.argsort(there).tolist() == np.argsort([a for a in amounts if a is not None]).tolist()
     assert there[4] - there[1] > 0.5  # scaled as they are, all small amounts would lie within a hundredth
+
+
+@pytest.mark.parametrize("others", [[1.0, 2.0, 3.5], [0.1, 0.2, 900.0], [-0.1, 0.2, -900.0]])
+def test_numbers_that_are_infinite_now_and_then_are_bounded(others: list[float]) -> None:
+    values = [others[i % 3] + i / 1000 for i in range(208)] + [np.inf, np.nan]
+    frame = pl.DataFrame({"ratio": values, "click": LABEL})
+    draft = draft_recipe(frame)
+    made = Workflow.from_recipe(draft.recipe).fit_transform(frame)["ratio"]
+    assert made.is_finite().all() and made[-2] == made.max() and "infinite now and then" in draft.text

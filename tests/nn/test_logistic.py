@@ -26,12 +26,14 @@ def drawn(num_rows: int, num_ids: int, effect: float, seed: int = 0) -> LinearRo
 @pytest.mark.parametrize("strength", STRENGTHS)
 def test_nothing_pulls_at_the_weights_that_are_found(strength: float) -> None:
     rows = drawn(500, 20, 1.0)
-    found = logistic._minimum(rows, strength, None)
+    found = logistic._minimum(rows, logistic._held_back(rows, strength, 1.0), None)
     held = np.concatenate([np.full(rows.num_keys, 1 / strength), np.ones(2), [0.0]])
     pull = rows.loss_and_gradient(found)[1] + held * found
     assert np.abs(pull).max() < 0.2  # summed over 500 rows; without a step it is more than 5
     assert np.abs(rows.loss_and_gradient(np.zeros_like(found))[1]).max() > 5
-    elsewhere = logistic._minimum(rows, strength, np.random.default_rng(1).normal(size=len(found)))
+    elsewhere = logistic._minimum(
+        rows, logistic._held_back(rows, strength, 1.0), np.random.default_rng(1).normal(size=len(found))
+    )
     np.testing.assert_allclose(found, elsewhere, atol=0.02)
 
 
@@ -43,8 +45,9 @@ def test_the_gradient_is_that_of_the_loss() -> None:
 
 
 def test_ids_that_say_nothing_are_held_back_and_others_are_not() -> None:
-    assert logistic._best_strength(drawn(600, 200, 0.0), 0)[0] == STRENGTHS[0]
-    assert logistic._best_strength(drawn(4_000, 20, 1.5), 0)[0] > STRENGTHS[0]
+    few, many = drawn(600, 200, 0.0), drawn(4_000, 20, 1.5)
+    assert logistic._id_strength(few, logistic._folds(few, 0), 1.0)[0] == STRENGTHS[0]
+    assert logistic._id_strength(many, logistic._folds(many, 0), 1.0)[0] > STRENGTHS[0]
 
 
 def test_some_rows_are_rows_by_themselves() -> None:
@@ -83,7 +86,7 @@ def test_ids_that_no_row_has_weigh_nothing() -> None:
 def test_it_is_as_near_with_many_rows(times: int) -> None:
     """What is left to gain does not grow with the rows."""
     rows = drawn(500 * times, 20, 1.0)
-    found = logistic._minimum(rows, 0.3, None)
+    found = logistic._minimum(rows, logistic._held_back(rows, 0.3, 1.0), None)
     held = np.concatenate([np.full(rows.num_keys, 1 / 0.3), np.ones(2), [0.0]])
     pull = rows.loss_and_gradient(found)[1] + held * found
     assert np.abs(pull / np.sqrt(rows.squares() + held)).max() < 0.02
@@ -97,6 +100,25 @@ def test_a_column_that_says_nothing_is_held_back_more_than_one_that_does() -> No
     rows = LinearRows(
         np.empty((3_000, 0)), 2 * np.arange(3_001), keys, np.empty(0), labels, 80, np.arange(80) // 40
     )  # fmt: skip
-    alike, found = logistic._minimum(rows, 1.0, None), logistic._by_spreads(rows)
+    alike, found = logistic._minimum(rows, logistic._held_back(rows, 1.0, 1.0), None), logistic._by_spreads(rows, 1.0)
     assert np.square(found[40:80]).sum() < 0.2 * np.square(alike[40:80]).sum()
     assert np.corrcoef(found[:40], effects)[0, 1] > 0.95 and found[:40].std() > 0.8 * effects.std()
+
+
+@pytest.mark.parametrize(("num_rows", "num_numbers"), [(300, 50), (400, 600)])
+def test_many_numbers_of_few_rows_are_held_back(num_rows, num_numbers):
+    draw = np.random.default_rng(2)
+    numbers = draw.normal(size=(num_rows + 2000, num_numbers))
+    logits = numbers[:, :5].sum(1) * 0.6 - 1
+    labels = (draw.random(len(logits)) < 1 / (1 + np.exp(-logits))).astype(float)
+    learned, others = (
+        LinearRows(numbers[part], *no_keys(len(labels[part])), labels[part], num_keys=0)
+        for part in (slice(num_rows), slice(num_rows, None))
+    )
+    constant = np.zeros(num_numbers + 1)
+    constant[-1] = np.log(labels.mean() / (1 - labels.mean()))
+    assert others.loss(fit_logistic(learned)) < others.loss(constant)
+
+
+def no_keys(num_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.zeros(num_rows + 1, np.int64), np.empty(0, np.int64), np.empty(0)

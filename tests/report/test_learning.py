@@ -37,7 +37,7 @@ CASES = [
         "few of a label",
         evaluations(0.02),
         {"valid_share": 799 / 800},
-        "Only 1 of 800 held-out row has the label 0",
+        "Only 1 of 800 held-out rows has the label 0",
         "more",
     ),
     ("no number", evaluations(0.5, None), {}, "no number any more at step 400", "learning_rate"),
@@ -107,6 +107,10 @@ def test_a_regression_that_was_kept_is_said() -> None:
     assert worse["kind"] == "regression" and "luck" not in worse["text"] and "More rows" in worse["advice"]
     thrown = learning_verdict([start, *evaluations(4689.0, 1.4)], LABELS, kept)
     assert thrown["kind"] == "regression" and "embedding_learning_rate tenfold" in thrown["advice"]
+    short = learning_verdict([start, *evaluations(0.5, every=6)], LABELS, kept)  # solved, so steps do not matter
+    assert short["kind"] == "regression"
+    nothing = learning_verdict([{**start, "log_loss": CONSTANT, "auc": 0.5}, *evaluations(0.6, every=6)], LABELS, kept)
+    assert nothing["kind"] == "no better than a constant" and "Nor does a logistic regression" in nothing["advice"]
     broken = learning_verdict([start, *evaluations(None)], LABELS, kept)
     assert broken["kind"] == "no number" and "The regression that it began with was kept" in broken["text"]
     assert selected_words({"selected": kept}) == f"the model is {start_words(kept)}"

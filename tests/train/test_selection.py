@@ -161,11 +161,11 @@ def test_an_end_inside_an_epoch_is_evaluated(make, tmp_path: Path) -> None:
     assert history.best.step in (20, 27)
 
 
-def gains(*pairs: tuple[float, float]) -> list[ValidRecord]:
+def gains(*pairs: tuple[float, float], rows: int = 500) -> list[ValidRecord]:
     """The evaluation of the start, and others with these gains and errors."""
-    start = ValidRecord(0, None, 5, 0.5, {"log_loss": 0.5, "auc": 0.6})
+    start = ValidRecord(0, None, rows, 0.5, {"log_loss": 0.5, "auc": 0.6})
     later = [
-        ValidRecord(10 * i, i - 1, 5, 0.5 - gain, {"log_loss": 0.5 - gain, "auc": 0.6 + gain}, 0.0, gain, error)
+        ValidRecord(10 * i, i - 1, rows, 0.5 - gain, {"log_loss": 0.5 - gain, "auc": 0.6 + gain}, 0.0, gain, error)
         for i, (gain, error) in enumerate(pairs, 1)
     ]
     return [start, *later]
@@ -186,6 +186,11 @@ def gains(*pairs: tuple[float, float]) -> list[ValidRecord]:
 def test_the_start_stays_where_later_ones_may_be_luck(by: str, pairs: list[tuple[float, float]], step: int) -> None:
     best = Selection(by).best(gains(*pairs))
     assert best is not None and best.step == step and best.is_start == (step == 0)
+
+
+def test_a_gain_on_a_handful_of_rows_is_luck() -> None:
+    best = Selection("log_loss").best(gains((0.01, 0.001), rows=3))
+    assert best is not None and best.is_start
 
 
 def test_patience_counts_from_the_best_epoch_and_not_from_the_start() -> None:

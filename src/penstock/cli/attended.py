@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli.app import console, print_json, say
 from penstock.cli.stopping import GracefulStop
+from penstock.cli.words import in_options
 from penstock.core.metric_names import metric_words
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ class AttendedRun:
 
         self.output, self.as_json = output, as_json
         self.recorder, self.stop, self._stack = RunRecorder(output), GracefulStop(), ExitStack()
-        lines = () if as_json else (ProgressLines(say),)
-        listener = Listeners(self.stop.listen, *lines, self.recorder)
+        self.lines = ProgressLines(say)
+        listener = Listeners(self.stop.listen, *(() if as_json else (self.lines,)), self.recorder)
         self.hooks: dict[str, Any] = {"listener": listener, "stop": self.stop, "progress": progress}
 
     def __enter__(self) -> Self:
@@ -61,6 +62,7 @@ class AttendedRun:
         if self.as_json:
             print_json(figures)
             return
+        figures["learning"] = {name: in_options(words) for name, words in figures["learning"].items()}
         screen = console()
         show_training(figures, screen)
         if (test := figures.get("test")) is not None:

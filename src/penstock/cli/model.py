@@ -112,6 +112,7 @@ def train(
             job = _new_job(
                 output, config, about, settings, {"overwrite": overwrite, "verify": verify, **attended.hooks}
             )
+        attended.lines.is_reading_told = job.drafted is not None
         if watch:
             attended.watch(port)
         attended.run(job)
@@ -225,6 +226,15 @@ def evaluate(
             is_raw=None if features is None else not features, on_error=str(on_error), device=device, progress=progress,
         )  # fmt: skip
     print_json(figures.to_dict()) if json else show_evaluation(figures.to_dict(), console())
+    say_of_known_rows(model, data)
+
+
+def say_of_known_rows(model: str, data: list[str]) -> None:
+    """Figures of rows that a model has learned from flatter it."""
+    from penstock.jobs.run_folder import trained_on
+
+    if known := trained_on(model, data):
+        say(f"the model was trained on rows of {', '.join(known)}: figures of them are better than those of new rows")
 
 
 @app.command()

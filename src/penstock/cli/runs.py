@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.app import Json, Preset, Progress, Recipe, Trust, Verify, app, console, loading, print_json, recipe_of
-from penstock.cli.model import Device
+from penstock.cli.choices import OnError
+from penstock.cli.model import Bad, Device, say_of_known_rows
 
 
 @app.command()
@@ -26,6 +27,7 @@ def explain(
     seed: Annotated[int, typer.Option(min=0, help="Of the draw and the shuffling.")] = 0,
     recipe: Recipe = None,
     preset: Preset = None,
+    on_error: Bad = OnError.RAISE,
     device: Device = None,
     trust: Trust = None,
     verify: Verify = None,
@@ -41,8 +43,9 @@ def explain(
     with loading(trust, verify):
         found = explain_model(
             run, data or None, input=None if section is None else section.get("input", {}), num_rows=rows,
-            repeats=repeats, seed=seed, device=device, progress=progress,
+            repeats=repeats, seed=seed, on_error=str(on_error), device=device, progress=progress,
         ).to_dict()  # fmt: skip
+    say_of_known_rows(run, data or [])
     page = Path(output) if output is not None else Path(run) / "explain.html"
     from json import dumps
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 _READING = "names|dtypes|separator|header|quote|encoding|missing|format"
 # What the library says, and what stands for it on the command line; applied in this order.
@@ -47,7 +48,19 @@ def in_options(text: str) -> str:
     'mend the line, or pass --on-error skip (drop such lines) or null'
     >>> in_options("x is empty: pass names= and dtypes=")
     'x is empty: say in a recipe input.names and input.dtypes'
+    >>> in_options("valid_share must be at most 0.9; a smaller batch_size would do, and 'batch_size' in a file")
+    "--valid-share must be at most 0.9; a smaller --batch-size would do, and 'batch_size' in a file"
     """
     for said, instead in _WORDS:
         text = said.sub(instead, text)
-    return text
+    return _settings().sub(lambda found: "--" + found[0].replace("_", "-"), text)
+
+
+@cache
+def _settings() -> re.Pattern[str]:
+    """Settings by name; one that is a word of the language only where it stands as a setting does."""
+    from penstock.jobs.settings import command_line_options  # here, as most commands end without an error
+
+    names = sorted(command_line_options(), key=len, reverse=True)
+    own, words = ("|".join(name for name in names if ("_" in name) is is_own) for is_own in (True, False))
+    return re.compile(rf"(?<![\w.'\"=/{{-])(?:(?:{own})(?![\w.'\"=/])|^(?:{words})(?= must be ))")

@@ -75,6 +75,23 @@ def form_to_sort_by(texts: pl.Series) -> str | None:
     return form
 
 
+def can_be_sorted(texts: pl.Series) -> bool:
+    """Whether a column of text may well hold times: in a form that is known, or digits that text sorts as time does.
+
+    Args:
+        texts: a column.
+
+    Returns:
+        Whether.
+
+    >>> [can_be_sorted(pl.Series([text, text])) for text in ("1.2.2026", "2025-12-24T10:00Z", "2025W07", "u42")]
+    [True, True, True, False]
+    """
+    there = texts.drop_nulls()
+    is_even = bool(there.str.contains(r"^\d").all()) and there.str.len_chars().n_unique() <= 1
+    return is_even or bool(there.str.contains(r"^\d{4}-\d\d-\d\d").all()) or bool(written_forms(there))
+
+
 def read_times(texts: pl.Series, form: str) -> pl.Series:
     """Times of a column of text; null where one is no time.
 

@@ -17,6 +17,7 @@ that whoever has the saved workflow can read raw files as they were read when it
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,10 +63,34 @@ def _read(source: str | list[str], section: Mapping[str, Any], may_lack: bool, o
     settings = {key: section[key] for key in _TEXT_ONLY if key in section} if is_text(kind) else {}
     if "dtypes" in settings:
         settings["dtypes"] = column_dtypes(settings["dtypes"])
+        if "separator" in settings and "names" not in settings:
+            settings = _with_own_separator(source, kind, settings, options)
         if may_lack and "names" not in settings:
             there = Dataset(source, format=kind, **{**settings, "dtypes": None}).schema
             settings["dtypes"] = {name: dtype for name, dtype in settings["dtypes"].items() if name in there}
     return Dataset(source, format=kind, **settings, **options)
+
+
+def _with_own_separator(
+    source: str | list[str], kind: str | None, settings: dict[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings; for files whose columns show only with another separator than the one that is said, with theirs."""
+    first = find([source] if isinstance(source, str) else source)[0]
+    columns, said = settings["dtypes"], {key: value for key, value in settings.items() if key != "dtypes"}
+    own = {key: value for key, value in said.items() if key not in ("separator", "quote")}
+    with warnings.catch_warnings():  # which are given where the data is opened
+        warnings.simplefilter("ignore")
+        if any(name in Dataset(first, format=kind, **said, **options).schema for name in columns):
+            return settings
+        told = Dataset(first, format=kind, **own, **options)
+    if told.layout is None or not any(name in told.schema for name in columns):
+        return settings
+    warnings.warn(
+        f"{first}: read with separator {told.layout.file_separator!r}; with that of the recipe, "
+        f"{settings['separator']!r}, it has none of the columns",
+        stacklevel=4,
+    )
+    return {**own, "dtypes": columns, "separator": told.layout.file_separator}
 
 
 def settled(section: Mapping[str, Any] | None, data: Dataset, names: Sequence[str]) -> dict[str, Any] | None:

@@ -30,7 +30,8 @@ from penstock.jobs.draft_columns import (
 _ROWS = 200_000
 _LABEL_NAMES = (
     "label", "click", "clicked", "target", "y", "converted", "conversion", "liked", "purchased", "bought", "outcome",
-    "rating", "ratings", "stars", "overall", "like", "purchase", "buy",
+    "rating", "ratings", "stars", "overall", "like", "purchase", "buy", "churn", "churned", "exited", "attrition",
+    "survived", "fraud", "subscribed", "response", "responded",
 )  # fmt: skip
 _QUESTION = re.compile(r"^(is|was|has|did)_?(?=[a-z])")  # before a label's name: is_click
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -159,7 +160,8 @@ def draft_recipe(
     if missing := rows[name].null_count():
         why += f"; missing in {missing:,}, which training refuses: fill them, or leave these rows out"
     judged = [judge(rows[column], codes) for column in rows.columns if column != name]
-    judged += [Judged(column, LEFT_OUT, f"{dtype} is not read") for column, dtype in data.schema.unread.items()]
+    unread = "is not read; write what it holds as columns of their own to use it"
+    judged += [Judged(column, LEFT_OUT, f"{dtype} {unread}") for column, dtype in data.schema.unread.items()]
     if all(column.node == LEFT_OUT for column in judged):
         reasons = "; ".join(f"{column.name}: {column.why}" for column in judged) or "there is no other column"
         raise SchemaError(f"no column is left to predict {name!r} from ({reasons})")
@@ -270,7 +272,9 @@ def _written(
     for node in _OPERATORS:
         for column in judged:
             if column.node == node:
-                groups.setdefault(f"{node} {column.is_flagged} {_flow(column.arguments)}", []).append(column)
+                groups.setdefault(f"{node} {column.is_flagged} {column.bounds} {_flow(column.arguments)}", []).append(
+                    column
+                )
     names = ["label"]
     for columns in groups.values():
         node = columns[0].node
@@ -287,7 +291,7 @@ def _written(
     gone = [column for column in judged if column.node == LEFT_OUT]
     if gone:
         lines += ["", "# Left out; put a column into a node above to use it all the same:"]
-        lines += [f"#   {column.name}: {column.why}" for column in gone]
+        lines += [f"#   {_scalar(column.name)}: {column.why}" for column in gone]
     return "\n".join(lines) + "\n"
 
 
@@ -311,7 +315,9 @@ def _input_lines(data: Dataset, label: Judged, judged: Sequence[Judged], input: 
 
 def _operator_lines(column: Judged) -> list[str]:
     """The operators of a node, for one of its columns."""
-    lines = []
+    lines, bounds = [], {}
+    if column.bounds is not None:
+        bounds = dict(zip(("min_value", "max_value"), column.bounds, strict=True))
     for place, item in enumerate(_OPERATORS[column.node]):
         if isinstance(item, str):
             lines.append(f"    - {item}")
@@ -320,6 +326,8 @@ def _operator_lines(column: Judged) -> list[str]:
         filled = {**own, **(column.arguments if place == 0 else {})}
         if name == "FillMedian" and column.is_flagged:
             filled["add_binary_cols"] = True
+        if name == "FillMedian" and bounds:  # a median of what is infinite would be as well
+            lines.append(f"    - Clip: {_flow(bounds)}")
         lines.append(f"    - {name}: {_flow(filled)}" if filled else f"    - {name}")
     return lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from penstock.jobs.draft_times import as_time
 LEFT_OUT = "left out"
 GIVES_AWAY = "gives the label away"
 _RARELY = 0.02  # a share of the rows: what is missing or there more seldom says little
+_UNIQUE, _ENOUGH = 0.95, 50  # a share of the rows that differ, and rows that can tell
 _FEW_NUMBERS = 30  # distinct integers that are rather names of things than amounts
 _ID_NAME = re.compile(
     r"(?i:(^|_|\b)(id|ids|uid|user|item|movie|product|ad|page|site|app|device|code|zip|zipcode|postcode|cat|category|type"
@@ -26,6 +28,10 @@ _AMOUNT_NAME = re.compile(
 )
 NAMELESS = re.compile(r"column_\d+")  # what a column is called that has no name
 _FRAME_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0(\.\d+)?")  # what pandas calls the numbers of its rows
+_ROW_NUMBER = re.compile(
+    rf"{NAMELESS.pattern}|(?i:#|index|idx|seq|sequence|serial|record|no\.?|nr\.?|(row|record|serial|line)[ _]?"
+    r"(id|index|no\.?|nr\.?|num|number)?)"
+)
 _BRACKETS = r"^\s*\[.*\]\s*$"
 _LIST_MARKS = " []'\""
 _HEX = r"^[0-9a-f]{8}$"
@@ -51,6 +57,7 @@ class Judged:
         arguments: of the node's operator: columns of a node that differ in them become nodes of their own.
         dtype: to read it as, where text says another.
         is_flagged: whether it is said beside a number that it was missing.
+        bounds: of a number that is infinite now and then, the least and the most that it is else.
     """
 
     name: str
@@ -59,6 +66,7 @@ class Judged:
     arguments: dict[str, Any] = field(default_factory=dict)
     dtype: str | None = None
     is_flagged: bool = False
+    bounds: tuple[float, float] | None = None
 
 
 def judge(values: pl.Series, label: pl.Series) -> Judged:
@@ -75,7 +83,7 @@ def judge(values: pl.Series, label: pl.Series) -> Judged:
     name, there = values.name, values.drop_nulls()
     if isinstance(values.dtype, pl.List):
         return _judge_list(values)
-    if _FRAME_INDEX.fullmatch(name) or (NAMELESS.fullmatch(name) and _counts_rows(values)):
+    if _FRAME_INDEX.fullmatch(name) or (_ROW_NUMBER.fullmatch(name) and _counts_rows(values)):
         return Judged(name, LEFT_OUT, "the numbers of rows, as pandas writes them too")
     distinct = there.n_unique()
     if distinct <= 1:
@@ -193,8 +201,8 @@ def _judge_text(there: pl.Series, distinct: int) -> Judged:
     found = _as_list(there, distinct)
     if found is not None:
         return found
-    if distinct > 0.95 * rows and rows >= 50:
-        return Judged(name, LEFT_OUT, "a different value in every row")
+    if distinct > _UNIQUE * rows and rows >= _ENOUGH:
+        return Judged(name, LEFT_OUT, f"a different value in {_every(distinct, rows)} row")
     words = there.str.count_matches(" ").mean() or 0
     if _number(words) > 3 and distinct > 0.5 * rows:
         return Judged(name, LEFT_OUT, "free text, hardly the same twice")
@@ -224,8 +232,8 @@ def _judge_number(values: pl.Series, there: pl.Series, distinct: int) -> Judged:
     name, rows = there.name, there.len()
     is_whole = there.dtype.is_integer() or bool((there.is_finite() & (there == there.round())).all())
     is_id = is_whole and _ID_NAME.search(name) is not None and not _AMOUNT_NAME.search(name)
-    if is_whole and distinct > 0.95 * rows and rows >= 50 and (is_id or _is_large(there)):
-        return Judged(name, LEFT_OUT, "a different number in every row")
+    if is_whole and distinct > _UNIQUE * rows and rows >= _ENOUGH and (is_id or _is_large(there)):
+        return Judged(name, LEFT_OUT, f"a different number in {_every(distinct, rows)} row")
     if is_id:
         return Judged(name, "categories", f"{distinct:,} ids, by its name", _rare(there, distinct))
     is_dense = _number(there.max()) - _number(there.min()) <= 3 * distinct
@@ -237,15 +245,33 @@ def _judge_number(values: pl.Series, there: pl.Series, distinct: int) -> Judged:
     if is_whole and _is_large(there):
         return Judged(name, "categories", f"{distinct:,} large numbers, rather ids", _rare(there, distinct))
     finite = there.filter(there.is_finite()) if there.dtype.is_float() else there
-    missing = values.null_count() + there.len() - finite.len()
+    missing = values.null_count() + (there.is_nan().sum() if there.dtype.is_float() else 0)
     gaps = f", {missing / values.len():.0%} missing" if missing else ""
+    is_endless = there.dtype.is_float() and bool(there.is_infinite().any())
     is_flagged = _RARELY <= missing / values.len() <= 1 - _RARELY
     low, high = _number(finite.min()), _number(finite.max())
-    node, what, arguments = "numbers", f"a number from {low:g} to {high:g}", dict[str, Any]()
+    node, what, arguments = "numbers", f"a number from {_plain(low)} to {_plain(high)}", dict[str, Any]()
     if finite.len() and _is_skewed(finite if low >= 0 else finite.cast(pl.Float64).abs()):
-        node, what = "skewed" if low >= 0 else "signed", f"an amount from {low:g} to {high:g}, mostly small"
+        node, what = "skewed" if low >= 0 else "signed", f"an amount from {_plain(low)} to {_plain(high)}, mostly small"
         arguments = {name: _signed_logarithm(_quoted(name))} if low < 0 else {}
-    return Judged(name, node, what + gaps, arguments, is_flagged=is_flagged)
+    if not is_endless:
+        return Judged(name, node, what + gaps, arguments, is_flagged=is_flagged)
+    most = math.log1p(max(-low, high))
+    bounds = (-most, most) if node == "signed" else (low, high)
+    return Judged(name, node, f"{what}{gaps}, infinite now and then", arguments, None, is_flagged, bounds)
+
+
+def _every(distinct: int, rows: int) -> str:
+    return "every" if distinct == rows else "nearly every"
+
+
+def _plain(number: float) -> str:
+    """A number as people write it, with four or so digits that count.
+
+    >>> _plain(3978050.0), _plain(0.0123456), _plain(-3.0), _plain(2.5e12)
+    ('3,978,050', '0.01235', '-3', '2.5e+12')
+    """
+    return f"{number:,.0f}" if 1000 <= abs(number) < 1e10 else f"{number:.4g}"
 
 
 def _number(value: Any) -> float:

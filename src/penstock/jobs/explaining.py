@@ -96,6 +96,7 @@ def explain_model(
     num_rows: int = 10_000,
     repeats: int = 3,
     seed: int = 0,
+    on_error: str = "raise",
     device: str | None = None,
     progress: bool | None = None,
 ) -> Explanation:
@@ -111,6 +112,7 @@ def explain_model(
         num_rows: at most so many rows, drawn from all of them.
         repeats: how often each column is shuffled.
         seed: of the draw and of the shuffling.
+        on_error: what a malformed text line does.
         device: where the model runs; the GPU where there is one by default.
         progress: draw a bar; None draws it on a terminal.
 
@@ -125,7 +127,7 @@ def explain_model(
     began = time.perf_counter()
     place = default_device() if device is None else named_device(device)
     with Predictor(model_in(directory), device=place) as predictor:
-        rows = open_rows(predictor, _held_out(directory) if source is None else source, input=input)
+        rows = open_rows(predictor, _held_out(directory) if source is None else source, input=input, on_error=on_error)
         frame, labels, is_sample = _sampled(predictor, rows, num_rows, seed)
         score = _scorer(predictor, rows, labels)
         whole = score(frame)

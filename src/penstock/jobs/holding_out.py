@@ -10,6 +10,7 @@ from penstock.core.errors import ColumnNotFoundError, DataError
 if TYPE_CHECKING:  # settings come through here, and the command line must start at once
     from penstock.data import Dataset
 
+_LOOK = 1_000  # rows
 _WAYS = {"time": "time", "group": "by"}  # as settings call them, and as Dataset.split does
 
 
@@ -31,7 +32,7 @@ def is_way_to_hold_out(value: Any) -> bool:
 
 
 def check_way(valid_by: str | None, data: Dataset) -> None:
-    """Refuse a column that is not there.
+    """Refuse a column that is not there, and text that is to be a time and is none.
 
     Args:
         valid_by: `time:COLUMN`, `group:COLUMN` or None.
@@ -39,10 +40,20 @@ def check_way(valid_by: str | None, data: Dataset) -> None:
 
     Raises:
         ColumnNotFoundError: there is no such column.
+        DataError: it holds no times.
     """
     way = way_of(valid_by)
     if way is not None and way[1] not in data.schema:
         raise ColumnNotFoundError(way[1], data.schema.names, f"{data.place} (valid_by is {valid_by!r})")
+    from penstock.data.written_times import can_be_sorted
+
+    if way is not None and way[0] == "time" and data.schema[way[1]].dtype == "string":
+        texts = data.head(_LOOK)[way[1]].drop_nulls()
+        if len(texts) and not can_be_sorted(texts):
+            raise DataError(
+                f"valid_by {valid_by!r}: {way[1]!r} holds no times that can be told, such as {texts[0]!r}; "
+                f"group:{way[1]} holds whole groups out"
+            )
 
 
 def hold_out(data: Dataset, share: float, valid_by: str | None, seed: int) -> tuple[Dataset, Dataset]:

@@ -188,15 +188,22 @@ def check_rows(features: DataLike, label: str, raw: Dataset | None = None) -> No
 
 
 def _check_numbers(data: Dataset) -> None:
-    """NaN in a number that the model reads would make NaN of everything; the first rows tell where it is common."""
+    """NaN or infinity in a number that the model reads makes NaN of everything; the first rows tell where one is common."""
     names = [c.name for c in data.schema.select(roles=Role.CONTINUOUS) if c.dtype in FLOATS and not c.is_list]
     for part in data.partitions[:_LOOK_PARTS] if names else ():
-        found = part.read(names).select(pl.col(name).is_nan().sum() for name in names).row(0)
-        for name, count in zip(names, found, strict=True):
-            if count:
+        frame = part.read(names)
+        missing = frame.select(pl.col(name).is_nan().sum() for name in names).row(0)
+        endless = frame.select(pl.col(name).is_infinite().sum() for name in names).row(0)
+        for name, nans, infinite in zip(names, missing, endless, strict=True):
+            if nans:
                 raise DataError(
-                    f"the feature {name!r} is NaN in {count:,} of the first rows; fill it in the recipe (FillMissing "
+                    f"the feature {name!r} is NaN in {nans:,} of the first rows; fill it in the recipe (FillMissing "
                     f"or FillMedian before other operators), or leave the column out"
+                )
+            if infinite:
+                raise DataError(
+                    f"the feature {name!r} is infinite in {infinite:,} of the first rows; bound it in the recipe (Clip: "
+                    f"{{min_value: …, max_value: …}} before other operators), or leave the column out"
                 )
 
 

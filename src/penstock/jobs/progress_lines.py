@@ -18,15 +18,19 @@ class ProgressLines(EventListener):
     Args:
         say: takes a line, such as `print`.
 
+    Attributes:
+        is_reading_told: whether somebody says how text is read already.
+
     >>> ProgressLines(print)(StageBegan("etl"))
     making features
     """
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self._say = say
+        self.is_reading_told = False
 
     def data_opened(self, event: DataOpened) -> None:
-        if (line := assumed_line(event.raw)) is not None:
+        if not self.is_reading_told and (line := assumed_line(event.raw)) is not None:
             self._say(line)
 
     def stage_began(self, event: StageBegan) -> None:

@@ -145,6 +145,23 @@ def absolute_paths(source: Any) -> list[str] | None:
     return [p if is_remote(p) else str(Path(p).absolute()) for p in ([given] if isinstance(given, str) else given)]
 
 
+def trained_on(directory: str | Path, source: Any) -> list[str]:
+    """Those of some files that a model was trained on, as far as the run that it lies in tells.
+
+    Args:
+        directory: a saved model, or the folder of a run.
+        source: files to score.
+
+    Returns:
+        Their absolute paths; none where there is no run.
+    """
+    folder = next((own for own in map(RunFolder, (directory, Path(directory).parent)) if own.is_run()), None)
+    if folder is None:
+        return []
+    learned = folder.read()[0].get("data") or []
+    return [path for path in absolute_paths(source) or [] if path in learned]
+
+
 def plain_copy(value: Any) -> Any:
     """Mappings and lists as dicts and lists of their own."""
     if isinstance(value, Mapping):

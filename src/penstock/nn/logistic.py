@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +15,8 @@ from penstock.kernels import cpu_logistic
 from penstock.nn.torch_optimizers import without_compiler
 
 STRENGTHS = (0.03, 0.1, 0.3, 1.0)  # how far weights of ids may go: the larger, the further
+NUMBER_STRENGTHS = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)  # the same of numbers
+_PLENTY = 200  # rows for each number: more of them determine its weight, whatever holds it back
 _FOLDS = 4
 _EVERY_FOLD = 20_000  # rows up to which every fold is held out once; of more rows one fold tells enough
 _ITERATIONS = 50
@@ -136,7 +138,8 @@ def fit_logistic(rows: LinearRows, seed: int = 0) -> np.ndarray:
     """The weights of a logistic regression: the mean of two, which differ in how strongly weights are held back.
 
     One holds all ids back alike, by what rows left out tell; few rows tell that by luck. The other holds back each
-    column by how far its weights spread. Their mean is better than either, as what is luck differs.
+    column by how far its weights spread. Their mean is better than either, as what is luck differs. Numbers are held
+    back only where they are many for so few rows, by what rows left out tell.
 
     Args:
         rows: to learn from.
@@ -153,16 +156,61 @@ def fit_logistic(rows: LinearRows, seed: int = 0) -> np.ndarray:
     """
     seen_rows, seen = rows.with_keys_seen()
     with thread_pool(thread_count(None, most=_MOST_STRETCHES), "regression") as pool:
-        strength, start = _best_strength(seen_rows, seed, pool.map)
-        found = _minimum(seen_rows, strength, start, pool.map)
-        if len(seen):
-            found = (found + _by_spreads(seen_rows, found, pool.map)) / 2
+        found = _mean_of_two(seen_rows, _folds(seen_rows, seed), pool.map)
     weights = np.zeros(rows.num_keys + rows.numbers.shape[1] + 1)  # nothing speaks of the others
     weights[np.concatenate([seen, np.arange(rows.num_keys, len(weights))])] = found
     return weights
 
 
-def _by_spreads(rows: LinearRows, start: np.ndarray | None = None, run: Run = map) -> np.ndarray:
+Folds = list[tuple[LinearRows, LinearRows]]  # rows to learn from and rows left out, in turn
+
+
+def _folds(rows: LinearRows, seed: int) -> Folds:
+    count = len(rows.labels)
+    folds = np.random.default_rng(seed).permutation(count) % _FOLDS
+    turns = range(_FOLDS if count <= _EVERY_FOLD else 1)
+    return [(rows.where(folds != fold), rows.where(folds == fold)) for fold in turns]
+
+
+def _mean_of_two(rows: LinearRows, folds: Folds, run: Run) -> np.ndarray:
+    number, start = _number_strength(rows, folds, run)
+    if not rows.num_keys:
+        return _minimum(rows, _held_back(rows, 1.0, number), start, run)
+    strength, start = _id_strength(rows, folds, number, run)
+    found = _minimum(rows, _held_back(rows, strength, number), start, run)
+    return np.asarray(found + _by_spreads(rows, number, found, run)) / 2
+
+
+def _number_strength(rows: LinearRows, folds: Folds, run: Run = map) -> tuple[float, np.ndarray | None]:
+    if rows.numbers.shape[1] * _PLENTY <= len(rows.labels):
+        return NUMBER_STRENGTHS[-1], None
+    return _best(folds, NUMBER_STRENGTHS, lambda tried: _held_back(rows, _FIRST_SPREAD, tried), run)
+
+
+def _id_strength(rows: LinearRows, folds: Folds, number: float, run: Run = map) -> tuple[float, np.ndarray | None]:
+    return _best(folds, STRENGTHS, lambda tried: _held_back(rows, tried, number), run)
+
+
+def _best(
+    folds: Folds, strengths: Sequence[float], held: Callable[[float], np.ndarray], run: Run
+) -> tuple[float, np.ndarray | None]:
+    """The strength with the lowest loss on rows left out, and the weights of the first fold at it.
+
+    Losses fall with the strength and then rise. Each solution begins where that of the strength before has ended.
+    """
+    best, weights, lowest = strengths[0], None, float("inf")
+    starts: list[np.ndarray | None] = [None] * len(folds)
+    for strength in strengths:
+        found = [_minimum(kept, held(strength), start, run) for (kept, _), start in zip(folds, starts, strict=True)]
+        starts = [*found]
+        loss = sum(left.loss(weights) for (_, left), weights in zip(folds, found, strict=True))
+        if loss >= lowest:
+            break
+        best, weights, lowest = strength, found[0], loss
+    return best, weights
+
+
+def _by_spreads(rows: LinearRows, number: float, start: np.ndarray | None = None, run: Run = map) -> np.ndarray:
     """The weights with each column held back by how far its weights spread, which is estimated from them in turn.
 
     The spread is the sum of their squares by the number of weights that rows have determined (MacKay 1992): a weight
@@ -172,7 +220,7 @@ def _by_spreads(rows: LinearRows, start: np.ndarray | None = None, run: Run = ma
     count = int(columns.max()) + 1
     spreads, found = np.full(count, _FIRST_SPREAD), start
     for _ in range(_ROUNDS):
-        found = _minimum(rows, spreads[columns], found, run)
+        found = _minimum(rows, _held_back(rows, spreads[columns], number), found, run)
         said = np.exp(-np.logaddexp(0.0, -rows.logits(found)))
         doubt = np.repeat(said * (1 - said), np.diff(rows.starts))
         told = np.bincount(rows.keys, doubt * rows.values**2 if len(rows.values) else doubt, rows.num_keys)
@@ -181,35 +229,19 @@ def _by_spreads(rows: LinearRows, start: np.ndarray | None = None, run: Run = ma
         before, spreads = spreads, np.clip(squares / np.maximum(determined, 1e-9), *_SPREADS)
         if np.abs(np.log(spreads / before)).max() < _SETTLED:
             break
-    return _minimum(rows, spreads[columns], found, run)
+    return _minimum(rows, _held_back(rows, spreads[columns], number), found, run)
 
 
-def _best_strength(rows: LinearRows, seed: int, run: Run = map) -> tuple[float, np.ndarray]:
-    """The strength with the lowest loss on rows left out, and the weights of most rows at it.
-
-    Losses fall with the strength and then rise.
-    """
-    count = len(rows.labels)
-    folds = np.random.default_rng(seed).permutation(count) % _FOLDS
-    tried = [(rows.where(folds != fold), rows.where(folds == fold)) for fold in range(_FOLDS)]
-    tried = tried if count <= _EVERY_FOLD else tried[:1]
-    best, lowest = (STRENGTHS[0], np.empty(0)), float("inf")
-    starts: list[np.ndarray | None] = [None] * len(tried)
-    for strength in STRENGTHS:
-        found = [_minimum(kept, strength, start, run) for (kept, _), start in zip(tried, starts, strict=True)]
-        starts = [*found]
-        loss = sum(left.loss(weights) for (_, left), weights in zip(tried, found, strict=True))
-        if loss >= lowest:
-            break
-        best, lowest = (strength, found[0]), loss
-    return best
+def _held_back(rows: LinearRows, ids: float | np.ndarray, numbers: float) -> np.ndarray:
+    """How strongly the square of each weight is held back; the constant's is not."""
+    held = np.zeros(rows.num_keys + rows.numbers.shape[1] + 1)
+    held[: rows.num_keys] = 1 / np.asarray(ids)
+    held[rows.num_keys : -1] = 1 / numbers
+    return held
 
 
-def _minimum(rows: LinearRows, strength: float | np.ndarray, start: np.ndarray | None, run: Run = map) -> np.ndarray:
-    """The weights with the lowest sum of loss and penalty, by L-BFGS; ids are held back by their strength."""
-    held = np.ones(rows.num_keys + rows.numbers.shape[1] + 1)  # numbers come with every row, and there are few of them
-    held[: rows.num_keys] = 1 / np.asarray(strength)
-    held[-1] = 0.0
+def _minimum(rows: LinearRows, held: np.ndarray, start: np.ndarray | None, run: Run = map) -> np.ndarray:
+    """The weights with the lowest sum of loss and penalty, by L-BFGS."""
     share = rows.labels.mean()
     if start is None:
         start = np.zeros(len(held))

@@ -36,6 +36,29 @@ def constant_log_loss(train_share: float, valid_share: float) -> float:
     return total
 
 
+def auc_error(auc: float, ones: float, zeros: float) -> float:
+    """The standard error of an AUC (Hanley and McNeil 1982): how far other rows of the same kind would have it.
+
+    Args:
+        auc: that was measured.
+        ones: how many rows have the label 1.
+        zeros: how many have the label 0.
+
+    Returns:
+        The error; infinite without rows of both.
+
+    >>> round(auc_error(0.7, 200, 600), 3), round(auc_error(1.0, 3, 17), 2), auc_error(0.7, 0, 5)
+    (0.021, 0.12, inf)
+    """
+    if min(ones, zeros) < 1:
+        return math.inf
+    few = min(ones, zeros)
+    auc = (auc * few + 0.5) / (few + 1)  # a perfect order of few rows is luck, too
+    above, below = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    variance = auc * (1 - auc) + (ones - 1) * (above - auc**2) + (zeros - 1) * (below - auc**2)
+    return math.sqrt(max(0.0, variance) / (ones * zeros))
+
+
 def learning_verdict(
     records: Sequence[Mapping[str, Any]],
     labels: Mapping[str, Any] | None = None,
@@ -102,13 +125,18 @@ def _few_steps(
     records: Sequence[Mapping[str, Any]], evaluated: Any, labels: Mapping[str, Any], selected: Mapping[str, Any]
 ) -> dict[str, str] | None:
     steps = max(record["step"] for record in records)
-    if steps >= _FEW_STEPS:
+    if steps >= _FEW_STEPS or _began_with_regression(evaluated):
         return None
     loss = _log_loss(_kept(evaluated, selected)) if evaluated else None
     reached = "" if loss is None else f": log loss {loss:.4f}{_beside(labels)}"
     text = f"Training took only {whole(steps)} step{'s' if steps != 1 else ''}{reached}."
     advice = "More rows help most; a smaller batch_size makes more steps of them, and so do more epochs."
     return _says("few steps", text, advice)
+
+
+def _began_with_regression(evaluated: Any) -> bool:
+    """Whether the first evaluation was ahead of the first step: of what was solved, and not learned in steps."""
+    return bool(evaluated) and evaluated[0]["step"] == 0
 
 
 def _nothing_held_out(trained: Any, evaluated: Any) -> dict[str, str] | None:
@@ -129,8 +157,8 @@ def _few_of_a_label(evaluated: Any, labels: Mapping[str, Any], selected: Mapping
         return None
     loss = _log_loss(kept)
     reached = "" if loss is None else f" (log loss {loss:.4f}{_beside(labels)})"
-    have = "row has" if few == 1 else "rows have"
-    text = f"Only {whole(few)} of {whole(rows)} held-out {have} the label {label}, so how good it is{reached} is luck."
+    have = "has" if few == 1 else "have"
+    text = f"Only {whole(few)} of {whole(rows)} held-out rows {have} the label {label}, so how good it is{reached} is luck."
     return _says("few of a label", text, "Hold more rows out (valid_share), or bring more rows with that label.")
 
 
@@ -146,6 +174,9 @@ def _constant(
         text = f"The order is learned (AUC {auc:.4f}), the probabilities are not: {said}."
         return _says("too sure", text, "Select by log loss (select_by), or lower both learning rates.")
     advice = "Try other learning rates (tenfold up and down) and a smaller batch_size; see whether the columns tell."
+    if _began_with_regression(evaluated):
+        advice = "Nor does a logistic regression learn from these columns: see whether they can tell, and whether the "
+        advice += "label is right; more rows may show more."
     return _says("no better than a constant", f"Nothing was learned: {said}.", advice if is_over else "")
 
 

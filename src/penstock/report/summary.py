@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from penstock.core.metric_names import metric_title
-from penstock.report.learning import best_words, constant_log_loss, start_words
+from penstock.report.learning import auc_error, best_words, constant_log_loss, start_words
 from penstock.report.words import outcome
+
+_LUCK = 0.01  # of an AUC: a standard error from which it is said
 
 
 def show_training(figures: Mapping[str, Any], console: Console) -> None:
@@ -43,7 +46,7 @@ def show_evaluation(figures: Mapping[str, Any], console: Console) -> None:
     table = _table()
     clicked = figures["calibration"].get("clicked")
     constant = None if clicked is None else constant_log_loss(clicked, clicked)
-    _add_metrics(table, {**figures, "labels": {"constant_log_loss": constant}})
+    _add_metrics(table, {**figures, "labels": {"constant_log_loss": constant, "valid_share": clicked}})
     table.add_row("rows", f"{figures['rows']:,} in {figures['seconds']:.1f} s")
     calibration = figures["calibration"]
     if calibration["ratio"] is not None:
@@ -54,7 +57,7 @@ def show_evaluation(figures: Mapping[str, Any], console: Console) -> None:
         )
     unknown = {name: share for name, share in figures["unknown"].items() if share}
     worst = sorted(unknown, key=lambda name: -unknown[name])[:5]
-    shares = ", ".join(f"{escape(name)} {unknown[name]:.1%}" for name in worst)
+    shares = ", ".join(f"{escape(name)} {_small(unknown[name])}" for name in worst)
     table.add_row("unknown categories", (shares + (" …" if len(unknown) > len(worst) else "")) or "none")
     console.print(table)
     bins = Table(box=None, pad_edge=False)
@@ -63,6 +66,10 @@ def show_evaluation(figures: Mapping[str, Any], console: Console) -> None:
     for entry in calibration["bins"]:
         bins.add_row(f"{entry['predicted']:.4f}", f"{entry['clicked']:.4f}", f"{entry['rows']:,}")
     console.print(bins)
+
+
+def _small(found: float) -> str:
+    return f"{found:.1%}" if found >= 0.0005 else "under 0.1%"
 
 
 def _add_metrics(table: Table, figures: Mapping[str, Any]) -> None:
@@ -84,10 +91,22 @@ def _beside(name: str, figures: Mapping[str, Any]) -> str:
 def _auc(figures: Mapping[str, Any]) -> str:
     auc, best = figures["auc"], figures.get("best_auc")
     if auc is None:
-        return "not known: it needs held-out rows with both labels"
+        ones = (figures.get("labels") or {}).get("valid_share")
+        has_both = ones is not None and 0 < ones < 1
+        return f"not known: {'predictions are no numbers' if has_both else 'it needs held-out rows with both labels'}"
     if best is None:
-        return f"[bold green]{auc:.4f}[/]"
+        return f"[bold green]{auc:.4f}[/]{_give_or_take(auc, figures)}"
     return f"[bold green]{auc:.4f}[/] of {best:.4f} reachable ({(auc - 0.5) / (best - 0.5):.0%} of the way from chance)"
+
+
+def _give_or_take(auc: float, figures: Mapping[str, Any]) -> str:
+    """How far luck may have carried it, where rows are so few that this shows."""
+    rows, ones = figures["rows"], (figures.get("labels") or {}).get("valid_share")
+    rows = rows["valid"] if isinstance(rows, Mapping) else rows
+    if not rows or ones is None:
+        return ""
+    error = auc_error(auc, ones * rows, rows - ones * rows)
+    return f" ± {error:.2g} (standard error)" if _LUCK <= error < math.inf else ""
 
 
 def _selected(selected: Mapping[str, Any]) -> str:

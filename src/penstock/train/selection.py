@@ -17,6 +17,7 @@ LAST = "last"  # select nothing: the weights of the last step stay
 _LOSS = "loss"
 _OF_ROWS = (_LOSS, "log_loss")  # figures whose differences have a known error
 _ERRORS = 1.0  # standard errors of its gain that an evaluation must be better by than the start
+_FEWEST = 30  # held-out rows of which a gain can be told from luck
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Selection:
         """Whether its gain over the start may be the luck of the rows held out."""
         if record.gain is None or record.gain_error is None or self.by not in _OF_ROWS:
             return False
-        return record.gain <= _ERRORS * record.gain_error
+        return record.rows < _FEWEST or record.gain <= _ERRORS * record.gain_error
 
     def is_over(self, records: Sequence[ValidRecord]) -> bool:
         """Whether the last `patience` evaluations brought nothing better; what training began with does not count.

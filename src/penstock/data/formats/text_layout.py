@@ -277,8 +277,12 @@ def _missing(name: str, values: pl.Series, dtype: str | None, options: OpenOptio
 def _assumed_missing(missing: Mapping[str, tuple[str, ...]], options: OpenOptions) -> list[str]:
     if options.missing is not None or not missing:
         return []
-    words = sorted({word for own in missing.values() for word in own})
-    return [f"{', '.join(map(repr, words))} as missing in {', '.join(missing)}"]
+    found = {word for own in missing.values() for word in own}
+    words = [
+        *(["blanks"] if any(not word.strip() for word in found) else []),
+        *map(repr, sorted(filter(str.strip, found))),
+    ]
+    return [f"{', '.join(words)} as missing in {', '.join(missing)}"]
 
 
 def unreadable_quotes(path: str, text: bytes, separator: str, lines_before: int, error: Exception) -> DataError:

@@ -80,9 +80,12 @@ def missing_words(values: pl.Series) -> list[str]:
 
     >>> missing_words(pl.Series(["1", "NA", "2.5", None])), missing_words(pl.Series(["NA", "x"]))
     (['NA'], [])
+    >>> missing_words(pl.Series(["1", " ", "2.5"]))
+    [' ']
     """
-    words = values.filter(values.is_in(MISSING)).unique().sort().to_list()
-    others = values.filter(~values.is_in(MISSING)).drop_nulls()
+    stand_for_nothing = values.is_in(MISSING) | (values.str.strip_chars() == "")
+    words = values.filter(stand_for_nothing).unique().sort().to_list()
+    others = values.filter(~stand_for_nothing).drop_nulls()
     return words if words and others.len() and not others.cast(pl.Float64, strict=False).null_count() else []
 
 

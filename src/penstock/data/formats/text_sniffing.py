@@ -8,7 +8,12 @@ import io
 import re
 
 SEPARATORS = (",", "\t", ";", "|")
-MISSING = ("NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "\\N", "?", "-")
+# In a column of numbers. What spreadsheets write for an error is among them.
+MISSING = (
+    "NA", "N/A", "n/a", "na", "NULL", "Null", "null", "(null)", "None", "none", "NONE", "NaN", "nan", "\\N", "?", "-",
+    "--", ".", "<NA>", "#N/A", "#NA", "#NULL!", "#DIV/0!", "#VALUE!", "NIL", "nil", "unknown", "Unknown", "UNKNOWN",
+    "missing", "Missing",
+)  # fmt: skip
 BOM = codecs.BOM_UTF8
 _LINES = 200
 _LOOK = 4096  # bytes
@@ -220,4 +225,4 @@ def _has_numbers(text: str) -> bool:
 
 
 def _is_missing(value: str) -> bool:
-    return not value or value in MISSING
+    return not value.strip() or value in MISSING
