@@ -22,7 +22,7 @@ from penstock.metrics.registry import METRICS
 from penstock.nn import Model
 from penstock.nn.base import constructor_names
 from penstock.nn.registry import MODELS
-from penstock.nn.torch_optimizers import without_compiler
+from penstock.nn.torch_optimizers import may_fuse, without_compiler
 from penstock.serve.devices import default_device, named_device
 from penstock.serve.model import serving_workflow
 from penstock.train.evaluation import EVALUATED
@@ -146,6 +146,8 @@ def build_dense_optimizer(
         arguments["lr"] = 1.0  # LambdaLR multiplies
     if for_graph:
         arguments = {**_on_gpu(str(name), arguments), **arguments}
+    elif DENSE_OPTIMIZERS[name].get("fused") and not _steps_otherwise(arguments):
+        arguments = {"fused": may_fuse(build, model.parameters()) or None, **arguments}
     if not arguments.get("differentiable"):
         build = without_compiler(build)
     try:
@@ -158,9 +160,14 @@ def build_dense_optimizer(
 def _on_gpu(name: str, given: Mapping[str, Any]) -> dict[str, bool]:
     """What makes an optimizer part of a CUDA graph, and lets it skip a step by itself."""
     own = dict(DENSE_OPTIMIZERS[name])
-    if given.get("foreach") or given.get("differentiable"):  # another way to step, which was asked for
+    if _steps_otherwise(given):
         own.pop("fused", None)
     return own
+
+
+def _steps_otherwise(given: Mapping[str, Any]) -> bool:
+    """Whether a way to step was asked for that goes without one kernel for all."""
+    return bool(given.get("foreach") or given.get("differentiable"))
 
 
 def training_device(settings: TrainSettings) -> torch.device:

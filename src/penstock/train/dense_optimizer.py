@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from penstock.nn.torch_optimizers import without_compiler
+from penstock.nn.torch_optimizers import may_fuse, without_compiler
 
 
 def default_optimizer(modules: list[nn.Module], on_gpu: bool = False) -> torch.optim.Optimizer | None:
@@ -24,5 +24,6 @@ def default_optimizer(modules: list[nn.Module], on_gpu: bool = False) -> torch.o
     if not parameters:
         return None
     adam: Any = without_compiler(torch.optim.Adam)
-    made: torch.optim.Optimizer = adam(parameters, lr=1e-3, fused=on_gpu or None, capturable=on_gpu)
+    fused = on_gpu or may_fuse(adam, parameters)
+    made: torch.optim.Optimizer = adam(parameters, lr=1e-3, fused=fused or None, capturable=on_gpu)
     return made
