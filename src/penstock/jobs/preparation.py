@@ -210,7 +210,7 @@ def _check_numbers(data: Dataset) -> None:
 def _features_at(source: DataLike) -> Dataset:
     """Ready features, or a hint that these may be raw rows."""
     hint = (
-        "raw rows need a recipe (recipe=…), or the label's name to draft one (label=…); features need a schema with "
+        "raw rows need a recipe (recipe=…; penstock.jobs.draft_recipe(data, label).recipe makes one); features need a schema with "
         "roles, as penstock etl writes"
     )
     data = as_dataset(source)
