@@ -101,7 +101,9 @@ def test_leading_zeros_stay(tmp_path):
     assert Dataset(path).to_polars().rows() == [("00501", 0), ("10001", 10)]
 
 
-@pytest.mark.parametrize("word", ["NA", "null", "\\N", "NaN", "?", "-", "None", " ", "   ", "#N/A", "<NA>", "unknown", "#DIV/0!"])
+@pytest.mark.parametrize(
+    "word", ["NA", "null", "\\N", "NaN", "?", "-", "None", " ", "   ", "#N/A", "<NA>", "unknown", "#DIV/0!"]
+)
 def test_words_for_nothing_in_columns_of_numbers(tmp_path, word):
     path = file_of(tmp_path, f"age,name\n3,{word}\n{word},b\n5,c\n")
     data = Dataset(path)

@@ -29,7 +29,9 @@ def test_nothing_pulls_at_the_weights_that_are_found(strength: float) -> None:
     pull = rows.gradient(found) + held * found
     assert np.abs(pull).max() < 0.2  # summed over 500 rows; without a step it is more than 5
     assert np.abs(rows.gradient(np.zeros_like(found))).max() > 5
-    elsewhere = logistic._minimum(rows, logistic._held_back(rows, strength, 1.0), np.random.default_rng(1).normal(size=len(found)))
+    elsewhere = logistic._minimum(
+        rows, logistic._held_back(rows, strength, 1.0), np.random.default_rng(1).normal(size=len(found))
+    )
     np.testing.assert_allclose(found, elsewhere, atol=0.02)
 
 

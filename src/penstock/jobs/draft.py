@@ -283,7 +283,9 @@ def _written(
     for node in _OPERATORS:
         for column in judged:
             if column.node == node:
-                groups.setdefault(f"{node} {column.is_flagged} {column.bounds} {_flow(column.arguments)}", []).append(column)
+                groups.setdefault(f"{node} {column.is_flagged} {column.bounds} {_flow(column.arguments)}", []).append(
+                    column
+                )
     names = ["label"]
     for columns in groups.values():
         node = columns[0].node

@@ -327,7 +327,9 @@ def label_codes(values: pl.Series) -> tuple[pl.Series | None, str, dict[str, Any
     if distinct > 20 and not (there == there.round()).all():
         return None, f"numbers from {low:g} to {high:g}", {}
     # A count, most of it 0, or a mark out of so many.
-    least = math.nextafter(0, 1) if low == 0 and _number((there == 0).mean()) >= _MOSTLY_NONE else low + 0.7 * (high - low)
+    least = (
+        math.nextafter(0, 1) if low == 0 and _number((there == 0).mean()) >= _MOSTLY_NONE else low + 0.7 * (high - low)
+    )
     at_least = _number(there.filter(there >= least).min())
     share = _number((there >= at_least).mean())
     plain = int(at_least) if at_least.is_integer() else at_least

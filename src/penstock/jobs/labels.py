@@ -190,7 +190,7 @@ def positive_value(values: list[Any]) -> Any:
 
 
 def _operators(workflow: Workflow, label: str) -> list[str] | None:
-    """What is done to the label on its way through the workflow; None where rows meet others, or it comes from others."""
+    """What is done to the label on its way through the workflow; None where rows change, or it is made of others."""
     from penstock.etl.graph import ancestors
 
     nodes = ancestors([workflow.output])

@@ -158,7 +158,8 @@ def _few_of_a_label(evaluated: Any, labels: Mapping[str, Any], selected: Mapping
     loss = _log_loss(kept)
     reached = "" if loss is None else f" (log loss {loss:.4f}{_beside(labels)})"
     have = "has" if few == 1 else "have"
-    text = f"Only {whole(few)} of {whole(rows)} held-out rows {have} the label {label}, so how good it is{reached} is luck."
+    text = f"Only {whole(few)} of {whole(rows)} held-out rows {have} the label {label}, "
+    text += f"so how good it is{reached} is luck."
     return _says("few of a label", text, "Hold more rows out (valid_share), or bring more rows with that label.")
 
 

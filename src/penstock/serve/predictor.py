@@ -137,7 +137,9 @@ class Predictor:
         if isinstance(rows, Sequence):
             odd = next((row for row in rows if not isinstance(row, Mapping)), None)
             if odd is not None:
-                raise DataError(f"predict takes rows as mappings of columns to values, and one of the list is {odd!r:.60}")
+                raise DataError(
+                    f"predict takes rows as mappings of columns to values, and one of the list is {odd!r:.60}"
+                )
         return self.score(self._model_input(columns) for columns in self.columns.of_rows(rows))
 
     def predict_row(self, row: Mapping[str, Any]) -> float:

@@ -278,7 +278,10 @@ def _assumed_missing(missing: Mapping[str, tuple[str, ...]], options: OpenOption
     if options.missing is not None or not missing:
         return []
     found = {word for own in missing.values() for word in own}
-    words = [*(["blanks"] if any(not word.strip() for word in found) else []), *map(repr, sorted(filter(str.strip, found)))]
+    words = [
+        *(["blanks"] if any(not word.strip() for word in found) else []),
+        *map(repr, sorted(filter(str.strip, found))),
+    ]
     return [f"{', '.join(words)} as missing in {', '.join(missing)}"]
 
 
