@@ -127,7 +127,7 @@ def fit_logistic(rows: LinearRows, seed: int = 0) -> np.ndarray:
     for weaker in STRENGTHS[: STRENGTHS.index(strength) + 1]:  # each begins where the one before has ended
         found = _minimum(rows, _held_back(rows, weaker, number), found)
     assert found is not None
-    return (found + _by_spreads(rows, number)) / 2
+    return np.asarray((found + _by_spreads(rows, number)) / 2)
 
 
 def _number_strength(rows: LinearRows, folds: Sequence[tuple[LinearRows, LinearRows]]) -> float:
