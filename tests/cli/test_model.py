@@ -90,7 +90,7 @@ def test_train_takes_settings_from_a_file_and_options_win(logs: Path, tmp_path: 
     resolved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (resolved["batch_size"], resolved["dense_optimizer"]) == (300, {"name": "Adam", "lr": 0.5})
     assert resolved["embedding_optimizer"] == {"name": "LazyAdam", "lr": 0.01}
-    assert resolved["model"] == {"name": "MLP", "hidden": [8], "dropout": 0.3, "linear": "first"}
+    assert resolved["model"] == {"name": "MLP", "hidden": [8], "dropout": 0.3, "linear": True}
     again = json.loads(ok("train", "--config", tmp_path / "run" / "config.yaml", "-o", tmp_path / "again", "--json"))
     assert yaml.safe_load((tmp_path / "again" / "config.yaml").read_text()) == resolved
     assert (again["steps"], again["rows"]) == (found["steps"], found["rows"])
@@ -187,7 +187,7 @@ def test_a_port_that_is_taken_is_named_before_anything_is_written(logs: Path, tm
         (("{logs}", "--preset", "criteo", "--model", "GPT"), 2, "GPT"),
         (("{logs}", "--preset", "criteo", "--device", "gpu"), 1, "which torch does not know"),
         (("{logs}", "--preset", "criteo", "--config", "nope.yaml"), 1, "nope.yaml does not exist"),
-        (("{logs}", "--preset", "criteo", "--valid-share", 1), 1, "valid_share must be"),
+        (("{logs}", "--preset", "criteo", "--valid-share", 1), 1, "--valid-share must be"),
         (("{logs}", "--preset", "criteo", "--valid", "nope"), 1, "nope does not exist"),
         (("--resume",), 1, "is not the folder of a training run"),
         (("--resume", "--config", "a.yaml"), 2, "the configuration of the run"),

@@ -171,7 +171,15 @@ def test_figures_of_rows_that_were_learned_from_are_told_apart(tmp_path: Path) -
         assert "was trained on rows of" not in call(command, tmp_path / "run", other).stderr
 
 
+def test_a_label_that_is_no_number_is_missing_also_where_it_is_turned_into_0_and_1(tmp_path: Path) -> None:
+    label = [float("nan") if i == 55 else float(i % 3) for i in range(200)]
+    pl.DataFrame({"user": ["a", "b"] * 100, "rating": label}).write_parquet(tmp_path / "a.parquet")
+    said = fails(1, "train", tmp_path / "a.parquet", "-o", tmp_path / "run", *SMALL, "--label", "rating")
+    assert "the label 'rating' has missing values, first in row 55" in said
+
+
 def test_a_feature_that_is_infinite_is_said_before_training(tmp_path: Path, recipe: Path) -> None:
-    lines = [line.replace("7.5", "inf") for line in LINES]
-    said = refused(tmp_path, recipe, lines)
+    lines = [f"{i % 7},{i % 5},{'inf' if i == 7 else i}.0,{i % 2}".replace("inf.0", "inf") for i in range(200)]
+    recipe.write_text(RECIPE.replace("input: {", "input: {dtypes: {float64: [price]}, "))
+    said = call("train", written(tmp_path / "a.csv", lines), "--recipe", recipe, "-o", tmp_path / "run", *SMALL).stderr
     assert "the feature 'price' is infinite in" in said and "Clip: {min_value: …, max_value: …}" in said

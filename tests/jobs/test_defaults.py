@@ -13,9 +13,9 @@ from penstock.jobs.defaults import (
     default_adagrad,
     default_batch_size,
     default_epochs,
-    default_patience,
     default_rate,
     filled_in,
+    late_patience,
 )
 
 
@@ -67,11 +67,11 @@ def test_what_is_said_stays(given: dict[str, Any], expected: dict[str, Any]) -> 
     assert {name: found[name] for name in expected} == expected
 
 
-def test_a_network_begins_at_zero_where_rows_are_too_few() -> None:
+def test_a_network_begins_at_zero_where_rows_are_few_and_embeddings_do_not_start_apart() -> None:
     def linear(**given: Any) -> list[Any]:
         return [filled(rows, **given).model["linear"] for rows in (100, 8_000, 60_000, 10**7)]
 
-    assert linear() == ["first", True, True, True]
+    assert linear() == [True, True, True, True]  # and the regression stays where the network is no better
     # Without a regression, or with products that nothing weighs, there is more to learn and more to spoil.
     for given in ({"linear_start": False}, {"tables": "hashed"}, {"cluster": "local"}, {"model": "DeepFM"}):
         assert linear(**given) == ["first", "first", True, True]
@@ -81,10 +81,8 @@ def test_embeddings_start_apart_beside_a_regression() -> None:
     apart = filled().store["init"]
     assert apart["b"] == -apart["a"] > 0.05
     for model in ("MLP", "DCNv2"):
-        assert filled(60_000, model=model).store == {"init": apart}
+        assert filled(60_000, model=model).store == filled(100, model=model).store == {"init": apart}
     for rows, given in (
-        (100, {}),
-        (5_000, {}),
         (10**7, {}),
         (8_000, {"linear_start": False}),
         (8_000, {"model": "DeepFM"}),
@@ -95,7 +93,7 @@ def test_embeddings_start_apart_beside_a_regression() -> None:
 
 def test_products_of_embeddings_are_waited_for() -> None:
     """What columns say together may be learned after a plateau of thousands of steps."""
-    for rows in (8_000, 16_200, 40_000, 100_000, 200_000):
+    for rows in (4_000, 8_000, 16_200, 40_000, 100_000, 200_000):
         found = filled(rows)
         steps = found.patience * rows / found.batch_size
         assert found.epochs > found.patience >= 9 and steps > 1_400, rows
@@ -129,6 +127,6 @@ def test_a_run_keeps_what_was_chosen(tmp_path: Any) -> None:
     data = data.with_roles(categorical=["user", "item"], label=["click"])
     found = TrainJob(data, tmp_path / "run", settings={"model": "MLP", "max_steps": 5}, progress=False).run()
     kept = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    assert (kept["batch_size"], kept["epochs"], kept["patience"]) == (64, default_epochs(540), default_patience(540))
-    assert kept["dense_optimizer"]["lr"] == default_rate(64, is_slow=True) and found.steps == 5
+    assert (kept["batch_size"], kept["epochs"], kept["patience"]) == (64, 31, late_patience(540, 64))
+    assert kept["dense_optimizer"]["lr"] == default_rate(64, is_apart=True) and found.steps == 5
     assert found.learning["kind"] == "few steps" and 0.55 < found.labels["constant_log_loss"] < 0.65

@@ -232,3 +232,19 @@ def test_numbers_that_are_infinite_now_and_then_are_bounded(others: list[float])
     draft = draft_recipe(frame)
     made = Workflow.from_recipe(draft.recipe).fit_transform(frame)["ratio"]
     assert made.is_finite().all() and made[-2] == made.max() and "infinite now and then" in draft.text
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0, 0, 0, 1, 2, 5], "label y (1 and more are 1), "),  # a count
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], "label y (7 and more are 1), "),  # a mark
+        ([0.5, 3.5, 4.0, 5.0], "label y (4 and more are 1), "),
+        (["no", "yes"], "label y ('yes' is 1), "),
+        ([True, False], "label y, "),
+        ([0.0, 1.0, float("nan")], "label y, "),
+    ],
+)
+def test_what_counts_as_1_is_said(labels: list, words: str) -> None:
+    frame = pl.DataFrame({"y": (labels * 210)[:210], "price": [i * 37 % 211 for i in range(210)]}, strict=False)
+    assert draft_recipe(frame, "y").summary.startswith(words)

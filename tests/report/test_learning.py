@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
-from penstock.report.learning import constant_log_loss, learning_verdict, start_words
+from penstock.report.learning import auc_error, constant_log_loss, learning_verdict, notable_error, start_words
 from penstock.report.sections import selected_words
 
 LABELS = {"train_share": 0.25, "valid_share": 0.25, "constant_log_loss": constant_log_loss(0.25, 0.25)}
@@ -114,3 +115,15 @@ def test_a_regression_that_was_kept_is_said() -> None:
     broken = learning_verdict([start, *evaluations(None)], LABELS, kept)
     assert broken["kind"] == "no number" and "The regression that it began with was kept" in broken["text"]
     assert selected_words({"selected": kept}) == f"the model is {start_words(kept)}"
+
+
+def test_the_error_of_an_auc_is_said_where_rows_are_few() -> None:
+    few, many = notable_error(0.8, 800, 0.25), notable_error(0.8, 80_000, 0.25)
+    assert few == pytest.approx(auc_error(0.8, 200, 600)) and 0.015 < few < 0.025 and many is None
+    rng = np.random.default_rng(0)  # against as many draws of such rows
+    drawn = [roc(rng.normal(1.19, 1, 200), rng.normal(0, 1, 600)) for _ in range(300)]
+    assert np.mean(drawn) == pytest.approx(0.8, abs=0.01) and np.std(drawn) == pytest.approx(few, rel=0.15)
+
+
+def roc(ones: np.ndarray, zeros: np.ndarray) -> float:
+    return float((ones[:, None] > zeros).mean())

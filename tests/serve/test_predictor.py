@@ -174,6 +174,8 @@ def test_missing_columns_and_wrong_rows(predictor, trained) -> None:
         predictor.predict([{"user": "u1"}] * 100)
     with pytest.raises(DataError, match="put a single row in a list"):
         predictor.predict({"user": "u1"})
+    with pytest.raises(DataError, match="rows as mappings of columns to values, and one of the list is 7"):
+        predictor.predict([7, 8])
 
 
 def test_saving_twice_and_damage(trained, tmp_path) -> None:

@@ -161,7 +161,7 @@ def test_an_end_inside_an_epoch_is_evaluated(make, tmp_path: Path) -> None:
     assert history.best.step in (20, 27)
 
 
-def gains(*pairs: tuple[float, float], rows: int = 500) -> list[ValidRecord]:
+def gains(*pairs: tuple[float, float], rows: int = 800) -> list[ValidRecord]:
     """The evaluation of the start, and others with these gains and errors."""
     start = ValidRecord(0, None, rows, 0.5, {"log_loss": 0.5, "auc": 0.6})
     later = [
@@ -255,3 +255,8 @@ def test_what_selecting_needs(make, settings: dict, said: str) -> None:
     setup = make()
     with pytest.raises(ParameterError, match=said):
         quick(setup, **{"valid": setup.valid, **settings})
+
+
+def test_few_held_out_rows_must_be_surer_of_a_gain() -> None:
+    few, many = (Selection("log_loss").best(gains((0.015, 0.01), rows=rows)) for rows in (200, 800))
+    assert few is not None and few.is_start and many is not None and not many.is_start

@@ -18,6 +18,7 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"write a recipe with workflow\.to_yaml\(path\)", "penstock init DATA -o FILE drafts one"),
         (r"\btrust=\['([^']+)'\] \(--trust \1\)", r"--trust \1"),
         (r"\blabel=…", "--label COLUMN"),
+        (r"recipe=…; penstock\.jobs\.draft_recipe\(.*?makes", "--recipe FILE or --preset NAME; --label COLUMN drafts"),
         (r"\bvalid_by\b", "--valid-by"),
         (r", or None, got ", ", got "),
         (r"\brecipe=…", "--recipe FILE or --preset NAME"),

@@ -27,7 +27,6 @@ _BLIND_EPOCHS = 3  # where no evaluation tells which was the best
 _RATE, _RATE_BATCH = 5e-4, 256  # a rate that goes with the square root of the batch size, and is this at that one
 _FASTER = 1.4  # beside a regression: at 1 products of embeddings stay unlearned, at 2 numbers are learned by heart
 _FEW_ROWS = 16_000  # whose evaluations are a matter of luck
-_TOO_FEW_ROWS = 5_000  # of which a network learns little that its linear part does not know: it begins at zero, slowly
 _LINEAR_START = 200_000  # rows whose logistic regression is a matter of seconds
 _APART = (
     0.1  # how far from 0 embeddings start, on either side: nearer, products of them hardly learn beside a regression
@@ -35,6 +34,7 @@ _APART = (
 _EMBEDDING_RATE = 0.05  # up to the largest of these batches; beyond, it grows with their square root: steps are few
 _MOST_EMBEDDING_RATE = 0.141  # more than that, and the first steps of many columns overshoot
 _ACCUMULATOR = 10.0  # of gradients before they are divided by the batch size: what hundreds of rows of an id add
+_POOLINGS = ("mean", "sum")
 _DROPOUT = ((50_000, 0.3), (200_000, 0.1))  # up to so many rows
 
 
@@ -62,10 +62,10 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
     network = model_class(settings.model["name"])
     is_begun = bool(chosen.get("linear_start", settings.linear_start)) and _can_begin(settings)
     is_apart = is_begun and getattr(network, "starts_apart", False)
-    is_slow = num_rows <= (_TOO_FEW_ROWS if is_apart else _FEW_ROWS)
-    is_late = is_apart and not is_slow and num_rows <= _FEW_ROWS
+    is_few = num_rows <= _FEW_ROWS
+    is_late, is_slow = is_apart and is_few, not is_apart and is_few
     if settings.epochs is None:
-        is_waited_for = is_apart and not is_slow and num_rows <= _LINEAR_START
+        is_waited_for = is_apart and num_rows <= _LINEAR_START
         patience = late_patience(num_rows, batch_size) if is_waited_for else default_patience(num_rows)
         epochs = max(_LATE_EPOCHS, patience + _AFTER) if is_waited_for else default_epochs(num_rows)
         chosen["epochs"] = epochs if is_selected else min(_BLIND_EPOCHS, epochs)
@@ -86,7 +86,7 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
     arguments = {"dropout": default_dropout(num_rows), "linear": FIRST if is_slow else True}
     missing = {key: value for key, value in arguments.items() if key in takes and key not in settings.model}
     chosen["model"] = {**settings.model, **missing}
-    if is_apart and not is_slow and settings.store.get("init") is None:
+    if is_apart and settings.store.get("init") is None:
         chosen["store"] = {**settings.store, "init": {"kind": "uniform", "a": -_APART, "b": _APART}}
     if settings.select_by is None and is_selected and num_rows <= _LINEAR_START:
         chosen["select_by"] = "log_loss"  # an AUC of few held-out rows is more a matter of luck
@@ -95,7 +95,23 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
 
 def _can_begin(settings: TrainSettings) -> bool:
     """Whether a regression can be written into such embeddings, as far as settings tell."""
-    return settings.tables in ("auto", "store", "fused") and not settings.cluster.get("address")
+    is_here = settings.tables in ("auto", "store", "fused") and not settings.cluster.get("address")
+    goes_on = settings.embedding_optimizer["name"] != "FTRL"  # which works weights out of its own sums
+    is_exact = settings.store.get("storage", "float32") == "float32"
+    return is_here and goes_on and is_exact and settings.model.get("linear") is not False and has_plain_slots(settings)
+
+
+def has_plain_slots(settings: TrainSettings) -> bool:
+    """Whether each id has a row, and rows are pooled as a regression weighs them.
+
+    Args:
+        settings: of a run.
+
+    Returns:
+        Whether.
+    """
+    plain = not any(set(own) - {"dim"} for own in settings.slots.values()) and settings.pooling in _POOLINGS
+    return plain and settings.store.get("admission") is None and settings.store.get("eviction") is None
 
 
 def default_batch_size(num_rows: int) -> int:
@@ -166,7 +182,7 @@ def default_rate(batch_size: int, is_apart: bool = False, is_slow: bool = False)
         batch_size: of a step.
         is_apart: whether rows are few and embeddings start apart, beside a regression that says what columns say by
             themselves.
-        is_slow: whether rows are so few that there is little else to learn.
+        is_slow: whether rows are few and they do not: then there is little else to learn.
 
     Returns:
         The rate.

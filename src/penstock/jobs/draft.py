@@ -96,7 +96,18 @@ class Draft:
         if self.left_out:
             counts.append(f"{len(self.left_out)} left out")
         told = f" ({', '.join(leaks)}: {GIVES_AWAY})" if leaks else ""
-        return f"{f'the preset {self.preset}, ' if self.preset else ''}label {self.label}, {', '.join(counts)}{told}"
+        preset = f"the preset {self.preset}, " if self.preset else ""
+        return f"{preset}label {self.label}{self._counted_as_1()}, {', '.join(counts)}{told}"
+
+    def _counted_as_1(self) -> str:
+        """Which labels count as 1, where they are not 0 and 1 in the data."""
+        for item in self.recipe["nodes"]["label"].get("ops", ()):
+            how = item.get("Binarize", {}) if isinstance(item, Mapping) else {}
+            if "threshold" in how:
+                return f" ({how['threshold']:g} and more are 1)"
+            if how.get("ones", [True]) != [True]:
+                return f" ({', '.join(map(repr, how['ones']))} is 1)"
+        return ""
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -157,7 +168,7 @@ def draft_recipe(
     codes, why, arguments = label_codes(rows[name])
     if codes is None:
         raise _no_label(rows, name, why, data.place)
-    if missing := rows[name].null_count():
+    if missing := codes.null_count():
         why += f"; missing in {missing:,}, which training refuses: fill them, or leave these rows out"
     judged = [judge(rows[column], codes) for column in rows.columns if column != name]
     unread = "is not read; write what it holds as columns of their own to use it"

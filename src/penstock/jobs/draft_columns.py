@@ -18,6 +18,7 @@ LEFT_OUT = "left out"
 GIVES_AWAY = "gives the label away"
 _RARELY = 0.02  # a share of the rows: what is missing or there more seldom says little
 _UNIQUE, _ENOUGH = 0.95, 50  # a share of the rows that differ, and rows that can tell
+_MOSTLY_NONE = 0.3  # a share of labels that are 0 where any other means that something happened
 _FEW_NUMBERS = 30  # distinct integers that are rather names of things than amounts
 _ID_NAME = re.compile(
     r"(?i:(^|_|\b)(id|ids|uid|user|item|movie|product|ad|page|site|app|device|code|zip|zipcode|postcode|cat|category|type"
@@ -301,6 +302,7 @@ def label_codes(values: pl.Series) -> tuple[pl.Series | None, str, dict[str, Any
     """The label as 0 and 1, why, and the arguments of `Binarize` that make it so; None where nothing does."""
     from penstock.jobs.labels import positive_value
 
+    values = values.fill_nan(None) if values.dtype.is_float() else values
     there = values.drop_nulls()
     distinct = there.n_unique()
     if not distinct:
@@ -324,7 +326,11 @@ def label_codes(values: pl.Series) -> tuple[pl.Series | None, str, dict[str, Any
         return values.cast(pl.Int8), f"0 or 1; 1 in {_number(there.mean()):.1%} of the rows", {}
     if distinct > 20 and not (there == there.round()).all():
         return None, f"numbers from {low:g} to {high:g}", {}
-    at_least = _number(there.filter(there >= low + 0.7 * (high - low)).min())
+    # A count, most of it 0, or a mark out of so many.
+    least = (
+        math.nextafter(0, 1) if low == 0 and _number((there == 0).mean()) >= _MOSTLY_NONE else low + 0.7 * (high - low)
+    )
+    at_least = _number(there.filter(there >= least).min())
     share = _number((there >= at_least).mean())
     plain = int(at_least) if at_least.is_integer() else at_least
     why = f"from {low:g} to {high:g}; {plain} and more count as 1, which is {share:.1%} of the rows"
@@ -336,4 +342,5 @@ def looks_like_label(values: pl.Series) -> bool:
     there = values.drop_nulls()
     if there.dtype == pl.String:
         return there.n_unique() == 2 and not is_number(str(there[0]))
+    there = there.drop_nans() if there.dtype.is_float() else there
     return there.dtype != pl.List and there.n_unique() == 2

@@ -59,10 +59,12 @@ def check_raw_label(data: Dataset, workflow: Workflow, label: str) -> None:
     column = workflow.output_schema[label]
     if column.dtype in ("string", "binary"):
         raise _text_label(data, label)
-    if label not in data.schema or not _is_passed_on(workflow, label):
+    operators = _operators(workflow, label) if label in data.schema else None
+    if operators is None or set(operators) - {"Binarize"}:
         return
+    check = _check_there if operators else _check_values  # what is missing stays so
     for part in islice(data.partitions, _LOOK_PARTS):
-        _check_values(part.read([label])[label], label, part)
+        check(part.read([label])[label], label, part)
 
 
 def check_label_values(features: Dataset, label: str, raw: Dataset | None = None) -> None:
@@ -187,13 +189,16 @@ def positive_value(values: list[Any]) -> Any:
     return values[0] if values else "yes"
 
 
-def _is_passed_on(workflow: Workflow, label: str) -> bool:
-    """Whether the label leaves the workflow as it came, row by row."""
+def _operators(workflow: Workflow, label: str) -> list[str] | None:
+    """What is done to the label on its way through the workflow; None where rows change, or it is made of others."""
     from penstock.etl.graph import ancestors
 
     nodes = ancestors([workflow.output])
     if any(node.operator is not None and node.operator.changes_rows for node in nodes):
-        return False
-    outputs = workflow.to_recipe({})
-    names = [outputs["nodes"][name] for name in outputs["output"]]
-    return any(label in (entry.get("columns") or ()) and not entry.get("ops") for entry in names)
+        return None
+    recipe = workflow.to_recipe({})
+    entries = [recipe["nodes"][name] for name in recipe["output"]]
+    found = next((entry for entry in entries if label in (entry.get("columns") or ())), None)
+    if found is None:
+        return None
+    return [item if isinstance(item, str) else next(iter(item)) for item in found.get("ops") or ()]

@@ -17,10 +17,10 @@ from penstock.data import Dataset
 from penstock.embedding.first_numbers import clear_rows, takes_first_numbers, write_first_numbers
 from penstock.embedding.fused.settings import row_owners
 from penstock.embedding.protocol import Embeddings
+from penstock.jobs.defaults import has_plain_slots
 from penstock.jobs.settings import TrainSettings
 from penstock.nn.logistic import LinearRows, fit_logistic
 
-_POOLINGS = ("mean", "sum")
 _MOST_KEYS = 5_000_000
 
 
@@ -74,11 +74,9 @@ def may_begin_linear(settings: TrainSettings, network: Any, embeddings: Embeddin
     columns = schema.select(roles=Role.CATEGORICAL)
     if embeddings is None:
         return not columns.names
-    plain = not any(set(own) - {"dim"} for own in settings.slots.values()) and settings.pooling in _POOLINGS
-    policies = settings.store.get("admission") is not None or settings.store.get("eviction") is not None
     sizes = [column.cardinality or 0 for column in columns]
     known = all(sizes) and sum(sizes) <= _MOST_KEYS
-    return plain and known and not policies and takes_first_numbers(embeddings)
+    return has_plain_slots(settings) and known and takes_first_numbers(embeddings)
 
 
 def _is_sound(rows: LinearRows) -> bool:

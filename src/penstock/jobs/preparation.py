@@ -188,7 +188,7 @@ def check_rows(features: DataLike, label: str, raw: Dataset | None = None) -> No
 
 
 def _check_numbers(data: Dataset) -> None:
-    """NaN or infinity in a number that the model reads makes NaN of everything; the first rows tell where one is common."""
+    """NaN or infinity in a number makes NaN of everything; the first rows tell where it is common."""
     names = [c.name for c in data.schema.select(roles=Role.CONTINUOUS) if c.dtype in FLOATS and not c.is_list]
     for part in data.partitions[:_LOOK_PARTS] if names else ():
         frame = part.read(names)
@@ -202,16 +202,16 @@ def _check_numbers(data: Dataset) -> None:
                 )
             if infinite:
                 raise DataError(
-                    f"the feature {name!r} is infinite in {infinite:,} of the first rows; bound it in the recipe (Clip: "
-                    f"{{min_value: …, max_value: …}} before other operators), or leave the column out"
+                    f"the feature {name!r} is infinite in {infinite:,} of the first rows; bound it in the recipe "
+                    f"(Clip: {{min_value: …, max_value: …}} before other operators), or leave the column out"
                 )
 
 
 def _features_at(source: DataLike) -> Dataset:
     """Ready features, or a hint that these may be raw rows."""
     hint = (
-        "raw rows need a recipe (recipe=…), or the label's name to draft one (label=…); features need a schema with "
-        "roles, as penstock etl writes"
+        "raw rows need a recipe (recipe=…; penstock.jobs.draft_recipe(data, label).recipe makes one); features need a "
+        "schema with roles, as penstock etl writes"
     )
     data = as_dataset(source)
     if all(column.role is Role.OTHER for column in data.schema):

@@ -11,6 +11,7 @@ from penstock.report.words import share, whole
 
 _FEW_STEPS = 100  # below this a model has hardly moved
 _FEW_ROWS = 10  # held-out rows of a label below which figures are a matter of luck
+_NOTABLE = 0.01  # of an AUC: a standard error from which it is said
 _CHANCE = 0.52  # an AUC up to here is luck
 _BETTER = 0.001  # of a constant's log loss: by less than this share nothing was learned
 _STILL = 0.001  # of AUC, or of log loss: an evaluation that brings more is a step forward
@@ -57,6 +58,26 @@ def auc_error(auc: float, ones: float, zeros: float) -> float:
     above, below = auc / (2 - auc), 2 * auc**2 / (1 + auc)
     variance = auc * (1 - auc) + (ones - 1) * (above - auc**2) + (zeros - 1) * (below - auc**2)
     return math.sqrt(max(0.0, variance) / (ones * zeros))
+
+
+def notable_error(auc: float | None, rows: int | None, share_of_ones: float | None) -> float | None:
+    """The standard error of an AUC, where rows are so few that it shows in the second digit.
+
+    Args:
+        auc: that was measured, if any.
+        rows: that it was measured on.
+        share_of_ones: among them.
+
+    Returns:
+        The error; None where it is small or not known.
+
+    >>> notable_error(0.7, 10_000_000, 0.3), notable_error(None, 10, 0.3)
+    (None, None)
+    """
+    if auc is None or not rows or share_of_ones is None:
+        return None
+    error = auc_error(auc, share_of_ones * rows, rows - share_of_ones * rows)
+    return error if _NOTABLE <= error < math.inf else None
 
 
 def learning_verdict(
@@ -158,7 +179,8 @@ def _few_of_a_label(evaluated: Any, labels: Mapping[str, Any], selected: Mapping
     loss = _log_loss(kept)
     reached = "" if loss is None else f" (log loss {loss:.4f}{_beside(labels)})"
     have = "has" if few == 1 else "have"
-    text = f"Only {whole(few)} of {whole(rows)} held-out rows {have} the label {label}, so how good it is{reached} is luck."
+    text = f"Only {whole(few)} of {whole(rows)} held-out rows {have} the label {label}, "
+    text += f"so how good it is{reached} is luck."
     return _says("few of a label", text, "Hold more rows out (valid_share), or bring more rows with that label.")
 
 

@@ -9,7 +9,7 @@ from penstock.core.metric_names import metric_heading
 from penstock.core.pages.document import card
 from penstock.core.pages.markup import Markup, joined, tag
 from penstock.report.charts import bar, gauge
-from penstock.report.learning import best_words, start_words
+from penstock.report.learning import best_words, notable_error, start_words
 from penstock.report.run_stages import stage_title
 from penstock.report.words import DASH, count, data_size, duration, plural, share, whole
 
@@ -81,6 +81,7 @@ def _cards(report: Report) -> list[Markup]:
     head = report.get("headline") or {}
     auc, best, reached = head.get("auc"), head.get("best_auc"), head.get("auc_reached")
     said = f"{share(reached)} of the way from guessing to the best reachable" if reached is not None else None
+    said = said or _auc_error_words(report, auc)
     meter = gauge(auc, best) if auc is not None else None
     value = DASH if auc is None else joined([f"{auc:.4f}", best and tag("small", f" of {best:.4f}")])
     speed, memory = head.get("rows_per_second"), head.get("embedding_bytes")
@@ -98,6 +99,12 @@ def _cards(report: Report) -> list[Markup]:
         card("Embedding rows", count(head.get("embedding_rows")), tables and f"in {plural(len(tables), 'table')}"),
         card("Embedding memory", data_size(memory) if memory else DASH, _largest(tables)),
     ]
+
+
+def _auc_error_words(report: Report, auc: float | None) -> str | None:
+    rows = (report.get("training") or {}).get("valid_rows")
+    error = notable_error(auc, rows, (report.get("labels") or {}).get("valid_share"))
+    return None if error is None else f"± {error:.2g}, its standard error: {whole(rows)} rows are held out"
 
 
 def _metric_card(report: Report, name: str, figure: float | None) -> Markup:

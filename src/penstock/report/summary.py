@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from penstock.core.metric_names import metric_title
-from penstock.report.learning import auc_error, best_words, constant_log_loss, start_words
+from penstock.report.learning import best_words, constant_log_loss, notable_error, start_words
 from penstock.report.words import outcome
-
-_LUCK = 0.01  # of an AUC: a standard error from which it is said
 
 
 def show_training(figures: Mapping[str, Any], console: Console) -> None:
@@ -103,10 +100,8 @@ def _give_or_take(auc: float, figures: Mapping[str, Any]) -> str:
     """How far luck may have carried it, where rows are so few that this shows."""
     rows, ones = figures["rows"], (figures.get("labels") or {}).get("valid_share")
     rows = rows["valid"] if isinstance(rows, Mapping) else rows
-    if not rows or ones is None:
-        return ""
-    error = auc_error(auc, ones * rows, rows - ones * rows)
-    return f" ± {error:.2g} (standard error)" if _LUCK <= error < math.inf else ""
+    error = notable_error(auc, rows, ones)
+    return "" if error is None else f" ± {error:.2g} (standard error)"
 
 
 def _selected(selected: Mapping[str, Any]) -> str:

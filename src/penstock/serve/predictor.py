@@ -125,7 +125,7 @@ class Predictor:
             Probabilities of float32.
 
         Raises:
-            DataError: it is a single row.
+            DataError: it is a single row, or a list of something else.
         """
         if self._feed and self._poll_seconds is not None and time.monotonic() - self._polled >= self._poll_seconds:
             self.refresh()
@@ -134,6 +134,12 @@ class Predictor:
         if are_paths(rows) and rows not in ([], ()):  # no rows are no paths either
             fitted = self.saved.fitted
             rows = open_input(rows, None if fitted is None else fitted.input, may_lack=True)
+        if isinstance(rows, Sequence):
+            odd = next((row for row in rows if not isinstance(row, Mapping)), None)
+            if odd is not None:
+                raise DataError(
+                    f"predict takes rows as mappings of columns to values, and one of the list is {odd!r:.60}"
+                )
         return self.score(self._model_input(columns) for columns in self.columns.of_rows(rows))
 
     def predict_row(self, row: Mapping[str, Any]) -> float:

@@ -16,8 +16,9 @@ DEFAULT = "auc"  # of a training job that says nothing and has many rows
 LAST = "last"  # select nothing: the weights of the last step stay
 _LOSS = "loss"
 _OF_ROWS = (_LOSS, "log_loss")  # figures whose differences have a known error
-_ERRORS = 1.0  # standard errors of its gain that an evaluation must be better by than the start
-_FEWEST = 30  # held-out rows of which a gain can be told from luck
+# Standard errors of its gain that an evaluation must be better by than the start, up to so many held-out rows. The best
+# of some twenty evaluations on few rows is luck more often than that of one.
+_ERRORS = ((30, math.inf), (500, 2.0), (math.inf, 1.0))
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class Selection:
         """Whether its gain over the start may be the luck of the rows held out."""
         if record.gain is None or record.gain_error is None or self.by not in _OF_ROWS:
             return False
-        return record.rows < _FEWEST or record.gain <= _ERRORS * record.gain_error
+        errors = next(count for most, count in _ERRORS if record.rows < most)
+        return record.gain <= errors * record.gain_error or math.isinf(errors)
 
     def is_over(self, records: Sequence[ValidRecord]) -> bool:
         """Whether the last `patience` evaluations brought nothing better; what training began with does not count.

@@ -19,7 +19,7 @@ _VALUE = Satisfies(lambda v: isinstance(v, (str, int, float, bool)), "a text or 
 
 
 class Binarize(Elementwise):
-    """1 where a value is at least `threshold`, or one of `ones`; 0 elsewhere. A missing value stays missing.
+    """1 where a value is at least `threshold`, or one of `ones`; 0 elsewhere. What is missing or NaN is missing.
 
     A label keeps its role: `rating: {columns: [rating], ops: [{Binarize: {threshold: 4}}]}`.
 
@@ -47,6 +47,8 @@ class Binarize(Elementwise):
     def apply(self, series: pl.Series, name: str) -> pl.Series:
         if series.dtype == pl.Float32:  # compared as it is: not with a threshold rounded to 24 bits
             series = series.cast(pl.Float64)
+        if series.dtype.is_float():  # NaN is missing: a label of it must not count as 0
+            series = series.fill_nan(None)
         if self.ones:
             return series.is_in(_as(series, self.ones)).cast(pl.Int8).alias(series.name)
         assert self.threshold is not None
@@ -54,14 +56,16 @@ class Binarize(Elementwise):
         if numbers.dtype.is_float():
             least = float(self.threshold)  # or the next above, where a large integer was rounded down
             least = math.nextafter(least, math.inf) if least < self.threshold else least
-            found = (numbers >= least) & ~numbers.is_nan()
+            found = numbers >= least
         elif math.isinf(self.threshold):
             found = numbers.cast(pl.Float64) >= self.threshold
         else:  # integers beyond 2**53 are no floats
             found = numbers.cast(pl.Int128) >= math.ceil(self.threshold)
         return found.cast(pl.Int8).alias(series.name)
 
-    def apply_one(self, value: float | str, name: str) -> int:
+    def apply_one(self, value: float | str, name: str) -> int | None:
+        if value != value:
+            return None
         if self.ones:
             return int(any(value == one and isinstance(value, str) == isinstance(one, str) for one in self.ones))
         assert self.threshold is not None and not isinstance(value, str)  # output_column wants numbers
