@@ -130,7 +130,7 @@ class TagSet:
         return hash(self._atoms())
 
     def __repr__(self) -> str:
-        return "{" + ", ".join(str(tag) for tag in self) + "}"
+        return "{" + ", ".join(repr(tag) for tag in self) + "}" if self._tags else "set()"
 
 
 TagsType = TagSet | list[str] | list[Tags] | list[Tags | str]

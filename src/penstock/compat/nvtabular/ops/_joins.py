@@ -96,6 +96,7 @@ class JoinGroupby(TakesNode, native.JoinGroupby):
     """
 
     takes = "cont_cols"
+    gives_tags = False
 
     def __init__(
         self,
@@ -116,6 +117,10 @@ class JoinGroupby(TakesNode, native.JoinGroupby):
         of = {name: told for group in columns.groups for name, told in self.output_names(group).items()}
         self._dtypes = {c.name: _statistic_dtype(*of[c.name], inputs) for c in made}
         return Schema(c.with_(dtype=self._dtypes[c.name]) for c in made)
+
+    def made_from(self, output: str, columns: Columns) -> str:
+        of = {name: source or group[0] for group in columns.groups for name, (_, source) in self.output_names(group).items()}
+        return of.get(output, output)
 
     def transform(self, frame: Any, columns: Any) -> Any:
         made = super().transform(frame, columns)
@@ -179,6 +184,9 @@ class TargetEncoding(TakesNode, native.TargetEncoding):
 
     def __new__(cls, *args: Any, drop_folds: bool = True, **kwargs: Any) -> TargetEncoding:
         return super().__new__(cls if drop_folds or cls is not TargetEncoding else FoldsKept)
+
+    def made_from(self, output: str, columns: Columns) -> str:
+        return {name: target for name, _, target in self.output_names(columns)}.get(output, output)
 
     @property
     def means(self) -> dict[str, float]:

@@ -165,7 +165,7 @@ class Categorify(Placed, native.Categorify):
                 missing = pandas.DataFrame({name: [None], f"{name}_size": [self._nulls(name)]}, index=[codes.null])
                 frame = pandas.concat([missing, frame]) if len(frame) else missing
             if vocabulary.values.dtype != pl.String:  # text is left as objects, as pandas had it
-                frame[name] = frame[name].convert_dtypes()
+                frame[name] = frame[name].convert_dtypes() if frame[name].hasnans else frame[name].infer_objects()
             with replacing(folder / f"unique.{file_name(name)}.parquet") as partial:
                 frame.to_parquet(partial)
 
