@@ -29,6 +29,24 @@ class TestDatasets:
                     found.sort_values("k", ignore_index=True), wanted.sort_values("k", ignore_index=True)
                 )
 
+    def test_keys_of_two_names_both_stay_in_a_merge(self):
+        from merlin.io import Dataset
+
+        left = pd.DataFrame({"b": ["x", "y"], "c": [1, 2], "g": [1, 2]})
+        right = pd.DataFrame({"key": ["x", "w"], "c": [7, 8], "g": [1, 3]})
+        for how in ("inner", "left", "right", "outer"):
+            for keys in (("b", "key"), (["g", "b"], ["g", "key"]), ("c", "g")):
+                named = {"how": how, "left_on": keys[0], "right_on": keys[1]}
+                found = Dataset.merge(Dataset(left), Dataset(right), **named).compute()
+                wanted = left.merge(right, **named)
+                assert found.columns.tolist() == wanted.columns.tolist()
+                by = [name for name in wanted.columns if wanted[name].dtype != "float64"] or wanted.columns.tolist()
+                found, wanted = (frame.sort_values(by, ignore_index=True) for frame in (found, wanted))
+                assert found.isna().equals(wanted.isna())
+                assert found.fillna(0).astype(str).values.tolist() == wanted.fillna(0).astype(str).values.tolist()
+        with pytest.raises(ValueError, match="column 'b = c' is string on the left and int64 on the right"):
+            Dataset.merge(Dataset(left), Dataset(right), left_on="b", right_on="c")
+
     def test_what_to_parquet_refuses(self, tmp_path):
         from merlin.io import Dataset
 
@@ -256,6 +274,75 @@ class TestOperatorsByThemselves:
         pd.testing.assert_frame_equal(found.reset_index(drop=True), wanted)
         workflow.save(tmp_path / "saved")
         pd.testing.assert_frame_equal(Workflow.load(tmp_path / "saved").transform(self.rows()), found)
+
+    def tags(self, graph, tagged):
+        from nvtabular import Dataset, Workflow
+
+        rows = pd.DataFrame({"k": [2, 1, 2], "g": [1, 1, 2], "x": [4.0, 3.0, 2.0], "y": [0, 1, 0]})
+        data = Dataset(rows)
+        for name, tags in tagged.items():
+            data.schema[name] = data.schema[name].with_tags(tags).with_properties({"of": name})
+        outputs = Workflow(graph).fit(data).output_schema
+        return {
+            c.name: ({str(tag).removeprefix("Tags.").lower() for tag in c.tags}, c.properties.get("of"))
+            for c in outputs
+        }
+
+    def test_outputs_have_the_tags_and_properties_of_what_they_are_made_from(self):
+        from nvtabular import ops
+
+        tagged = {"k": ["mine", "user"], "x": ["theirs", "continuous"], "y": ["clicked", "target"]}
+        for graph, wanted in (
+            (["k"] >> ops.JoinGroupby(cont_cols=["x"], stats=["count", "mean"]), {"k_count": "k", "k_x_mean": "x"}),
+            ([["k", "g"]] >> ops.JoinGroupby(cont_cols=["x"], stats=["sum"]), {"k_g_x_sum": "x"}),
+            (["g", "x"] >> ops.Groupby("g", aggs={"x": "mean"}, name_sep="-"), {"g": None, "x-mean": "x"}),
+            (["x"] >> ops.FillMedian(add_binary_cols=True), {"x": "x", "x_filled": "x"}),
+        ):
+            own = {"k": {"mine", "user"}, "x": {"theirs", "continuous"}, None: set()}
+            assert self.tags(graph, tagged) == {name: (own[of], of) for name, of in wanted.items()}
+        for graph, name, of, tags in (
+            (["k"] >> ops.TargetEncoding("y", kfold=1), "TE_k_y", "y", {"clicked", "target", "continuous"}),
+            (["x"] >> ops.DifferenceLag("g"), "x_difference_lag_1", "x", {"theirs", "continuous"}),
+            ([["k", "g"]] >> ops.HashedCross(5), "k_X_g", "k", {"mine", "user", "categorical"}),
+            (["k"] >> ops.HashBucket(5), "k", "k", {"mine", "user", "categorical"}),
+            (["k"] >> ops.LogOp() >> ops.Rename(postfix="_log"), "k_log", "k", {"mine", "user", "continuous"}),
+        ):
+            assert self.tags(graph, tagged) == {name: (tags, of)}
+
+    def test_a_target_may_be_a_category_or_a_number_too(self, tmp_path):
+        from merlin.io import Dataset
+        from merlin.schema import Tags
+        from nvtabular import ops
+
+        target = {"x": Tags.TARGET, "y": [Tags.TARGET, Tags.CATEGORICAL]}
+        assert self.tags(["x"] >> ops.Normalize(), target)["x"][0] == {"target", "continuous"}
+        assert self.tags(["x"] >> ops.Bucketize([3]), target)["x"][0] == {"target", "categorical"}
+        assert self.tags(["y"] >> ops.Rename(postfix="_"), target)["y_"][0] == {"target", "categorical"}
+        assert self.tags(["k"] >> ops.AddTags(Tags.TARGET), {"k": Tags.CATEGORICAL})["k"][0] == {
+            "target",
+            "categorical",
+        }
+        assert self.tags(["k"] >> ops.Normalize(), {"k": Tags.CATEGORICAL})["k"][0] == {"continuous"}
+        data = Dataset(pd.DataFrame({"y": [0, 1]}))
+        data.schema["y"] = data.schema["y"].with_tags(target["y"])
+        data.to_parquet(tmp_path / "data")
+        again = Dataset(str(tmp_path / "data"), engine="parquet").schema
+        assert (
+            again.select_by_tag(Tags.CATEGORICAL).column_names == again.select_by_tag(Tags.TARGET).column_names == ["y"]
+        )
+
+    def test_a_vocabulary_of_integers_is_read_as_such(self):
+        from nvtabular import Dataset, Workflow, ops
+
+        codes = ops.Categorify()
+        Workflow(["k"] >> codes).fit(Dataset(pd.DataFrame({"k": [3, 1, 3]})))
+        assert pd.read_parquet(codes.categories["k"])["k"].dtype == np.dtype("int64")
+
+    def test_a_name_for_several_columns(self):
+        from nvtabular import Dataset, Workflow, ops
+
+        with pytest.raises(RuntimeError, match="renames one column"):
+            Workflow(["k", "y"] >> ops.Rename(name="z")).fit(Dataset(self.rows()))
 
 
 class TestGraphs:

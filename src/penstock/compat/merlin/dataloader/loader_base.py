@@ -91,7 +91,9 @@ class LoaderMixin(SeededEpochs):
         """The partitions that Merlin gave to this rank."""
         world, rank = self.global_size, self.global_rank
         if len(self.indices) < world:
-            raise CompatIndexError(f"there are {world} processes for {len(self.indices)} partitions; take fewer processes")
+            raise CompatIndexError(
+                f"there are {world} processes for {len(self.indices)} partitions; take fewer processes"
+            )
         each = math.ceil(len(self.indices) / world)
         return [int(number) for number in self.indices[rank * each : (rank + 1) * each]]
 

@@ -119,7 +119,11 @@ class JoinGroupby(TakesNode, native.JoinGroupby):
         return Schema(c.with_(dtype=self._dtypes[c.name]) for c in made)
 
     def made_from(self, output: str, columns: Columns) -> str:
-        of = {name: source or group[0] for group in columns.groups for name, (_, source) in self.output_names(group).items()}
+        of = {
+            name: source or group[0]
+            for group in columns.groups
+            for name, (_, source) in self.output_names(group).items()
+        }
         return of.get(output, output)
 
     def transform(self, frame: Any, columns: Any) -> Any:
