@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.compat.merlin.schema.tags import ROLE_TAGS, as_tag, listed, role_of, text_of
-from penstock.compat.nvtabular.ops import Placed
 from penstock.compat.missing import CompatRuntimeError
+from penstock.compat.nvtabular.ops import Placed
 from penstock.core.errors import ParameterError
 from penstock.core.params import NONE, Instance, check
 from penstock.etl import ops as native
