@@ -185,3 +185,11 @@ def test_columns_stay_where_they_are():
     assert CupyColumn.supported_devices() == [Device.GPU] and NumpyColumn.supported_devices() == [Device.CPU]
     with pytest.raises(NotImplementedError, match="Could not convert from type NumpyColumn"):
         convert_col(NumpyColumn(np.array([1])), CupyColumn)
+
+
+def test_an_empty_list_does_not_make_integers_floats():
+    from merlin.table import TensorTable
+
+    for rows in ([[1], [2, 3], []], [[], [1, 2, 3]]):
+        column = TensorTable.from_df(pd.DataFrame({"a": rows}))["a"]
+        assert column.values.dtype == np.dtype("int64") and column.values.tolist() == [1, 2, 3]

@@ -338,6 +338,16 @@ class TestOperatorsByThemselves:
         Workflow(["k"] >> codes).fit(Dataset(pd.DataFrame({"k": [3, 1, 3]})))
         assert pd.read_parquet(codes.categories["k"])["k"].dtype == np.dtype("int64")
 
+    def test_statistics_of_groups_come_as_they_were_asked_for(self):
+        from nvtabular import Dataset, Workflow, ops
+
+        rows = Dataset(pd.DataFrame({"k": [1, 1, 2], "x": [1.0, 2.0, 4.0], "z": [1, 2, 3]}))
+        workflow = Workflow(["k"] >> ops.JoinGroupby(cont_cols=["x", "z"], stats=["max", "count", "sum"])).fit(rows)
+        found = workflow.transform(rows).compute()
+        assert found.columns.tolist() == ["k_x_max", "k_count", "k_x_sum", "k_z_max", "k_z_sum"]
+        assert found.values.tolist() == [[2, 2, 3, 2, 3], [2, 2, 3, 2, 3], [4, 1, 4, 3, 3]]
+        assert workflow.output_schema.column_names == found.columns.tolist()
+
     def test_a_name_for_several_columns(self):
         from nvtabular import Dataset, Workflow, ops
 

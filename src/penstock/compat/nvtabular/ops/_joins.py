@@ -112,6 +112,16 @@ class JoinGroupby(TakesNode, native.JoinGroupby):
     ) -> None:
         super().__init__(self._names_or_node(cont_cols), stats, name_sep)
 
+    def output_names(self, group: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+        """As NVTabular orders them: by column, then as `stats` says; the count of rows comes where it is named first."""
+        out: dict[str, tuple[str, str]] = {}
+        for cont in self._conts or [""]:
+            for statistic in self._stats:
+                counts = statistic == "count"
+                parts = (*group, statistic) if counts else (*group, cont, statistic)
+                out.setdefault(self.name_sep.join(parts), (statistic, "" if counts else cont))
+        return out
+
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         made = super().output_schema(inputs, columns)
         of = {name: told for group in columns.groups for name, told in self.output_names(group).items()}
