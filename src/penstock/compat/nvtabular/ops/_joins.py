@@ -113,7 +113,7 @@ class JoinGroupby(TakesNode, native.JoinGroupby):
         super().__init__(self._names_or_node(cont_cols), stats, name_sep)
 
     def output_names(self, group: tuple[str, ...]) -> dict[str, tuple[str, str]]:
-        """As NVTabular orders them: by column, then as `stats` says; the count of rows comes where it is named first."""
+        """As NVTabular orders them: by column, then as `stats` says; the count comes where it is named first."""
         out: dict[str, tuple[str, str]] = {}
         for cont in self._conts or [""]:
             for statistic in self._stats:
