@@ -67,8 +67,8 @@ def _check_one_dtype(column: Any, name: Any) -> None:
     except (pa.ArrowException, TypeError) as error:
         kinds = sorted({type(value).__name__ for value in column.iloc[:, 0].dropna()})
         raise DataError(
-            f"column {name!r} of the pandas frame has no single dtype, it holds {' and '.join(kinds)} ({error}); make its "
-            f"values of one kind first, as astype(str) does"
+            f"column {name!r} of the pandas frame has no single dtype, it holds {' and '.join(kinds)} ({error}); make "
+            f"its values of one kind first, as astype(str) does"
         ) from error
 
 
