@@ -356,6 +356,36 @@ class TestOperatorsByThemselves:
 
 
 class TestGraphs:
+    def test_users_operators_may_refuse_their_schemas(self):
+        from merlin.dag import Graph
+        from merlin.schema import ColumnSchema, Schema
+        from nvtabular import Dataset, Workflow, ops
+
+        asked = []
+
+        class Narrow(ops.Operator):
+            def validate_schemas(self, parents, dependencies, inputs, outputs, strict_dtypes=False):
+                asked.append((parents.column_names, inputs.column_names, outputs.column_names, strict_dtypes))
+                if inputs["x"].dtype == "float64":
+                    raise ValueError("x is too wide")
+
+            def transform(self, col_selector, df):
+                assert not len(df), "rows were read before"
+                return df
+
+        graph = ["x"] >> ops.Rename(postfix="") >> Narrow()
+        for wide in (pd.DataFrame({"x": [1.0]}), pd.DataFrame({"x": [1.0], "z": [1]})):
+            with pytest.raises(ValueError, match="too wide"):
+                Workflow(graph).fit(Dataset(wide))
+        for dtype in ("float64", "float32"):
+            root = Schema([ColumnSchema("x", dtype=dtype)])
+            if dtype == "float32":
+                Graph(graph).construct_schema(root, preserve_dtypes=True)
+                continue
+            with pytest.raises(ValueError, match="too wide"):
+                Graph(graph).construct_schema(root)
+        assert asked == [(["x"], ["x"], ["x"], strict) for strict in (False, False, False, True)]
+
     def test_users_operators_lose_inputs(self):
         from merlin.dag import BaseOperator, Graph
         from merlin.schema import ColumnSchema, Schema
