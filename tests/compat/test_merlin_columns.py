@@ -161,6 +161,15 @@ class TestDispatch:
         assert kind(pd.Series([1])) == kind(pd.Series) == "series" and kind(3) == "number"
         with pytest.raises(NotImplementedError, match="kind doesn't have a registered implementation"):
             kind("text")
+        named = lazy_singledispatch("by_name")
+        named.register(int, lambda value: "number")
+        plain = lazy_singledispatch(lambda value: "whatever it is")
+        assert named(3) == "number"
+        for function in (named, plain):
+            with pytest.raises(NotImplementedError, match=r"implementation for 'text' \(builtins\.str\)"):
+                function("text")
+        with pytest.raises(TypeError, match="a function or its name, got 3"):
+            lazy_singledispatch(3)
 
     def test_tables_of_arrow_in_a_worker_s_cache(self, tmp_path):
         from merlin.io.worker import fetch_table_data
