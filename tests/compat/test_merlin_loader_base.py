@@ -61,6 +61,7 @@ class TestLoaderBase:
         assert [loader._indices_for_process() for loader in loaders] == [[0, 1], [2, 3]]
         rows = [pd.concat(list(loader.epochs(2)._buff.itr))["a"].tolist() for loader in loaders]
         assert rows == [[0, 1, 2, 3] * 2, [4, 5, 6, 7] * 2] and len(next(iter(loaders[0]._buff.itr))) == 2
+        assert loaders[0]._row_lengths_to_offsets(np.array([1, 0, 3])).tolist() == [0, 1, 1, 4]
         for loader in loaders:
             loader._shuffle_indices()
         orders = [loader.indices.tolist() for loader in loaders]

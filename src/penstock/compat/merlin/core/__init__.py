@@ -76,10 +76,8 @@ class LazyDispatcher:
         return self.dispatcher.dispatch(kind)
 
     def _unknown(self, obj_or_type: Any, kind: type) -> NotImplementedError:
-        name = getattr(self.func, "__name__", "the function")
-        return CompatNotImplementedError(
-            f"{name} doesn't have a registered implementation for {obj_or_type!r} ({kind.__module__}.{kind.__qualname__})"
-        )
+        name, of = getattr(self.func, "__name__", "the function"), f"{kind.__module__}.{kind.__qualname__}"
+        return CompatNotImplementedError(f"{name} doesn't have a registered implementation for {obj_or_type!r} ({of})")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.dispatch(args[0])(*args, **kwargs)

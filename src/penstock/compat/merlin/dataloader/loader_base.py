@@ -262,6 +262,10 @@ class MerlinLoader(LoaderMixin):
     def _put(self, array: Any) -> Any:
         return array
 
+    def _row_lengths_to_offsets(self, row_lengths: Any) -> Any:
+        """Where each list begins and the last one ends, from their lengths."""
+        return self._put(np.concatenate([[0], np.cumsum(self._get(row_lengths))]))
+
     def convert_batch(self, batch: Any) -> Any:
         """A batch of NumPy arrays (`features`, or features and labels) as one of the loader's framework."""
         if isinstance(batch, tuple):
