@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from penstock.compat import settings
+
 pytestmark = pytest.mark.usefixtures("old_names")
 
 
@@ -426,14 +428,15 @@ class TestGraphs:
         found = [type(n.op).__name__ for n in iter_nodes([shared + long])]
         assert found == ["ConcatColumns", "Clip", "LogOp", "FillMissing", "SelectionOp"]
 
-    def test_a_call_of_one_age_shows_it(self, monkeypatch, capfd):
-        from penstock.compat import settings
-
+    def undated(self, monkeypatch):
         monkeypatch.delenv(settings.NVTABULAR, raising=False)
         settings.forget_the_program()
         for _, modules in settings._SIGNS:
             for name in modules:
                 monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def test_a_call_of_one_age_shows_it(self, monkeypatch, capfd):
+        self.undated(monkeypatch)
         import nvtabular as nvt
 
         rows = pd.DataFrame({"city": ["Rome", "Oslo", "Rome", None]})
@@ -442,6 +445,16 @@ class TestGraphs:
         assert "conventions of NVTabular 0.5: the program calls nvtabular.ColumnGroup" in capfd.readouterr().err
         settings.forget_the_program()  # another program
         assert settings.nvtabular() == "latest"
+
+    def test_an_argument_that_only_one_age_took_tells_it(self, monkeypatch, capfd):
+        self.undated(monkeypatch)
+        import nvtabular as nvt
+
+        rows = pd.DataFrame({"c": ["b", "a", "b", None]})
+        codes = nvt.Workflow(["c"] >> nvt.ops.Categorify(start_index=1)).fit_transform(rows)["c"]
+        assert codes.tolist() == [2, 3, 2, 1]  # the first code is that of what is missing
+        assert "conventions of NVTabular 1.0: the program calls Categorify(start_index=…)" in capfd.readouterr().err
+        settings.forget_the_program()
 
 
 class TestTables:

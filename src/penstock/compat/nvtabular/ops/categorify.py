@@ -70,6 +70,8 @@ class Categorify(Placed, native.Categorify):
         split_out: int | Mapping[str, int] | None = 1,
         split_every: Any = 8,
     ) -> None:
+        if start_index is not None:  # taken from 0.7 to 1.x, refused since
+            settings.saw_call("1.0", "Categorify(start_index=…)")
         if tree_width is not None and settings.nvtabular() == "latest":
             warnings.warn("Categorify's tree_width was replaced by split_out; neither does anything here",
                           FutureWarning, stacklevel=2)  # fmt: skip
