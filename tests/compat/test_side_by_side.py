@@ -303,7 +303,8 @@ class TestOperatorsByThemselves:
             own = {"k": {"mine", "user"}, "x": {"theirs", "continuous"}, None: set()}
             assert self.tags(graph, tagged) == {name: (own[of], of) for name, of in wanted.items()}
         for graph, name, of, tags in (
-            (["k"] >> ops.TargetEncoding("y", kfold=1), "TE_k_y", "y", {"clicked", "target", "continuous"}),
+            (["k"] >> ops.TargetEncoding("y", kfold=1), "TE_k_y", "y", {"clicked", "continuous"}),
+            (["k"] >> ops.JoinGroupby(cont_cols=["y"], stats=["mean"]), "k_y_mean", "y", {"clicked"}),
             (["x"] >> ops.DifferenceLag("g"), "x_difference_lag_1", "x", {"theirs", "continuous"}),
             ([["k", "g"]] >> ops.HashedCross(5), "k_X_g", "k", {"mine", "user", "categorical"}),
             (["k"] >> ops.HashBucket(5), "k", "k", {"mine", "user", "categorical"}),

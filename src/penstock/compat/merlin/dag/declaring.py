@@ -15,7 +15,7 @@ from typing import Any
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.schema import Schema
 from penstock.compat.merlin.schema.columns import ColumnSchema
-from penstock.compat.merlin.schema.tags import ROLE_TAGS, role_of, text_of
+from penstock.compat.merlin.schema.tags import ROLE_TAGS, TARGETS, role_of, text_of
 from penstock.core.errors import ColumnNotFoundError, PenstockError, SchemaError
 from penstock.core.schema import ColumnSchema as NativeColumn
 from penstock.core.schema import Role
@@ -283,14 +283,18 @@ _OF_VALUES = {"cat_path", "domain", "embedding_sizes", "freq_threshold", "max_si
               "vocabulary"}  # fmt: skip
 
 
-def inherited(column: NativeColumn, source: NativeColumn | None, own: NativeColumn | None) -> NativeColumn:
+def inherited(
+    column: NativeColumn, source: NativeColumn | None, own: NativeColumn | None, feature: bool = False
+) -> NativeColumn:
     """A column with the tags of what it is made from and those that its operator gives by itself (`own`).
 
-    Properties come from there too, but for those that describe values.
+    Properties come from there too, but for those that describe values. A `feature` is no target, whatever it is from.
     """
     if source is None:
         return column
     tags = ColumnSchema.from_native(source).tags
+    if feature:
+        tags = tags - TARGETS
     if own is not None:
         tags = tags.override(ColumnSchema.from_native(own).tags)
     role = role_of(tags) or Role.OTHER

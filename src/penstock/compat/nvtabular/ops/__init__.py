@@ -46,6 +46,7 @@ class Placed(DeclaresNatively):
     """
 
     gives_tags = True  # whether NVTabular's operator tags what it makes
+    makes_features = False  # whether what it makes of a target is no target, as NVTabular's tags would have it
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -67,7 +68,7 @@ class Placed(DeclaresNatively):
         plain = Schema(column.with_(role=Role.OTHER, tags=()) for column in inputs)
         own = super().output_schema(plain, columns) if self.gives_tags else Schema()
         sources = {column.name: inputs.get(self.made_from(column.name, columns)) for column in made}
-        return Schema(inherited(column, sources[column.name], own.get(column.name)) for column in made)
+        return Schema(inherited(c, sources[c.name], own.get(c.name), self.makes_features) for c in made)
 
     def made_from(self, output: str, columns: Columns) -> str:
         """The column that an output takes its tags and properties from."""

@@ -96,7 +96,7 @@ class JoinGroupby(TakesNode, native.JoinGroupby):
     """
 
     takes = "cont_cols"
-    gives_tags = False
+    gives_tags, makes_features = False, True
 
     def __init__(
         self,
@@ -165,6 +165,7 @@ class TargetEncoding(TakesNode, native.TargetEncoding):
     """
 
     takes = "target"
+    makes_features = True
 
     def __init__(
         self,
