@@ -161,6 +161,15 @@ class TestDispatch:
         assert kind(pd.Series([1])) == kind(pd.Series) == "series" and kind(3) == "number"
         with pytest.raises(NotImplementedError, match="kind doesn't have a registered implementation"):
             kind("text")
+        named = lazy_singledispatch("by_name")
+        named.register(int, lambda value: "number")
+        plain = lazy_singledispatch(lambda value: "whatever it is")
+        assert named(3) == "number"
+        for function in (named, plain):
+            with pytest.raises(NotImplementedError, match=r"implementation for 'text' \(builtins\.str\)"):
+                function("text")
+        with pytest.raises(TypeError, match="a function or its name, got 3"):
+            lazy_singledispatch(3)
 
     def test_tables_of_arrow_in_a_worker_s_cache(self, tmp_path):
         from merlin.io.worker import fetch_table_data
@@ -185,3 +194,11 @@ def test_columns_stay_where_they_are():
     assert CupyColumn.supported_devices() == [Device.GPU] and NumpyColumn.supported_devices() == [Device.CPU]
     with pytest.raises(NotImplementedError, match="Could not convert from type NumpyColumn"):
         convert_col(NumpyColumn(np.array([1])), CupyColumn)
+
+
+def test_an_empty_list_does_not_make_integers_floats():
+    from merlin.table import TensorTable
+
+    for rows in ([[1], [2, 3], []], [[], [1, 2, 3]]):
+        column = TensorTable.from_df(pd.DataFrame({"a": rows}))["a"]
+        assert column.values.dtype == np.dtype("int64") and column.values.tolist() == [1, 2, 3]

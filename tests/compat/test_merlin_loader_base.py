@@ -30,7 +30,7 @@ class TestLoaderBase:
         assert isinstance(first["a"], NumpyColumn) and first["a"].values.tolist() == [1, 2]
         assert last["s"].tolist() == [[2, 3]] and label.tolist() == [0, 1]
         assert isinstance(first, TensorTable) and first.to_df()["a"].tolist() == [1, 2]
-        assert loader.output_schema.column_names == ["a", "s"] and loader.indices.tolist() == [0]
+        assert loader.output_schema.column_names == ["a", "s", "y"] and loader.indices.tolist() == [0]
 
     def test_next_is_in_the_middle_of_an_epoch_until_it_ends(self):
         from merlin.dataloader.loader_base import LoaderBase
@@ -40,6 +40,35 @@ class TestLoaderBase:
         assert loader._working
         loader.stop()
         assert not loader._working and loader._batch_itr is None
+
+    def test_with_transforms_the_output_is_features(self):
+        from merlin.dataloader.loader_base import LoaderBase
+        from nvtabular import ops
+
+        loader = LoaderBase(labelled(a=[1, 2], y=[0, 1]), 2, transforms=["a"] >> ops.LambdaOp(lambda column: column))
+        assert loader.output_schema.column_names == ["a"]
+        assert loader.input_schema.column_names == ["a", "y"]
+
+    def test_what_old_tests_look_into(self):
+        from merlin.core.dispatch import generate_local_seed
+        from merlin.dataloader.loader_base import LoaderBase
+
+        data, calls = labelled(a=list(range(8)), y=[0] * 8).repartition(4), []
+        loaders = [
+            LoaderBase(data, 2, shuffle=False, seed_fn=lambda: calls.append(0) or 5, global_size=2, global_rank=rank)
+            for rank in (0, 1)
+        ]
+        assert [loader._indices_for_process() for loader in loaders] == [[0, 1], [2, 3]]
+        rows = [pd.concat(list(loader.epochs(2)._buff.itr))["a"].tolist() for loader in loaders]
+        assert rows == [[0, 1, 2, 3] * 2, [4, 5, 6, 7] * 2] and len(next(iter(loaders[0]._buff.itr))) == 2
+        assert loaders[0]._row_lengths_to_offsets(np.array([1, 0, 3])).tolist() == [0, 1, 1, 4]
+        for loader in loaders:
+            loader._shuffle_indices()
+        orders = [loader.indices.tolist() for loader in loaders]
+        assert orders[0] == orders[1] and sorted(orders[0]) == [0, 1, 2, 3] and len(calls) == 2
+        assert len({generate_local_seed(1, 2) for _ in range(4)}) > 1
+        with pytest.raises(IndexError, match="5 processes for 4 partitions"):
+            LoaderBase(data, 2, global_size=5, global_rank=0)._indices_for_process()
 
     def test_no_columns(self):
         from merlin.dataloader.loader_base import LoaderBase

@@ -387,6 +387,8 @@ class TestSchemasBesideData:
         before = Schema([user, ColumnSchema("x", dtype=np.float64), ColumnSchema("l", dtype=np.int8, is_list=True)])
         TensorflowMetadata.from_merlin_schema(before).to_proto_text_file(tmp_path)
         assert "google.protobuf.Struct" in (tmp_path / "schema.pbtxt").read_text()
+        truth = TensorflowMetadata.from_merlin_schema(Schema([ColumnSchema("y", dtype="bool")])).to_proto_text()
+        assert "BYTES" not in truth  # which would be read as text
         after = TensorflowMetadata.from_proto_text_file(tmp_path).to_merlin_schema()
         assert after["user"].properties == properties and [c.dtype.name for c in after] == ["int32", "float64", "int8"]
         assert after["l"].is_ragged and not after["x"].is_list

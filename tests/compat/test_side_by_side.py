@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from penstock.compat import settings
+
 pytestmark = pytest.mark.usefixtures("old_names")
 
 
@@ -28,6 +30,24 @@ class TestDatasets:
                 pd.testing.assert_frame_equal(
                     found.sort_values("k", ignore_index=True), wanted.sort_values("k", ignore_index=True)
                 )
+
+    def test_keys_of_two_names_both_stay_in_a_merge(self):
+        from merlin.io import Dataset
+
+        left = pd.DataFrame({"b": ["x", "y"], "c": [1, 2], "g": [1, 2]})
+        right = pd.DataFrame({"key": ["x", "w"], "c": [7, 8], "g": [1, 3]})
+        for how in ("inner", "left", "right", "outer"):
+            for keys in (("b", "key"), (["g", "b"], ["g", "key"]), ("c", "g")):
+                named = {"how": how, "left_on": keys[0], "right_on": keys[1]}
+                found = Dataset.merge(Dataset(left), Dataset(right), **named).compute()
+                wanted = left.merge(right, **named)
+                assert found.columns.tolist() == wanted.columns.tolist()
+                by = [name for name in wanted.columns if wanted[name].dtype != "float64"] or wanted.columns.tolist()
+                found, wanted = (frame.sort_values(by, ignore_index=True) for frame in (found, wanted))
+                assert found.isna().equals(wanted.isna())
+                assert found.fillna(0).astype(str).values.tolist() == wanted.fillna(0).astype(str).values.tolist()
+        with pytest.raises(ValueError, match="column 'b = c' is string on the left and int64 on the right"):
+            Dataset.merge(Dataset(left), Dataset(right), left_on="b", right_on="c")
 
     def test_what_to_parquet_refuses(self, tmp_path):
         from merlin.io import Dataset
@@ -257,8 +277,118 @@ class TestOperatorsByThemselves:
         workflow.save(tmp_path / "saved")
         pd.testing.assert_frame_equal(Workflow.load(tmp_path / "saved").transform(self.rows()), found)
 
+    def tags(self, graph, tagged):
+        from nvtabular import Dataset, Workflow
+
+        rows = pd.DataFrame({"k": [2, 1, 2], "g": [1, 1, 2], "x": [4.0, 3.0, 2.0], "y": [0, 1, 0]})
+        data = Dataset(rows)
+        for name, tags in tagged.items():
+            data.schema[name] = data.schema[name].with_tags(tags).with_properties({"of": name})
+        outputs = Workflow(graph).fit(data).output_schema
+        return {
+            c.name: ({str(tag).removeprefix("Tags.").lower() for tag in c.tags}, c.properties.get("of"))
+            for c in outputs
+        }
+
+    def test_outputs_have_the_tags_and_properties_of_what_they_are_made_from(self):
+        from nvtabular import ops
+
+        tagged = {"k": ["mine", "user"], "x": ["theirs", "continuous"], "y": ["clicked", "target"]}
+        for graph, wanted in (
+            (["k"] >> ops.JoinGroupby(cont_cols=["x"], stats=["count", "mean"]), {"k_count": "k", "k_x_mean": "x"}),
+            ([["k", "g"]] >> ops.JoinGroupby(cont_cols=["x"], stats=["sum"]), {"k_g_x_sum": "x"}),
+            (["g", "x"] >> ops.Groupby("g", aggs={"x": "mean"}, name_sep="-"), {"g": None, "x-mean": "x"}),
+            (["x"] >> ops.FillMedian(add_binary_cols=True), {"x": "x", "x_filled": "x"}),
+        ):
+            own = {"k": {"mine", "user"}, "x": {"theirs", "continuous"}, None: set()}
+            assert self.tags(graph, tagged) == {name: (own[of], of) for name, of in wanted.items()}
+        for graph, name, of, tags in (
+            (["k"] >> ops.TargetEncoding("y", kfold=1), "TE_k_y", "y", {"clicked", "continuous"}),
+            (["k"] >> ops.JoinGroupby(cont_cols=["y"], stats=["mean"]), "k_y_mean", "y", {"clicked"}),
+            (["x"] >> ops.DifferenceLag("g"), "x_difference_lag_1", "x", {"theirs", "continuous"}),
+            ([["k", "g"]] >> ops.HashedCross(5), "k_X_g", "k", {"mine", "user", "categorical"}),
+            (["k"] >> ops.HashBucket(5), "k", "k", {"mine", "user", "categorical"}),
+            (["k"] >> ops.LogOp() >> ops.Rename(postfix="_log"), "k_log", "k", {"mine", "user", "continuous"}),
+        ):
+            assert self.tags(graph, tagged) == {name: (tags, of)}
+
+    def test_a_target_may_be_a_category_or_a_number_too(self, tmp_path):
+        from merlin.io import Dataset
+        from merlin.schema import Tags
+        from nvtabular import ops
+
+        target = {"x": Tags.TARGET, "y": [Tags.TARGET, Tags.CATEGORICAL]}
+        assert self.tags(["x"] >> ops.Normalize(), target)["x"][0] == {"target", "continuous"}
+        assert self.tags(["x"] >> ops.Bucketize([3]), target)["x"][0] == {"target", "categorical"}
+        assert self.tags(["y"] >> ops.Rename(postfix="_"), target)["y_"][0] == {"target", "categorical"}
+        assert self.tags(["k"] >> ops.AddTags(Tags.TARGET), {"k": Tags.CATEGORICAL})["k"][0] == {
+            "target",
+            "categorical",
+        }
+        assert self.tags(["k"] >> ops.Normalize(), {"k": Tags.CATEGORICAL})["k"][0] == {"continuous"}
+        data = Dataset(pd.DataFrame({"y": [0, 1]}))
+        data.schema["y"] = data.schema["y"].with_tags(target["y"])
+        data.to_parquet(tmp_path / "data")
+        again = Dataset(str(tmp_path / "data"), engine="parquet").schema
+        assert (
+            again.select_by_tag(Tags.CATEGORICAL).column_names == again.select_by_tag(Tags.TARGET).column_names == ["y"]
+        )
+
+    def test_a_vocabulary_of_integers_is_read_as_such(self):
+        from nvtabular import Dataset, Workflow, ops
+
+        codes = ops.Categorify()
+        Workflow(["k"] >> codes).fit(Dataset(pd.DataFrame({"k": [3, 1, 3]})))
+        assert pd.read_parquet(codes.categories["k"])["k"].dtype == np.dtype("int64")
+
+    def test_statistics_of_groups_come_as_they_were_asked_for(self):
+        from nvtabular import Dataset, Workflow, ops
+
+        rows = Dataset(pd.DataFrame({"k": [1, 1, 2], "x": [1.0, 2.0, 4.0], "z": [1, 2, 3]}))
+        workflow = Workflow(["k"] >> ops.JoinGroupby(cont_cols=["x", "z"], stats=["max", "count", "sum"])).fit(rows)
+        found = workflow.transform(rows).compute()
+        assert found.columns.tolist() == ["k_x_max", "k_count", "k_x_sum", "k_z_max", "k_z_sum"]
+        assert found.values.tolist() == [[2, 2, 3, 2, 3], [2, 2, 3, 2, 3], [4, 1, 4, 3, 3]]
+        assert workflow.output_schema.column_names == found.columns.tolist()
+
+    def test_a_name_for_several_columns(self):
+        from nvtabular import Dataset, Workflow, ops
+
+        with pytest.raises(RuntimeError, match="renames one column"):
+            Workflow(["k", "y"] >> ops.Rename(name="z")).fit(Dataset(self.rows()))
+
 
 class TestGraphs:
+    def test_users_operators_may_refuse_their_schemas(self):
+        from merlin.dag import Graph
+        from merlin.schema import ColumnSchema, Schema
+        from nvtabular import Dataset, Workflow, ops
+
+        asked = []
+
+        class Narrow(ops.Operator):
+            def validate_schemas(self, parents, dependencies, inputs, outputs, strict_dtypes=False):
+                asked.append((parents.column_names, inputs.column_names, outputs.column_names, strict_dtypes))
+                if inputs["x"].dtype == "float64":
+                    raise ValueError("x is too wide")
+
+            def transform(self, col_selector, df):
+                assert not len(df), "rows were read before"
+                return df
+
+        graph = ["x"] >> ops.Rename(postfix="") >> Narrow()
+        for wide in (pd.DataFrame({"x": [1.0]}), pd.DataFrame({"x": [1.0], "z": [1]})):
+            with pytest.raises(ValueError, match="too wide"):
+                Workflow(graph).fit(Dataset(wide))
+        for dtype in ("float64", "float32"):
+            root = Schema([ColumnSchema("x", dtype=dtype)])
+            if dtype == "float32":
+                Graph(graph).construct_schema(root, preserve_dtypes=True)
+                continue
+            with pytest.raises(ValueError, match="too wide"):
+                Graph(graph).construct_schema(root)
+        assert asked == [(["x"], ["x"], ["x"], strict) for strict in (False, False, False, True)]
+
     def test_users_operators_lose_inputs(self):
         from merlin.dag import BaseOperator, Graph
         from merlin.schema import ColumnSchema, Schema
@@ -299,14 +429,15 @@ class TestGraphs:
         found = [type(n.op).__name__ for n in iter_nodes([shared + long])]
         assert found == ["ConcatColumns", "Clip", "LogOp", "FillMissing", "SelectionOp"]
 
-    def test_a_call_of_one_age_shows_it(self, monkeypatch, capfd):
-        from penstock.compat import settings
-
+    def undated(self, monkeypatch):
         monkeypatch.delenv(settings.NVTABULAR, raising=False)
         settings.forget_the_program()
         for _, modules in settings._SIGNS:
             for name in modules:
                 monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def test_a_call_of_one_age_shows_it(self, monkeypatch, capfd):
+        self.undated(monkeypatch)
         import nvtabular as nvt
 
         rows = pd.DataFrame({"city": ["Rome", "Oslo", "Rome", None]})
@@ -315,6 +446,16 @@ class TestGraphs:
         assert "conventions of NVTabular 0.5: the program calls nvtabular.ColumnGroup" in capfd.readouterr().err
         settings.forget_the_program()  # another program
         assert settings.nvtabular() == "latest"
+
+    def test_an_argument_that_only_one_age_took_tells_it(self, monkeypatch, capfd):
+        self.undated(monkeypatch)
+        import nvtabular as nvt
+
+        rows = pd.DataFrame({"c": ["b", "a", "b", None]})
+        codes = nvt.Workflow(["c"] >> nvt.ops.Categorify(start_index=1)).fit_transform(rows)["c"]
+        assert codes.tolist() == [2, 3, 2, 1]  # the first code is that of what is missing
+        assert "conventions of NVTabular 1.0: the program calls Categorify(start_index=…)" in capfd.readouterr().err
+        settings.forget_the_program()
 
 
 class TestTables:

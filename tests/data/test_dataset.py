@@ -446,3 +446,14 @@ class TestWriting:
         out = in_parts(frame.drop("tags")).to_pandas()
         assert isinstance(out, pd.DataFrame)
         assert len(out) == 1000
+
+
+class TestPandasColumnsOfSeveralKinds:
+    @pytest.mark.parametrize("values", [[1, None, "x"], ["x", 1], [[1], "x"], [[1], ["x"]], [b"x", 1]])
+    def test_the_error_names_the_column_and_what_it_holds(self, values) -> None:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"fine": range(len(values)), "mixed": pandas.Series(values, dtype=object)})
+        with pytest.raises(
+            DataError, match=r"column 'mixed' of the pandas frame has no single dtype, it holds .*astype"
+        ):
+            Dataset(frame)

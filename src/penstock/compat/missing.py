@@ -23,6 +23,10 @@ class CompatRuntimeError(CompatError, RuntimeError):
     """What the old library refused with a `RuntimeError`."""
 
 
+class CompatIndexError(CompatError, IndexError):
+    """What the old library refused with an `IndexError`."""
+
+
 class CompatNotImplementedError(CompatError, NotImplementedError):
     """What the old library refused with a `NotImplementedError`."""
 

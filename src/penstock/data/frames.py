@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.dtypes import without_half
-from penstock.core.errors import ParameterError
+from penstock.core.errors import DataError, ParameterError
 from penstock.core.schema import Schema
 from penstock.data.formats.base import agree, settled
 from penstock.data.part_size import part_size_for
@@ -45,10 +45,31 @@ def to_polars(source: Frame) -> pl.DataFrame:
     if isinstance(source, Mapping):
         return pl.DataFrame(dict(source))
     if type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns"):
-        return pl.from_pandas(source)
+        return _from_pandas(source)
     raise ParameterError(
         f"cannot read data from {type(source).__name__}; give paths, a polars, pandas or Arrow frame, or a dict"
     )
+
+
+def _from_pandas(source: Any) -> pl.DataFrame:
+    try:
+        return pl.from_pandas(source)
+    except (pa.ArrowException, TypeError) as error:
+        for place, name in enumerate(source.columns):
+            _check_one_dtype(source.iloc[:, [place]], name)
+        raise DataError(f"the pandas frame cannot be read: {error}") from error
+
+
+def _check_one_dtype(column: Any, name: Any) -> None:
+    """Raise a DataError that says what a column holds, unless its values are of one dtype."""
+    try:
+        pl.from_pandas(column)
+    except (pa.ArrowException, TypeError) as error:
+        kinds = sorted({type(value).__name__ for value in column.iloc[:, 0].dropna()})
+        raise DataError(
+            f"column {name!r} of the pandas frame has no single dtype, it holds {' and '.join(kinds)} ({error}); make "
+            f"its values of one kind first, as astype(str) does"
+        ) from error
 
 
 def like(frame: pl.DataFrame, original: Any) -> Any:

@@ -13,6 +13,7 @@ from functools import singledispatch, update_wrapper
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from penstock.compat.missing import CompatNotImplementedError, CompatTypeError
 from penstock.core import progress
 from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError
@@ -27,7 +28,8 @@ __version__ = "23.08.00"
 class LazyDispatcher:
     """`functools.singledispatch` whose implementations for a library's types are registered when one first comes.
 
-    The first argument may be a type itself. The plain function must raise `NotImplementedError`.
+    The first argument may be a type itself. The plain function gives its name only, which may be all that is given; a
+    type that nothing is registered for is a `NotImplementedError`.
 
     >>> @lazy_singledispatch
     ... def kind(value):
@@ -44,10 +46,13 @@ class LazyDispatcher:
     ('a number', 'an array')
     """
 
-    def __init__(self, func: Callable[..., Any]) -> None:
-        self.func, self.dispatcher = func, singledispatch(func)
+    def __init__(self, func_or_name: Callable[..., Any] | str) -> None:
+        if not callable(func_or_name) and not isinstance(func_or_name, str):
+            raise CompatTypeError(f"lazy_singledispatch takes a function or its name, got {func_or_name!r}")
+        self.func = func_or_name if callable(func_or_name) else _named(func_or_name)
+        self.dispatcher = singledispatch(self.func)
         self._waiting: dict[str, Callable[[], Any]] = {}
-        update_wrapper(self, func)
+        update_wrapper(self, self.func)
 
     def register(self, cls: Any, func: Callable[..., Any] | None = None) -> Any:
         """Name the function for a type, as `functools.singledispatch` takes it."""
@@ -65,26 +70,30 @@ class LazyDispatcher:
         kind = obj_or_type if isinstance(obj_or_type, type) else type(obj_or_type)
         if self.dispatcher.dispatch(kind) is self.func:
             waiting = self._waiting.pop(kind.__module__.split(".")[0], None)
-            if waiting is not None:
-                waiting()
+            if waiting is None:
+                raise self._unknown(obj_or_type, kind)
+            waiting()
         return self.dispatcher.dispatch(kind)
 
+    def _unknown(self, obj_or_type: Any, kind: type) -> NotImplementedError:
+        name, of = getattr(self.func, "__name__", "the function"), f"{kind.__module__}.{kind.__qualname__}"
+        return CompatNotImplementedError(f"{name} doesn't have a registered implementation for {obj_or_type!r} ({of})")
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return self.dispatch(args[0])(*args, **kwargs)
-        except NotImplementedError as error:
-            if str(error):
-                raise
-            name = getattr(self.func, "__name__", "the function")
-            kind = args[0] if isinstance(args[0], type) else type(args[0])
-            raise NotImplementedError(
-                f"{name} doesn't have a registered implementation for {args[0]!r} ({kind.__name__})"
-            ) from error
+        return self.dispatch(args[0])(*args, **kwargs)
 
 
-def lazy_singledispatch(func: Callable[..., Any]) -> LazyDispatcher:
+def _named(name: str) -> Callable[..., Any]:
+    def unknown(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(name)
+
+    unknown.__name__ = name
+    return unknown
+
+
+def lazy_singledispatch(func_or_name: Callable[..., Any] | str) -> LazyDispatcher:
     """The function, chosen by the type of its first argument."""
-    return LazyDispatcher(func)
+    return LazyDispatcher(func_or_name)
 
 
 lazysingledispatch = lazy_singledispatch

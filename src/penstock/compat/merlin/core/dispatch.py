@@ -276,8 +276,8 @@ def get_random_state() -> Any:
 
 
 def generate_local_seed(global_rank: int, global_size: int) -> int:
-    """A seed for one rank; nothing global is seeded."""
-    return int(np.random.default_rng([global_rank, global_size]).integers(2**31))
+    """A seed for one rank, another at each call; nothing global is seeded."""
+    return int(get_random_state().randint(0, 2**31, size=global_size)[global_rank])
 
 
 def read_dispatch(df: Any = None, cpu: Any = None, collection: bool = False, fmt: str = "parquet") -> Callable:

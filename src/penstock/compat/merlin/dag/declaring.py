@@ -15,7 +15,10 @@ from typing import Any
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.schema import Schema
 from penstock.compat.merlin.schema.columns import ColumnSchema
+from penstock.compat.merlin.schema.tags import ROLE_TAGS, TARGETS, role_of, text_of
 from penstock.core.errors import ColumnNotFoundError, PenstockError, SchemaError
+from penstock.core.schema import ColumnSchema as NativeColumn
+from penstock.core.schema import Role
 from penstock.core.schema import Schema as NativeSchema
 from penstock.etl.operator import Columns
 
@@ -274,6 +277,30 @@ class DeclaresNatively(Declares):
 
     def _compute_shape(self, col_schema: ColumnSchema, input_schema: Schema) -> ColumnSchema:
         return col_schema.with_shape(self._piece(col_schema, input_schema).shape)
+
+
+_OF_VALUES = {"cat_path", "domain", "embedding_sizes", "freq_threshold", "max_size", "num_buckets", "value_count",
+              "vocabulary"}  # fmt: skip
+
+
+def inherited(
+    column: NativeColumn, source: NativeColumn | None, own: NativeColumn | None, feature: bool = False
+) -> NativeColumn:
+    """A column with the tags of what it is made from and those that its operator gives by itself (`own`).
+
+    Properties come from there too, but for those that describe values. A `feature` is no target, whatever it is from.
+    """
+    if source is None:
+        return column
+    tags = ColumnSchema.from_native(source).tags
+    if feature:
+        tags = tags - TARGETS
+    if own is not None:
+        tags = tags.override(ColumnSchema.from_native(own).tags)
+    role = role_of(tags) or Role.OTHER
+    kept = {key: value for key, value in source.properties.items() if key not in _OF_VALUES}
+    plain = frozenset(text_of(tag) for tag in tags if tag is not ROLE_TAGS.get(role))
+    return column.with_(role=role, tags=plain, properties={**kept, **column.properties})
 
 
 def as_selector(columns: Any) -> ColumnSelector:

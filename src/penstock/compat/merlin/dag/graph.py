@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.compat.merlin.dag.base_operator import BaseOperator
 from penstock.compat.merlin.dag.binding import bind, declare
-from penstock.compat.merlin.dag.declaring import MissingColumnsError, as_selector
+from penstock.compat.merlin.dag.declaring import Declares, MissingColumnsError, as_selector
 from penstock.compat.merlin.dag.node import (
     Node,
     as_node,
@@ -20,8 +20,16 @@ from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.dag.wiring import Drawing
 from penstock.compat.merlin.schema import Schema, as_native
 from penstock.core.errors import ColumnNotFoundError, NotFittedError, ParameterError, suggest
+from penstock.etl import graph as native
 from penstock.etl.graph import without_inputs
 from penstock.etl.plan import Plan
+
+
+def validating(output: native.Node) -> list[Node]:
+    """The nodes before an output whose operators, written by a user, say which schemas they take."""
+    nodes = postorder_iter_nodes(output)
+    own = Declares.validate_schemas
+    return [node for node in nodes if getattr(type(node.op), "validate_schemas", own) is not own]
 
 
 class Graph:
@@ -50,6 +58,8 @@ class Graph:
             self._settle(root_schema)
         except ColumnNotFoundError as error:
             raise MissingColumnsError(error.name, error.known, error.where) from error
+        for node in validating(self.output_node):
+            node.validate_schemas(root_schema, preserve_dtypes)
         return self
 
     def _settle(self, root_schema: Schema) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from penstock.compat.merlin.dataloader._embeddings import EmbeddingOperator
 from penstock.compat.merlin.io.dataset import Dataset
 from penstock.compat.merlin.schema import Schema
 from penstock.compat.merlin.table import TensorTable
-from penstock.compat.missing import CompatRuntimeError
+from penstock.compat.missing import CompatIndexError, CompatRuntimeError
 from penstock.core.errors import ParameterError
 from penstock.core.schema import Role
 from penstock.core.schema import Schema as NativeSchema
@@ -75,7 +76,36 @@ class LoaderMixin(SeededEpochs):
     @property
     def indices(self) -> np.ndarray:
         """The numbers of the data set's partitions; every rank reads from all of them here."""
-        return np.arange(self.dataset.num_partitions)  # type: ignore[attr-defined]
+        return np.arange(self.dataset.num_partitions) if self._order is None else self._order  # type: ignore[attr-defined]
+
+    # Merlin's way to the rows, which old code looks into; batches come by the plan of Penstock's loader.
+
+    _order: np.ndarray | None = None
+
+    def _shuffle_indices(self) -> None:
+        """Put `indices` in another order: that of `seed_fn`, which is called once, or any."""
+        seed = None if self._seed_fn is None else self._seed_fn()
+        self._order = np.random.RandomState(seed).permutation(self.indices)
+
+    def _indices_for_process(self) -> list[int]:
+        """The partitions that Merlin gave to this rank."""
+        world, rank = self.global_size, self.global_rank
+        if len(self.indices) < world:
+            raise CompatIndexError(
+                f"there are {world} processes for {len(self.indices)} partitions; take fewer processes"
+            )
+        each = math.ceil(len(self.indices) / world)
+        return [int(number) for number in self.indices[rank * each : (rank + 1) * each]]
+
+    def _data_iter(self, epochs: int = 1) -> Any:
+        """The frames of this rank's partitions."""
+        data = self._given["dataset"]
+        data = data if isinstance(data, Dataset) else Dataset(data)
+        return data.to_iter(indices=self._indices_for_process(), epochs=epochs)
+
+    @property
+    def _buff(self) -> SimpleNamespace:
+        return SimpleNamespace(itr=self._data_iter())
 
     def stop(self) -> None:
         """Let go of the batches that `next` was reading."""
@@ -112,9 +142,10 @@ class LoaderMixin(SeededEpochs):
 
     @property
     def output_schema(self) -> Schema:
-        """The features of a batch, as Merlin's schema."""
-        features = [c for c in self._described if c.role is not Role.LABEL]
-        outputs = Schema.from_native(NativeSchema(features))
+        """The columns of a batch, as Merlin's schema; with `transforms`, its features."""
+        whole = bool(self._made) and self.transforms is None
+        columns = [c for c in self._described if whole or c.role is not Role.LABEL]
+        outputs = Schema.from_native(NativeSchema(columns))
         if self._padding is not None:
             outputs = self._padding.compute_output_schema(outputs, None)
         for op in self._batch_ops:
@@ -231,6 +262,10 @@ class MerlinLoader(LoaderMixin):
     def _put(self, array: Any) -> Any:
         return array
 
+    def _row_lengths_to_offsets(self, row_lengths: Any) -> Any:
+        """Where each list begins and the last one ends, from their lengths."""
+        return self._put(np.concatenate([[0], np.cumsum(self._get(row_lengths))]))
+
     def convert_batch(self, batch: Any) -> Any:
         """A batch of NumPy arrays (`features`, or features and labels) as one of the loader's framework."""
         if isinstance(batch, tuple):
@@ -277,6 +312,10 @@ class Epochs:
     def __iter__(self) -> Iterator[Any]:
         for _ in range(self.count):
             yield from self.loader
+
+    @property
+    def _buff(self) -> SimpleNamespace:
+        return SimpleNamespace(itr=self.loader._data_iter(self.count))
 
     def __len__(self) -> int:
         return self.count * len(self.loader)

@@ -68,30 +68,38 @@ def merged(left: Dataset, right: Dataset, engine: Any, arguments: Mapping[str, A
     if said or left_on is None or right_on is None:
         raise ParameterError(f"merge takes on (or left_on and right_on), how and suffixes, got {sorted(said)}")
     keys, theirs = ([k] if isinstance(k, str) else list(k) for k in (left_on, right_on))
-    both = [n for n in left.schema.names if n in right.schema and n not in keys]
-    mine = _renamed(left, {n: f"{n}{suffixes[0]}" for n in both})
-    names = {n: f"{n}{suffixes[1]}" for n in both} | dict(zip(theirs, keys, strict=True))
-    other = _renamed(right, names)
+    pairs = list(zip(keys, theirs, strict=True))
+    shared = [key for key, other in pairs if key == other]
+    # Keys that are named otherwise there: both stay, and the rows are joined by copies.
+    copies = {f"{key} = {other}": (key, other) for key, other in pairs if key != other}
+    both = [n for n in left.schema.names if n in right.schema and n not in shared]
+    mine = _renamed(left, {n: f"{n}{suffixes[0]}" for n in both}, {c: pair[0] for c, pair in copies.items()})
+    other = _renamed(right, {n: f"{n}{suffixes[1]}" for n in both}, {c: pair[1] for c, pair in copies.items()})
+    own = [n for n in right.schema.names if n not in shared]
+    columns = [f"{n}{suffixes[0]}" if n in both else n for n in left.schema.names]
+    columns += [f"{n}{suffixes[1]}" if n in both else n for n in own]
+    on = [*shared, *copies]
     if how == "right":  # the left join of the right side, in the order of columns that pandas gives
-        columns = [*mine.schema.names, *(n for n in other.schema.names if n not in keys)]
-        return other.merge(mine, keys, "left", engine=engine).select(columns)
-    return mine.merge(other, keys, _JOINS[how], engine=engine)
+        return other.merge(mine, on, "left", engine=engine).select(columns)
+    return mine.merge(other, on, _JOINS[how], engine=engine).select(columns)
 
 
 class _Renames:
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self.names = dict(names)
+    def __init__(self, names: Mapping[str, str], copies: Mapping[str, str]) -> None:
+        self.names, self.copies = dict(names), dict(copies)
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.rename(self.names, strict=False)
+        copies = [frame[name].alias(copy) for copy, name in self.copies.items()]
+        return frame.rename(self.names, strict=False).with_columns(copies)
 
 
-def _renamed(data: Dataset, names: Mapping[str, str]) -> Dataset:
+def _renamed(data: Dataset, names: Mapping[str, str], copies: Mapping[str, str]) -> Dataset:
     changed = {old: new for old, new in names.items() if old != new}
-    if not changed:
+    if not changed and not copies:
         return data
     columns = [c.with_(name=changed.get(c.name, c.name)) for c in data.schema]
-    return data.map(_Renames(changed), type(data.schema)(columns))
+    columns += [data.schema[name].with_(name=copy) for copy, name in copies.items()]
+    return data.map(_Renames(changed, copies), type(data.schema)(columns))
 
 
 class Shuffle(enum.Enum):

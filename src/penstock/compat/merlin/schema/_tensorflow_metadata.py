@@ -212,7 +212,7 @@ def _counts(feature: Mapping[str, Any]) -> dict[str, Any] | None:
 def _feature(column: ColumnSchema, extra: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     kind = "INT" if column.dtype.is_integer else "FLOAT" if column.dtype.is_float else "BYTES"
     out: dict[str, Any] = {"name": column.name}
-    if column.dtype.name != "unknown":
+    if column.dtype.name not in ("unknown", "bool"):  # the format has no type for truth values, and text is none
         out["type"] = proto.Word(kind)
     counts = column.properties.get("value_count")
     if column.is_list and counts:

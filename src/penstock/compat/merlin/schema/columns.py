@@ -227,7 +227,8 @@ class ColumnSchema:
     def from_native(cls, column: native.ColumnSchema) -> ColumnSchema:
         """Merlin's form of a Penstock column."""
         role_tag = ROLE_TAGS.get(column.role)
-        tags = TagSet._of([tag for tag in column.tags if as_tag(tag) not in ROLE_TAGS.values()])
+        stale = () if column.role is Role.LABEL else ROLE_TAGS.values()  # a label may be a category or a number too
+        tags = TagSet._of([tag for tag in column.tags if as_tag(tag) not in stale])
         properties = dict(column.properties)
         if column.cardinality is not None and not _told(properties, column.cardinality):
             properties |= _sizes(column.cardinality, properties.pop("vocabulary", column.name))

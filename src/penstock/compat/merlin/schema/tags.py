@@ -58,7 +58,7 @@ COMPOUND_TAGS = {
     Tags.SESSION_ID: (Tags.SESSION, Tags.ID),
     Tags.TEXT_TOKENIZED: (Tags.TEXT, Tags.TOKENIZED),
 }
-_TARGETS = {Tags.TARGET, Tags.REGRESSION, Tags.CLASSIFICATION, Tags.BINARY, Tags.BINARY_CLASSIFICATION,
+TARGETS = {Tags.TARGET, Tags.REGRESSION, Tags.CLASSIFICATION, Tags.BINARY, Tags.BINARY_CLASSIFICATION,
             Tags.MULTI_CLASS, Tags.MULTI_CLASS_CLASSIFICATION}  # fmt: skip
 ROLE_TAGS = {Role.CATEGORICAL: Tags.CATEGORICAL, Role.CONTINUOUS: Tags.CONTINUOUS, Role.LABEL: Tags.TARGET}
 
@@ -130,7 +130,7 @@ class TagSet:
         return hash(self._atoms())
 
     def __repr__(self) -> str:
-        return "{" + ", ".join(str(tag) for tag in self) + "}"
+        return "{" + ", ".join(repr(tag) for tag in self) + "}" if self._tags else "set()"
 
 
 TagsType = TagSet | list[str] | list[Tags] | list[Tags | str]
@@ -169,7 +169,7 @@ def role_of(tags: Iterable[Any]) -> Role | None:
     (<Role.CATEGORICAL: 'categorical'>, <Role.LABEL: 'label'>, None)
     """
     found = {as_tag(tag) for tag in tags}
-    if found & _TARGETS:
+    if found & TARGETS:
         return Role.LABEL
     return next((role for role, tag in ROLE_TAGS.items() if tag in found), None)
 

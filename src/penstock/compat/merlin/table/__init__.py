@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from penstock.compat.merlin.dag import group_values_offsets, ungroup_values_offsets
-from penstock.compat.merlin.table.tensor_column import Device, NumpyColumn, TensorColumn, column_type_of, convert_col
+from penstock.compat.merlin.table.tensor_column import (
+    Device,
+    NumpyColumn,
+    TensorColumn,
+    column_type_of,
+    convert_col,
+    end_to_end,
+)
 from penstock.compat.missing import CompatTypeError
 from penstock.core.errors import ColumnNotFoundError, DataError
 from penstock.core.extras import require
@@ -74,7 +81,7 @@ class TensorTable:
             if len(values) and isinstance(values.iloc[0], (list, tuple, np.ndarray)):
                 lengths = values.map(len).to_numpy()
                 offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-                elements = np.concatenate([np.asarray(row) for row in values])
+                elements = end_to_end(values)
                 fixed = schema is not None and not schema[name].is_ragged
                 columns[name] = _of_one_length(name, elements, lengths) if fixed else (elements, offsets)
             else:

@@ -249,8 +249,18 @@ def _from_lists(values: Any, offsets: Any, kind: type[TensorColumn]) -> tuple[An
     if offsets is not None or len(set(lengths)) < 2:
         given = None if offsets is None else kind.array_constructor(np.asarray(offsets))
         return kind.array_constructor(np.asarray(values)), given
-    flat = np.concatenate([np.asarray(row) for row in values if len(row)])
-    return kind.array_constructor(flat), kind.array_constructor(np.concatenate([[0], np.cumsum(lengths)]))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return kind.array_constructor(end_to_end(values)), kind.array_constructor(offsets)
+
+
+def end_to_end(rows: Any) -> np.ndarray:
+    """The items of all rows; an empty row, which NumPy takes for floats, has no say in their dtype.
+
+    >>> end_to_end([[1], [], [2, 3]]).tolist()
+    [1, 2, 3]
+    """
+    arrays = [np.asarray(row) for row in rows]
+    return np.concatenate([array for array in arrays if len(array)] or arrays)
 
 
 def _framework_of(values: Any) -> str:

@@ -11,13 +11,13 @@ import polars as pl
 
 from penstock.compat.merlin.core._clients import later
 from penstock.compat.merlin.dag.base_operator import BaseOperator, StatOperator
-from penstock.compat.merlin.dag.declaring import DeclaresNatively, as_columns, as_selector
+from penstock.compat.merlin.dag.declaring import DeclaresNatively, as_columns, as_selector, inherited
 from penstock.compat.merlin.dag.node import Node, as_node
 from penstock.compat.merlin.dag.selector import ColumnSelector
 from penstock.compat.merlin.io._frames import as_pandas
 from penstock.compat.merlin.schema import Schema as MerlinSchema
 from penstock.core.errors import ParameterError
-from penstock.core.schema import Schema
+from penstock.core.schema import Role, Schema
 from penstock.data.frames import to_polars
 from penstock.etl import ops as native
 from penstock.etl.fitted_operator import FittedOperator
@@ -45,6 +45,9 @@ class Placed(DeclaresNatively):
     `op.fit_finalize(result)` learns from one, as Merlin's operators did.
     """
 
+    gives_tags = True  # whether NVTabular's operator tags what it makes
+    makes_features = False  # whether what it makes of a target is no target, as NVTabular's tags would have it
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         (StatOperator if issubclass(cls, FittedOperator) else BaseOperator).register(cls)
@@ -58,6 +61,21 @@ class Placed(DeclaresNatively):
 
     def create_node(self, selector: Any) -> Node:
         return as_node(selector)
+
+    def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
+        """As Merlin has it: an output has the tags and properties of what it is made from, and the operator's own."""
+        made = super().output_schema(inputs, columns)
+        plain = Schema(column.with_(role=Role.OTHER, tags=()) for column in inputs)
+        own = super().output_schema(plain, columns) if self.gives_tags else Schema()
+        sources = {column.name: inputs.get(self.made_from(column.name, columns)) for column in made}
+        return Schema(inherited(c, sources[c.name], own.get(c.name), self.makes_features) for c in made)
+
+    def made_from(self, output: str, columns: Columns) -> str:
+        """The column that an output takes its tags and properties from."""
+        if output in columns.names:
+            return output
+        named = [name for name in columns.names if output.startswith(name)]
+        return self.origins(columns).get(output) or max(named, key=len, default=output)  # type: ignore[attr-defined]
 
     def transform(self, frame: Any, columns: Any) -> Any:
         if isinstance(frame, pl.DataFrame):

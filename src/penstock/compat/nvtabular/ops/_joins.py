@@ -96,6 +96,7 @@ class JoinGroupby(TakesNode, native.JoinGroupby):
     """
 
     takes = "cont_cols"
+    gives_tags, makes_features = False, True
 
     def __init__(
         self,
@@ -111,11 +112,29 @@ class JoinGroupby(TakesNode, native.JoinGroupby):
     ) -> None:
         super().__init__(self._names_or_node(cont_cols), stats, name_sep)
 
+    def output_names(self, group: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+        """As NVTabular orders them: by column, then as `stats` says; the count comes where it is named first."""
+        out: dict[str, tuple[str, str]] = {}
+        for cont in self._conts or [""]:
+            for statistic in self._stats:
+                counts = statistic == "count"
+                parts = (*group, statistic) if counts else (*group, cont, statistic)
+                out.setdefault(self.name_sep.join(parts), (statistic, "" if counts else cont))
+        return out
+
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         made = super().output_schema(inputs, columns)
         of = {name: told for group in columns.groups for name, told in self.output_names(group).items()}
         self._dtypes = {c.name: _statistic_dtype(*of[c.name], inputs) for c in made}
         return Schema(c.with_(dtype=self._dtypes[c.name]) for c in made)
+
+    def made_from(self, output: str, columns: Columns) -> str:
+        of = {
+            name: source or group[0]
+            for group in columns.groups
+            for name, (_, source) in self.output_names(group).items()
+        }
+        return of.get(output, output)
 
     def transform(self, frame: Any, columns: Any) -> Any:
         made = super().transform(frame, columns)
@@ -146,6 +165,7 @@ class TargetEncoding(TakesNode, native.TargetEncoding):
     """
 
     takes = "target"
+    makes_features = True
 
     def __init__(
         self,
@@ -179,6 +199,9 @@ class TargetEncoding(TakesNode, native.TargetEncoding):
 
     def __new__(cls, *args: Any, drop_folds: bool = True, **kwargs: Any) -> TargetEncoding:
         return super().__new__(cls if drop_folds or cls is not TargetEncoding else FoldsKept)
+
+    def made_from(self, output: str, columns: Columns) -> str:
+        return {name: target for name, _, target in self.output_names(columns)}.get(output, output)
 
     @property
     def means(self) -> dict[str, float]:

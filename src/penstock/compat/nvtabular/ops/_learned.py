@@ -10,6 +10,7 @@ import polars as pl
 from polars import selectors as cs
 
 from penstock.compat import settings
+from penstock.compat.merlin.dag.declaring import inherited
 from penstock.compat.nvtabular.ops import Placed, names_of
 from penstock.core.errors import ColumnNotFoundError
 from penstock.core.extras import require
@@ -20,7 +21,7 @@ from penstock.etl.vocabulary import COUNT, VALUE
 
 
 class Flagging(Placed):
-    """Mixin: the flags `<column>_filled` are bool, and nothing is said of what they are to a model."""
+    """Mixin: the flags `<column>_filled` are bool, and to a model what their column is."""
 
     add_binary_cols: bool
 
@@ -32,8 +33,9 @@ class Flagging(Placed):
 
     def output_schema(self, inputs: Schema, columns: Columns) -> Schema:
         made = super().output_schema(inputs, columns)
-        flags = {f"{name}_filled" for name in columns.names} if self.add_binary_cols else set()
-        return Schema(ColumnSchema(c.name, "bool", nullable=False) if c.name in flags else c for c in made)
+        flags = {f"{name}_filled": inputs[name] for name in columns.names} if self.add_binary_cols else {}
+        bare = {flag: ColumnSchema(flag, "bool", nullable=False) for flag in flags}
+        return Schema(inherited(bare[c.name], flags[c.name], None) if c.name in flags else c for c in made)
 
 
 class FillMissing(Flagging, native.FillMissing):
@@ -148,6 +150,7 @@ class Groupby(Placed, native.Groupby):
     [1, 2]
     """
 
+    gives_tags = False
     gathered_rows = 1 << 16
     missing_last = True  # as pandas sorts
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.compat.merlin.schema.tags import ROLE_TAGS, as_tag, listed, role_of, text_of
+from penstock.compat.missing import CompatRuntimeError
 from penstock.compat.nvtabular.ops import Placed
 from penstock.core.errors import ParameterError
 from penstock.core.params import NONE, Instance, check
@@ -52,6 +53,8 @@ class Rename(Placed, native.Rename):
     def _names(self, columns: Columns) -> dict[str, str]:
         if self.names is not None:
             return {name: self.names.get(name, name) for name in columns.names}
+        if self.name is not None and len(columns.names) != 1:
+            raise CompatRuntimeError(f"Rename(name={self.name!r}) renames one column, got {list(columns.names)}")
         given = super()._names(columns)
         self._given = {**self._given, **given}
         return given

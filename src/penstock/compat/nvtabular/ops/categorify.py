@@ -70,6 +70,8 @@ class Categorify(Placed, native.Categorify):
         split_out: int | Mapping[str, int] | None = 1,
         split_every: Any = 8,
     ) -> None:
+        if start_index is not None:  # taken from 0.7 to 1.x, refused since
+            settings.saw_call("1.0", "Categorify(start_index=…)")
         if tree_width is not None and settings.nvtabular() == "latest":
             warnings.warn("Categorify's tree_width was replaced by split_out; neither does anything here",
                           FutureWarning, stacklevel=2)  # fmt: skip
@@ -165,7 +167,7 @@ class Categorify(Placed, native.Categorify):
                 missing = pandas.DataFrame({name: [None], f"{name}_size": [self._nulls(name)]}, index=[codes.null])
                 frame = pandas.concat([missing, frame]) if len(frame) else missing
             if vocabulary.values.dtype != pl.String:  # text is left as objects, as pandas had it
-                frame[name] = frame[name].convert_dtypes()
+                frame[name] = frame[name].convert_dtypes() if frame[name].hasnans else frame[name].infer_objects()
             with replacing(folder / f"unique.{file_name(name)}.parquet") as partial:
                 frame.to_parquet(partial)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.compat.merlin.core._clients import chosen_client
 from penstock.compat.merlin.dag.binding import bind
-from penstock.compat.merlin.dag.graph import Graph
+from penstock.compat.merlin.dag.graph import Graph, validating
 from penstock.compat.merlin.dag.node import Node, as_node, place_nodes, promoted
 from penstock.compat.merlin.dag.observed import forget
 from penstock.compat.merlin.io._frames import as_pandas
@@ -24,10 +24,12 @@ from penstock.compat.nvtabular.ops.categorify import Categorify
 from penstock.compat.nvtabular.workflow import saved_json, saving
 from penstock.core.artefact import MANIFEST
 from penstock.core.errors import ArtefactError, ParameterError, suggest
+from penstock.core.schema import Schema as NativeSchema
 from penstock.data import dataset as native_data
 from penstock.data.frames import to_polars
 from penstock.etl import workflow as native
 from penstock.etl.graph import ancestors
+from penstock.etl.plan import Plan
 from penstock.etl.trust import loading
 
 # NVTabular's `Workflow`: Penstock's, with NVTabular's data sets, schemas and saved form.
@@ -100,11 +102,20 @@ class Workflow:
         """Learn from a data set."""
         data = _native(dataset)
         forget(ancestors([self.native.output]))
+        self._validate(data.schema)
         bind(self.native.output, data.schema, data)
         self._on_client().fit(data)
         self._bound()
         self._write_categories()
         return self
+
+    def _validate(self, schema: NativeSchema) -> None:
+        """Let users' operators refuse their schemas before a row is read."""
+        if nodes := validating(self.native.output):
+            bind(self.native.output, schema)
+            place_nodes(Plan(self.native.output, schema))
+            for node in nodes:
+                node.validate_schemas(Schema.from_native(schema))
 
     def _bound(self) -> None:
         self._declared = None
