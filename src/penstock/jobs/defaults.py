@@ -31,6 +31,7 @@ _LINEAR_START = 200_000  # rows whose logistic regression is a matter of seconds
 _APART = (
     0.1  # how far from 0 embeddings start, on either side: nearer, products of them hardly learn beside a regression
 )
+_APART_INIT = {"kind": "uniform", "a": -_APART, "b": _APART}
 _EMBEDDING_RATE = 0.05  # up to the largest of these batches; beyond, it grows with their square root: steps are few
 _MOST_EMBEDDING_RATE = 0.141  # more than that, and the first steps of many columns overshoot
 _ACCUMULATOR = 10.0  # of gradients before they are divided by the batch size: what hundreds of rows of an id add
@@ -87,10 +88,51 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
     missing = {key: value for key, value in arguments.items() if key in takes and key not in settings.model}
     chosen["model"] = {**settings.model, **missing}
     if is_apart and settings.store.get("init") is None:
-        chosen["store"] = {**settings.store, "init": {"kind": "uniform", "a": -_APART, "b": _APART}}
+        chosen["store"] = {**settings.store, "init": _APART_INIT}
     if settings.select_by is None and is_selected and num_rows <= _LINEAR_START:
         chosen["select_by"] = "log_loss"  # an AUC of few held-out rows is more a matter of luck
     return replace(settings, **chosen)
+
+
+def without_start(settings: TrainSettings, num_rows: int) -> TrainSettings:
+    """The settings of the same run without a regression to begin with; what the defaults have chosen is chosen anew.
+
+    Args:
+        settings: with nothing left open, of a run that begins with one.
+        num_rows: to train on.
+
+    Returns:
+        Settings that say everything.
+
+    >>> begun = filled_in(TrainSettings(), 80_000)
+    >>> again = without_start(begun, 80_000)
+    >>> (begun.epochs, begun.patience, "init" in begun.store), (again.epochs, again.patience, again.store)
+    ((20, 12, True), (12, 3, {}))
+    >>> without_start(filled_in(TrainSettings.resolve({"epochs": 4}), 80_000), 80_000).epochs
+    4
+    """
+    left_open: dict[str, Any] = {"linear_start": None, "epochs": None, "patience": None}
+    begun = filled_in(replace(settings, **left_open), num_rows)
+    asked: dict[str, Any] = {"linear_start": False}
+    if (settings.epochs, settings.patience) == (begun.epochs, begun.patience):
+        asked |= {"epochs": None, "patience": None}
+    if settings.store.get("init") == _APART_INIT:
+        asked["store"] = {name: value for name, value in settings.store.items() if name != "init"}
+    return filled_in(replace(settings, **asked), num_rows)
+
+
+def is_worth_a_second_try(settings: TrainSettings, num_rows: int) -> bool:
+    """Whether rows are so many that the network may learn more by itself than beside a regression.
+
+    Args:
+        settings: with nothing left open.
+        num_rows: to train on.
+
+    Returns:
+        Whether, and whether what is asked for can be done twice.
+    """
+    is_plain = settings.feed is None and settings.copy_checkpoints_to is None and settings.max_steps is None
+    return is_plain and settings.select_by == "log_loss" and _FEW_ROWS < num_rows <= _LINEAR_START
 
 
 def _can_begin(settings: TrainSettings) -> bool:

@@ -9,7 +9,11 @@ from penstock.core.metric_names import metric_words
 from penstock.jobs.assumptions import assumed_line
 from penstock.jobs.events import DataOpened, EventListener, Recorded, StageBegan, Trained, TrainingBegan
 
-_SAID = {"etl": "making features", "regression": "a logistic regression to begin with"}
+_SAID = {
+    "etl": "making features",
+    "regression": "a logistic regression to begin with",
+    "second": "a second training without the regression: held-out rows say which one is kept",
+}
 
 
 class ProgressLines(EventListener):

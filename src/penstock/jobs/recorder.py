@@ -194,6 +194,8 @@ class RunRecorder(EventListener):
             self._data["profiled"][running[-1]] = round(spent, 3)
 
     def training_began(self, event: TrainingBegan) -> None:
+        if self._data["history"]:  # another training takes the place of one that has ended
+            self._data["records"], self._data["history"], self._data["selected"] = [], {}, {}
         loader, model = event.loader, event.model
         self._objects = {"loader": loader, "store": event.embeddings}
         parameters = sum(p.numel() for p in model.parameters()) if hasattr(model, "parameters") else None

@@ -23,8 +23,9 @@ class RunFolder:
     """Names the parts of a run.
 
     `features`, `valid` and `workflow` are what the rows became; `checkpoints` is the state that a stopped run goes on
-    from; `model` predicts; `report.json` and `report.html` tell what happened; `explain.json` and `explain.html`, where
-    they are, which columns matter; `config.yaml` is the configuration.
+    from, `second` that of a second training while it goes on; `model` predicts; `report.json` and `report.html` tell
+    what happened; `explain.json` and `explain.html`, where they are, which columns matter; `config.yaml` is the
+    configuration.
 
     Args:
         path: of the folder; it need not be there.
@@ -37,13 +38,14 @@ class RunFolder:
         self.path = Path(path)
         self.features, self.valid, self.workflow = (self.path / n for n in ("features", "valid", "workflow"))
         self.checkpoints, self.model = self.path / "checkpoints", self.path / "model"
+        self.second = self.path / "second"
         self.recipe = self.path / "recipe.yaml"
         self.config, self.report = self.path / "config.yaml", self.path / "report.html"
         self.explanation = self.path / "explain.html"
 
     @property
     def parts(self) -> list[Path]:
-        folders = [self.features, self.valid, self.workflow, self.checkpoints, self.model]
+        folders = [self.features, self.valid, self.workflow, self.checkpoints, self.model, self.second]
         pages = [page.with_suffix(suffix) for page in (self.report, self.explanation) for suffix in (".html", ".json")]
         return [*folders, self.config, self.recipe, *pages]
 

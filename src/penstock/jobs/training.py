@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from penstock.etl import Workflow, trusting
 from penstock.etl.trust import check_references, modules_in
 from penstock.jobs import building
 from penstock.jobs.cluster import Cluster
+from penstock.jobs.defaults import is_worth_a_second_try, without_start
 from penstock.jobs.embeddings import build_embeddings, count_rows
 from penstock.jobs.etl import check_outside
 from penstock.jobs.events import (
@@ -40,6 +42,7 @@ from penstock.jobs.prediction_figures import describe_predictions, example_predi
 from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures
 from penstock.jobs.rehearsal import rehearsing
 from penstock.jobs.run_folder import RunFolder, absolute_paths, plain_copy
+from penstock.jobs.second_try import Training, is_better, take_place
 from penstock.jobs.settings import TrainSettings
 from penstock.jobs.stages import timed_stage
 from penstock.jobs.training_loaders import open_loaders
@@ -48,12 +51,12 @@ from penstock.jobs.training_stage import TrainingStage
 from penstock.report.learning import learning_verdict
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.train import Record
+from penstock.train import History, Record
 from penstock.train.mirror import Mirror
 from penstock.train.records import record_to_dict
 from penstock.train.selection import selected
 
-STAGES = ("etl", "regression", "train", "save", "predict")
+STAGES = ("etl", "regression", "train", "second", "save", "predict")
 
 
 @dataclass
@@ -259,6 +262,11 @@ class TrainJob:
                     self.stop, self.progress,
                 )  # fmt: skip
                 history, rows_per_second = stage.run(labels)
+            if settings.linear_start and not is_asked and valid is not None and Cluster.of(settings) is None:
+                trained = Training(settings, network, store, history, rows_per_second)
+                trained = self._tried_again(trained, ready, labels, device, loader.num_rows)
+                settings, network, store = trained.settings, trained.network, trained.store
+                history, rows_per_second = trained.history, trained.rows_per_second
             with self._stage("save"):
                 kept = {} if history.best is None else history.best.metrics
                 metrics = {name: finite(value) for name, value in kept.items()}
@@ -346,6 +354,37 @@ class TrainJob:
                 "without FTRL, admission, eviction or slots of their own; leave it out"
             )
         return self._settled(replace(settings, linear_start=False))
+
+    def _tried_again(
+        self, first: Training, ready: Prepared, labels: dict[str, Any], device: torch.device, num_rows: int
+    ) -> Training:
+        """The better of the training that began with a regression and one that does without; the other is closed."""
+        if not is_worth_a_second_try(first.settings, num_rows):
+            return first
+        with self._stage("second"):
+            shutil.rmtree(self._folder.second, ignore_errors=True)  # of a try that was interrupted
+            settings = without_start(first.settings, num_rows)
+            loader, valid, settings = open_loaders(settings, ready, device)
+            network = building.build_model(settings, loader.schema)
+            second = Training(settings, network, build_embeddings(settings, loader.schema, device), History(), None)
+            try:
+                stage = TrainingStage(
+                    settings, ready, loader, valid, network, second.store, device, RunFolder(self._folder.second),
+                    second.events.append, self.callbacks, self.stop, self.progress,
+                )  # fmt: skip
+                second.history, second.rows_per_second = stage.run(labels)
+            except BaseException:
+                second.close()
+                raise
+            if not is_better(second.history, first.history):
+                second.close()
+                shutil.rmtree(self._folder.second)
+                return first
+            first.close()
+            take_place(self._folder, lambda: self._settled(settings))
+            for event in second.events:
+                self._notify(event)
+        return second
 
     def _settled(self, settings: TrainSettings) -> TrainSettings:
         """Whoever resumes this run needs the same batches, and embeddings where they are: its settings say so."""

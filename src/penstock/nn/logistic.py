@@ -175,19 +175,10 @@ def _folds(rows: LinearRows, seed: int) -> Folds:
 def _mean_of_two(rows: LinearRows, folds: Folds, run: Run) -> np.ndarray:
     number, start = _number_strength(rows, folds, run)
     if not rows.num_keys:
-<<<<<<< HEAD
         return _minimum(rows, _held_back(rows, 1.0, number), start, run)
     strength, start = _id_strength(rows, folds, number, run)
     found = _minimum(rows, _held_back(rows, strength, number), start, run)
     return np.asarray(found + _by_spreads(rows, number, found, run)) / 2
-=======
-        return _minimum(rows, _held_back(rows, 1.0, number), None)
-    strength, found = _id_strength(rows, folds, number), None
-    for weaker in STRENGTHS[: STRENGTHS.index(strength) + 1]:  # each begins where the one before has ended
-        found = _minimum(rows, _held_back(rows, weaker, number), found)
-    assert found is not None
-    return np.asarray((found + _by_spreads(rows, number)) / 2)
->>>>>>> own-data
 
 
 def _number_strength(rows: LinearRows, folds: Folds, run: Run = map) -> tuple[float, np.ndarray | None]:

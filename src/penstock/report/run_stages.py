@@ -12,6 +12,7 @@ STAGES = {
     "build": "building the model",
     "regression": "regression first",
     "train": "training",
+    "second": "training without it",
     "save": "saving",
     "predict": "prediction",
     "finish": "finishing",

@@ -135,7 +135,7 @@ def _look(key: str) -> str:
 
 
 def _run_look(name: str) -> str:
-    return "four" if name in ("etl", "regression", "train", "save", "predict") else "quiet"
+    return "four" if name in ("etl", "regression", "train", "second", "save", "predict") else "quiet"
 
 
 def _waterfall(
