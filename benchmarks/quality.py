@@ -7,6 +7,9 @@ below the logistic regression.
 
     python benchmarks/quality.py --rows 8000 100000 --teachers wide id_only --models DLRM
 
+With `--ratings u.data` the rows are those of MovieLens-100K, alone (`movielens`) and with what is known of users and
+films (`movielens_full`); nobody has planted those, so there is no best AUC.
+
 With `--draft` the rows are a CSV file whose ids are text, and its recipe is drafted, as `penstock train FILE --label
 click` does; the peers read features of the recipe by hand.
 """
@@ -18,6 +21,7 @@ import itertools
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ import polars as pl
 import torch
 from harness import Claim, report
 from quality_planted import Planted
+from quality_ratings import ratings_of
 from quality_teachers import TEACHERS
 from torch import Tensor, nn
 
@@ -237,7 +242,7 @@ def measure(
 ) -> list[Claim]:
     """A claim for each model: the AUC on test rows, beside its peers'."""
     planted = TEACHERS[teacher](num_rows, num_test, seed)
-    best = auc(planted.best, planted.test["click"].to_numpy())
+    best = auc(planted.best, planted.test["click"].to_numpy()) if len(planted.best) else None
     claims, linear = [], None
     with tempfile.TemporaryDirectory() as place:
         for model in models:
@@ -265,15 +270,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[4_000])
     parser.add_argument("--test-rows", type=int, default=50_000)
-    parser.add_argument("--teachers", nargs="+", default=list(TEACHERS), choices=list(TEACHERS))
+    parser.add_argument("--teachers", nargs="+", choices=list(TEACHERS))
+    parser.add_argument("--ratings", type=Path, help="u.data of MovieLens-100K: its rows in the place of teachers'.")
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--no-search", action="store_true", help="Leave the search of plain PyTorch out.")
     parser.add_argument("--draft", action="store_true", help="Let the recipe be drafted from a file.")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    teachers = asked.teachers or list(TEACHERS)
+    if asked.ratings is not None:
+        own = {"movielens": False, "movielens_full": True}
+        TEACHERS.update((name, partial(ratings_of, asked.ratings, with_columns=full)) for name, full in own.items())
+        teachers = asked.teachers or list(own)
     claims = []
-    for teacher, rows in itertools.product(asked.teachers, asked.rows):
+    for teacher, rows in itertools.product(teachers, asked.rows):
         claims += measure(teacher, rows, asked.models, asked.test_rows, not asked.no_search, asked.seed, asked.draft)
         for claim in claims[-len(asked.models) :]:
             print(claim.line(), flush=True)
