@@ -75,7 +75,7 @@ def test_the_whole_way(made: Any, tmp_path: Path) -> None:
     assert 0.55 < found.auc < made.best_auc + 0.05
     assert (found.best_auc, found.steps) == (made.best_auc, 30)
     assert found.embedding_rows > 200 and found.rows_per_second > 0
-    assert set(found.seconds) == {"etl", "regression", "train", "save", "predict", "total"}
+    assert set(found.seconds) == {"etl", "regression", "train", "second", "save", "predict", "total"}
     assert len(found.examples) == 3 and all(0 < e["probability"] < 1 for e in found.examples)
     parts = {"features", "valid", "workflow", "checkpoints", "model", "config.yaml"}
     assert {p.name for p in (tmp_path / "out").iterdir()} == parts
