@@ -334,6 +334,31 @@ class TestOperatorsByThemselves:
             again.select_by_tag(Tags.CATEGORICAL).column_names == again.select_by_tag(Tags.TARGET).column_names == ["y"]
         )
 
+    def test_a_domain_ends_at_the_cardinality_up_to_the_first_releases(self):
+        from nvtabular import Dataset, Workflow, ops
+
+        for age, largest, domain in (("1.0", 2, 3), ("latest", 4, 4)):
+            with settings.using(nvtabular=age):
+                workflow = Workflow(["k"] >> ops.Categorify()).fit(Dataset(pd.DataFrame({"k": ["a", "b", "a"]})))
+                column = workflow.output_schema["k"]
+                assert column.properties["domain"] == {"min": 0, "max": domain, "name": "k"}
+                assert column.properties["embedding_sizes"]["cardinality"] == largest + 1
+                assert ops.get_embedding_sizes(workflow)["k"][0] == largest + 1
+
+    def test_dtypes_of_a_workflow_are_merlins_since_the_last_releases(self):
+        import merlin.dtypes as md
+        from nvtabular import Dataset, Workflow, ops
+
+        workflow = Workflow(["x"] >> ops.LogOp()).fit(Dataset(pd.DataFrame({"x": [1.0]})))
+        with settings.using(nvtabular="1.0"):
+            assert isinstance(workflow.output_dtypes["x"], np.dtype) and workflow.input_dtypes["x"] == np.float64
+        with settings.using(nvtabular="latest"):
+            known = workflow.output_dtypes["x"]
+            assert (
+                known == md.float32 == np.float32 and known.element_size == 32 and workflow.input_dtypes["x"].is_float
+            )
+            assert np.zeros(1, dtype=known).dtype == pd.Series([1]).astype(known).dtype == np.float32
+
     def test_a_vocabulary_of_integers_is_read_as_such(self):
         from nvtabular import Dataset, Workflow, ops
 

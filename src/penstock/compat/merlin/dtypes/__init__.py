@@ -91,6 +91,15 @@ class DType:
             raise SchemaError(f"dtype {self.name} has no NumPy equivalent") from None
 
     @property
+    def dtype(self) -> np.dtype:
+        """By this NumPy and pandas take it for a dtype of theirs.
+
+        >>> np.zeros(2, dtype=named("int32")).dtype
+        dtype('int32')
+        """
+        return self.to_numpy
+
+    @property
     def to_python(self) -> type:
         kinds = {"int": int, "uint": int, "float": float, "bool": bool, "string": str}
         return kinds.get(self.element_type.value, object)

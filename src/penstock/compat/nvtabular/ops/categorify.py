@@ -16,7 +16,7 @@ from penstock.core.artefact import replacing
 from penstock.core.errors import ParameterError
 from penstock.core.extras import require
 from penstock.core.file_names import file_name
-from penstock.core.schema import Role, Schema
+from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.files import parse_bytes
 from penstock.etl import ops as native
 from penstock.etl.graph import Node as NativeNode
@@ -147,7 +147,8 @@ class Categorify(Placed, native.Categorify):
         made = super().output_schema(inputs, columns)
         paths = self.categories
         names = {output: name for output, name, _ in self._outputs(columns)}
-        return Schema(c.with_(properties={**c.properties, **self._told(names[c.name], paths)}) for c in made)
+        told = {c.name: self._told(names[c.name], paths) | _old_domain(c, names[c.name]) for c in made}
+        return Schema(c.with_(properties={**c.properties, **told[c.name]}) for c in made)
 
     def _told(self, name: str, paths: Mapping[str, str]) -> dict[str, Any]:
         threshold = 0 if self.freq_threshold == NO_VOCABULARY else self.freq_threshold
@@ -178,6 +179,15 @@ class Categorify(Placed, native.Categorify):
     def save_state(self, folder: Path) -> None:
         super().save_state(folder)
         self.write_categories(folder.parents[1] / "categories")
+
+
+def _old_domain(column: ColumnSchema, vocabulary: str) -> dict[str, Any]:
+    """Up to 1.x the domain ended one behind the largest code, at the cardinality."""
+    size = column.cardinality
+    if size is None or settings.nvtabular() == "latest":
+        return {}
+    sizes = {"cardinality": size, "dimension": default_dimension(size)}
+    return {"domain": {"min": 0, "max": size, "name": vocabulary}, "embedding_sizes": sizes}
 
 
 def get_embedding_sizes(source: Any, output_dtypes: Any = None) -> Any:

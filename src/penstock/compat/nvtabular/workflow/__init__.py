@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from penstock.compat import settings
 from penstock.compat.merlin.core._clients import chosen_client
 from penstock.compat.merlin.dag.binding import bind
 from penstock.compat.merlin.dag.graph import Graph, validating
@@ -179,12 +178,12 @@ class Workflow:
         return self.graph.output_schema
 
     @property
-    def input_dtypes(self) -> dict[str, np.dtype] | None:
-        return None if (schema := self.input_schema) is None else {c.name: c.dtype.to_numpy for c in schema}
+    def input_dtypes(self) -> dict[str, Any] | None:
+        return _dtypes(self.input_schema)
 
     @property
-    def output_dtypes(self) -> dict[str, np.dtype] | None:
-        return None if (schema := self.output_schema) is None else {c.name: c.dtype.to_numpy for c in schema}
+    def output_dtypes(self) -> dict[str, Any] | None:
+        return _dtypes(self.output_schema)
 
     # Smaller workflows.
 
@@ -259,6 +258,14 @@ class Workflow:
 
     def __repr__(self) -> str:
         return repr(self.native)
+
+
+def _dtypes(schema: Schema | None) -> dict[str, Any] | None:
+    """By column: Merlin's dtypes in the last release, NumPy's before."""
+    if schema is None:
+        return None
+    merlins = settings.nvtabular() == "latest"
+    return {column.name: column.dtype if merlins else column.dtype.to_numpy for column in schema}
 
 
 def _as_given(transform: Callable[[Any], Any], frame: Any) -> Any:
