@@ -330,3 +330,11 @@ def test_errors_of_a_copy_name_the_file(tmp_path):
             wrong(Dataset(files[0]))
     with pytest.raises(SchemaError, match="column 'a': unknown dtype 'itn64'; did you mean"):
         Dataset(files[0], dtypes={"a": "itn64"})
+
+
+def test_many_bytes_that_are_no_utf_8_speak_of_the_encoding(tmp_path):
+    """Letters by themselves tell no encoding; that it is another one is certain."""
+    path = file_of(tmp_path, "\n".join(["film,year", *(f"à {i},{1950 + i}" for i in range(50))]).encode("cp1252"))
+    with pytest.raises(DataError, match=r"line 2: bytes that are no UTF-8 \(49 more.*pass encoding= with its own"):
+        Dataset(path).to_polars()
+    assert Dataset(path, encoding="cp1252").to_polars()["film"][0] == "à 0"
