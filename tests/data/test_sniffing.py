@@ -338,3 +338,9 @@ def test_many_bytes_that_are_no_utf_8_speak_of_the_encoding(tmp_path):
     with pytest.raises(DataError, match=r"line 2: bytes that are no UTF-8 \(49 more.*pass encoding= with its own"):
         Dataset(path).to_polars()
     assert Dataset(path, encoding="cp1252").to_polars()["film"][0] == "à 0"
+
+
+def test_names_that_come_again_are_said(tmp_path):
+    data = Dataset(file_of(tmp_path, "x,y,x\n1,2,3\n4,5,6\n"))
+    assert data.schema.names == ["x", "y", "x_duplicated_0"]
+    assert "another 'x' as 'x_duplicated_0'" in data.layout.assumed

@@ -171,7 +171,8 @@ def infer_layout(
         missing = {name: own for name, own in words.items() if own}
         inferred = {n: infer_dtype(sample[c], words[n]) for n, c in zip(found, sample.columns, strict=True)}
         dtypes = {**inferred, **given}
-    assumed = (*look.assumed, *_assumed_missing(missing, options))
+    again = _assumed_names(look.first, found) if look.has_header and names is None else []
+    assumed = (*look.assumed, *again, *_assumed_missing(missing, options))
     return TextLayout(
         tuple(found), dtypes, look.separator, look.has_header, look.quote, options.on_error, missing, assumed
     )
@@ -260,6 +261,12 @@ def _names(
                 f"with the operator Split"
             )
     return found
+
+
+def _assumed_names(header: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Columns whose name another one has already."""
+    pairs = zip(header, names, strict=False)
+    return [f"another {own!r} as {name!r}" for own, name in pairs if own and name.startswith(f"{own}_duplicated_")]
 
 
 def _told_missing(name: str, options: OpenOptions) -> tuple[str, ...]:
