@@ -344,3 +344,12 @@ def test_names_that_come_again_are_said(tmp_path):
     data = Dataset(file_of(tmp_path, "x,y,x\n1,2,3\n4,5,6\n"))
     assert data.schema.names == ["x", "y", "x_duplicated_0"]
     assert "another 'x' as 'x_duplicated_0'" in data.layout.assumed
+
+
+def test_fields_aligned_by_blanks_are_told_the_cure(tmp_path):
+    lines = [f"{i:<6}{'ab'[i % 2]:<5}{i * 1.5:<8}" for i in range(20)]
+    path = file_of(tmp_path, "\n".join(["user  shop price   ", *lines]), "rows.txt")
+    with pytest.raises(DataError, match=r"its fields are aligned by blanks.*awk '{\$1=\$1}1' .*rows.txt"):
+        Dataset(path)
+    text = file_of(tmp_path, "note\nso  it is 1\nno  it is 2\nwe  do so 3\n", "notes.txt")
+    assert Dataset(text).schema.names == ["note"]

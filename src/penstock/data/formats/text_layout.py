@@ -22,6 +22,7 @@ from penstock.data.formats.text_sniffing import (
     SEPARATORS,
     are_names,
     fields_of,
+    is_aligned,
     is_json,
     is_sparse,
     looks_like_a_row,
@@ -148,6 +149,11 @@ def infer_layout(
         )
     _refuse_comments(path, head, separator, quote)
     look = _look(head, separator, quote, options)
+    if options.separator is None and is_aligned(head[:_LOOK_BYTES].decode(errors="replace"), look.separator, quote):
+        raise DataError(
+            f"{path}: its fields are aligned by blanks, and a separator is one character; "
+            f"awk '{{$1=$1}}1' {path} leaves one blank between them"
+        )
     check_width(len(look.first), path)
     if look.has_header and names is None and not is_utf8(head.partition(b"\n")[0]):
         raise DataError(f"{path}, line 1: the names of its columns are no UTF-8; pass names= or encoding=")
