@@ -330,3 +330,26 @@ def test_errors_of_a_copy_name_the_file(tmp_path):
             wrong(Dataset(files[0]))
     with pytest.raises(SchemaError, match="column 'a': unknown dtype 'itn64'; did you mean"):
         Dataset(files[0], dtypes={"a": "itn64"})
+
+
+def test_many_bytes_that_are_no_utf_8_speak_of_the_encoding(tmp_path):
+    """Letters by themselves tell no encoding; that it is another one is certain."""
+    path = file_of(tmp_path, "\n".join(["film,year", *(f"à {i},{1950 + i}" for i in range(50))]).encode("cp1252"))
+    with pytest.raises(DataError, match=r"line 2: bytes that are no UTF-8 \(49 more.*pass encoding= with its own"):
+        Dataset(path).to_polars()
+    assert Dataset(path, encoding="cp1252").to_polars()["film"][0] == "à 0"
+
+
+def test_names_that_come_again_are_said(tmp_path):
+    data = Dataset(file_of(tmp_path, "x,y,x\n1,2,3\n4,5,6\n"))
+    assert data.schema.names == ["x", "y", "x_duplicated_0"]
+    assert "another 'x' as 'x_duplicated_0'" in data.layout.assumed
+
+
+def test_fields_aligned_by_blanks_are_told_the_cure(tmp_path):
+    lines = [f"{i:<6}{'ab'[i % 2]:<5}{i * 1.5:<8}" for i in range(20)]
+    path = file_of(tmp_path, "\n".join(["user  shop price   ", *lines]), "rows.txt")
+    with pytest.raises(DataError, match=r"its fields are aligned by blanks.*awk '{\$1=\$1}1' .*rows.txt"):
+        Dataset(path)
+    text = file_of(tmp_path, "note\nso  it is 1\nno  it is 2\nwe  do so 3\n", "notes.txt")
+    assert Dataset(text).schema.names == ["note"]

@@ -73,8 +73,9 @@ def test_a_network_begins_at_zero_where_rows_are_few_and_embeddings_do_not_start
 
     assert linear() == [True, True, True, True]  # and the regression stays where the network is no better
     # Without a regression, or with products that nothing weighs, there is more to learn and more to spoil.
-    for given in ({"linear_start": False}, {"tables": "hashed"}, {"cluster": "local"}, {"model": "DeepFM"}):
+    for given in ({"linear_start": False}, {"tables": "hashed"}, {"cluster": "local"}):
         assert linear(**given) == ["first", "first", True, True]
+    assert linear(model="DeepFM") == [True, "first", True, True]
 
 
 def test_embeddings_start_apart_beside_a_regression() -> None:

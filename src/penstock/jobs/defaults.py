@@ -27,6 +27,7 @@ _BLIND_EPOCHS = 3  # where no evaluation tells which was the best
 _RATE, _RATE_BATCH = 5e-4, 256  # a rate that goes with the square root of the batch size, and is this at that one
 _FASTER = 1.4  # beside a regression: at 1 products of embeddings stay unlearned, at 2 numbers are learned by heart
 _FEW_ROWS = 16_000  # whose evaluations are a matter of luck
+_TRIED_ROWS = 5_000  # of which a tenth is held out: an epoch must be better by two errors (see Selection)
 _LINEAR_START = 200_000  # rows whose logistic regression is a matter of seconds
 _APART = (
     0.1  # how far from 0 embeddings start, on either side: nearer, products of them hardly learn beside a regression
@@ -63,10 +64,12 @@ def filled_in(settings: TrainSettings, num_rows: int, is_selected: bool = True) 
     network = model_class(settings.model["name"])
     is_begun = bool(chosen.get("linear_start", settings.linear_start)) and _can_begin(settings)
     is_apart = is_begun and getattr(network, "starts_apart", False)
+    # Of so few rows no network takes the regression's place by luck, so each may try what it can.
+    is_tried = is_apart or (is_begun and num_rows <= _TRIED_ROWS)
     is_few = num_rows <= _FEW_ROWS
-    is_late, is_slow = is_apart and is_few, not is_apart and is_few
+    is_late, is_slow = is_few and is_tried, is_few and not is_tried
     if settings.epochs is None:
-        is_waited_for = is_apart and num_rows <= _LINEAR_START
+        is_waited_for = is_tried and num_rows <= _LINEAR_START
         patience = late_patience(num_rows, batch_size) if is_waited_for else default_patience(num_rows)
         epochs = max(_LATE_EPOCHS, patience + _AFTER) if is_waited_for else default_epochs(num_rows)
         chosen["epochs"] = epochs if is_selected else min(_BLIND_EPOCHS, epochs)

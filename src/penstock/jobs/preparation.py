@@ -216,7 +216,7 @@ def _features_at(source: DataLike) -> Dataset:
     data = as_dataset(source)
     if all(column.role is Role.OTHER for column in data.schema):
         names = ", ".join(data.schema.names[:40])
-        raise SchemaError(f"the data says of no column what it is for; {hint}. Columns: {names}")
+        raise SchemaError(f"{data.place} says of no column what it is for; {hint}. Columns: {names}")
     return data
 
 

@@ -22,6 +22,7 @@ from penstock.data.formats.text_sniffing import (
     SEPARATORS,
     are_names,
     fields_of,
+    is_aligned,
     is_json,
     is_sparse,
     looks_like_a_row,
@@ -148,6 +149,11 @@ def infer_layout(
         )
     _refuse_comments(path, head, separator, quote)
     look = _look(head, separator, quote, options)
+    if options.separator is None and is_aligned(head[:_LOOK_BYTES].decode(errors="replace"), look.separator, quote):
+        raise DataError(
+            f"{path}: its fields are aligned by blanks, and a separator is one character; "
+            f"awk '{{$1=$1}}1' {path} leaves one blank between them"
+        )
     check_width(len(look.first), path)
     if look.has_header and names is None and not is_utf8(head.partition(b"\n")[0]):
         raise DataError(f"{path}, line 1: the names of its columns are no UTF-8; pass names= or encoding=")
@@ -171,7 +177,8 @@ def infer_layout(
         missing = {name: own for name, own in words.items() if own}
         inferred = {n: infer_dtype(sample[c], words[n]) for n, c in zip(found, sample.columns, strict=True)}
         dtypes = {**inferred, **given}
-    assumed = (*look.assumed, *_assumed_missing(missing, options))
+    again = _assumed_names(look.first, found) if look.has_header and names is None else []
+    assumed = (*look.assumed, *again, *_assumed_missing(missing, options))
     return TextLayout(
         tuple(found), dtypes, look.separator, look.has_header, look.quote, options.on_error, missing, assumed
     )
@@ -260,6 +267,12 @@ def _names(
                 f"with the operator Split"
             )
     return found
+
+
+def _assumed_names(header: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Columns whose name another one has already."""
+    pairs = zip(header, names, strict=False)
+    return [f"another {own!r} as {name!r}" for own, name in pairs if own and name.startswith(f"{own}_duplicated_")]
 
 
 def _told_missing(name: str, options: OpenOptions) -> tuple[str, ...]:

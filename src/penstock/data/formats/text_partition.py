@@ -20,6 +20,7 @@ from penstock.data.formats.text_bytes import RecordLines, as_it_is, is_utf8, rea
 from penstock.data.formats.text_layout import TextLayout, unreadable_quotes
 from penstock.data.partition import Partition, WrappedPartition, named
 
+_NO_UTF8 = "bytes that are no UTF-8"
 _MOST_REPORTED = 1000
 _HEXADECIMAL = "^[0-9a-fA-F]+$"  # polars, as Python, takes signs, blanks, underscores and 0x as well
 
@@ -113,7 +114,7 @@ class TextPartition(Partition):
         if is_ascii(buffer) or is_utf8(buffer.tobytes()):
             return buffer
         kept, errors = utf8_records(buffer.tobytes(), self.layout.separator, self.layout.quote, self.layout.on_error)
-        self._report([(row, "bytes that are no UTF-8") for row in errors[:_MOST_REPORTED]], len(errors), records)
+        self._report([(row, _NO_UTF8) for row in errors[:_MOST_REPORTED]], len(errors), records)
         if self.layout.on_error == "skip":
             records.remove(errors)
         return np.frombuffer(kept, np.uint8)
@@ -238,6 +239,11 @@ class TextPartition(Partition):
         where = f"line {self.lines_before() + records.line(row) + 1}: {text}"
         if self.layout.on_error == "raise":
             more = f" ({count - 1} more in this part)" if count > 1 else ""
+            if text == _NO_UTF8 and count > 2:  # a damaged line is alone
+                raise DataError(
+                    f"{self.path}, {where}{more}; pass encoding= with its own, such as 'cp1252' of Western Europe, or "
+                    f"on_error='skip' (drop such lines) or 'null'"
+                )
             if count > 2 and 2 * count > self.estimated_rows:
                 raise DataError(
                     f"{self.path}, {where}{more}; most lines are like that: it was read with separator "

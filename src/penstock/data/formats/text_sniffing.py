@@ -138,6 +138,20 @@ def _is_inside(own: str, widths: dict[str, list[int]], text: str, quote: str | N
     return any(cuts_within_fields(own, sep, rows) for sep in wider)
 
 
+def is_aligned(text: str, separator: str, quote: str | None) -> bool:
+    """Whether lines are cut evenly by stretches of blanks, of which some are longer, and by nothing else.
+
+    >>> is_aligned("user   age\\nann    30\\nbob    9\\n", ",", '"'), is_aligned("a note  or\\nanother\\n", ",", '"')
+    (True, False)
+    """
+    lines = [line for line in text.splitlines() if line.strip()][:_LINES]
+    if max(_widths(text, separator, quote), default=0) > 1 or not any("  " in line.strip() for line in lines):
+        return False
+    rows = [line.split() for line in lines]
+    is_even = len(rows) > 2 and len(rows[0]) > 1 and all(len(row) == len(rows[0]) for row in rows)
+    return is_even and any(all(is_number(row[i]) for row in rows[1:]) for i in range(len(rows[0])))
+
+
 def sniff_quote(text: str, separators: str) -> str | None:
     """`"` where some field begins and ends with it; None where quotes mean nothing. Any of `separators` ends a field.
 
