@@ -8,6 +8,7 @@ import numpy as np
 from quality_logs import films, rare, sparse, tastes
 from quality_planted import Planted, drawn, effect, pair, popular, standard
 from quality_shapes import counts, display, impressions, ratings
+from quality_tables import many60, many300, mixed, xor
 
 
 def wide(num_rows: int, num_test: int, seed: int = 0) -> Planted:
@@ -73,4 +74,5 @@ TEACHERS: dict[str, Callable[..., Planted]] = {
     "wide": wide, "ads": ads, "id_only": id_only, "numeric": numeric, "interactions": interactions,
     "display": display, "counts": counts, "impressions": impressions, "ratings": ratings,
     "sparse": sparse, "rare": rare, "films": films, "tastes": tastes,
+    "mixed": mixed, "xor": xor, "many60": many60, "many300": many300,
 }  # fmt: skip
