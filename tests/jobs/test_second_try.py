@@ -13,6 +13,7 @@ import yaml
 
 from penstock.jobs import TrainingStopped, TrainJob, defaults, second_try, training
 from penstock.jobs.events import StageBegan
+from penstock.jobs.progress_lines import ProgressLines
 from penstock.jobs.run_folder import RunFolder
 
 RECIPE = {
@@ -81,6 +82,15 @@ def test_the_report_tells_of_the_one_that_is_kept(rows: Path, monkeypatch: pytes
     assert [record["epoch"] for record in evaluated] == [0, 1]  # none of them of the regression
     assert told["selected"]["step"] == found.selected["step"] and not told["problems"]
     assert [stage["name"] for stage in told["stages"]] == ["etl", "regression", "train", "second", "save", "predict"]
+
+
+@pytest.mark.parametrize("is_better", [False, True])
+def test_somebody_who_waits_is_told(rows: Path, monkeypatch: pytest.MonkeyPatch, is_better: bool) -> None:
+    always(is_better, monkeypatch)
+    said: list[str] = []
+    job(rows, "run", listener=ProgressLines(said.append)).run()
+    after = said[said.index(next(line for line in said if line.startswith("a second training"))) + 1 :]
+    assert after[0].startswith("training MLP" if is_better else "the training beside the regression is kept")
 
 
 @pytest.mark.parametrize("settings", [{"linear_start": True}, {"linear_start": False}, {"max_steps": 3}])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from penstock.core.metric_names import metric_words
 from penstock.jobs.assumptions import assumed_line
-from penstock.jobs.events import DataOpened, EventListener, Recorded, StageBegan, Trained, TrainingBegan
+from penstock.jobs.events import DataOpened, EventListener, Recorded, StageBegan, StageEnded, Trained, TrainingBegan
 
 _SAID = {
     "etl": "making features",
@@ -31,6 +31,7 @@ class ProgressLines(EventListener):
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self._say = say
+        self._num_trainings = 0
         self.is_reading_told = False
 
     def data_opened(self, event: DataOpened) -> None:
@@ -41,7 +42,12 @@ class ProgressLines(EventListener):
         if event.name in _SAID:
             self._say(_SAID[event.name])
 
+    def stage_ended(self, event: StageEnded) -> None:
+        if event.name == "second" and self._num_trainings == 1:  # it would have been told of
+            self._say("the training beside the regression is kept")
+
     def training_began(self, event: TrainingBegan) -> None:
+        self._num_trainings += 1
         loader, tables, where = event.loader, event.embeddings, ""
         if hasattr(tables, "weight"):  # a store has none
             cached = f"with {len(tables.weight):,} rows cached " if "resident" in tables.stats() else ""
