@@ -178,6 +178,27 @@ def test_an_update_that_failed_behind_a_loop_that_was_left_is_raised_at_the_end(
     loops.close(failed=False)  # told once
 
 
+def test_an_error_that_an_update_was_answered_with_is_not_raised_again_at_the_end() -> None:
+    taken = threading.Event()
+
+    def broken() -> Iterator[int]:
+        yield 1
+        assert taken.wait(300)
+        raise KeyError("column")
+
+    loops = Loops(exit_timeout=300.0)
+    thread = thread_over(broken())
+    batches = loops.run(thread, training=True)
+    assert next(batches) == 1
+    taken.set()
+    with thread._changed:  # the thread is ahead of the loop, and has met the error already
+        assert thread._changed.wait_for(lambda: thread._error is not None, timeout=300)
+    with pytest.raises(KeyError, match="column"):
+        thread.submit(lambda: None)
+    batches.close()  # type: ignore[attr-defined]
+    loops.close(failed=False)  # whoever caught it goes on
+
+
 def test_closing_ends_every_loop_and_keeps_what_was_trained() -> None:
     loops, done = Loops(exit_timeout=300.0), []
     training, evaluating = loops.run(thread_over([1, 2]), True), loops.run(thread_over(feed := Feed(7)), False)

@@ -94,6 +94,7 @@ class StoreThread:
         self._changed = threading.Condition()
         self._busy, self._started, self._discard, self._ended = False, False, False, False
         self._error: BaseException | None = None
+        self._is_told = False  # whether somebody has heard of the error
         self._iterator: Any = None
         self.waited = 0.0  # seconds that the loop waited for a batch
         self._thread = new_thread("train", self._run)
@@ -181,7 +182,7 @@ class StoreThread:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        elif not discard:
+        elif not discard and not self._is_told:
             self._raise()
 
     def _wait_for(self, condition: Callable[[], Any], timeout: float | None = None) -> None:
@@ -198,6 +199,7 @@ class StoreThread:
 
     def _raise(self) -> None:
         if self._error is not None:
+            self._is_told = True
             raise self._error
 
     # What the thread does.
