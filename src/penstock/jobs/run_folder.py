@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from penstock.core.artefact import replacing
 from penstock.core.errors import ArtefactError, OutputExistsError
 from penstock.core.yaml_files import read_yaml, write_yaml
-from penstock.data.files import is_remote
+from penstock.data.files import is_remote, local_path
 from penstock.data.sources import are_paths, paths_of
-from penstock.jobs.settings import MARK, split_config
+from penstock.jobs.settings import MARK, TrainSettings, split_config
 
 VERSION = 1
 _HEAD = "# What this run was asked for, every setting filled in. Usable as it is: penstock train --config THIS …\n"
@@ -169,3 +170,19 @@ def plain_copy(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain_copy(item) for key, item in value.items()}
     return [plain_copy(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def with_absolute_folders(settings: TrainSettings) -> TrainSettings:
+    """The settings with folders that trainers write to by absolute paths: those elsewhere have other working folders.
+
+    Args:
+        settings: of a run.
+
+    Returns:
+        The same, but for that.
+    """
+
+    def absolute(path: str | None) -> str | None:
+        return path if path is None or is_remote(path) else str(Path(local_path(path)).absolute())
+
+    return replace(settings, feed=absolute(settings.feed), copy_checkpoints_to=absolute(settings.copy_checkpoints_to))

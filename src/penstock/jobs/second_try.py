@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from penstock.core.durable import sync_folder
 from penstock.embedding.protocol import is_on_host
+from penstock.jobs import building
+from penstock.jobs.defaults import without_start
+from penstock.jobs.embeddings import build_embeddings
 from penstock.jobs.events import Event
+from penstock.jobs.preparation import Prepared
 from penstock.jobs.run_folder import RunFolder
 from penstock.jobs.settings import TrainSettings
-from penstock.train import History, ValidRecord
+from penstock.jobs.training_loaders import open_loaders
+from penstock.jobs.training_stage import TrainingStage
+from penstock.train import History, Record, ValidRecord
 
 
 @dataclass
@@ -36,6 +44,47 @@ class Training:
         """Let go of embeddings on the host."""
         if self.store is not None and is_on_host(self.store):
             self.store.close()
+
+
+def trained_again(
+    first: Training,
+    ready: Prepared,
+    labels: Mapping[str, Any],
+    device: torch.device,
+    num_rows: int,
+    folder: RunFolder,
+    callbacks: Sequence[Callable[[Record], Any]],
+    stop: Callable[[], bool] | None,
+    progress: bool | None,
+) -> Training:
+    """The same training without a regression; its checkpoints are in the folder's `second`, and nobody is told yet.
+
+    Args:
+        first: the training that began with one.
+        ready: the features.
+        labels: their figures.
+        device: of the model.
+        num_rows: to train on.
+        folder: of the run.
+        callbacks, stop, progress: of the job.
+
+    Returns:
+        The second training. Of one that fails or is told to stop nothing is left open.
+    """
+    shutil.rmtree(folder.second, ignore_errors=True)  # of a try that was interrupted
+    loader, valid, settings = open_loaders(without_start(first.settings, num_rows), ready, device)
+    network = building.build_model(settings, loader.schema)
+    second = Training(settings, network, build_embeddings(settings, loader.schema, device), History(), None)
+    try:
+        stage = TrainingStage(
+            settings, ready, loader, valid, network, second.store, device, RunFolder(folder.second),
+            second.events.append, callbacks, stop, progress,
+        )  # fmt: skip
+        second.history, second.rows_per_second = stage.run(labels)
+    except BaseException:
+        second.close()
+        raise
+    return second
 
 
 def is_better(second: History, first: History) -> bool:

@@ -15,7 +15,6 @@ from penstock.core.errors import OutputExistsError, ParameterError
 from penstock.core.schema import Schema
 from penstock.core.signing import KeyLike, check_signed, verifying
 from penstock.data.dataset import as_dataset
-from penstock.data.files import is_remote, local_path
 from penstock.data.sources import DataLike, are_paths
 from penstock.embedding.feed_packets import packet_numbers
 from penstock.embedding.protocol import is_on_host
@@ -23,7 +22,7 @@ from penstock.etl import Workflow, trusting
 from penstock.etl.trust import check_references, modules_in
 from penstock.jobs import building
 from penstock.jobs.cluster import Cluster
-from penstock.jobs.defaults import is_worth_a_second_try, without_start
+from penstock.jobs.defaults import is_worth_a_second_try
 from penstock.jobs.embeddings import build_embeddings, count_rows
 from penstock.jobs.etl import check_outside
 from penstock.jobs.events import (
@@ -41,8 +40,8 @@ from penstock.jobs.model_card import model_card
 from penstock.jobs.prediction_figures import describe_predictions, example_predictions
 from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures
 from penstock.jobs.rehearsal import rehearsing
-from penstock.jobs.run_folder import RunFolder, absolute_paths, plain_copy
-from penstock.jobs.second_try import Training, is_better, take_place
+from penstock.jobs.run_folder import RunFolder, absolute_paths, plain_copy, with_absolute_folders
+from penstock.jobs.second_try import Training, is_better, take_place, trained_again
 from penstock.jobs.settings import TrainSettings
 from penstock.jobs.stages import timed_stage
 from penstock.jobs.training_loaders import open_loaders
@@ -51,7 +50,7 @@ from penstock.jobs.training_stage import TrainingStage
 from penstock.report.learning import learning_verdict
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.train import History, Record
+from penstock.train import Record
 from penstock.train.mirror import Mirror
 from penstock.train.records import record_to_dict
 from penstock.train.selection import selected
@@ -121,7 +120,7 @@ class TrainJob:
             self.settings = TrainSettings.resolve(self.settings)
         if self.cluster is not None:
             self.settings = TrainSettings.resolve(self.settings.to_dict(), {"cluster": self.cluster})
-        self.settings = _with_absolute_folders(self.settings)
+        self.settings = with_absolute_folders(self.settings)
         self._take_valid_file(self.settings)
         for name in ("source", "valid", "test"):
             value = getattr(self, name)
@@ -362,26 +361,15 @@ class TrainJob:
         if not is_worth_a_second_try(first.settings, num_rows):
             return first
         with self._stage("second"):
-            shutil.rmtree(self._folder.second, ignore_errors=True)  # of a try that was interrupted
-            settings = without_start(first.settings, num_rows)
-            loader, valid, settings = open_loaders(settings, ready, device)
-            network = building.build_model(settings, loader.schema)
-            second = Training(settings, network, build_embeddings(settings, loader.schema, device), History(), None)
-            try:
-                stage = TrainingStage(
-                    settings, ready, loader, valid, network, second.store, device, RunFolder(self._folder.second),
-                    second.events.append, self.callbacks, self.stop, self.progress,
-                )  # fmt: skip
-                second.history, second.rows_per_second = stage.run(labels)
-            except BaseException:
-                second.close()
-                raise
+            second = trained_again(
+                first, ready, labels, device, num_rows, self._folder, self.callbacks, self.stop, self.progress
+            )
             if not is_better(second.history, first.history):
                 second.close()
                 shutil.rmtree(self._folder.second)
                 return first
             first.close()
-            take_place(self._folder, lambda: self._settled(settings))
+            take_place(self._folder, lambda: self._settled(second.settings))
             for event in second.events:
                 self._notify(event)
         return second
@@ -408,12 +396,3 @@ class TrainJob:
 
     def _stage(self, name: str, is_there: bool = True) -> AbstractContextManager[None]:
         return timed_stage(name, self._notify, self._seconds) if is_there else nullcontext()
-
-
-def _with_absolute_folders(settings: TrainSettings) -> TrainSettings:
-    """Folders that trainers write to: those elsewhere have other working folders."""
-
-    def absolute(path: str | None) -> str | None:
-        return path if path is None or is_remote(path) else str(Path(local_path(path)).absolute())
-
-    return replace(settings, feed=absolute(settings.feed), copy_checkpoints_to=absolute(settings.copy_checkpoints_to))
