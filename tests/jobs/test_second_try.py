@@ -119,7 +119,16 @@ def test_stopped_in_the_second_it_ends_as_never_stopped(
     with pytest.raises(TrainingStopped):
         job(rows, "stopped", listener=listen, stop=in_the_second).run()
     again = TrainJob.resumed(rows.parent / "stopped", progress=False).run()
+    assert not RunFolder(rows.parent / "stopped").second.exists()
     assert (again.auc, again.log_loss, again.selected) == (whole.auc, whole.log_loss, whole.selected)
+
+
+def test_what_a_killed_second_training_leaves_goes_with_the_next_run(rows: Path) -> None:
+    job(rows, "run", settings={"linear_start": False}).run()
+    left = RunFolder(rows.parent / "run").second
+    (left / "checkpoints").mkdir(parents=True)
+    TrainJob.resumed(rows.parent / "run", progress=False).run()
+    assert not left.exists()
 
 
 @pytest.mark.parametrize("moment", ["settle", "sync"])

@@ -71,7 +71,6 @@ def trained_again(
     Returns:
         The second training. Of one that fails or is told to stop nothing is left open.
     """
-    shutil.rmtree(folder.second, ignore_errors=True)  # of a try that was interrupted
     loader, valid, settings = open_loaders(without_start(first.settings, num_rows), ready, device)
     network = building.build_model(settings, loader.schema)
     second = Training(settings, network, build_embeddings(settings, loader.schema, device), History(), None)

@@ -204,6 +204,7 @@ class TrainJob:
         config = self.configuration
         if self.is_resumed:
             preparation.resume(self._folder)
+            shutil.rmtree(self._folder.second, ignore_errors=True)  # of a second training that was interrupted
             self._folder.write(config)
         else:
             self._folder.begin(config, self.drafted)

@@ -41,7 +41,7 @@ def without_compiler(optimizer: type[torch.optim.Optimizer]) -> type[torch.optim
 def may_fuse(optimizer: type[torch.optim.Optimizer], parameters: Iterable[torch.Tensor]) -> bool:
     """Whether an optimizer can step all of these in one kernel of the processor.
 
-    Steps one operation after another take three times as long for the layers of a model, and thirty times where threads
+    Steps one operation after another take three times as long for the layers of a model, and far longer where threads
     have to wait for their turn.
 
     Args:
