@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from typing import Any
 
+from penstock.core.runtime.passes import one_pass
 from penstock.core.runtime.threads import thread_pool
 from penstock.engine.base import in_order
 
@@ -26,6 +27,12 @@ class LocalEngine:
 
     def map(
         self, function: Callable[[Any], Any], items: Sequence[Any], on_done: Callable[[int], Any] | None = None
+    ) -> Iterator[Any]:
+        with one_pass():
+            yield from self._mapped(function, items, on_done)
+
+    def _mapped(
+        self, function: Callable[[Any], Any], items: Sequence[Any], on_done: Callable[[int], Any] | None
     ) -> Iterator[Any]:
         if self.num_workers == 1 or len(items) <= 1:
             for index, item in enumerate(items):
@@ -50,6 +57,13 @@ class LocalEngine:
         on_done: Callable[[int], Any] | None = None,
     ) -> Any:
         """Each thread folds whatever item comes next into a state of its own; the states are merged at the end."""
+        with one_pass():
+            states = self._folded(fold, items, on_done)
+        return _merge_all(merge, states)
+
+    def _folded(
+        self, fold: Callable[..., Any], items: Sequence[Any], on_done: Callable[[int], Any] | None
+    ) -> list[Any]:
         todo = iter(range(len(items)))
         lock, stop = threading.Lock(), threading.Event()
 
@@ -68,7 +82,7 @@ class LocalEngine:
 
         num_threads = max(1, min(self.num_workers, len(items)))
         if num_threads == 1:
-            return work()
+            return [state for state in (work(),) if state is not None]
         with thread_pool(num_threads, "engine") as pool:
             futures = [pool.submit(work) for _ in range(num_threads)]
             try:
@@ -76,9 +90,7 @@ class LocalEngine:
                     future.result()
             finally:  # after an error or Ctrl-C the other threads end with the item they hold
                 stop.set()
-        states = [state for future in futures if (state := future.result()) is not None]
-        del futures, future
-        return _merge_all(merge, states)
+        return [state for future in futures if (state := future.result()) is not None]
 
 
 def _merge_all(merge: Callable[[Any, Any], Any], states: list[Any]) -> Any:

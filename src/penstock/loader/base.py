@@ -12,6 +12,7 @@ from penstock.core.errors import ParameterError, PenstockError
 from penstock.core.params import BOOL, NONE, Int, OneOf, check_all
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
+from penstock.data.formats.row_groups import whole_row_groups
 from penstock.data.partition import FramePartition, Partition, unselected
 from penstock.data.sources import DataLike
 from penstock.loader import settings
@@ -82,7 +83,9 @@ class BaseLoader:
         num_threads: int | None = None,
     ) -> None:
         check_all(locals(), self._constraints, type(self).__name__)
-        self.dataset = with_transform(data if isinstance(data, Dataset) else Dataset(data, part_size="1MB"), transform)
+        data = data if isinstance(data, Dataset) else Dataset(data, part_size="1MB")
+        whole = Dataset.from_partitions(whole_row_groups(data.partitions), data.schema)
+        self.dataset = with_transform(whole, transform)
         self.batch_size, self.shuffle, self.seed, self.last_batch = batch_size, shuffle, seed, last_batch
         self.rank, self.world, self.layout, self.cache, self.num_threads = rank, world, layout, cache, num_threads
         self.sampling = sampling

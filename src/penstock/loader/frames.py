@@ -37,6 +37,7 @@ def read_frame(partition: Partition, columns: Sequence[str]) -> pl.DataFrame:
     if polars_is_lost() and isinstance(partition, ParquetPartition) and not is_remote(partition.path):
         with pq.ParquetFile(partition.path) as file:
             table = file.read_row_groups(list(partition.row_groups), columns=list(columns), use_threads=False)
+        table = table.slice(partition.before, partition.num_rows)
         frame = pl.DataFrame([pl.Series(n, table.column(n).combine_chunks()) for n in columns])
         return _plain(cast_frame(frame, partition.dtypes, partition.path, partition.first_row), partition.path)
     if isinstance(partition, FramePartition) and all(c in partition.frame.columns for c in columns):

@@ -140,7 +140,7 @@ class ParquetColumns:
 
     def chunks(self, partition: Partition, column: str) -> list[ColumnChunk] | None:
         """The column's chunks in a partition, or None where only the general reader can read them."""
-        if not isinstance(partition, ParquetPartition):
+        if not isinstance(partition, ParquetPartition) or partition.is_cut:
             return None
         if is_remote(partition.path) and not hasattr(os, "pread"):
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pyarrow.parquet as pq
 from penstock.core.errors import ColumnNotFoundError, DataError, PenstockError
 from penstock.core.file_names import check_path
 from penstock.core.runtime.forks import require_polars
+from penstock.core.runtime.memory import available_memory
+from penstock.core.runtime.passes import shared_in_pass
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions, agree, polars_schema, settled
@@ -22,11 +25,17 @@ from penstock.data.formats.hive import hive_column, hive_folders
 from penstock.data.formats.parquet_footer import Footer
 from penstock.data.formats.parquet_pages import check_pages, for_arrow, known_footer
 from penstock.data.parquet_file import NumbersFile, can_write
+from penstock.data.part_size import SMALLEST
 from penstock.data.partition import Partition, cast_frame, decoded_bytes, named, select
+
+_SHARE_OF_MEMORY = 0.125  # of what is free, for a row group that threads share
 
 
 class Parquet(Format):
-    """Parquet files, in partitions of adjacent row groups; values in the names of Hive folders are columns too."""
+    """Parquet files, in partitions of adjacent row groups, or of a stretch of a large one.
+
+    Values in the names of Hive folders are columns too.
+    """
 
     name = "parquet"
     suffixes = (".parquet", ".pq", ".parq")
@@ -42,7 +51,7 @@ class Parquet(Format):
             constants = hive_folders(path)
             found = polars_schema(footer.schema, path) | dict.fromkeys(constants, pl.String())
             expected = agree(expected, found, path, files[0], options.dtypes)
-            runs = _row_group_runs(path, footer.metadata, options)
+            runs = _row_group_runs(path, footer, options)
             parts += [replace(part, constants=constants, opened=opened) for part in runs]
         assert expected is not None
         dtypes, schema = settled(expected, files[0])
@@ -59,7 +68,10 @@ class Parquet(Format):
 
 @dataclass(frozen=True)
 class ParquetPartition(Partition):
-    """Some adjacent row groups of one parquet file."""
+    """Some adjacent row groups of one parquet file, or some rows of a large one.
+
+    Threads of one pass decode a row group that was cut once and share it; anybody else reads the rows alone.
+    """
 
     path: str
     row_groups: tuple[int, ...]
@@ -70,12 +82,39 @@ class ParquetPartition(Partition):
     storage_options: dict[str, Any] | None = field(default=None, compare=False)
     constants: dict[str, str] = field(default_factory=dict, compare=False)  # values as Hive folders spell them
     opened: tuple[int, int] | None = field(default=None, compare=False)  # size and time of the file, as it was opened
+    before: int = 0  # rows of the row groups that come before these
+    behind: int = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether these are not all the rows of their row groups."""
+        return self.before + self.behind > 0
+
+    def whole(self) -> ParquetPartition:
+        """All rows of the row groups."""
+        rows = self.before + self.num_rows + self.behind
+        first, size = self.first_row - self.before, round(self.num_bytes * rows / max(1, self.num_rows))
+        return replace(self, first_row=first, num_rows=rows, num_bytes=size, before=0, behind=0)
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         require_polars(f"reading {self.path}")
         check_path(self.path, DataError)
         self.check_unchanged()
         columns = list(self.dtypes) if columns is None and self.dtypes else columns
+        frame = self._from_whole(columns) if self.is_cut else None
+        return cast_frame(self._frame(columns) if frame is None else frame, self.dtypes, self.path, self.first_row)
+
+    def _from_whole(self, columns: Sequence[str] | None) -> pl.DataFrame | None:
+        """The rows out of the decoded row groups; None where nobody shares them, or they would take much memory."""
+        whole = self.whole()
+        if whole.num_rows * whole.row_bytes > (available_memory() or 0) * _SHARE_OF_MEMORY:
+            return None
+        key = (self.path, self.opened, self.row_groups, None if columns is None else tuple(columns))
+        frame = shared_in_pass(key, self.num_rows, whole.num_rows, lambda: whole._frame(columns))
+        return None if frame is None else frame.slice(self.before, self.num_rows)
+
+    def _frame(self, columns: Sequence[str] | None) -> pl.DataFrame:
+        """The rows in the dtypes of the file."""
         try:
             frame = self._decode([c for c in columns if c not in self.constants] if columns is not None else None)
         except PenstockError:
@@ -103,7 +142,7 @@ class ParquetPartition(Partition):
                 if columns is None or n in columns
             )
             frame = frame if columns is None else select(frame, columns, self.path)
-        return cast_frame(frame, self.dtypes, self.path, self.first_row)
+        return frame
 
     def check_unchanged(self) -> None:
         """Refuse a file that has taken the place of the one that was opened."""
@@ -140,7 +179,7 @@ class ParquetPartition(Partition):
             return pl.DataFrame([*frame, *self._by_arrow(file, apart)]).select(named(wanted))
 
     def _by_arrow(self, file: pq.ParquetFile, columns: list[str] | None) -> pl.DataFrame:
-        table = file.read_row_groups(list(self.row_groups), columns=columns)
+        table = file.read_row_groups(list(self.row_groups), columns=columns).slice(self.before, self.num_rows)
         if columns is not None and len(table.column_names) != len(columns):
             missing = next(c for c in columns if c not in table.column_names)
             raise ColumnNotFoundError(missing, table.column_names, self.path)
@@ -164,8 +203,8 @@ def replaced(path: str) -> DataError:
     return DataError(f"{path} was replaced after the data set was opened; open the data set again")
 
 
-def _row_group_runs(path: str, metadata: pq.FileMetaData, options: OpenOptions) -> list[ParquetPartition]:
-    """Adjacent row groups together as long as they stay within `part_size`."""
+def _row_group_runs(path: str, footer: Footer, options: OpenOptions) -> list[ParquetPartition]:
+    """Adjacent row groups together as long as they stay within `part_size`; those far beyond it in several pieces."""
     parts: list[ParquetPartition] = []
     run: list[int] = []
     first = rows = size = 0
@@ -173,11 +212,12 @@ def _row_group_runs(path: str, metadata: pq.FileMetaData, options: OpenOptions) 
     def close() -> None:
         nonlocal run, first, rows, size
         if run and rows:
-            parts.append(ParquetPartition(path, tuple(run), first, rows, size, storage_options=options.storage_options))
+            whole = ParquetPartition(path, tuple(run), first, rows, size, storage_options=options.storage_options)
+            parts.extend(_pieces(whole, footer, options.part_size))
         first, rows, size, run = first + rows, 0, 0, []
 
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
+    for index in range(footer.metadata.num_row_groups):
+        group = footer.metadata.row_group(index)
         if run and size + group.total_byte_size > options.part_size:
             close()
         run.append(index)
@@ -185,6 +225,31 @@ def _row_group_runs(path: str, metadata: pq.FileMetaData, options: OpenOptions) 
         size += group.total_byte_size
     close()
     return parts
+
+
+def _pieces(whole: ParquetPartition, footer: Footer, part_size: int) -> list[ParquetPartition]:
+    """A row group that is large beside what a partition aims at, cut into pieces of about that size.
+
+    Remote ones, and those that Arrow must read, stay whole: whoever reads a piece alone would read all of it.
+    """
+    stored = sum(footer.chunk_bytes(group) for group in whole.row_groups)
+    count = min(round(stored / max(part_size, SMALLEST)), whole.num_rows)
+    if count < 2 or is_remote(whole.path) or _is_for_arrow(footer, whole.row_groups):
+        return [whole]
+    bounds = [whole.num_rows * place // count for place in range(count + 1)]
+    return [
+        replace(
+            whole, first_row=whole.first_row + begin, num_rows=end - begin, before=begin, behind=whole.num_rows - end,
+            num_bytes=whole.num_bytes * end // whole.num_rows - whole.num_bytes * begin // whole.num_rows,
+        )
+        for begin, end in pairwise(bounds)
+    ]  # fmt: skip
+
+
+def _is_for_arrow(footer: Footer, row_groups: Sequence[int]) -> bool:
+    """Whether Arrow reads more of row groups than truth values, which take it no time."""
+    names = [field.name for field in footer.schema if not pa.types.is_boolean(field.type)]
+    return bool(for_arrow(footer, row_groups, names))
 
 
 _ROWS_A_GROUP = 1 << 20  # of a frame that is written, at most

@@ -49,6 +49,12 @@ class Footer:
         deep = [(column.max_definition_level, column.max_repetition_level) for column in columns]
         return np.array([-1 if repeats or level > 1 else level for level, repeats in deep], np.int64)
 
+    def chunk_bytes(self, row_group: int) -> int:
+        """What a row group takes in the file."""
+        from penstock.kernels import cpu_parquet_footer as kernel
+
+        return int(self.chunks[self.chunks[:, kernel.GROUP] == row_group, kernel.SIZE].sum())
+
     @classmethod
     def read(cls, path: str, storage_options: dict[str, Any] | None = None) -> Footer:
         """The checked footer of a file.

@@ -15,6 +15,7 @@ from penstock.core.errors import ColumnNotFoundError, ParameterError
 from penstock.core.schema import Schema
 from penstock.data.dataset import Dataset
 from penstock.data.files import parse_bytes
+from penstock.data.formats.row_groups import whole_row_groups
 from penstock.data.partition import Partition, SlicedPartition
 
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name in a parquet file
@@ -170,7 +171,7 @@ def _condition(data: Dataset, condition: Sequence[Any]) -> pl.Expr:
 def by_row_groups(data: Dataset, count: int) -> Dataset:
     """Partitions of so many row groups of one file each, where every partition is one row group."""
     parts: list[Partition] = []
-    for _, same in itertools.groupby(data.partitions, key=lambda part: part.path):
+    for _, same in itertools.groupby(whole_row_groups(data.partitions), key=lambda part: part.path):
         listed = list(same)
         parts += [_joined(listed[i : i + count]) for i in range(0, len(listed), count)]
     return Dataset.from_partitions(parts, data.schema)
