@@ -39,6 +39,7 @@ def frame():
 def path(frame, tmp_path, monkeypatch):
     """Two row groups of 500 rows and one of 200, of which partitions are to be a third or less."""
     monkeypatch.setattr(parquet, "SMALLEST", 1_500)
+    monkeypatch.setattr(parquet, "available_cores", lambda: 16)
     frame.write_parquet(tmp_path / "a.parquet", row_group_size=500)
     return tmp_path / "a.parquet"
 
@@ -75,6 +76,11 @@ def test_pieces_are_the_rows_in_order(path, frame):
 
 def test_small_row_groups_stay_together(path):
     assert [part.row_groups for part in Dataset(path, part_size="1GB").partitions] == [(0, 1, 2)]
+
+
+def test_cores_that_have_a_row_group_each_decode_it_alone(path, monkeypatch):
+    monkeypatch.setattr(parquet, "available_cores", lambda: 3)
+    assert [part.row_groups for part in Dataset(path, part_size=1).partitions] == [(0,), (1,), (2,)]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "brotli"])

@@ -18,6 +18,7 @@ from penstock.core.file_names import check_path
 from penstock.core.runtime.forks import require_polars
 from penstock.core.runtime.memory import available_memory
 from penstock.core.runtime.passes import shared_in_pass
+from penstock.core.runtime.threads import available_cores
 from penstock.core.schema import Schema
 from penstock.data.files import filesystem, is_remote
 from penstock.data.formats.base import Format, FrameWriter, OpenOptions, agree, polars_schema, settled
@@ -32,7 +33,7 @@ _SHARE_OF_MEMORY = 0.125  # of what is free, for a row group that threads share
 
 
 class Parquet(Format):
-    """Parquet files, in partitions of adjacent row groups, or of a stretch of a large one.
+    """Parquet files, in partitions of adjacent row groups; where these are fewer than the cores, of stretches of them.
 
     Values in the names of Hive folders are columns too.
     """
@@ -44,16 +45,19 @@ class Parquet(Format):
 
     def open(self, files: list[str], options: OpenOptions) -> tuple[list[Partition], Schema]:
         expected: dict[str, pl.DataType] | None = None
-        parts: list[ParquetPartition] = []
+        runs: list[tuple[ParquetPartition, Footer]] = []
         for path in files:
             opened = file_identity(path)
             footer = Footer.read(path, options.storage_options)
             constants = hive_folders(path)
             found = polars_schema(footer.schema, path) | dict.fromkeys(constants, pl.String())
             expected = agree(expected, found, path, files[0], options.dtypes)
-            runs = _row_group_runs(path, footer, options)
-            parts += [replace(part, constants=constants, opened=opened) for part in runs]
+            found_runs = _row_group_runs(path, footer.metadata, options)
+            runs += [(replace(run, constants=constants, opened=opened), footer) for run in found_runs]
         assert expected is not None
+        parts = [part for part, _ in runs]
+        if len(parts) < available_cores():  # some would have nothing to do; else each decodes row groups of its own
+            parts = [piece for part, footer in runs for piece in _pieces(part, footer, options.part_size)]
         dtypes, schema = settled(expected, files[0])
         return [replace(p, dtypes=dtypes) for p in parts], schema
 
@@ -203,8 +207,8 @@ def replaced(path: str) -> DataError:
     return DataError(f"{path} was replaced after the data set was opened; open the data set again")
 
 
-def _row_group_runs(path: str, footer: Footer, options: OpenOptions) -> list[ParquetPartition]:
-    """Adjacent row groups together as long as they stay within `part_size`; those far beyond it in several pieces."""
+def _row_group_runs(path: str, metadata: pq.FileMetaData, options: OpenOptions) -> list[ParquetPartition]:
+    """Adjacent row groups together as long as they stay within `part_size`."""
     parts: list[ParquetPartition] = []
     run: list[int] = []
     first = rows = size = 0
@@ -212,12 +216,11 @@ def _row_group_runs(path: str, footer: Footer, options: OpenOptions) -> list[Par
     def close() -> None:
         nonlocal run, first, rows, size
         if run and rows:
-            whole = ParquetPartition(path, tuple(run), first, rows, size, storage_options=options.storage_options)
-            parts.extend(_pieces(whole, footer, options.part_size))
+            parts.append(ParquetPartition(path, tuple(run), first, rows, size, storage_options=options.storage_options))
         first, rows, size, run = first + rows, 0, 0, []
 
-    for index in range(footer.metadata.num_row_groups):
-        group = footer.metadata.row_group(index)
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
         if run and size + group.total_byte_size > options.part_size:
             close()
         run.append(index)
