@@ -15,6 +15,7 @@ from penstock.core.params import Constraint, Int, ListOf, OneOf, PerColumn, Real
 from penstock.core.schema import Role, Schema
 from penstock.embedding.dims import DIM, dims_of
 from penstock.nn.linear import SHARE, LinearPart
+from penstock.nn.products import Linear
 from penstock.nn.projection import Projection
 
 Embeddings = Mapping[str, Tensor] | Tensor
@@ -237,12 +238,12 @@ def perceptron(inputs: int, hidden: Sequence[int], dropout: float = 0.0, outputs
     """
     layers: list[nn.Module] = []
     for width in hidden:
-        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        layers += [Linear(inputs, width), nn.ReLU()]
         if dropout:
             layers.append(nn.Dropout(dropout))
         inputs = width
     if outputs is not None:
-        layers.append(nn.Linear(inputs, outputs))
+        layers.append(Linear(inputs, outputs))
     return nn.Sequential(*layers)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from penstock.core.params import NONE, Int, OneOf
 from penstock.core.schema import Schema
 from penstock.nn.base import DROPOUT, LINEAR, WIDTHS, Embeddings, Model, flat, perceptron
+from penstock.nn.products import Linear
 
 
 class CrossLayer(nn.Module):
@@ -23,9 +24,9 @@ class CrossLayer(nn.Module):
     def __init__(self, width: int, rank: int | None = None) -> None:
         super().__init__()
         if rank is None:
-            self.weight: nn.Module = nn.Linear(width, width)
+            self.weight: nn.Module = Linear(width, width)
         else:
-            self.weight = nn.Sequential(nn.Linear(width, rank, bias=False), nn.Linear(rank, width))
+            self.weight = nn.Sequential(Linear(width, rank, bias=False), Linear(rank, width))
 
     def forward(self, first: Tensor, x: Tensor) -> Tensor:
         crossed: Tensor = first * self.weight(x) + x

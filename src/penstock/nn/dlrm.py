@@ -12,6 +12,7 @@ from penstock.core.errors import SchemaError
 from penstock.core.params import BOOL
 from penstock.core.schema import Schema
 from penstock.nn.base import DROPOUT, LINEAR, WIDTHS, Embeddings, Model, perceptron
+from penstock.nn.pairs import pair_products
 
 
 class DLRM(Model):
@@ -83,17 +84,17 @@ class DLRM(Model):
             Logits, `(B,)`.
         """
         continuous, ids = self.joined(continuous, embeddings)
-        parts, stacked = [], self.seen(ids)
+        stacked = self.seen(ids)
         stacked = None if stacked is None else self.of_one_dim(stacked)
-        if self.bottom is not None:
-            projected = self.bottom(continuous)
-            parts.append(projected)
-            own = projected.unsqueeze(1)
-            stacked = own if stacked is None else torch.cat([own, stacked.to(own.dtype)], 1)
-        assert stacked is not None
-        if self.constant is not None:
-            own = self.constant.to(stacked.dtype).expand(len(stacked), 1, -1)
-            stacked = torch.cat([own, stacked], 1)
-        products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
-        parts.append(products.index_select(1, self.pairs))  # type: ignore[arg-type]
-        return self.plus_linear(self.top(torch.cat(parts, 1)).squeeze(1), continuous, ids)
+        first = self.bottom(continuous) if self.bottom is not None else self._constant_of(stacked)
+        if stacked is None:
+            return self.plus_linear(self.top(first).squeeze(1), continuous, ids)
+        if first is not None:
+            stacked = stacked.to(first.dtype)
+        products = pair_products(first, stacked, self.pairs, beside=self.bottom is not None)  # type: ignore[arg-type]
+        return self.plus_linear(self.top(products).squeeze(1), continuous, ids)
+
+    def _constant_of(self, stacked: Tensor | None) -> Tensor | None:
+        if self.constant is None or stacked is None:
+            return None
+        return self.constant.to(stacked.dtype).expand(len(stacked), -1)

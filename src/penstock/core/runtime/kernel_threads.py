@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -41,3 +43,27 @@ class KernelThreads:
         """Stop the threads."""
         if self._pool:
             self._pool.close()
+
+
+def in_stretches(work: Callable[[int, int], Any], count: int, num_threads: int, at_least: int) -> list[Any]:
+    """`work(begin, end)` over stretches of `range(count)`, on threads of their own; what it returned.
+
+    Args:
+        work: what releases the GIL.
+        count: rows.
+        num_threads: at most.
+        at_least: rows of a thread; fewer are not worth waking it.
+
+    >>> in_stretches(lambda begin, end: end - begin, 10, num_threads=2, at_least=4)
+    [5, 5]
+    """
+    threads = min(num_threads, -(-count // at_least))
+    if threads <= 1:
+        return [work(0, count)]
+    cuts = [count * i // threads for i in range(threads + 1)]
+    return _stretch_pool(threads).map(work, cuts[:-1], cuts[1:])
+
+
+@cache
+def _stretch_pool(num_threads: int) -> LastingPool:
+    return LastingPool(num_threads, "stretches")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from penstock.core.runtime.threads import LastingPool
+from penstock.core.runtime.kernel_threads import in_stretches
 from penstock.kernels.fused_contract import POOLINGS, code
 from penstock.kernels.optimizer_formulas import FUSED, Rule
 
@@ -20,18 +19,9 @@ _NO_FLOATS, _NO_ROWS = np.empty(0, np.float32), np.empty((0, 1), np.float32)
 _NO_IDS, _NO_KEYS = np.empty(0, np.int64), np.empty(0, np.int32)
 
 
-@cache
-def _pool(num_threads: int) -> LastingPool:
-    return LastingPool(num_threads, "fused")
-
-
 def _split(work: Callable[[int, int], Any], count: int) -> list[Any]:
     """`work(low, high)` over stretches of `range(count)`, on torch's number of threads; what it returned."""
-    threads = min(torch.get_num_threads(), -(-count // _ROWS_PER_THREAD))
-    if threads <= 1:
-        return [work(0, count)]
-    cuts = [count * i // threads for i in range(threads + 1)]
-    return _pool(threads).map(work, cuts[:-1], cuts[1:])
+    return in_stretches(work, count, torch.get_num_threads(), _ROWS_PER_THREAD)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

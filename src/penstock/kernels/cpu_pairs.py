@@ -1,0 +1,152 @@
+"""Dot products of all pairs of a row's vectors, and their gradients: what DLRM does between its layers.
+
+A row's vectors `v₀ … vₙ₋₁` are `first` (where it has rows) and `others`. `out` is `[first,] (v₁·v₀, v₂·v₀, v₂·v₁, …)`:
+the lower triangle of `V Vᵀ`, row after row. Both directions are a product of small matrices, four rows by 16 columns at
+a time, which stay in registers. All release the GIL.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+
+from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, intrinsic
+from penstock.kernels.kernel_cache import njit
+
+ROWS, LANES = 4, 16  # of a block
+_FLOAT, _I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+
+
+def _splat(builder: Any, scalar: Any) -> Any:
+    nothing = ir.Constant(_VECTOR, ir.Undefined)
+    one = builder.insert_element(nothing, scalar, _I32(0))
+    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES))
+
+
+@intrinsic
+def _block(
+    typingctx: Any, left: Any, next_left: Any, right: Any, next_right: Any, count: Any, o0: Any, o1: Any, o2: Any,
+    o3: Any,
+) -> Any:  # fmt: skip
+    """`o[q] = Σ left[q, t] · right[t, :16]` for four rows of `left`, over `count` columns; all of them addresses.
+
+    `next_left` and `next_right` are the bytes from one row to the next.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        left, next_left, right, next_right, count, *outs = args
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, [0.0] * LANES)) for _ in outs]
+        for place in sums:  # what the line above does happens once a function
+            builder.store(ir.Constant(_VECTOR, [0.0] * LANES), place)
+        kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
+        multiply_add = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
+        with cgutils.for_range(builder, count) as loop:
+            at = builder.add(right, builder.mul(loop.index, next_right))
+            row = builder.load(builder.inttoptr(at, _VECTOR.as_pointer()), align=4)
+            for number, place in enumerate(sums):
+                begin = builder.add(left, builder.mul(next_left, _I64(number)))
+                at = builder.add(begin, builder.shl(loop.index, _I64(2)))
+                factor = _splat(builder, builder.load(builder.inttoptr(at, _FLOAT.as_pointer()), align=4))
+                builder.store(builder.call(multiply_add, [factor, row, builder.load(place)]), place)
+        for place, out in zip(sums, outs, strict=True):
+            builder.store(builder.load(place), builder.inttoptr(out, _VECTOR.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(*[types.uint64] * 9), generate
+
+
+block: Any = _block  # called with one argument less than it is written with
+
+
+@njit(**KERNEL)
+def _padded(count: Any, step: Any) -> Any:
+    return (count + step - 1) // step * step
+
+
+@njit(**KERNEL)
+def _fill_vectors(first: np.ndarray, others: np.ndarray, row: Any, vectors: np.ndarray) -> None:
+    """A row's vectors, one below the other."""
+    ahead = 0
+    if len(first):
+        for k in range(first.shape[1]):
+            vectors[0, k] = first[row, k]
+        ahead = 1
+    for i in range(others.shape[1]):
+        for k in range(others.shape[2]):
+            vectors[ahead + i, k] = others[row, i, k]
+
+
+@njit(**KERNEL)
+def multiply(first: np.ndarray, others: np.ndarray, beside: Any, out: np.ndarray, begin: Any, end: Any) -> None:
+    """Rows `begin` to `end` of `out`; with `beside` they begin with `first` itself."""
+    dim, num = others.shape[2], others.shape[1] + (1 if len(first) else 0)
+    vectors = np.zeros((_padded(num, ROWS), dim), np.float32)
+    turned = np.zeros((dim, _padded(num, LANES)), np.float32)
+    # A block's rows are written whole, 16 values at a time, and what goes too far is written again by what comes after.
+    found = np.empty(len(vectors) * (len(vectors) - 1) // 2 + 2 * LANES, np.float32)
+    left, right, target = np.uint64(vectors.ctypes.data), np.uint64(turned.ctypes.data), np.uint64(found.ctypes.data)
+    next_left, next_right = np.uint64(dim) << LOG2_4, np.uint64(turned.shape[1]) << LOG2_4
+    ahead = dim if beside else 0
+    for row in range(begin, end):
+        _fill_vectors(first, others, row, vectors)
+        for i in range(num):
+            for k in range(dim):
+                turned[k, i] = vectors[i, k]
+        for i in range(0, num, ROWS):
+            o0 = target + (np.uint64(i * (i - 1) // 2) << LOG2_4)
+            o1 = o0 + (np.uint64(i) << LOG2_4)
+            o2 = o1 + (np.uint64(i + 1) << LOG2_4)
+            o3 = o2 + (np.uint64(i + 2) << LOG2_4)
+            for lane in range((i + ROWS - 2) // LANES * LANES, -1, -LANES):
+                far = np.uint64(lane) << LOG2_4
+                place = left + np.uint64(i) * next_left
+                block(place, next_left, right + far, next_right, np.uint64(dim), o0 + far, o1 + far, o2 + far, o3 + far)
+        for k in range(ahead):
+            out[row, k] = first[row, k]
+        for pair in range(num * (num - 1) // 2):
+            out[row, ahead + pair] = found[pair]
+
+
+@njit(**KERNEL)
+def gradients(
+    first: np.ndarray, others: np.ndarray, beside: Any, gradient: np.ndarray, to_first: np.ndarray,
+    to_others: np.ndarray, begin: Any, end: Any,
+) -> None:  # fmt: skip
+    """What reaches `first` and `others` of the gradient of `out`, for rows `begin` to `end`."""
+    dim, num = others.shape[2], others.shape[1] + (1 if len(first) else 0)
+    width = _padded(dim, LANES)
+    vectors = np.zeros((num, width), np.float32)
+    factors = np.zeros((_padded(num, ROWS), num), np.float32)  # the gradient as a symmetric matrix, noughts between
+    found = np.empty((len(factors), width), np.float32)
+    left, right, target = np.uint64(factors.ctypes.data), np.uint64(vectors.ctypes.data), np.uint64(found.ctypes.data)
+    next_left, next_right = np.uint64(num) << LOG2_4, np.uint64(width) << LOG2_4
+    ahead = dim if beside else 0
+    for row in range(begin, end):
+        _fill_vectors(first, others, row, vectors)
+        pair = ahead
+        for i in range(num):
+            for j in range(i):
+                factors[i, j] = gradient[row, pair + j]
+            for j in range(i):
+                factors[j, i] = gradient[row, pair + j]
+            pair += i
+        for i in range(0, num, ROWS):
+            place = left + np.uint64(i) * next_left
+            for lane in range(0, width, LANES):
+                far = np.uint64(lane) << LOG2_4
+                o0 = target + np.uint64(i) * next_right + far
+                o1 = o0 + next_right
+                o2 = o1 + next_right
+                block(place, next_left, right + far, next_right, np.uint64(num), o0, o1, o2, o2 + next_right)
+        behind = 0
+        if len(first):
+            for k in range(dim):
+                to_first[row, k] = found[0, k] + (gradient[row, k] if beside else np.float32(0))
+            behind = 1
+        for i in range(others.shape[1]):
+            for k in range(dim):
+                to_others[row, i, k] = found[behind + i, k]

@@ -1,0 +1,33 @@
+"""Products of pairs in plain NumPy: the oracle for `cpu_pairs`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def joined(first: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """A row's vectors, `(B, n, dim)`."""
+    return np.concatenate([first[:, None], others], 1) if len(first) else others
+
+
+def multiply(first: np.ndarray, others: np.ndarray, beside: bool) -> np.ndarray:
+    """`[first,] v₁·v₀, v₂·v₀, v₂·v₁, …` in float64."""
+    vectors = joined(first, others).astype(np.float64)
+    pairs = [(vectors[:, i] * vectors[:, j]).sum(1) for i in range(vectors.shape[1]) for j in range(i)]
+    products = np.stack(pairs, 1) if pairs else np.empty((len(vectors), 0))
+    return np.concatenate([first.astype(np.float64), products], 1) if beside else products
+
+
+def gradients(first: np.ndarray, others: np.ndarray, beside: bool, gradient: np.ndarray) -> np.ndarray:
+    """Those of the joined vectors, `(B, n, dim)`, in float64."""
+    vectors = joined(first, others).astype(np.float64)
+    found, pair = np.zeros_like(vectors), first.shape[1] if beside else 0
+    if beside:
+        found[:, 0] += gradient[:, :pair]
+    for i in range(vectors.shape[1]):
+        for j in range(i):
+            factor = gradient[:, pair, None]
+            found[:, i] += factor * vectors[:, j]
+            found[:, j] += factor * vectors[:, i]
+            pair += 1
+    return found
