@@ -1,39 +1,55 @@
-"""Products of pairs and their gradients against the oracle."""
+"""Products of pairs and their gradients against the oracle: numba here, Triton in its interpreter."""
 
 from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.kernels import cpu_pairs, reference_pairs
+from penstock.kernels import cpu_pairs
 
-# rows, vectors beside the first, dim: fewer than a block has, as many, one more, many.
-SHAPES = [(0, 3, 4), (1, 1, 1), (5, 2, 3), (7, 4, 16), (3, 15, 8), (4, 16, 17), (6, 26, 16), (2, 33, 5), (3, 70, 64)]
-
-
-def _drawn(rows: int, others: int, dim: int, has_first: bool) -> tuple[np.ndarray, np.ndarray]:
-    draw = np.random.default_rng(rows + others)
-    first = draw.normal(size=(rows if has_first else 0, dim)).astype(np.float32)
-    return first, draw.normal(size=(rows, others, dim)).astype(np.float32)
+SCRIPT = Path(__file__).with_name("pairs_cases.py")
+names: dict[str, Any] = runpy.run_path(str(SCRIPT))
 
 
-@pytest.mark.parametrize("kind", ["beside", "among", "without"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_products_and_gradients_are_the_oracles(shape: tuple[int, int, int], kind: str) -> None:
-    rows, others, dim = shape
-    first, stacked = _drawn(*shape, has_first=kind != "without")
-    beside, num = kind == "beside" and len(first) > 0, others + (len(first) > 0)
-    width = num * (num - 1) // 2 + (dim if beside else 0)
-    out = np.full((rows, width), np.nan, np.float32)
-    middle = rows // 2  # in two stretches, as two threads would
-    for begin, end in ((0, middle), (middle, rows)):
-        cpu_pairs.multiply(first, stacked, beside, out, begin, end)
-    expected = reference_pairs.multiply(first, stacked, beside)
-    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5 * dim)
+class _OnCpu:
+    """The kernels called as those of a GPU are, in two stretches, as two threads would."""
 
-    gradient = np.random.default_rng(1).normal(size=out.shape).astype(np.float32)
-    found = np.full_like(first, np.nan), np.full_like(stacked, np.nan)
-    for begin, end in ((0, middle), (middle, rows)):
-        cpu_pairs.gradients(first, stacked, beside, gradient, *found, begin, end)
-    wanted = reference_pairs.gradients(first, stacked, beside, gradient)
-    np.testing.assert_allclose(reference_pairs.joined(*found), wanted, rtol=1e-5, atol=1e-5 * num)
+    @staticmethod
+    def multiply(first, others, share, beside, out, sums) -> None:
+        arrays = _arrays(first, others, share)
+        for begin, end in _halves(others):
+            cpu_pairs.multiply(*arrays, beside, out.numpy(), _array(sums, (0,)), begin, end)
+
+    @staticmethod
+    def gradients(first, others, share, beside, gradient, of_sums, to_first, to_others) -> None:
+        arrays = _arrays(first, others, share)
+        target = _array(to_first, (0, others.shape[2]))
+        given = gradient.numpy(), _array(of_sums, (0,)), target, to_others.numpy()
+        for begin, end in _halves(others):
+            cpu_pairs.gradients(*arrays, beside, *given, begin, end)
+
+
+def _arrays(first, others, share) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return _array(first, (0, others.shape[2])), others.numpy(), _array(share, (0,))
+
+
+def _array(tensor, shape: tuple[int, ...]) -> np.ndarray:
+    return np.empty(shape, np.float32) if tensor is None else tensor.numpy()
+
+
+def _halves(others) -> list[tuple[int, int]]:
+    return [(0, len(others) // 2), (len(others) // 2, len(others))]
+
+
+@pytest.mark.parametrize("case", names["CASES"], ids=str)
+def test_numba_agrees(case: Any) -> None:
+    names["check"](_OnCpu, case, "cpu")
+
+
+def test_triton_agrees(on_triton: Callable[..., str]) -> None:
+    assert on_triton(SCRIPT, "cpu").count("agrees") == len(names["CASES"])

@@ -38,7 +38,7 @@ def _inputs(rows: int, others: int, dim: int, dtype: torch.dtype = torch.float32
 def test_values_and_gradients_are_those_of_torch(rows: int, beside: bool) -> None:
     first, others = _inputs(rows, 5, 6)
     found = pair_products(first, others, _places(6), beside)
-    expected = pairs._by_torch(first, others, _places(6), beside)
+    expected = pairs._by_torch(first, others, None, _places(6), beside)[0]
     torch.testing.assert_close(found, expected)
     weights = torch.randn_like(expected)
     ours = torch.autograd.grad((found * weights).sum(), (first, others))
@@ -49,7 +49,7 @@ def test_values_and_gradients_are_those_of_torch(rows: int, beside: bool) -> Non
 def test_without_a_first_vector_and_from_strided_memory() -> None:
     others = torch.randn(20, 7, 12)[:, ::2, 3:9].requires_grad_()
     found = pair_products(None, others, _places(4))
-    torch.testing.assert_close(found, pairs._by_torch(None, others, _places(4), False))
+    torch.testing.assert_close(found, pairs._by_torch(None, others, None, _places(4), False)[0])
     found.sum().backward()
     assert others.grad is not None and others.grad.shape == others.shape
 
@@ -82,3 +82,24 @@ def test_other_dtypes_and_autocast() -> None:
     first, others = _inputs(4, 3, 2)
     with torch.autocast("cpu", torch.bfloat16):
         assert pair_products(first, others, _places(4)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("uses", ["both", "products", "sums"])
+def test_a_share_and_sums_with_their_gradients(uses: str) -> None:
+    first, others = _inputs(20, 5, 4)
+    share = torch.tensor([0.0, 0.5, 2.0, 1.0])
+    found = []
+    for made in (
+        pairs.pairs_and_sums(first, others, share, _places(6)),
+        pairs._by_torch(first, others, share, _places(6), False),
+    ):
+        products, sums = made
+        assert sums is not None
+        loss = products.square().sum() * (uses != "sums") + (sums**3).sum() * (uses != "products")
+        if uses == "sums":
+            loss = (sums**3).sum()
+        found.append([products, sums, *torch.autograd.grad(loss, (first, others), allow_unused=True)])
+    if uses == "sums":  # the kernel says nought where nothing is reached
+        torch.testing.assert_close(found[0][2], torch.zeros_like(first))
+        del found[0][2], found[1][2]
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from penstock.nn import products
-from penstock.nn.products import Linear
+from penstock.nn.dense import Linear
 
 needs_onednn = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this PyTorch comes without oneDNN's product"

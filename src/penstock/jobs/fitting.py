@@ -15,6 +15,7 @@ from penstock.train import Checkpointer, Feed, History, Record, fit
 from penstock.train.selection import LAST
 
 _RECORDS = 100  # points of a run's curves; each waits for the device and orders the scores since the last one
+_CAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _MOST_STEPS = 500  # between two of them, so that a long run shows soon that it learns
 
 
@@ -47,7 +48,8 @@ def fit_model(
         staleness=settings.staleness, valid=valid, eval_every=settings.eval_every,
         log_every=settings.log_every or max(1, min(_MOST_STEPS, num_steps(settings, len(loader)) // _RECORDS)),
         checkpoint_dir=saver, checkpoint_every=settings.checkpoint_every or max(1, len(loader)),
-        max_steps=settings.max_steps, autocast=getattr(torch, settings.autocast) if settings.autocast else None,
+        max_steps=settings.max_steps, autocast=_CAST.get(settings.autocast or ""),
+        tf32=on_gpu and settings.autocast in (None, "tf32"),
         device=device, progress=progress, callbacks=list(callbacks), metrics=building.metric_classes(settings),
         select_by=None if valid is None else select_by,
         patience=None if valid is None or select_by == LAST else settings.patience,

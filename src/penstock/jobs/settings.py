@@ -42,6 +42,7 @@ ON_DEVICE = ("fused", "cached", "hashed")  # of what `tables` may be, those that
 TABLES = ("auto", "store", *ON_DEVICE)
 MEASURED = tuple(name for name in METRICS if name not in WITHIN_GROUPS)  # what training can measure
 SELECT_BY = (*MEASURED, "last")
+ARITHMETIC = ("float32", "tf32", "bfloat16", "float16")  # of what `autocast` may be; tf32 is of products on a GPU
 DENSE_OPTIMIZER, EMBEDDING_OPTIMIZER = "Adam", "Adagrad"  # where none is named
 
 
@@ -122,8 +123,8 @@ class TrainSettings:
         help="What is measured; may be repeated.", flags=("--metric",), is_changeable=True,
     )  # fmt: skip
     autocast: str | None = setting(
-        None, OneOf((None, "bfloat16", "float16")), help="Of the model's arithmetic.", kind=str, default="float32",
-        choices=("bfloat16", "float16"),
+        None, OneOf((None, *ARITHMETIC)), help="Of the model's arithmetic.", kind=str, choices=ARITHMETIC,
+        default="tf32 for tables on a GPU, else float32",
     )  # fmt: skip
     device: str | None = setting(
         None, NONE | Instance(str, "the name of a torch device such as 'cpu' or 'cuda:0'"), kind=str,

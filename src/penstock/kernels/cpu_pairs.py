@@ -1,8 +1,10 @@
 """Dot products of all pairs of a row's vectors, and their gradients: what DLRM does between its layers.
 
-A row's vectors `v₀ … vₙ₋₁` are `first` (where it has rows) and `others`. `out` is `[first,] (v₁·v₀, v₂·v₀, v₂·v₁, …)`:
-the lower triangle of `V Vᵀ`, row after row. Both directions are a product of small matrices, four rows by 16 columns at
-a time, which stay in registers. All release the GIL.
+A row's vectors `v₀ … vₙ₋₁` are `first` (where it has rows) and `others`, each times `share` (where that has numbers).
+`out` is `[first,] (v₁·v₀, v₂·v₀, v₂·v₁, …)`: the lower triangle of `V Vᵀ`, row after row. Beside it, `sums` (where it
+has rows) are the first numbers of `others`, added up: the weights of a linear part, which `share` hides. Both
+directions are a product of small matrices, four rows by 16 columns at a time, which stay in registers. All release the
+GIL.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ def _padded(count: Any, step: Any) -> Any:
 
 
 @njit(**KERNEL)
-def _fill_vectors(first: np.ndarray, others: np.ndarray, row: Any, vectors: np.ndarray) -> None:
+def _fill_vectors(first: np.ndarray, others: np.ndarray, share: np.ndarray, row: Any, vectors: np.ndarray) -> None:
     """A row's vectors, one below the other."""
     ahead = 0
     if len(first):
@@ -78,11 +80,16 @@ def _fill_vectors(first: np.ndarray, others: np.ndarray, row: Any, vectors: np.n
     for i in range(others.shape[1]):
         for k in range(others.shape[2]):
             vectors[ahead + i, k] = others[row, i, k]
+        for k in range(len(share)):
+            vectors[ahead + i, k] *= share[k]
 
 
 @njit(**KERNEL)
-def multiply(first: np.ndarray, others: np.ndarray, beside: Any, out: np.ndarray, begin: Any, end: Any) -> None:
-    """Rows `begin` to `end` of `out`; with `beside` they begin with `first` itself."""
+def multiply(
+    first: np.ndarray, others: np.ndarray, share: np.ndarray, beside: Any, out: np.ndarray, sums: np.ndarray,
+    begin: Any, end: Any,
+) -> None:  # fmt: skip
+    """Rows `begin` to `end` of `out` and `sums`; with `beside` those of `out` begin with `first` itself."""
     dim, num = others.shape[2], others.shape[1] + (1 if len(first) else 0)
     vectors = np.zeros((_padded(num, ROWS), dim), np.float32)
     turned = np.zeros((dim, _padded(num, LANES)), np.float32)
@@ -92,7 +99,9 @@ def multiply(first: np.ndarray, others: np.ndarray, beside: Any, out: np.ndarray
     next_left, next_right = np.uint64(dim) << LOG2_4, np.uint64(turned.shape[1]) << LOG2_4
     ahead = dim if beside else 0
     for row in range(begin, end):
-        _fill_vectors(first, others, row, vectors)
+        _fill_vectors(first, others, share, row, vectors)
+        if len(sums):
+            sums[row] = others[row, :, 0].sum()
         for i in range(num):
             for k in range(dim):
                 turned[k, i] = vectors[i, k]
@@ -113,10 +122,10 @@ def multiply(first: np.ndarray, others: np.ndarray, beside: Any, out: np.ndarray
 
 @njit(**KERNEL)
 def gradients(
-    first: np.ndarray, others: np.ndarray, beside: Any, gradient: np.ndarray, to_first: np.ndarray,
-    to_others: np.ndarray, begin: Any, end: Any,
+    first: np.ndarray, others: np.ndarray, share: np.ndarray, beside: Any, gradient: np.ndarray,
+    of_sums: np.ndarray, to_first: np.ndarray, to_others: np.ndarray, begin: Any, end: Any,
 ) -> None:  # fmt: skip
-    """What reaches `first` and `others` of the gradient of `out`, for rows `begin` to `end`."""
+    """What reaches `first` and `others` of the gradients of `out` and `sums`, for rows `begin` to `end`."""
     dim, num = others.shape[2], others.shape[1] + (1 if len(first) else 0)
     width = _padded(dim, LANES)
     vectors = np.zeros((num, width), np.float32)
@@ -126,7 +135,7 @@ def gradients(
     next_left, next_right = np.uint64(num) << LOG2_4, np.uint64(width) << LOG2_4
     ahead = dim if beside else 0
     for row in range(begin, end):
-        _fill_vectors(first, others, row, vectors)
+        _fill_vectors(first, others, share, row, vectors)
         pair = ahead
         for i in range(num):
             for j in range(i):
@@ -150,3 +159,7 @@ def gradients(
         for i in range(others.shape[1]):
             for k in range(dim):
                 to_others[row, i, k] = found[behind + i, k]
+            for k in range(len(share)):
+                to_others[row, i, k] *= share[k]
+            if len(of_sums):
+                to_others[row, i, 0] += of_sums[row]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
 
@@ -25,8 +26,9 @@ def require_triton() -> ModuleType:
         ) from error
 
 
+@cache
 def has_triton() -> bool:
-    """Whether it is there, without importing it."""
+    """Whether it is there, without importing it; models ask at every step."""
     return find_spec("triton") is not None
 
 

@@ -75,7 +75,6 @@ class Meter:
         Raises:
             ParameterError: a graph is being captured, and such a batch was not seen before.
         """
-        self._sums += self._torch.stack([loss.detach().double() * rows, self._sums.new_full((), float(rows))])
         outputs = _outputs(scores, labels)
         self._left_out |= ({name for name, pair in outputs.items() if pair is None} if outputs else {""}) | (
             set(self._metrics) - set(outputs)
@@ -88,13 +87,23 @@ class Meter:
         else:
             self._prepare(pairs, weights)
             if not self._fit(pairs, weights):  # larger than the buffer, or of another kind: read at once
+                self._count(loss, rows)
                 self._drain()
                 for name, (found, truth) in pairs.items():
                     self._read(name, found, truth, weights)
                 return
             self.reserve(rows)
+        if len(pairs) == 1 and weights is None:
+            ((name, (found, truth)),) = pairs.items()
+            if self._buffers[name].append(found, truth, loss.detach(), self._sums):
+                return
+        self._count(loss, rows)
         for name, (found, truth) in pairs.items():
             self._buffers[name].write(found, truth, weights)
+
+    def _count(self, loss: Tensor, rows: int) -> None:
+        """Add a batch's loss up."""
+        self._sums += self._torch.stack([loss.detach().double() * rows, self._sums.new_full((), float(rows))])
 
     def reserve(self, rows: int) -> None:
         """Make room for a batch that a replayed graph is about to add.

@@ -41,6 +41,27 @@ class RowBuffer:
                 target.index_copy_(0, places, values.to(target.dtype))
         self._filled += len(scores)
 
+    def append(self, scores: Tensor, labels: Tensor, loss: Tensor, sums: Tensor) -> bool:
+        """The same by one kernel of a GPU, with the batch's loss added up; False where it cannot, and nothing is done.
+
+        Args:
+            scores, labels: of the batch.
+            loss: their mean.
+            sums: of losses by rows, and of rows; float64.
+        """
+        from penstock.kernels.gpu_triton import has_triton
+
+        given = scores, labels, loss
+        if scores.device.type != "cuda" or not len(scores) or loss.dim() or not has_triton():
+            return False
+        if any(tensor.device != scores.device or not tensor.is_contiguous() for tensor in given):
+            return False
+        from penstock.kernels.gpu_dense import append_rows
+
+        append_rows(*given, self.scores, self.labels, self._filled, sums)
+        self._filled += len(scores)
+        return True
+
     def read(self, rows: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Copies of the first rows; the next batch is written from the beginning again."""
         self._filled.zero_()

@@ -14,8 +14,8 @@ from penstock.core.errors import ColumnNotFoundError, DataError, SchemaError
 from penstock.core.params import Constraint, Int, ListOf, OneOf, PerColumn, Real, check_all
 from penstock.core.schema import Role, Schema
 from penstock.embedding.dims import DIM, dims_of
+from penstock.nn.dense import Linear, Perceptron
 from penstock.nn.linear import SHARE, LinearPart
-from penstock.nn.products import Linear
 from penstock.nn.projection import Projection
 
 Embeddings = Mapping[str, Tensor] | Tensor
@@ -230,7 +230,7 @@ def flat(continuous: Tensor, stacked: Tensor | None) -> Tensor:
     return continuous if stacked is None else torch.cat([continuous, stacked.flatten(1)], 1)
 
 
-def perceptron(inputs: int, hidden: Sequence[int], dropout: float = 0.0, outputs: int | None = None) -> nn.Sequential:
+def perceptron(inputs: int, hidden: Sequence[int], dropout: float = 0.0, outputs: int | None = None) -> Perceptron:
     """Linear layers with ReLU between them; with `outputs` a last linear layer without.
 
     >>> perceptron(4, (8,), outputs=1)(torch.zeros(2, 4)).shape
@@ -244,7 +244,7 @@ def perceptron(inputs: int, hidden: Sequence[int], dropout: float = 0.0, outputs
         inputs = width
     if outputs is not None:
         layers.append(Linear(inputs, outputs))
-    return nn.Sequential(*layers)
+    return Perceptron(*layers)
 
 
 def constructor_names(model: type[nn.Module]) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from penstock.core.params import NONE, Int, OneOf
 from penstock.core.schema import Schema
 from penstock.nn.base import DROPOUT, LINEAR, WIDTHS, Embeddings, Model, flat, perceptron
-from penstock.nn.products import Linear
+from penstock.nn.dense import Linear
 
 
 class CrossLayer(nn.Module):

@@ -12,7 +12,7 @@ from penstock.core.errors import SchemaError
 from penstock.core.params import BOOL
 from penstock.core.schema import Schema
 from penstock.nn.base import DROPOUT, LINEAR, WIDTHS, Embeddings, Model, perceptron
-from penstock.nn.pairs import pair_products
+from penstock.nn.pairs import pair_products, pairs_and_sums
 
 
 class DLRM(Model):
@@ -70,6 +70,7 @@ class DLRM(Model):
         # Row and column of each pair below the diagonal, as one index into the flattened products. Not by
         # `torch.tril_indices`: on the meta device, where settings are tried, that imports torch's compiler (2 s).
         pairs = [row * vectors + column for row in range(vectors) for column in range(row)]
+        self.pairs: Tensor
         self.register_buffer("pairs", torch.tensor(pairs, dtype=torch.int64), persistent=False)
 
     def forward(self, continuous: Tensor, embeddings: Embeddings, masks: Mapping[str, Any] | None = None) -> Tensor:
@@ -84,17 +85,18 @@ class DLRM(Model):
             Logits, `(B,)`.
         """
         continuous, ids = self.joined(continuous, embeddings)
-        stacked = self.seen(ids)
-        stacked = None if stacked is None else self.of_one_dim(stacked)
-        first = self.bottom(continuous) if self.bottom is not None else self._constant_of(stacked)
-        if stacked is None:
-            return self.plus_linear(self.top(first).squeeze(1), continuous, ids)
-        if first is not None:
-            stacked = stacked.to(first.dtype)
-        products = pair_products(first, stacked, self.pairs, beside=self.bottom is not None)  # type: ignore[arg-type]
+        if ids is None:
+            assert self.bottom is not None
+            return self.plus_linear(self.top(self.bottom(continuous)).squeeze(1), continuous, None)
+        first = self.bottom(continuous) if self.bottom is not None else self._constant_of(ids)
+        beside = self.bottom is not None
+        if self.linear is not None and self.projection is None:  # its weights are read where the pairs are
+            products, of_ids = pairs_and_sums(first, ids, self.linear.seen, self.pairs, beside)
+            logits: Tensor = self.top(products).squeeze(1)
+            return logits + self.linear.added(continuous, of_ids)
+        stacked = self.of_one_dim(self.seen(ids))  # type: ignore[arg-type]
+        products = pair_products(first, stacked, self.pairs, beside)
         return self.plus_linear(self.top(products).squeeze(1), continuous, ids)
 
-    def _constant_of(self, stacked: Tensor | None) -> Tensor | None:
-        if self.constant is None or stacked is None:
-            return None
-        return self.constant.to(stacked.dtype).expand(len(stacked), -1)
+    def _constant_of(self, ids: Tensor) -> Tensor | None:
+        return None if self.constant is None else self.constant.to(ids.dtype).expand(len(ids), -1)

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from penstock.nn.gpu_layers import weighed
+
 SPEED = 10.0  # how much faster than a network's weights those of numbers learn: they are few
 SHARE = 0.63  # of embeddings that a network sees where it begins at zero: it learns them at the square of this rate
 
@@ -65,11 +67,22 @@ class LinearPart(nn.Module):
         Returns:
             Logits, `(B,)`.
         """
-        logits = SPEED * (continuous @ self.weight + self.bias)
-        if stacked is None:
+        return self.added(continuous, None if stacked is None else stacked[:, :, 0].sum(1))
+
+    def added(self, continuous: Tensor, of_ids: Tensor | None) -> Tensor:
+        """The logits where the weights of a row's ids are added up already.
+
+        Args:
+            continuous: the numbers, `(B, n)`.
+            of_ids: the sums, `(B,)`; None where there are no ids.
+
+        Returns:
+            Logits, `(B,)`.
+        """
+        logits = SPEED * weighed(continuous, self.weight, self.bias)
+        if of_ids is None:
             return logits
-        ids = stacked[:, :, 0].sum(1)
-        return logits + (ids.detach() if self._keeps_ids else ids)
+        return logits + (of_ids.detach() if self._keeps_ids else of_ids)
 
     def rest(self, stacked: Tensor) -> Tensor:
         """What a network beside it sees of the embeddings.

@@ -12,36 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
+
+from penstock.nn.plain import are_plain
 
 _ROWS, _PRODUCTS = 256, 1 << 20  # of a layer that is worth it; a service's batches are smaller
 _PROCESSORS = Path("/proc/cpuinfo")
 
 
-class Linear(nn.Linear):
-    """`torch.nn.Linear`, with the same weights, through the quicker product where there is one.
+def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`x Wᵀ + b` by oneDNN.
 
-    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
-    <...>
-    >>> layer, x = Linear(64, 64), torch.randn(512, 64)
-    >>> torch.allclose(layer(x), nn.functional.linear(x, layer.weight, layer.bias), atol=1e-5)
-    True
+    Args:
+        x: `(B, n)`, for which it is worth it.
+        weight: `(m, n)`.
+        bias: `(m,)` or None.
+
+    Returns:
+        `(B, m)`.
     """
-
-    def forward(self, input: Tensor) -> Tensor:  # as the class it stands for calls it
-        """The layer's output.
-
-        Args:
-            input: `(..., in_features)`.
-
-        Returns:
-            `(..., out_features)`.
-        """
-        if not _is_worth_it(input, self.weight):
-            return functional.linear(input, self.weight, self.bias)
-        out: Tensor = _Product.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return out
+    found: Tensor = _Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Product(torch.autograd.Function):
@@ -74,28 +65,13 @@ def _by_torch(left: Tensor, right: Tensor) -> Tensor:
     return left @ right.t()
 
 
-def _is_worth_it(x: Tensor, weight: Tensor) -> bool:
-    if not is_quicker() or not are_plain(x, weight):
+def is_worth_it(x: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN multiplies these, and sooner."""
+    if not are_plain(x, weight) or not is_quicker():
         return False
     if x.dim() != 2 or len(x) < _ROWS or len(x) * weight.numel() < _PRODUCTS or len(weight) == 1:
         return False
     return bool(torch.backends.mkldnn.enabled)
-
-
-def are_plain(*tensors: Tensor) -> bool:
-    """Whether these are float32 in this machine's memory, and nothing casts them or looks at what is done with them.
-
-    What traces or transforms a model must see operations that it knows.
-    """
-    if any(given.device.type != "cpu" or given.dtype != torch.float32 for given in tensors):
-        return False
-    return not is_watched() and not torch.is_autocast_enabled("cpu")
-
-
-def is_watched() -> bool:
-    """Whether something compiles, traces or transforms what is done."""
-    tracing: Any = torch._C._get_tracing_state()
-    return bool(torch.compiler.is_compiling() or tracing or torch._C._are_functorch_transforms_active())
 
 
 @cache

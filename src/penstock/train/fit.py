@@ -45,6 +45,7 @@ _CONSTRAINTS = {
     "callbacks": ListOf(Satisfies(callable, "callable")),
     "compile": NONE | BOOL,
     "graph": NONE | BOOL,
+    "tf32": BOOL,
 }
 
 
@@ -76,6 +77,7 @@ def fit(
     device: torch.device | str | int | None = None,
     compile: bool | None = None,
     graph: bool | None = None,
+    tf32: bool = False,
     feed: Feed | str | Path | None = None,
 ) -> History:
     """Train a model and its embeddings; what was measured on the way.
@@ -112,6 +114,8 @@ def fit(
         compile, graph: with fused tables, whether the model is compiled (`torch.compile`) and the step captured; None
             does both on a GPU, where `DeviceStep` can, but leaves out compiling for fewer than 500 M rows in all: it
             takes longer than it saves there. `history.stats["captured"]` tells.
+        tf32: with fused tables, whether the dense model's products of float32 matrices read TF32 (ten bits of each
+            factor) while training, which a GPU does several times as fast; evaluations do not.
         feed: publish embeddings and dense weights here as training goes on, for services to follow: a folder, or a
             `Feed`. There is a packet of the first step and of the end, and every half a minute in between.
 
@@ -146,10 +150,10 @@ def fit(
     if trains_on_device(model, embeddings):
         if compile is None and _rows_to_train(loader, epochs, max_steps) < _WORTH_COMPILING:
             compile = False
-        settings |= {"compile": compile, "graph": graph}
+        settings |= {"compile": compile, "graph": graph, "tf32": tf32}
         executor = CapturedExecutor(model, embeddings, dense_optimizer, metrics=metrics, **settings)
     else:
-        _refuse(compile=compile, graph=graph)
+        _refuse(compile=compile, graph=graph, tf32=tf32 or None)
         optimizer = dense_optimizer or default_optimizer([m for m in (model, embeddings) if isinstance(m, nn.Module)])
         executor = OverlappedExecutor(
             TrainContext(model, embeddings, optimizer, staleness=staleness, **settings), metrics

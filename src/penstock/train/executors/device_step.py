@@ -19,9 +19,12 @@ from penstock.metrics import Meter
 from penstock.train.batch import copied, floats, tensors_of
 from penstock.train.dense_optimizer import default_optimizer
 from penstock.train.evaluation import TRAIN_METRICS, Metrics
+from penstock.train.executors.adam_step import AdamStep
 from penstock.train.executors.list_memory import ListMemory
 from penstock.train.executors.step_graph import GraphRecorder, Recorder
 from penstock.train.gradients import dense_finite
+from penstock.train.losses import log_loss
+from penstock.train.tf32 import products_in_tf32
 
 _MOST_VERSIONS = 64  # of one function, that torch's compiler keeps
 _WARM_UP = 3  # steps before a capture: libraries allocate and kernels are compiled in them
@@ -33,6 +36,7 @@ _CONSTRAINTS = {
     "autocast": NONE | Instance(torch.dtype, "a torch dtype"),
     "compile": NONE | BOOL,
     "graph": NONE | BOOL,
+    "tf32": BOOL,
 }
 
 
@@ -48,6 +52,7 @@ class DeviceStep:
         autocast: a dtype for the model's arithmetic, such as `torch.bfloat16`.
         compile: whether to use `torch.compile`; None: on a GPU.
         graph: whether to capture a CUDA graph; None: on a GPU, if optimizer and tables allow it.
+        tf32: whether products of float32 matrices may read TF32 in a step, on a GPU.
 
     Batches of another size than the first run without compiling or capturing. Of ids with lists (a tuple of a matrix
     and `{name: (values, offsets)}`, or padded lists `(B, n)`) the number of values may change from batch to batch: a
@@ -83,6 +88,7 @@ class DeviceStep:
         autocast: torch.dtype | None = None,
         compile: bool | None = None,
         graph: bool | None = None,
+        tf32: bool = False,
         metrics: Metrics = TRAIN_METRICS,
     ) -> None:
         check_all(locals(), _CONSTRAINTS, "DeviceStep")
@@ -96,13 +102,15 @@ class DeviceStep:
         for tables_inside in self.fused:
             tables_inside.loss_scale = 1.0  # an earlier training may have had a scaler
         self.optimizer = optimizer or default_optimizer(modules, on_gpu)
-        self.loss_fn = loss_fn or nn.functional.binary_cross_entropy_with_logits
+        self.loss_fn = loss_fn or log_loss
         self._compile = on_gpu if compile is None else compile
+        self._tf32 = tf32 and on_gpu
         if graph and not on_gpu:
             raise ParameterError("DeviceStep.graph: CUDA graphs need a model on a GPU")
         self._graph_wanted = graph
         self.metrics = Meter(self.device, metrics)
         self.skipped = torch.zeros((), dtype=torch.int64, device=self.device)  # dense steps left out
+        self._adam = AdamStep.of(self.optimizer, self.skipped)
         self.steps = 0
         self.stepped = True  # whether the last dense step was taken, as far as the host knows: on a GPU it does not ask
         self.captured = self._capture = False
@@ -199,7 +207,8 @@ class DeviceStep:
     def _step(self, model: Any, ids: Any, continuous: Tensor, labels: Any) -> None:
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
-        self._learn(self._output(model, ids, continuous), labels, len(continuous))
+        with products_in_tf32(self._tf32):
+            self._learn(self._output(model, ids, continuous), labels, len(continuous))
 
     def _learn(self, output: Any, labels: Any, rows: int) -> None:
         self.stepped = True
@@ -220,6 +229,8 @@ class DeviceStep:
     def _dense_step(self) -> None:
         optimizer: Any = self.optimizer
         if optimizer is None:
+            return
+        if self._capture and self._adam is not None and self._adam.step():
             return
         if self.device.type == "cuda" and self._takes_found_inf:
             gradients = self._gradients()
@@ -293,6 +304,8 @@ class DeviceStep:
         moved = True
         while moved:  # now that it is known what the step asks of its tables, they may have to make room for it
             self._recorder.record(lambda: self._step(self._fast, *batch))
+            if self._adam is not None:
+                self._adam.settle()
             moved = self._memory_moves()
         self.captured = True
         self.captures += 1
