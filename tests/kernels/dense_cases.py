@@ -105,9 +105,9 @@ def adam(device: str) -> None:
             if not is_broken:
                 makers[1].step()
         assert int(skipped) == 1
-        torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=2e-6)
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
         states = [[maker.state[w] for w in own] for maker, own in zip(makers, (ours, theirs), strict=True)]
-        torch.testing.assert_close(*states, rtol=2e-5, atol=1e-7)
+        torch.testing.assert_close(*states, rtol=1e-4, atol=1e-6)
     wrong: Any
     for wrong in ({"amsgrad": True}, {"maximize": True}):
         assert AdamStep.of(torch.optim.Adam(ours, **wrong), skipped) is None

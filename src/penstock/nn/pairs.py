@@ -169,9 +169,9 @@ def _kernel_of(*given: Tensor) -> type[_OnCpu | _OnGpu] | None:
     others, devices = given[-1], {tensor.device for tensor in given}
     if others.device.type != "cuda" or len(devices) > 1 or is_watched() or not has_triton():
         return None
-    from penstock.kernels.gpu_pairs import MOST
+    from penstock.kernels.gpu_pairs import MOST, WIDEST
 
-    fits = others.shape[1] + len(given) - 1 <= MOST and others.shape[2] <= MOST
+    fits = others.shape[1] + len(given) - 1 <= MOST and others.shape[2] <= WIDEST
     return _OnGpu if fits and all(tensor.dtype in _ON_GPU for tensor in given) else None
 
 
