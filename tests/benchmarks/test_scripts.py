@@ -35,7 +35,10 @@ SMALLEST = {
     "standbys.py": ["--rows", "1000", "--turns", "1"],
 }
 # Without a GPU these say so and end.
-ON_A_GPU = {"loader_gpu.py", "fused_stages.py", "criteo_h200.py", "gpu_dense.py", "gpu_tables.py", "mlperf_h200.py", "gpu_cache.py"}
+ON_A_GPU = {
+    "loader_gpu.py", "fused_stages.py", "criteo_h200.py", "gpu_dense.py", "gpu_tables.py", "mlperf_h200.py",
+    "gpu_cache.py",
+}  # fmt: skip
 
 
 def test_every_script_is_tried() -> None:
