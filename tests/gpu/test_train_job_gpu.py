@@ -19,7 +19,7 @@ from penstock.etl import presets
 from penstock.jobs import TrainingStopped, TrainJob
 from penstock.jobs.embeddings import build_embeddings, choose_tables
 from penstock.jobs.events import Trained, TrainingBegan
-from penstock.jobs.scoring import evaluate_model
+from penstock.jobs.scoring import evaluate_model, predict_files
 from penstock.jobs.settings import TrainSettings
 from penstock.nn import DLRM
 from penstock.serve import Predictor, save_model
@@ -68,6 +68,25 @@ def test_the_whole_way(logs: Path, tmp_path: Path) -> None:
         assert device.unknown.to_dict() == host.unknown.to_dict() and device.unknown.to_dict()["C1"] >= len(features)
     figures = evaluate_model(found.model, tmp_path / "run" / "valid", device="cuda", progress=False)
     assert figures.auc == pytest.approx(found.auc, abs=1e-3)
+
+
+def test_features_are_scored_where_the_model_is(logs: Path, tmp_path: Path) -> None:
+    """As the host scores them: from pages that the device decodes, and with ids that training has not seen."""
+    model, place = job(logs, tmp_path / "run", settings={"epochs": 1}).run().model, tmp_path / "features"
+    frame = Dataset(tmp_path / "run" / "features").to_polars()
+    odd = pl.when(pl.int_range(pl.len()) % 9 == 0).then(10**6).otherwise("C1").cast(frame.schema["C1"]).alias("C1")
+    described = Dataset(tmp_path / "run" / "features").schema
+    Dataset.from_partitions(Dataset(frame.with_columns(odd)).partitions, described).to_parquet(place, progress=False)
+    figures, written = [], []
+    for device in ("cpu", "cuda"):
+        figures.append(evaluate_model(model, place, device=device, is_raw=False, progress=False))
+        predict_files(model, place, tmp_path / f"{device}.parquet", keep=["label"], device=device, is_raw=False)
+        written.append(pl.read_parquet(tmp_path / f"{device}.parquet"))
+    assert figures[0].rows == figures[1].rows == len(frame) and figures[0].unknown == figures[1].unknown
+    assert figures[1].unknown["C1"] > 0.1 and figures[1].auc == pytest.approx(figures[0].auc, abs=1e-5)
+    assert figures[1].log_loss == pytest.approx(figures[0].log_loss, abs=1e-5)
+    assert written[0]["label"].equals(written[1]["label"])
+    np.testing.assert_allclose(written[1]["probability"], written[0]["probability"], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["Adam", "SGD", "RMSprop", "Adagrad"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import cycle
@@ -17,6 +17,7 @@ import polars as pl
 from penstock.core.errors import ColumnNotFoundError, DataError, OutputExistsError, ParameterError
 from penstock.core.progress import bar
 from penstock.core.runtime.lanes import Lane
+from penstock.data.formats import FrameWriter
 from penstock.data.naming import naming
 from penstock.data.partition import Partition
 from penstock.data.sources import DataLike
@@ -26,7 +27,9 @@ from penstock.jobs.labels import check_click
 from penstock.jobs.scoring_figures import ScoreFigures, metrics_of
 from penstock.jobs.scoring_input import RowsToScore, model_columns, open_rows
 from penstock.jobs.scoring_output import writer_of
+from penstock.metrics.inputs import host_array
 from penstock.serve.devices import default_device, named_device
+from penstock.serve.feature_rows import go_to_device, scored_rows
 from penstock.serve.model import model_in
 from penstock.serve.predictor import ModelInput, Predictor
 
@@ -37,6 +40,8 @@ _ON_CPU, _BATCH_SIZES = (
 # Threads that count while the model goes on. As many on every machine: partitions go to them in turns, so that figures
 # are added up in the same order everywhere.
 _LANES = 4
+Scored = tuple[pl.DataFrame, Any, Any]  # kept columns, labels (None where none are wanted) and predictions
+_Read = tuple[pl.DataFrame, np.ndarray | None, list[ModelInput]]
 
 
 @dataclass(frozen=True)
@@ -156,13 +161,13 @@ def evaluate_model(
         rows = open_rows(predictor, source, input=input, is_raw=is_raw, on_error=on_error)
         label = rows.label()
         figures = [ScoreFigures(measured) for _ in range(_LANES)]
-        with ExitStack() as open_lanes:
+        with _named_by_part(predictor, rows, label), ExitStack() as open_lanes:
             lanes = [open_lanes.enter_context(Lane("metrics")) for _ in figures]
             turns = cycle(zip(lanes, figures, strict=True))
-            for kept, features, scores in _scored(predictor, rows, rows.fitted, keep, progress, "evaluate", also=label):
+            for kept, labels, scores in _scored(predictor, rows, rows.fitted, keep, progress, "evaluate", label):
                 lane, counted = next(turns)
                 groups = None if group is None else _groups(kept.get_column(group))
-                lane.hand(counted.add, features.get_column(label).to_numpy(), scores, groups)
+                lane.hand(counted.add, labels, scores, groups)
         whole = figures[0]
         for other in figures[1:]:
             whole.merge(other)
@@ -222,9 +227,9 @@ def predict_files(
     with _predictor(directory, device) as predictor:
         rows = open_rows(predictor, source, input=input, is_raw=is_raw, on_error=on_error)
         serving = predictor.workflow if rows.is_raw else None
-        with writer(output) as out, Lane("predictions") as lane:
+        with _named_by_part(predictor, rows), writer(output) as out, Lane("predictions") as lane:
             for kept, _, scores in _scored(predictor, rows, serving, list(keep), progress, "predict"):
-                lane.hand(out.write, pl.DataFrame([*kept.get_columns(), pl.Series(column, scores)]))
+                lane.hand(_write, out, kept, column, scores)
                 count += len(scores)
     return PredictResult(str(output), count, round(time.perf_counter() - began, 3))
 
@@ -235,6 +240,10 @@ def _predictor(directory: str | Path, device: str | None) -> Predictor:
     return Predictor(model_in(directory), device=chosen, batch_size=_BATCH_SIZES.get(chosen.type, _ON_CPU))
 
 
+def _write(out: FrameWriter, kept: pl.DataFrame, column: str, scores: Any) -> None:
+    out.write(pl.DataFrame([*kept.get_columns(), pl.Series(column, host_array(scores))]))
+
+
 def _scored(
     predictor: Predictor,
     rows: RowsToScore,
@@ -242,21 +251,73 @@ def _scored(
     keep: list[str],
     progress: bool | None,
     words: str,
-    also: str | None = None,
-) -> Iterator[tuple[pl.DataFrame, pl.DataFrame, np.ndarray]]:
-    """`(kept columns, features, predictions)` of each partition; threads read and transform ahead of the model."""
+    label: str | None = None,
+) -> Iterator[Scored]:
+    """Kept columns, labels and predictions of some rows after the others, in their order."""
     known = rows.data.schema.names
-    features_read = [*model_columns(predictor), *([also] if also else [])]
+    features_read = [*model_columns(predictor), *([label] if label else [])]
     inputs = workflow.input_schema.names if workflow is not None else features_read
     for name in (*inputs, *keep):
         if name not in known:
             raise ColumnNotFoundError(name, known, rows.data.place)
-    read = partial(_read, inputs=inputs, keep=keep, workflow=workflow, predictor=predictor, label=also)
     parts = rows.data.partitions
+    if workflow is None and go_to_device(predictor, rows.data):
+        found = _on_device(predictor, rows, keep, label)
+    else:
+        read = partial(_read, inputs=inputs, keep=keep, workflow=workflow, predictor=predictor, label=label)
+        found = _by_partition(predictor, rows, resolve().map(read, parts))
     with bar(words, sum(p.estimated_rows for p in parts), show=progress) as drawn:
-        for kept, features, batches in resolve().map(read, parts):
-            yield rows.spelled(kept), features, predictor.score(batches)
-            drawn.advance(features.height)
+        for kept, labels, scores in found:
+            yield kept, labels, scores
+            drawn.advance(len(scores))
+
+
+def _by_partition(predictor: Predictor, rows: RowsToScore, read: Iterable[_Read]) -> Iterator[Scored]:
+    """Threads read and transform ahead of the model."""
+    for kept, labels, batches in read:
+        yield rows.spelled(kept), labels, predictor.score(batches)
+
+
+def _on_device(predictor: Predictor, rows: RowsToScore, keep: list[str], label: str | None) -> Iterator[Scored]:
+    """Features go from the files to the device; what is kept is read beside them."""
+    kept = _KeptRows(rows, keep)
+    for scores, labels in scored_rows(predictor, rows.data, label):
+        yield kept.next(len(scores)), labels, scores
+
+
+@contextmanager
+def _named_by_part(predictor: Predictor, rows: RowsToScore, label: str | None = None) -> Iterator[None]:
+    """A block in which rows may go to a device: what is wrong with some is said as it is of rows that do not."""
+    try:
+        yield
+    except DataError:
+        if rows.fitted is None and go_to_device(predictor, rows.data):
+            columns = [*model_columns(predictor), *([label] if label else [])]
+            for part in rows.data.partitions:
+                _read(part, columns, [], None, predictor, label)
+        raise
+
+
+class _KeptRows:
+    """The kept columns of rows in their order, so many at a time as are asked for."""
+
+    def __init__(self, rows: RowsToScore, keep: list[str]) -> None:
+        read = partial(_read_kept, keep=keep)
+        self._frames = map(rows.spelled, resolve().map(read, rows.data.partitions)) if keep else None
+        self._waiting = pl.DataFrame()
+
+    def next(self, count: int) -> pl.DataFrame:
+        if self._frames is None:
+            return self._waiting
+        while self._waiting.height < count:
+            more = next(self._frames)
+            self._waiting = pl.concat([self._waiting, more]) if self._waiting.height else more
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        return taken
+
+
+def _read_kept(part: Partition, keep: list[str]) -> pl.DataFrame:
+    return part.read(keep)
 
 
 def _groups(column: pl.Series) -> np.ndarray:
@@ -276,11 +337,13 @@ def _read(
     workflow: Workflow | None,
     predictor: Predictor,
     label: str | None,
-) -> tuple[pl.DataFrame, pl.DataFrame, list[ModelInput]]:
+) -> _Read:
     frame = part.read(list(dict.fromkeys([*inputs, *keep])))
     raw = frame.select(inputs)
     with naming(part):
         features = raw if workflow is None else workflow.transform(raw)
+    labels = None
     if label is not None:
         check_click(features.get_column(label), label, part if features.height == raw.height else None)
-    return frame.select(keep), features, predictor.model_inputs(features)
+        labels = features.get_column(label).to_numpy()
+    return frame.select(keep), labels, predictor.model_inputs(features)

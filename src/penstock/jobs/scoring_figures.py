@@ -11,6 +11,8 @@ import numpy as np
 from penstock.core.errors import ParameterError
 from penstock.jobs.building import metric_class
 from penstock.metrics import AUC, Calibration, Metric, logit
+from penstock.metrics.inputs import host_array
+from penstock.metrics.protocol import Values
 from penstock.train.evaluation import EVALUATED
 
 
@@ -54,15 +56,17 @@ class ScoreFigures:
         self.calibration = Calibration()
         self._metrics = [metric() for metric in metrics]
 
-    def add(self, labels: np.ndarray, probabilities: np.ndarray, groups: np.ndarray | None = None) -> None:
-        """Count the rows of a partition, whose labels are 0 or 1."""
-        logits = logit(probabilities)
+    def add(self, labels: Values, probabilities: Values, groups: np.ndarray | None = None) -> None:
+        """Count some rows, whose labels are 0 or 1: arrays, or tensors of the device that predicts."""
+        on_host, truth = host_array(probabilities), host_array(labels)
+        logits = logit(on_host)
         for metric in self._metrics:
-            # An AUC looks at the order alone, and sorts narrow numbers faster.
-            scores = probabilities if isinstance(metric, AUC) else logits
-            metric.update(scores, labels, groups=groups if metric.needs_groups else None)
-        self.calibration.update(logits, labels)
-        self.num_rows += len(labels)
+            if isinstance(metric, AUC):  # it looks at the order alone: of narrow numbers, and where they are
+                metric.update(probabilities, labels)
+            else:
+                metric.update(logits, truth, groups=groups if metric.needs_groups else None)
+        self.calibration.update(logits, truth)
+        self.num_rows += len(truth)
 
     def merge(self, other: ScoreFigures) -> None:
         """Add what another one has counted."""

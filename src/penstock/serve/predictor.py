@@ -108,7 +108,7 @@ class Predictor:
             self._feed = FeedReader(feed, own, verify=verify, take_dense=self._take_dense)
         self.fingerprint = artefact.checksum(self.directory / "model" / artefact.MANIFEST)[:16]
         sizes = getattr(self.tables, "known_ids", None)  # of tables whose other ids are zeros
-        self._takes_matrix = sizes is not None  # they read all columns side by side
+        self.takes_matrix = sizes is not None  # they read all columns side by side
         self.columns = ModelColumns(self.model, self.workflow, batch_size)
         self.unknown = UnknownCategories(self.workflow, self.model, sizes)
         self._poll_seconds, self._polled = poll_seconds, -float("inf")
@@ -186,8 +186,24 @@ class Predictor:
             Probabilities of float32.
         """
         # A GPU works on a batch while the next one is handed to it: what it found is asked for at the end.
-        parts = [self._probabilities(batch) for batch in batches]
+        parts = [self._scores(batch) for batch in batches]
         return torch.cat(parts).cpu().numpy() if parts else np.empty(0, np.float32)
+
+    def score_packed(self, ids: Tensor, continuous: Tensor) -> Tensor:
+        """The probabilities of rows that are on the device already, for embeddings in tables.
+
+        Args:
+            ids: of all columns side by side, `(B, columns)`.
+            continuous: `(B, numbers)`.
+
+        Returns:
+            `(B,)`, on the device.
+        """
+        assert self.tables is not None
+        with torch.inference_mode():
+            with changing(self.tables):
+                embeddings = self.tables(ids)
+            return self._probabilities(continuous, embeddings)
 
     @property
     def follows_feed(self) -> bool:
@@ -242,7 +258,7 @@ class Predictor:
         for number, name in enumerate(self.model.continuous):
             continuous[:, number] = columns[name]
         matrix: np.ndarray | None = None
-        if self._takes_matrix and ids and not any(isinstance(value, Ragged) for value in ids.values()):
+        if self.takes_matrix and ids and not any(isinstance(value, Ragged) for value in ids.values()):
             matrix = np.stack([np.asarray(value, self._id_dtype(value)) for value in ids.values()])
         return ModelInput(ids, matrix, continuous, self.unknown.outside(ids))
 
@@ -251,7 +267,7 @@ class Predictor:
         ids, numbers = self.model.categorical, self.model.continuous
         found = features.schema
         plain = all(found.get(n) == pl.Int32 for n in ids) and all(found.get(n) == pl.Float32 for n in numbers)
-        if not (self._takes_matrix and ids and plain and features.height):
+        if not (self.takes_matrix and ids and plain and features.height):
             return None
         from penstock.kernels.cpu_model_input import fill_input
 
@@ -273,16 +289,19 @@ class Predictor:
         fits = np.can_cast(np.asarray(ids).dtype, np.int32)
         return np.int32 if fits and self.device.type == "cuda" else np.int64
 
-    def _probabilities(self, batch: ModelInput) -> Tensor:
+    def _scores(self, batch: ModelInput) -> Tensor:
         with torch.inference_mode():
-            model, embeddings = self.model, self._embeddings(batch)
-            continuous = torch.from_numpy(batch.continuous).to(self.device)
-            if self.device.type == "cpu" and isinstance(embeddings, Tensor) and len(continuous) > _IN_CACHE:
-                pieces = zip(continuous.split(_IN_CACHE), embeddings.split(_IN_CACHE), strict=True)
-                logits = torch.cat([model(*piece) for piece in pieces])
-            else:
-                logits = model(continuous, embeddings)
-            return torch.sigmoid(logits).float()
+            embeddings = self._embeddings(batch)
+            return self._probabilities(torch.from_numpy(batch.continuous).to(self.device), embeddings)
+
+    def _probabilities(self, continuous: Tensor, embeddings: Any) -> Tensor:
+        model = self.model
+        if self.device.type == "cpu" and isinstance(embeddings, Tensor) and len(continuous) > _IN_CACHE:
+            pieces = zip(continuous.split(_IN_CACHE), embeddings.split(_IN_CACHE), strict=True)
+            logits = torch.cat([model(*piece) for piece in pieces])
+        else:
+            logits = model(continuous, embeddings)
+        return torch.sigmoid(logits).float()
 
     def _embeddings(self, batch: ModelInput) -> Any:
         if self.store is None:
