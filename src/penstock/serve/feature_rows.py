@@ -19,7 +19,7 @@ from penstock.serve.predictor import Predictor
 _IDS = ("int8", "int16", "int32", "int64", "uint8", "uint16")
 
 
-class ScoredRows(NamedTuple):
+class LabelledScores(NamedTuple):
     """Probabilities of some rows and their labels, where they were wanted."""
 
     scores: Tensor
@@ -40,7 +40,7 @@ def are_packed(predictor: Predictor, data: Dataset) -> bool:
     return bool(ids) and predictor.takes_matrix and are_plain
 
 
-def scored_rows(predictor: Predictor, data: Dataset, label: str | None = None) -> Iterator[ScoredRows]:
+def scored_rows(predictor: Predictor, data: Dataset, label: str | None = None) -> Iterator[LabelledScores]:
     """Score all rows in their order; `predictor.unknown` knows of them at the end.
 
     Args:
@@ -53,7 +53,7 @@ def scored_rows(predictor: Predictor, data: Dataset, label: str | None = None) -
     bounds = torch.from_numpy(predictor.unknown.bounds()).to(predictor.device)
     for ids, continuous, labels in loader:
         outside += _outside(ids, bounds)
-        yield ScoredRows(predictor.score_packed(ids, continuous), labels)
+        yield LabelledScores(predictor.score_packed(ids, continuous), labels)
     predictor.unknown.counts += outside.cpu().numpy()
 
 
