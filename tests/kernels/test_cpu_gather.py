@@ -40,11 +40,14 @@ def test_every_permutation_is_as_likely():
 def test_gather_and_copy(size, dtype):
     source = (np.arange(size) * 7 % 101).astype(dtype)
     order = fast.permutation(size, 3)
+    values, codes = np.unique(source, return_inverse=True)
+    codes = codes.astype(np.uint16)
     for at, width, stride in ((0, 64, 64), (5, 10, 16), (9, 1, 64)):
         rows = np.arange(at, at + size)
         places = rows // width * stride + rows % width
         for call, expected in (
             (lambda out: fast.gather_column(source, order, out, at, width, stride), slow.gather(source, order)),  # noqa: B023
+            (lambda out: fast.gather_codes(values, codes, order, out, at, width, stride), slow.gather(source, order)),  # noqa: B023
             (lambda out: fast.copy_column(source, out, at, width, stride), source),  # noqa: B023
         ):
             out = np.full((at + size) // width * stride + stride, 99, np.float64)

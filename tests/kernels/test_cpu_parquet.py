@@ -9,6 +9,7 @@ from penstock.core.batch import Ragged
 from penstock.data import Dataset
 from penstock.kernels import cpu_parquet as kernels
 from penstock.kernels import cpu_parquet_pages as page_kernels
+from penstock.kernels.cpu_bit_packing import GROUP
 from penstock.loader.parquet import ParquetColumns, Workspace
 
 ROWS = 3_001
@@ -79,6 +80,64 @@ def test_few_rows_and_required_columns(tmp_path, rows):
         values, nulls = decode(path, name)
         assert nulls == 0
         np.testing.assert_array_equal(values.view(np.uint32) if name == "unsigned" else values, table[name].to_numpy())
+
+
+def decode_codes(path: str, name: str, fill: float = -1):
+    """`(values, codes, nulls)` of all row groups of a file by one call."""
+    source = ParquetColumns()
+    (partition,) = Dataset(path).partitions
+    chunks = source.chunks(partition, name)
+    file = source.open(path)
+    out = np.empty(partition.num_rows, chunks[0].dtype)
+    nulls, found = source.read_at_once([(c, file) for c in chunks], Workspace(), out, fill, may_be_codes=True)
+    return found.values, found.codes, nulls
+
+
+@pytest.mark.parametrize("compression", ["snappy", "none"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("limit", [1 << 20, 3000])
+def test_codes_and_what_they_stand_for_agree_with_pyarrow(tmp_path, compression, version, limit):
+    path = str(tmp_path / "a.parquet")
+    table = pa.table(columns())
+    pq.write_table(
+        table, path, row_group_size=1100, compression=compression, data_page_version=version, data_page_size=2000,
+        dictionary_pagesize_limit=limit,
+    )  # fmt: skip
+    as_codes = set()
+    for name in table.column_names:
+        values, codes, nulls = decode_codes(path, name)
+        assert nulls == table[name].null_count
+        if len(codes):
+            as_codes.add(name)
+            values = values[codes]
+        values = values.view(np.uint32) if name == "unsigned" else values
+        expected = table[name].fill_null(-1) if nulls else table[name]
+        np.testing.assert_array_equal(values, expected.to_numpy())
+    # Pages that the writer has begun to write plain, since the dictionary was full, end it.
+    full = {"many", "negative", "real", "unsigned"} if limit == 3000 else set()
+    assert as_codes == set(table.column_names) - full
+
+
+def test_a_dictionary_that_becomes_too_large_on_the_way(tmp_path):
+    path, rng = str(tmp_path / "a.parquet"), np.random.default_rng(0)
+    few, many = rng.integers(0, 40_000, 50_000), rng.integers(0, 2**31 - 1, 50_000)
+    values = np.concatenate([few, many, few]).astype(np.int32)
+    pq.write_table(pa.table({"x": values}), path, row_group_size=50_000, dictionary_pagesize_limit=1 << 22)
+    found, codes, _ = decode_codes(path, "x")
+    assert len(codes) == 0
+    np.testing.assert_array_equal(found, values)
+
+
+@pytest.mark.parametrize("distinct", [65_534, 65_535, 65_536, 65_537])
+@pytest.mark.parametrize("missing", [False, True])
+def test_as_many_values_as_codes_can_tell_apart(tmp_path, distinct, missing):
+    path = str(tmp_path / "a.parquet")
+    values = np.random.default_rng(1).permutation(np.arange(distinct)).astype(np.int64)
+    array = pa.array(np.append(values, 0), mask=np.append(np.zeros(distinct, bool), missing))
+    pq.write_table(pa.table({"x": array}), path, dictionary_pagesize_limit=1 << 22)
+    found, codes, nulls = decode_codes(path, "x")
+    assert nulls == missing and (len(codes) > 0) == (distinct < 65_536)
+    np.testing.assert_array_equal(found[codes] if len(codes) else found, np.append(values, -1 if missing else 0))
 
 
 def test_compressible_pages(tmp_path):
@@ -154,8 +213,15 @@ def _decode_bytes(data, chunk, space) -> int:
     out = np.empty(chunk.num_rows, np.uint32)
     work, dictionary = np.empty(1 << 16, np.uint8), np.empty(1 << 12, np.uint32)
     levels = np.empty(chunk.num_rows, np.uint8)
-    snappy = chunk.codec == "snappy"
-    return kernels.decode_flat(data, pages, work, dictionary, levels, chunk.optional, snappy, out, np.uint32(0))
+    how = levels, chunk.optional, chunk.is_snappy
+    found = kernels.decode_flat(data, pages, work, dictionary, *how, out, np.uint32(0))
+    values, codes = np.empty(kernels.MOST_CODES, np.uint32), np.empty(chunk.num_rows + GROUP, np.uint16)[:-GROUP]
+    if kernels.may_stay_codes(pages, 0):
+        nulls, known = kernels.decode_flat_codes(data, pages, work, values, 0, *how, codes, np.uint32(0))
+        assert nulls == found or min(nulls, found) < 0
+        if nulls >= 0:
+            np.testing.assert_array_equal(values[:known][codes], out)
+    return found
 
 
 def test_snappy_refuses_nonsense():

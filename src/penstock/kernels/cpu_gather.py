@@ -23,6 +23,7 @@ BUFFERED = 1024  # values gathered before they are written
 CACHED_ROWS = 1 << 19  # row numbers that a core's own cache holds, or nearly
 DRAWS = 64  # that are made before the first of them is used
 BITS = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}  # one compilation for all types of a width
+NO_CODES = np.empty(0, np.uint16)
 _intrinsic: Any = intrinsic  # its first argument is numba's own, which type checkers do not know
 
 
@@ -133,6 +134,23 @@ def fill_permutation(order, seed):
 
 
 @njit(nogil=True, cache=True)
+def _stretch(at, left, out, width, stride):
+    """`(begin, rows, those of whole buffers)` of the next stretch of `out` without a gap; the last 0 if not aligned."""
+    place = at % width
+    begin, rows = at // width * stride + place, min(left, width - place)
+    aligned = (out.ctypes.data + begin * out.itemsize) % LINE == 0
+    return begin, rows, rows // BUFFERED * BUFFERED if aligned else 0
+
+
+@njit(nogil=True, cache=True)
+def _stream(buffer, out, at):
+    """A full buffer to the rows of `out` from `at` on, past the cache."""
+    target, source = uint64(out.ctypes.data + at * out.itemsize), uint64(buffer.ctypes.data)
+    for k in range(0, BUFFERED * out.itemsize, LINE):
+        stream_line(target + uint64(k), source + uint64(k))
+
+
+@njit(nogil=True, cache=True)
 def gather_column(source, order, out, at, width, stride):
     """`out[place(at + i)] = source[order[i]]`, cast to the dtype of `out`.
 
@@ -142,25 +160,38 @@ def gather_column(source, order, out, at, width, stride):
     i, size = 0, order.shape[0]
     buffer = np.empty(BUFFERED, out.dtype)
     while i < size:
-        place = (at + i) % width
-        run = min(size - i, width - place)
-        base = (at + i) // width * stride + place
-        aligned = (out.ctypes.data + base * out.itemsize) % LINE == 0
-        done = 0
-        if aligned:
-            while done + BUFFERED <= run:
-                picks = order[i + done : i + done + BUFFERED]
-                for k in range(BUFFERED):
-                    buffer[k] = source[picks[k]]
-                target_line, line = uint64(out.ctypes.data + (base + done) * out.itemsize), uint64(buffer.ctypes.data)
-                for k in range(0, BUFFERED * out.itemsize, LINE):
-                    stream_line(target_line + uint64(k), line + uint64(k))
-                done += BUFFERED
-        target = out[base + done : base + run]
-        picks = order[i + done : i + run]
+        begin, rows, buffered = _stretch(at + i, size - i, out, width, stride)
+        for done in range(0, buffered, BUFFERED):
+            picks = order[i + done : i + done + BUFFERED]
+            for k in range(BUFFERED):
+                buffer[k] = source[picks[k]]
+            _stream(buffer, out, begin + done)
+        target, picks = out[begin + buffered : begin + rows], order[i + buffered : i + rows]
         for k in range(target.shape[0]):
             target[k] = source[picks[k]]
-        i += run
+        i += rows
+    fence()
+
+
+@njit(nogil=True, cache=True)
+def gather_codes(source, codes, order, out, at, width, stride):
+    """`out[place(at + i)] = source[codes[order[i]]]`, cast to the dtype of `out`.
+
+    A loop of its own: one for both, with a branch outside of what is done for each value, took 1.4 times as long.
+    """
+    i, size = 0, order.shape[0]
+    buffer = np.empty(BUFFERED, out.dtype)
+    while i < size:
+        begin, rows, buffered = _stretch(at + i, size - i, out, width, stride)
+        for done in range(0, buffered, BUFFERED):
+            picks = order[i + done : i + done + BUFFERED]
+            for k in range(BUFFERED):
+                buffer[k] = source[codes[picks[k]]]
+            _stream(buffer, out, begin + done)
+        target, picks = out[begin + buffered : begin + rows], order[i + buffered : i + rows]
+        for k in range(target.shape[0]):
+            target[k] = source[codes[picks[k]]]
+        i += rows
     fence()
 
 

@@ -36,6 +36,7 @@ from penstock.kernels.cpu_parquet_pages import (
 )
 from penstock.kernels.cpu_parquet_runs import (
     count_level,
+    decode_codes,
     decode_dictionary,
     decode_levels,
     decode_plain,
@@ -44,6 +45,8 @@ from penstock.kernels.cpu_parquet_runs import (
 )
 from penstock.kernels.cpu_thrift import DAMAGED
 from penstock.kernels.kernel_cache import njit
+
+MOST_CODES = 1 << 16  # values that codes of 16 bits can stand for
 
 
 @njit(nogil=True, cache=True)
@@ -109,6 +112,20 @@ def flat_levels(data, page, body, start, end, levels):
 
 
 @njit(nogil=True, cache=True)
+def _flat_page(data, page, work, optional, compressed, levels, room):
+    """`(bytes, start, end, how many values are there)` of a page of at most `room` rows; of these last a status."""
+    body, start, end = page_body(data, page, work, compressed)
+    if start < 0:
+        return body, start, end, start
+    if page[NUM_VALUES] > room or page[REPEAT_BYTES] > 0:
+        return body, start, end, int64(DAMAGED)
+    if not optional:
+        return body, start, end, page[NUM_VALUES]
+    present, start = flat_levels(data, page, body, start, end, levels)
+    return body, start, end, int64(present)
+
+
+@njit(nogil=True, cache=True)
 def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out, fill):
     """One column chunk without lists into `out`; returns the number of nulls or a status.
 
@@ -123,18 +140,11 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
             if dictionary_size < 0:
                 return _on_page(dictionary_size, p)
             continue
-        body, start, end = page_body(data, page, work, compressed)
-        if start < 0:
-            return _on_page(start, p)
+        body, start, end, present = _flat_page(data, page, work, optional, compressed, levels, out.shape[0] - at)
+        if present < 0:
+            return _on_page(present, p)
         count = page[NUM_VALUES]
-        if count > out.shape[0] - at or page[REPEAT_BYTES] > 0:
-            return DAMAGED - p
         target = out[at : at + count]
-        present = count
-        if optional:
-            present, start = flat_levels(data, page, body, start, end, levels)
-            if present < 0:
-                return _on_page(present, p)
         status = _decode_values(body, start, end, page[ENCODING], dictionary, dictionary_size, target, present)
         if status < 0:
             return _on_page(status, p)
@@ -143,6 +153,56 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
             nulls += count - present
         at += count
     return nulls if at == out.shape[0] else DAMAGED - pages.shape[0]
+
+
+@njit(nogil=True, cache=True)
+def may_stay_codes(pages, known):
+    """Whether all values of the pages are codes of a dictionary that fits behind the `known` values of others.
+
+    One more place is left for a null.
+    """
+    if pages.shape[0] == 0 or pages[0, KIND] != DICTIONARY or known + pages[0, NUM_VALUES] >= MOST_CODES:
+        return False
+    for p in range(1, pages.shape[0]):
+        if pages[p, ENCODING] != PLAIN_DICTIONARY and pages[p, ENCODING] != RLE_DICTIONARY:
+            return False
+    return True
+
+
+@njit(nogil=True, cache=True)
+def decode_flat_codes(data, pages, work, values, known, levels, optional, compressed, codes, fill):
+    """One column chunk without lists as codes (16 bits) of `values`: `(number of nulls or a status, known values)`.
+
+    Its dictionary goes behind the `known` values of chunks before it; a null is the code of `fill`. There is room for
+    eight codes behind `codes`.
+    """
+    own = values[known:]
+    size = int64(_read_dictionary(data, pages[0], work, compressed, own))
+    if size < 0:
+        return _on_page(size, 0), known
+    if size >= own.shape[0]:
+        return int64(UNSUPPORTED), known
+    own[size] = fill
+    at, nulls = int64(0), int64(0)
+    for p in range(1, pages.shape[0]):
+        page = pages[p]
+        body, start, end, present = _flat_page(data, page, work, optional, compressed, levels, codes.shape[0] - at)
+        if present < 0:
+            return _on_page(present, p), known
+        count = page[NUM_VALUES]
+        status = decode_codes(body, start, end, size, codes[at : at + count], present)
+        if status < 0:
+            return _on_page(status, p), known
+        if present < count:
+            spread(codes[at : at + count], levels[:count], int64(1), present, size)
+            nulls += count - present
+        at += count
+    if at != codes.shape[0]:
+        return int64(DAMAGED - pages.shape[0]), known
+    if known > 0:
+        for i in range(at):
+            codes[i] += known
+    return nulls, known + size + (nulls > 0)
 
 
 @njit(nogil=True, cache=True)

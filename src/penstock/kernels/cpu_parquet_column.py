@@ -13,7 +13,7 @@ import numpy as np
 from numba import int32, int64, types, uint64
 
 from penstock.kernels.cpu_intrinsics import memcpy
-from penstock.kernels.cpu_parquet import decode_flat
+from penstock.kernels.cpu_parquet import decode_flat, decode_flat_codes, may_stay_codes
 from penstock.kernels.cpu_parquet_pages import (
     DICTIONARY,
     FULL_SIZE,
@@ -28,6 +28,7 @@ from penstock.kernels.kernel_cache import njit
 # Columns of the table of chunks, one row per column chunk.
 HANDLE, OFFSET, SIZE, ROWS, OPTIONAL, SNAPPY = range(6)
 CHUNK_FIELDS = 6
+READING, KNOWN = range(2)  # of what `decode_column` has found
 _CLOCK_MONOTONIC = 1
 
 # The C library's functions by name: unlike ctypes pointers they can be compiled to the cache. Pointers go as integers.
@@ -70,13 +71,16 @@ def _has_room(pages, work, dictionary):
 
 
 @njit(nogil=True, cache=True)
-def decode_column(table, data, pages, work, dictionary, levels, out, fill, read_time):
+def decode_column(table, data, pages, work, dictionary, levels, out, fill, values, codes, found):
     """Column chunks (rows of `table`) one after the other into `out`; the number of nulls or a negative status.
 
-    `read_time[0]` grows by the nanoseconds spent reading. A chunk that does not fit the buffers is `UNSUPPORTED`: it
-    is read step by step then, where it is said what is wrong with it.
+    A chunk that does not fit the buffers is `UNSUPPORTED`: it is read step by step then, where it is said what is wrong
+    with it. Where there is room in `codes` and all chunks allow it, these are filled in the place of `out`, and
+    `values` with what they stand for: `found[KNOWN]` is how many there are then, and else 0. `found[READING]` grows by
+    the nanoseconds spent reading.
     """
-    at, nulls = 0, 0
+    at, nulls, known = 0, 0, int64(0)
+    codes_stay = codes.shape[0] == out.shape[0]
     clock = np.empty(2, np.int64)
     for c in range(table.shape[0]):
         chunk = table[c]
@@ -85,19 +89,30 @@ def decode_column(table, data, pages, work, dictionary, levels, out, fill, read_
         began = _nanoseconds(clock)
         if not read_chunk(chunk, data):
             return UNSUPPORTED
-        read_time[0] += _nanoseconds(clock) - began
+        found[READING] += _nanoseconds(clock) - began
         count = scan_pages(data, chunk[SIZE], pages)
         if count < 0:
             return count
         if not _has_room(pages[:count], work, dictionary):
             return UNSUPPORTED
-        target = out[at : at + chunk[ROWS]]
+        if codes_stay and not may_stay_codes(pages[:count], known):
+            codes_stay = False
+            for i in range(at):
+                out[i] = values[codes[i]]
         optional, compressed = chunk[OPTIONAL] != 0, chunk[SNAPPY] != 0
-        found = decode_flat(data, pages[:count], work, dictionary, levels, optional, compressed, target, fill)
-        if found < 0:
-            return found
-        nulls += found
+        if codes_stay:
+            places = codes[at : at + chunk[ROWS]]
+            own, known = decode_flat_codes(
+                data, pages[:count], work, values, known, levels, optional, compressed, places, fill
+            )
+        else:
+            target = out[at : at + chunk[ROWS]]
+            own = decode_flat(data, pages[:count], work, dictionary, levels, optional, compressed, target, fill)
+        if own < 0:
+            return own
+        nulls += own
         at += chunk[ROWS]
+    found[KNOWN] = known if codes_stay else 0
     return nulls
 
 

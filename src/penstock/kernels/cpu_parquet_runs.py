@@ -6,13 +6,15 @@ Every number that comes from the file is checked before it is used. Arrays have 
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, uint8, uint32, uint64
+from numba import int64, uint8, uint64
 
-from penstock.kernels.cpu_parquet_pages import copy_bytes, load64
+from penstock.kernels.cpu_bit_packing import GROUP, NARROW, greatest, unpack_narrow, unpack_wide
+from penstock.kernels.cpu_parquet_pages import UNSUPPORTED, copy_bytes, load64
 from penstock.kernels.cpu_thrift import DAMAGED, varint
 from penstock.kernels.kernel_cache import njit
 
 _LONGEST = 2**31 - 1  # values: pages count them in 32 bits
+_BLOCK = 512  # codes that are unpacked before they are looked up; whole groups of eight
 
 
 @njit(nogil=True, cache=True)
@@ -76,119 +78,78 @@ def one_run(data, at, end, level, count):
 
 
 @njit(nogil=True, cache=True)
-def _unpack_rest(data, at, width, mask, limit, dictionary, out, k):
-    """Look up the bit-packed codes from number `k` on; the top bit of the result is set if one was above the limit."""
-    beyond = uint32(0)  # a `max` would be a branch for each value
-    bit = (uint64(at) << uint64(3)) + uint64(k) * width
-    for i in range(k, out.shape[0]):
-        code = uint32((load64(data, bit >> uint64(3)) >> (bit & uint64(7))) & mask)
-        out[i] = dictionary[code]
-        beyond |= limit - code
-        bit += width
-    return beyond
+def code_width(data, at, end, count):
+    """The bits of each dictionary code of a page of `count` values, which its first byte says; or a status."""
+    if at >= end:
+        return 0 if count == 0 else DAMAGED
+    return int64(data[at]) if data[at] <= 32 else DAMAGED
 
 
 @njit(nogil=True, cache=True)
-def _unpack_pairs(data, at, width, mask, limit, dictionary, out):
-    """The same with two codes of up to 28 bits from each word."""
-    beyond = uint32(0)
-    bit = uint64(at) << uint64(3)
-    pairs = out.shape[0] >> 1
-    for k in range(pairs):
-        word = load64(data, bit >> uint64(3)) >> (bit & uint64(7))
-        first = uint32(word & mask)
-        second = uint32((word >> width) & mask)
-        out[2 * k] = dictionary[first]
-        out[2 * k + 1] = dictionary[second]
-        beyond |= (limit - first) | (limit - second)
-        bit += width + width
-    return beyond | _unpack_rest(data, at, width, mask, limit, dictionary, out, 2 * pairs)
+def next_run(data, at, end, width, left):
+    """`(values, begin, behind, repeated code)` of the next run of codes, of which `left` values are wanted at most.
 
-
-@njit(nogil=True, cache=True)
-def _unpack_fours(data, at, width, mask, limit, dictionary, out):
-    """The same with four codes of up to 14 bits from each word."""
-    beyond = uint32(0)
-    bit = uint64(at) << uint64(3)
-    fours = out.shape[0] >> 2
-    for k in range(fours):
-        word = load64(data, bit >> uint64(3)) >> (bit & uint64(7))
-        first = uint32(word & mask)
-        second = uint32((word >> width) & mask)
-        word >>= width + width
-        third = uint32(word & mask)
-        fourth = uint32((word >> width) & mask)
-        out[4 * k] = dictionary[first]
-        out[4 * k + 1] = dictionary[second]
-        out[4 * k + 2] = dictionary[third]
-        out[4 * k + 3] = dictionary[fourth]
-        beyond |= (limit - first) | (limit - second) | (limit - third) | (limit - fourth)
-        bit += width << uint64(2)
-    return beyond | _unpack_rest(data, at, width, mask, limit, dictionary, out, 4 * fours)
-
-
-@njit(nogil=True, cache=True)
-def _unpack_checked(data, at, width, mask, dictionary, out):
-    """The same for codes that the dictionary may have no room for."""
-    bit = uint64(at) << uint64(3)
-    for i in range(out.shape[0]):
-        code = (load64(data, bit >> uint64(3)) >> (bit & uint64(7))) & mask
-        if code >= uint64(dictionary.shape[0]):
-            return uint32(1 << 31)
-        out[i] = dictionary[code]
-        bit += width
-    return uint32(0)
+    The code is -1 where they are bit-packed from `begin` on. No values where it cannot be right.
+    """
+    head, at = varint(data, at, end)
+    if at < 0:
+        return int64(0), at, at, int64(-1)
+    if head & uint64(1):
+        run, size = packed_run(head, left, width, end - at)
+        return int64(run), at, at + size, int64(-1)
+    run, size = repeated_run(head, left), (width + 7) // 8
+    if size > end - at:
+        return int64(0), at, at, int64(-1)
+    return int64(run), at, at + size, int64(load64(data, at) & uint64((1 << (8 * size)) - 1))
 
 
 @njit(nogil=True, cache=True)
 def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
     """Dictionary codes looked up on the fly: `out[i] = dictionary[code[i]]`; returns 0 or a status."""
-    if count == 0:
-        return 0 if at >= end or data[at] <= 32 else DAMAGED
-    if at >= end or dictionary_size == 0:
+    width, done = code_width(data, at, end, count), 0
+    if width < 0 or (count > 0 and dictionary_size == 0):
         return DAMAGED
-    width = int64(data[at])
-    at += 1
-    if width > 32:
-        return DAMAGED
-    # With room for every code of this width a wrong one reads garbage instead of foreign memory, and is noticed below.
-    # Writers that use more bits than they need are few: their codes are looked at one by one.
-    roomy = width <= 30 and (1 << width) <= dictionary.shape[0]
-    mask = uint64((1 << width) - 1)
-    step = uint64(width)
-    limit = uint32(dictionary_size - 1)
-    beyond = uint32(0)  # its top bit is set by the first code above the limit
-    done = 0
+    at, codes = at + 1, np.empty(_BLOCK + GROUP, np.uint32)
     while done < count:
-        head, at = varint(data, at, end)
-        if at < 0:
+        run, at, behind, code = next_run(data, at, end, width, count - done)
+        if run == 0 or code >= dictionary_size:
             return DAMAGED
-        if head & uint64(1):
-            run, size = packed_run(head, count - done, width, end - at)
-            if run == 0:
-                return DAMAGED
-            target = out[done : done + run]
-            if not roomy:
-                beyond |= _unpack_checked(data, at, step, mask, dictionary[:dictionary_size], target)
-            elif width <= 14:
-                beyond |= _unpack_fours(data, at, step, mask, limit, dictionary, target)
-            elif width <= 28:
-                beyond |= _unpack_pairs(data, at, step, mask, limit, dictionary, target)
-            else:
-                beyond |= _unpack_rest(data, at, step, mask, limit, dictionary, target, int64(0))
-            at += size
+        target = out[done : done + run]
+        if code >= 0:
+            target[:] = dictionary[code]
         else:
-            run = repeated_run(head, count - done)
-            size = (width + 7) // 8
-            if run == 0 or size > end - at:
-                return DAMAGED
-            code = uint32(load64(data, at) & (uint64((1 << (8 * size)) - 1)))
-            if code >= dictionary_size:
-                return DAMAGED
-            out[done : done + run] = dictionary[code]
-            at += size
+            for first in range(0, run, _BLOCK):
+                size = min(_BLOCK, run - first)
+                unpack_wide(data, at + (first >> 3) * width, width, codes, size)
+                if greatest(codes[:size]) >= dictionary_size:
+                    return DAMAGED
+                for k in range(size):
+                    target[first + k] = dictionary[codes[k]]
+        at = behind
         done += run
-    return 0 if beyond >> uint32(31) == 0 else DAMAGED
+    return 0
+
+
+@njit(nogil=True, cache=True)
+def decode_codes(data, at, end, dictionary_size, out, count):
+    """Dictionary codes of at most 16 bits as they are, with room for seven more in `out`; returns 0 or a status."""
+    width, done = code_width(data, at, end, count), 0
+    if width < 0 or (count > 0 and dictionary_size == 0):
+        return DAMAGED
+    if width > NARROW:
+        return UNSUPPORTED
+    at += 1
+    while done < count:
+        run, at, behind, code = next_run(data, at, end, width, count - done)
+        if run == 0 or code >= dictionary_size:
+            return DAMAGED
+        if code >= 0:
+            out[done : done + run] = code
+        else:
+            unpack_narrow(data, at, width, out[done:], run)
+        at = behind
+        done += run
+    return 0 if count == 0 or int64(greatest(out[:count])) < dictionary_size else DAMAGED
 
 
 @njit(nogil=True, cache=True)

@@ -15,8 +15,10 @@ from penstock.core.batch import BlockSpec, ListSpec, Ragged
 from penstock.core.runtime.buffers import BufferPool
 from penstock.kernels.cpu_gather import (
     LIST_SLACK,
+    NO_CODES,
     as_bits,
     copy_column,
+    gather_codes,
     gather_column,
     gather_lists,
     list_offsets,
@@ -24,7 +26,7 @@ from penstock.kernels.cpu_gather import (
 from penstock.loader.blocks import Segment, Slab
 from penstock.loader.columns import ColumnSource
 from penstock.loader.encoded import EncodedColumns
-from penstock.loader.parquet import Workspace
+from penstock.loader.parquet import Decoded, Workspace
 from penstock.loader.plan import Chunk, EpochPlan
 from penstock.loader.records import ChunkRecords, stretches
 
@@ -97,9 +99,8 @@ class ChunkJob:
 
     def _make_room_for_pages(self) -> None:
         """For the columns that a device can decode from their files' bytes."""
-        if any(p.start or p.num_rows != self._source.rows[p.partition] for p in self.chunk.pieces):
+        if not (partitions := self._whole_partitions()):
             return
-        partitions = [piece.partition for piece in self.chunk.pieces]
         names = [name for spec in self._layout.blocks for name in spec.names]
         sizes = [size for name in names if (size := self._source.encoded_size(partitions, name)) is not None]
         if sizes:
@@ -219,13 +220,32 @@ class ChunkJob:
         if self._order is None:
             self._dense_in_place(space, block, row, spec, name)
             return
-        values = self._assembled(space, name)
+        values, codes = self._to_shuffle(space, name)
         start = time.perf_counter()
         width, stride = self._layout.batch_size, self._layout.stride(spec)
         for target in self._targets:
             source, out = as_bits(values, target.slab.arrays[block][row])
-            gather_column(source, self._order[target.start : target.stop], out, target.at, width, stride)
+            place = self._order[target.start : target.stop], out, target.at, width, stride
+            if len(codes):
+                gather_codes(source, codes, *place)
+            else:
+                gather_column(source, *place)
         self._source.stats.add("shuffle", time.perf_counter() - start, self.chunk.num_rows * spec.dtype.itemsize)
+
+    def _to_shuffle(self, space: Workspace, name: str) -> Decoded:
+        """The column over the whole chunk in stored order, as codes where that is less to read at random."""
+        decoded = None
+        if self._source.cache is None and (whole := self._whole_partitions()):
+            stored = self._source.dtype(whole[0], name, self._frames.get(whole[0]))
+            room = space.array("joined", self.chunk.num_rows, stored)
+            decoded = self._source.decode_at_once(whole, name, self._files, space, room, may_be_codes=True)
+        return decoded or Decoded(self._assembled(space, name), NO_CODES)
+
+    def _whole_partitions(self) -> list[int]:
+        """The partitions of the chunk; none where it has not all rows of one."""
+        pieces = self.chunk.pieces
+        is_cut = any(p.start or p.num_rows != self._source.rows[p.partition] for p in pieces)
+        return [] if is_cut else [p.partition for p in pieces]
 
     def _at_once(self, space: Workspace, name: str, out: np.ndarray) -> bool:
         """The whole chunk's column into `out` by one call, which is what lets many threads work at the same time."""
@@ -234,9 +254,8 @@ class ChunkJob:
         if self._source.cached_at_once([(p.partition, p.start, p.stop) for p in pieces], name, out):
             self._source.stats.add("shuffle", time.perf_counter() - start, out.nbytes)
             return True
-        if any(p.start or p.num_rows != self._source.rows[p.partition] for p in pieces):
-            return False
-        return self._source.decode_at_once([p.partition for p in pieces], name, self._files, space, out)
+        whole = self._whole_partitions()
+        return bool(whole) and self._source.decode_at_once(whole, name, self._files, space, out) is not None
 
     def _alone(self, space: Workspace, block: int, row: int, spec: BlockSpec, name: str) -> bool:
         """A slab that holds just this chunk (for a device) is filled by one or two calls."""

@@ -22,7 +22,7 @@ from penstock.loader.cache import Cache
 from penstock.loader.checks import ColumnCheck
 from penstock.loader.encoded import EncodedColumns, FoundColumn, limits_of
 from penstock.loader.frames import Fill, checked_height, dense_array, list_array, null_error, read_frame, where
-from penstock.loader.parquet import OpenFile, ParquetColumns, Workspace
+from penstock.loader.parquet import Decoded, OpenFile, ParquetColumns, Workspace
 from penstock.loader.parquet_chunks import ColumnChunk
 from penstock.loader.plan import Piece
 from penstock.loader.records import ChunkRecords, Records
@@ -126,28 +126,36 @@ class ColumnSource:
         return values
 
     def decode_at_once(
-        self, partitions: Sequence[int], column: str, files: Files, space: Workspace, out: np.ndarray
-    ) -> bool:
-        """A column of whole partitions end to end in `out`; False where that cannot be done."""
+        self,
+        partitions: Sequence[int],
+        column: str,
+        files: Files,
+        space: Workspace,
+        out: np.ndarray,
+        may_be_codes: bool = False,
+    ) -> Decoded | None:
+        """A column of whole partitions end to end, in `out` or as codes; None where that cannot be done."""
         chunks: list[tuple[ColumnChunk, OpenFile]] = []
         for partition in partitions:
             native = self._native(partition, column)
             if native is None or _stored_dtype(native[0], self.schema[column]) != out.dtype:
-                return False
+                return None
             file = files.get(str(self.partitions[partition].path), native)
             chunks += [(chunk, file) for chunk in native]
         start, read_before, fill = time.perf_counter(), space.read_seconds, self.fill.of(column)
-        nulls = self._parquet.read_at_once(chunks, space, out.view(chunks[0][0].dtype), fill)
-        if nulls is None or (nulls and fill is None):  # step by step it will be said where
-            return False
+        may_be_codes = may_be_codes and self.cache is None
+        found = self._parquet.read_at_once(chunks, space, out.view(chunks[0][0].dtype), fill, may_be_codes)
+        if found is None or (found[0] and fill is None):  # step by step it will be said where
+            return None
+        decoded = Decoded(found[1].values.view(out.dtype), found[1].codes)
         read = space.read_seconds - read_before
         self.stats.add("read", read, sum(chunk.size for chunk, _ in chunks))
         self.stats.add("decode", time.perf_counter() - start - read, out.nbytes)
-        if not self._checks[column].passes(out):
-            return False
+        if not self._checks[column].passes(decoded.values):  # not all of a dictionary need be in any row
+            return None
         if self.cache is not None:
             self._keep(partitions, column, out)
-        return True
+        return decoded
 
     def encoded_size(self, partitions: Sequence[int], column: str) -> int | None:
         """Bytes that a column of whole partitions has in its files; None where a device could not decode them."""

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from penstock.data.formats.parquet_footer import Footer
 from penstock.data.partition import Partition
 from penstock.kernels import cpu_parquet as kernels
 from penstock.kernels import cpu_parquet_pages as page_kernels
-from penstock.kernels.cpu_gather import BITS
+from penstock.kernels.cpu_gather import BITS, NO_CODES
 from penstock.kernels.parquet_runs_contract import PAGE_FIELDS, RUN_FIELDS
 from penstock.loader.parquet_chunks import ColumnChunk, column_chunks
 from penstock.loader.remote_file import RemoteFile, RemoteStamp, joined
@@ -61,6 +61,13 @@ class Workspace:
     def array(self, name: str, size: int, dtype: np.dtype) -> np.ndarray:
         """`size` values of a dtype."""
         return self.bytes(name, size * dtype.itemsize)[: size * dtype.itemsize].view(dtype)
+
+
+class Decoded(NamedTuple):
+    """A column's values; where there are codes, row `i` has the value `values[codes[i]]`."""
+
+    values: np.ndarray
+    codes: np.ndarray
 
 
 class OpenFile:
@@ -192,16 +199,26 @@ class ParquetColumns:
         return nulls
 
     def read_at_once(
-        self, chunks: list[tuple[ColumnChunk, OpenFile]], space: Workspace, out: np.ndarray, fill: float | None
-    ) -> int | None:
-        """All chunks in one call that never takes the interpreter's lock; None where `read` must try."""
+        self,
+        chunks: list[tuple[ColumnChunk, OpenFile]],
+        space: Workspace,
+        out: np.ndarray,
+        fill: float | None,
+        may_be_codes: bool = False,
+    ) -> tuple[int, Decoded] | None:
+        """All chunks in one call that never takes the interpreter's lock; None where `read` must try.
+
+        How many nulls there are, and the values: in `out`, or as codes where they may be and that is less to read.
+        """
         if _whole is None or not all(c.codec.in_kernel for c, _ in chunks):
             return None
         kinds = [c for c, _ in chunks]
         table = _table(chunks)
         rows, bits = max(c.num_rows for c in kinds), BITS[kinds[0].dtype.itemsize]
-        read_time = np.zeros(1, np.int64)
-        found = _whole.decode_column(
+        codes = space.array("codes", len(out), NO_CODES.dtype) if may_be_codes else NO_CODES
+        values = space.array("values_of_codes", kernels.MOST_CODES if may_be_codes else 0, bits)
+        told = np.zeros(2, np.int64)
+        nulls = _whole.decode_column(
             table,
             space.bytes("data", max(c.size for c in kinds)),
             space.pages,
@@ -210,10 +227,15 @@ class ParquetColumns:
             space.array("levels", rows, np.dtype(np.uint8)),
             out.view(bits),
             np.array(0 if fill is None else fill, kinds[0].dtype).view(bits)[()],
-            read_time,
+            values,
+            codes,
+            told,
         )
-        space.read_seconds += read_time[0] / 1e9
-        return int(found) if found >= 0 else None
+        space.read_seconds += told[_whole.READING] / 1e9
+        if nulls < 0:
+            return None
+        known = int(told[_whole.KNOWN])
+        return int(nulls), Decoded(values[:known].view(out.dtype), codes) if known else Decoded(out, NO_CODES)
 
     def find_runs(
         self, chunks: list[tuple[ColumnChunk, OpenFile]], space: Workspace, raw: np.ndarray, first_byte: int
