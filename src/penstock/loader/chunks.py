@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,7 @@ from penstock.loader.blocks import Segment, Slab
 from penstock.loader.columns import ColumnSource
 from penstock.loader.encoded import EncodedColumns
 from penstock.loader.parquet import Decoded, Workspace
-from penstock.loader.plan import Chunk, EpochPlan
+from penstock.loader.plan import Chunk, EpochPlan, Piece
 from penstock.loader.records import ChunkRecords, stretches
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class ChunkJob:
 
     def _make_room_for_pages(self) -> None:
         """For the columns that a device can decode from their files' bytes."""
-        if not (partitions := self._whole_partitions()):
+        if not (partitions := self._whole_partitions(self.chunk.pieces)):
             return
         names = [name for spec in self._layout.blocks for name in spec.names]
         sizes = [size for name in names if (size := self._source.encoded_size(partitions, name)) is not None]
@@ -196,7 +197,7 @@ class ChunkJob:
         # Copying in order first is cheaper than reading at random what is not in the cache.
         first = self._source.dtype(pieces[0].partition, name, self._frames.get(pieces[0].partition))
         column = space.array("joined", self.chunk.num_rows, first)
-        if self._at_once(space, name, column):
+        if self._at_once(space, name, pieces, column):
             return column
         joined, at = None, 0
         for piece in pieces:
@@ -235,62 +236,55 @@ class ChunkJob:
     def _to_shuffle(self, space: Workspace, name: str) -> Decoded:
         """The column over the whole chunk in stored order, as codes where that is less to read at random."""
         decoded = None
-        if self._source.cache is None and (whole := self._whole_partitions()):
+        if self._source.cache is None and (whole := self._whole_partitions(self.chunk.pieces)):
             stored = self._source.dtype(whole[0], name, self._frames.get(whole[0]))
             room = space.array("joined", self.chunk.num_rows, stored)
             decoded = self._source.decode_at_once(whole, name, self._files, space, room, may_be_codes=True)
         return decoded or Decoded(self._assembled(space, name), NO_CODES)
 
-    def _whole_partitions(self) -> list[int]:
-        """The partitions of the chunk; none where it has not all rows of one."""
-        pieces = self.chunk.pieces
+    def _whole_partitions(self, pieces: Sequence[Piece]) -> list[int]:
+        """The partitions of these pieces; none where one has not all its rows."""
         is_cut = any(p.start or p.num_rows != self._source.rows[p.partition] for p in pieces)
         return [] if is_cut else [p.partition for p in pieces]
 
-    def _at_once(self, space: Workspace, name: str, out: np.ndarray) -> bool:
-        """The whole chunk's column into `out` by one call, which is what lets many threads work at the same time."""
-        pieces = self.chunk.pieces
+    def _at_once(self, space: Workspace, name: str, pieces: Sequence[Piece], out: np.ndarray) -> bool:
+        """The pieces' column into `out` by one call, which is what lets many threads work at the same time."""
         start = time.perf_counter()
         if self._source.cached_at_once([(p.partition, p.start, p.stop) for p in pieces], name, out):
             self._source.stats.add("shuffle", time.perf_counter() - start, out.nbytes)
             return True
-        whole = self._whole_partitions()
+        whole = self._whole_partitions(pieces)
         return bool(whole) and self._source.decode_at_once(whole, name, self._files, space, out) is not None
 
-    def _alone(self, space: Workspace, block: int, row: int, spec: BlockSpec, name: str) -> bool:
-        """A slab that holds just this chunk (for a device) is filled by one or two calls."""
-        target = self._targets[0] if len(self._targets) == 1 else None
-        if target is None or target.stop - target.start != self.chunk.num_rows:
-            return False
-        piece = self.chunk.pieces[0]
-        stored = self._source.dtype(piece.partition, name, self._frames.get(piece.partition))
-        out = target.slab.arrays[block][row][target.at : target.at + self.chunk.num_rows]
-        if stored == spec.dtype:
-            return self._at_once(space, name, out)
-        values = space.array("joined", self.chunk.num_rows, stored)
-        if not self._at_once(space, name, values):
-            return False
-        self._copy(values, 0, block, row, spec)
-        return True
-
     def _dense_in_place(self, space: Workspace, block: int, row: int, spec: BlockSpec, name: str) -> None:
-        """Unshuffled: decode straight into the slab where a piece is whole and its place contiguous."""
+        """Unshuffled: decode straight into the slab where pieces are whole and their place contiguous."""
+        for _, stretch in groupby(self._placed(spec), key=lambda placed: id(placed[0])):
+            found = list(stretch)
+            (target, _, start), pieces = found[0], [piece for _, piece, _ in found]
+            slab = None if target is None else target.slab.arrays[block][row][target.at + start - target.start :]
+            stored = self._source.dtype(pieces[0].partition, name, self._frames.get(pieces[0].partition))
+            rows = sum(piece.num_rows for piece in pieces)
+            is_direct = slab is not None and stored == spec.dtype
+            out = slab[:rows] if is_direct and slab is not None else space.array("joined", rows, stored)
+            if self._at_once(space, name, pieces, out):
+                if not is_direct:
+                    self._copy(out, start, block, row, spec)
+                continue
+            for _, piece, at in found:
+                place = None if slab is None else slab[at - start :][: piece.num_rows]
+                values = self._values(space, piece.partition, name, place)
+                if values is not place:
+                    self._copy(values[piece.start : piece.stop], at, block, row, spec)
+
+    def _placed(self, spec: BlockSpec) -> Iterator[tuple[_Target | None, Piece, int]]:
+        """Each piece with its first row in the chunk and the target it may be decoded into: whole, and without gaps."""
         at = 0
         contiguous = self._layout.stride(spec) == self._layout.batch_size
-        if contiguous and self._alone(space, block, row, spec, name):
-            return
         for piece in self.chunk.pieces:
-            end, out = at + piece.num_rows, None
-            if contiguous and piece.num_rows == self._source.rows[piece.partition]:
-                inside = [t for t in self._targets if t.start <= at and end <= t.stop]
-                out = (
-                    inside[0].slab.arrays[block][row][inside[0].at + at - inside[0].start :][: end - at]
-                    if inside
-                    else None
-                )
-            values = self._values(space, piece.partition, name, out)
-            if values is not out:
-                self._copy(values[piece.start : piece.stop], at, block, row, spec)
+            end = at + piece.num_rows
+            may_go = contiguous and piece.num_rows == self._source.rows[piece.partition]
+            inside = (t for t in self._targets if may_go and t.start <= at and end <= t.stop)
+            yield next(inside, None), piece, at
             at = end
 
     def _copy(self, values: np.ndarray, at: int, block: int, row: int, spec: BlockSpec) -> None:
