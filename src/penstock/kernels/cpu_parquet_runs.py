@@ -42,7 +42,6 @@ def decode_levels(data, at, end, width, top, out, count):
     """Definition or repetition levels up to `top` (RLE and bit-packed runs) as uint8; returns 0 or a status."""
     done = 0
     mask = uint64((1 << width) - 1)
-    highest = uint8(0)
     while done < count:
         head, at = varint(data, at, end)
         if at < 0:
@@ -51,21 +50,25 @@ def decode_levels(data, at, end, width, top, out, count):
             run, size = packed_run(head, count - done, width, end - at)
             if run == 0:
                 return DAMAGED
-            for k in range(run):
-                bit = k * width
-                level = uint8((load64(data, at + (bit >> 3)) >> uint64(bit & 7)) & mask)
-                highest = max(highest, level)
-                out[done + k] = level
+            for k in range(run >> 3):  # eight levels of one or two bits lie in one word
+                word = load64(data, at + k * width)
+                place = done + 8 * k
+                for lane in range(8):
+                    out[place + lane] = uint8((word >> uint64(lane * width)) & mask)
+            rest = run & 7
+            if rest:
+                word = load64(data, at + (run >> 3) * width)
+                for lane in range(rest):
+                    out[done + run - rest + lane] = uint8((word >> uint64(lane * width)) & mask)
             at += size
         else:
             run = repeated_run(head, count - done)
             if run == 0 or at >= end:
                 return DAMAGED
-            highest = max(highest, data[at])
             out[done : done + run] = data[at]
             at += 1
         done += run
-    return 0 if highest <= top else DAMAGED
+    return 0 if int64(greatest(out[:count])) <= top else DAMAGED
 
 
 @njit(nogil=True, cache=True)
@@ -171,11 +174,10 @@ def spread(out, levels, top, values, fill):
     """Move `values` compact values at the front of `out` to the places whose level is `top`; `fill` goes elsewhere."""
     at = values
     for i in range(levels.shape[0] - 1, -1, -1):
-        if levels[i] == top:
-            at -= 1
-            out[i] = out[at]
-        else:
-            out[i] = fill
+        is_there = levels[i] == top
+        at -= is_there
+        value = out[uint64(at)]  # also where it is not wanted: a branch that cannot be foretold costs more
+        out[i] = value if is_there else fill
 
 
 @njit(nogil=True, cache=True)
