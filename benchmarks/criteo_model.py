@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock import Dataset
+from penstock.data.parquet_file import NumbersFile, can_write
 from penstock.data.synthetic import CARDINALITIES
 
 SIZES, DIM, NUMBERS = list(CARDINALITIES["terabyte"]), 16, 13
@@ -191,12 +192,13 @@ def write_files(folder: Path, rows: int, files: int = 16, codec: str = "none") -
         for name, size in zip(CATEGORICAL, SIZES, strict=True):
             draw = rng.random(count, np.float32)
             columns[name] = np.minimum(np.float32(size) ** draw - 1, size - 1).astype(np.int32)
-        few = [name for name, column in columns.items() if len(np.unique(column[:20_000])) <= 1_000]
-        layout = {"use_dictionary": few, "write_page_checksum": True, "write_statistics": False}
-        path = folder / f"{number:02d}.parquet"
-        pq.write_table(
-            pa.table(columns), path, row_group_size=250_000, compression=codec, **(layout if codec == "none" else {})
-        )
+        table, path = pa.table(columns), folder / f"{number:02d}.parquet"
+        if can_write(table.schema, codec):
+            file = NumbersFile(path, table.schema)
+            file.write_table(table, row_group_size=250_000)
+            file.close()
+        else:
+            pq.write_table(table, path, row_group_size=250_000, compression=codec)
 
     with ThreadPoolExecutor(files) as pool:
         list(pool.map(one, range(files)))

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.core.batch import Ragged
 from penstock.data import Dataset
+from penstock.data.parquet_file import NumbersFile
 from penstock.kernels import cpu_parquet as kernels
 from penstock.kernels import cpu_parquet_pages as page_kernels
 from penstock.kernels.cpu_bit_packing import GROUP
@@ -215,13 +216,42 @@ def _decode_bytes(data, chunk, space) -> int:
     levels = np.empty(chunk.num_rows, np.uint8)
     how = levels, chunk.optional, chunk.is_snappy
     found = kernels.decode_flat(data, pages, work, dictionary, *how, out, np.uint32(0))
-    values, codes = np.empty(kernels.MOST_CODES, np.uint32), np.empty(chunk.num_rows + GROUP, np.uint16)[:-GROUP]
-    if kernels.may_stay_codes(pages, 0):
+    values, codes = np.empty(2 * kernels.MOST_CODES, np.uint32), np.empty(chunk.num_rows + GROUP, np.uint16)[:-GROUP]
+    if kernels.may_stay_codes(pages):
         nulls, known = kernels.decode_flat_codes(data, pages, work, values, 0, *how, codes, np.uint32(0))
         assert nulls == found or min(nulls, found) < 0
         if nulls >= 0:
             np.testing.assert_array_equal(values[:known][codes], out)
     return found
+
+
+def groups(kind):
+    """Row groups whose dictionaries are alike as far as they go, lie apart, or are more than codes can stand for."""
+    rng = np.random.default_rng(5)
+    sizes = {"alike": [500, 900, 700], "apart": [500, 900, 700], "many": [40_000, 60_000, 1]}[kind]
+    base = {"alike": [0, 0, 0], "apart": [0, 10**6, 5], "many": [0, 10**6, 0]}[kind]
+    return [
+        first + rng.permutation(np.resize(np.arange(size), 4 * size)) for size, first in zip(sizes, base, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize(("kind", "known"), [("alike", 900), ("apart", 500 + 900 + 705), ("many", None)])
+def test_dictionaries_that_count_are_one_where_they_begin_alike(tmp_path, dtype, holes, kind, known):
+    path, rng = tmp_path / "a.parquet", np.random.default_rng(9)
+    arrays = [pa.array(group.astype(dtype), mask=rng.random(len(group)) < 0.2 * holes) for group in groups(kind)]
+    file = NumbersFile(path, pa.schema([("a", arrays[0].type)]))
+    for array in arrays:
+        file.write_table(pa.table({"a": array}), len(array))
+    file.close()
+    expected = pa.chunked_array(arrays).fill_null(-1).to_numpy()
+    values, codes, nulls = decode_codes(str(path), "a")
+    np.testing.assert_array_equal(values[codes] if len(codes) else values, expected)
+    assert nulls == pa.chunked_array(arrays).null_count
+    np.testing.assert_array_equal(decode(str(path), "a")[0], expected)
+    if not holes:
+        assert len(values) == (known or len(expected))
 
 
 def test_snappy_refuses_nonsense():

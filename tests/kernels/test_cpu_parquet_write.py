@@ -68,6 +68,23 @@ def test_dictionaries_are_for_columns_with_few_values(tmp_path):
     assert runs.total_compressed_size < 50 * 8 + 50 * 6 + 6 * kernels.HEADER, "a run is written as one"
 
 
+def drawn(span, base, dtype, rows=40_000):
+    """Whole numbers of `[base, base + span)`, both ends among them."""
+    values = base + rng.integers(0, span, rows)
+    values[0], values[-1] = base, base + span - 1
+    return values.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("base", [0, 3, 40_000, -17, -(2**31), 2**31 - 70_000])
+@pytest.mark.parametrize("span", [1, 2, 1_500, kernels.MOST - 3, kernels.MOST, kernels.MOST + 1])
+def test_numbers_that_lie_close_together(tmp_path, dtype, base, span):
+    table = pa.table({"a": drawn(span, base, dtype)})
+    path = written(tmp_path / "rows.parquet", table, 30_000)
+    assert_same(pq.read_table(path, page_checksum_verification=True), table)
+    assert_same(pl.read_parquet(path).to_arrow(), table)
+
+
 def test_without_rows(tmp_path):
     table = columns(5).slice(0, 0)
     assert pq.read_table(written(tmp_path / "rows.parquet", table, 10)).equals(table)

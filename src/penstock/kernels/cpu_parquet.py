@@ -36,6 +36,7 @@ from penstock.kernels.cpu_parquet_pages import (
 )
 from penstock.kernels.cpu_parquet_runs import (
     count_level,
+    counts_up,
     decode_codes,
     decode_dictionary,
     decode_levels,
@@ -50,7 +51,7 @@ MOST_CODES = 1 << 16  # values that codes of 16 bits can stand for
 
 
 @njit(nogil=True, cache=True)
-def _decode_values(body, start, end, encoding, dictionary, dictionary_size, out, count):
+def _decode_values(body, start, end, encoding, dictionary, dictionary_size, is_counting, out, count):
     """The values of a data page by their encoding; returns 0 or a status.
 
     Columns with other encodings in their footer never come here: a page that has one contradicts it.
@@ -58,7 +59,7 @@ def _decode_values(body, start, end, encoding, dictionary, dictionary_size, out,
     if encoding == PLAIN:
         return decode_plain(body, start, end, out, count)
     if encoding in (PLAIN_DICTIONARY, RLE_DICTIONARY):
-        return decode_dictionary(body, start, end, dictionary, dictionary_size, out, count)
+        return decode_dictionary(body, start, end, dictionary, dictionary_size, is_counting, out, count)
     return DAMAGED
 
 
@@ -132,20 +133,23 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
     `data` holds the chunk's bytes, `pages` the table of `scan_pages`, `work` an uncompressed page, `dictionary` the
     dictionary's values, `levels` one byte per row. `compressed` says that pages are in Snappy (else they are plain).
     """
-    at, nulls, dictionary_size = int64(0), int64(0), int64(0)
+    at, nulls, dictionary_size, is_counting = int64(0), int64(0), int64(0), False
     for p in range(pages.shape[0]):
         page = pages[p]
         if page[KIND] == DICTIONARY:
             dictionary_size = _read_dictionary(data, page, work, compressed, dictionary)
             if dictionary_size < 0:
                 return _on_page(dictionary_size, p)
+            is_counting = counts_up(dictionary, dictionary_size)
             continue
         body, start, end, present = _flat_page(data, page, work, optional, compressed, levels, out.shape[0] - at)
         if present < 0:
             return _on_page(present, p)
         count = page[NUM_VALUES]
         target = out[at : at + count]
-        status = _decode_values(body, start, end, page[ENCODING], dictionary, dictionary_size, target, present)
+        status = _decode_values(
+            body, start, end, page[ENCODING], dictionary, dictionary_size, is_counting, target, present
+        )
         if status < 0:
             return _on_page(status, p)
         if present < count:
@@ -156,12 +160,9 @@ def decode_flat(data, pages, work, dictionary, levels, optional, compressed, out
 
 
 @njit(nogil=True, cache=True)
-def may_stay_codes(pages, known):
-    """Whether all values of the pages are codes of a dictionary that fits behind the `known` values of others.
-
-    One more place is left for a null.
-    """
-    if pages.shape[0] == 0 or pages[0, KIND] != DICTIONARY or known + pages[0, NUM_VALUES] >= MOST_CODES:
+def may_stay_codes(pages):
+    """Whether all values of the pages are codes of a dictionary that leaves room for a null."""
+    if pages.shape[0] == 0 or pages[0, KIND] != DICTIONARY or pages[0, NUM_VALUES] >= MOST_CODES:
         return False
     for p in range(1, pages.shape[0]):
         if pages[p, ENCODING] != PLAIN_DICTIONARY and pages[p, ENCODING] != RLE_DICTIONARY:
@@ -173,16 +174,22 @@ def may_stay_codes(pages, known):
 def decode_flat_codes(data, pages, work, values, known, levels, optional, compressed, codes, fill):
     """One column chunk without lists as codes (16 bits) of `values`: `(number of nulls or a status, known values)`.
 
-    Its dictionary goes behind the `known` values of chunks before it; a null is the code of `fill`. There is room for
-    eight codes behind `codes`.
+    Its dictionary goes behind the `known` values of chunks before it, or is one with them where it begins as they do.
+    The status is `UNSUPPORTED` where all of them would be more than `MOST_CODES`; what was known before is as it was
+    then. A null is the code of `fill`. There is room for as many values again, and for eight codes behind `codes`.
     """
     own = values[known:]
     size = int64(_read_dictionary(data, pages[0], work, compressed, own))
     if size < 0:
         return _on_page(size, 0), known
-    if size >= own.shape[0]:
+    first = int64(0) if _begins_alike(values, own, min(size, known)) else known
+    if first + size >= MOST_CODES:
         return int64(UNSUPPORTED), known
-    own[size] = fill
+    if first < known:
+        for k in range(known, size):
+            values[k] = own[k]
+    filling = max(known, first + size)
+    values[filling] = fill
     at, nulls = int64(0), int64(0)
     for p in range(1, pages.shape[0]):
         page = pages[p]
@@ -194,15 +201,24 @@ def decode_flat_codes(data, pages, work, values, known, levels, optional, compre
         if status < 0:
             return _on_page(status, p), known
         if present < count:
-            spread(codes[at : at + count], levels[:count], int64(1), present, size)
+            spread(codes[at : at + count], levels[:count], int64(1), present, filling - first)
             nulls += count - present
         at += count
     if at != codes.shape[0]:
         return int64(DAMAGED - pages.shape[0]), known
-    if known > 0:
+    if first > 0:
         for i in range(at):
-            codes[i] += known
-    return nulls, known + size + (nulls > 0)
+            codes[i] += first
+    return nulls, filling + (nulls > 0)
+
+
+@njit(nogil=True, cache=True)
+def _begins_alike(values, own, count):
+    """Whether two dictionaries hold the same values as far as both go: those of ids that count from 0 do."""
+    for k in range(count):
+        if values[k] != own[k]:
+            return False
+    return count > 0
 
 
 @njit(nogil=True, cache=True)
@@ -246,12 +262,14 @@ def decode_lists(data, pages, work, dictionary, levels, list_level, top, compres
     anything else is a null, and columns with nulls are left to the general reader, once all else was found right.
     """
     row, rows, dictionary_size, closed, nulls = int64(-1), offsets.shape[0] - 1, int64(0), True, False
+    is_counting = False
     for p in range(pages.shape[0]):
         page = pages[p]
         if page[KIND] == DICTIONARY:
             dictionary_size = _read_dictionary(data, page, work, compressed, dictionary)
             if dictionary_size < 0:
                 return _on_page(dictionary_size, p)
+            is_counting = counts_up(dictionary, dictionary_size)
             continue
         body, start, end = page_body(data, page, work, compressed)
         if start < 0:
@@ -275,7 +293,9 @@ def decode_lists(data, pages, work, dictionary, levels, list_level, top, compres
         if present > values.shape[0] - count:
             return DAMAGED - p
         target = values[count : count + present]
-        status = _decode_values(body, start, end, page[ENCODING], dictionary, dictionary_size, target, present)
+        status = _decode_values(
+            body, start, end, page[ENCODING], dictionary, dictionary_size, is_counting, target, present
+        )
         if status < 0:
             return _on_page(status, p)
         count += present

@@ -95,17 +95,17 @@ def decode_column(table, data, pages, work, dictionary, levels, out, fill, value
             return count
         if not _has_room(pages[:count], work, dictionary):
             return UNSUPPORTED
-        if codes_stay and not may_stay_codes(pages[:count], known):
-            codes_stay = False
-            for i in range(at):
-                out[i] = values[codes[i]]
-        optional, compressed = chunk[OPTIONAL] != 0, chunk[SNAPPY] != 0
-        if codes_stay:
+        optional, compressed, own = chunk[OPTIONAL] != 0, chunk[SNAPPY] != 0, int64(UNSUPPORTED)
+        if codes_stay and may_stay_codes(pages[:count]):
             places = codes[at : at + chunk[ROWS]]
             own, known = decode_flat_codes(
                 data, pages[:count], work, values, known, levels, optional, compressed, places, fill
             )
-        else:
+        if codes_stay and own == UNSUPPORTED:
+            codes_stay = False
+            for i in range(at):
+                out[i] = values[codes[i]]
+        if not codes_stay:
             target = out[at : at + chunk[ROWS]]
             own = decode_flat(data, pages[:count], work, dictionary, levels, optional, compressed, target, fill)
         if own < 0:

@@ -107,8 +107,20 @@ def next_run(data, at, end, width, left):
 
 
 @njit(nogil=True, cache=True)
-def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
-    """Dictionary codes looked up on the fly: `out[i] = dictionary[code[i]]`; returns 0 or a status."""
+def counts_up(dictionary, size):
+    """Whether a dictionary is the numbers from its first on, so that a value is that plus its code."""
+    for k in range(size):
+        if dictionary[k] != dictionary[0] + dictionary.dtype.type(k):
+            return False
+    return size > 0
+
+
+@njit(nogil=True, cache=True)
+def decode_dictionary(data, at, end, dictionary, dictionary_size, is_counting, out, count):
+    """Dictionary codes looked up on the fly: `out[i] = dictionary[code[i]]`; returns 0 or a status.
+
+    Where the dictionary is counting (`counts_up`), nothing is looked up.
+    """
     width, done = code_width(data, at, end, count), 0
     if width < 0 or (count > 0 and dictionary_size == 0):
         return DAMAGED
@@ -126,8 +138,12 @@ def decode_dictionary(data, at, end, dictionary, dictionary_size, out, count):
                 unpack_wide(data, at + (first >> 3) * width, width, codes, size)
                 if greatest(codes[:size]) >= dictionary_size:
                     return DAMAGED
-                for k in range(size):
-                    target[first + k] = dictionary[codes[k]]
+                if is_counting:
+                    for k in range(size):
+                        target[first + k] = dictionary[0] + dictionary.dtype.type(codes[k])
+                else:
+                    for k in range(size):
+                        target[first + k] = dictionary[codes[k]]
         at = behind
         done += run
     return 0

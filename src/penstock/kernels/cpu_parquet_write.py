@@ -10,16 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int32, int64, types, uint8, uint32, uint64
+from numba import int32, int64, types, uint8, uint64
 
 from penstock.kernels.cpu_checksum import crc32
-from penstock.kernels.cpu_intrinsics import KERNEL, load8, load32, load64, store32, store64
+from penstock.kernels.cpu_intrinsics import KERNEL, load8, store32, store64
+from penstock.kernels.cpu_parquet_dictionary import MOST, code_bits, number_values, put_word, word_at
 from penstock.kernels.cpu_parquet_pages import DATA_V1, DICTIONARY, PLAIN, RLE, RLE_DICTIONARY
 from penstock.kernels.kernel_cache import njit
 
 PAGE_ROWS = 1 << 15  # a multiple of 8, so that a page's validity bits begin with a byte
-SAMPLE, FEW = 20_000, 1_000  # a column gets a dictionary if so many rows have no more values than this,
-MOST = 1 << 16  # and if all rows of the group have no more than this
 HEADER = 128  # bytes that a page's header, its first run of levels and what its last group leaves empty have at most
 ALIKE = 64  # codes from which on they are written as one
 SLACK = 64  # bytes behind buffers that words may be stored to
@@ -106,21 +105,6 @@ def _put_levels(page, first, count, bits, has_nulls):
 
 
 @njit(**KERNEL)
-def _word(address, itemsize, number):
-    number = uint64(number)
-    return load32(address + (number << uint64(2))) if itemsize == 4 else load64(address + (number << uint64(3)))
-
-
-@njit(**KERNEL)
-def _put_word(address, itemsize, number, word):
-    number = uint64(number)
-    if itemsize == 4:
-        store32(address + (number << uint64(2)), word)
-    else:
-        store64(address + (number << uint64(3)), word)
-
-
-@njit(**KERNEL)
 def _gather(pieces, piece_rows, column, itemsize, values, bits):
     """A column's pieces end to end: `(where its valid values lie, how many they are, whether there are nulls)`."""
     has_nulls = False
@@ -141,60 +125,11 @@ def _gather(pieces, piece_rows, column, itemsize, values, bits):
         for k in range(rows):
             bit = uint64(skipped + k)
             there = valid == uint64(0) or (load8(valid + (bit >> uint64(3))) >> (bit & uint64(7))) & uint64(1)
-            _put_word(target, itemsize, count, _word(source, itemsize, k))
+            put_word(target, itemsize, count, word_at(source, itemsize, k))
             count += int64(there)
             bits[(row + k) >> 3] |= uint8(uint8(there) << uint8((row + k) & 7))
         row += rows
     return target, count, has_nulls
-
-
-@njit(**KERNEL)
-def _spread(slots, dictionary, size, shift, key):
-    """Put the dictionary's words into a table that was made larger."""
-    mask = uint64(1) << (uint64(64) - shift)
-    slots[: int64(mask)] = uint32(0)
-    for number in range(size):
-        place = (dictionary[number] * key) >> shift
-        while slots[place] != uint32(0):
-            place = (place + uint64(1)) & (mask - uint64(1))
-        slots[place] = uint32(number + 1)
-
-
-@njit(**KERNEL)
-def _number(address, itemsize, count, slots, dictionary, codes, key):
-    """Number a column's values by first sight; how many there are, or -1 where a dictionary is not worth it."""
-    shift, size, room = uint64(64 - 12), 0, 1 << 11
-    mask = (uint64(1) << uint64(12)) - uint64(1)
-    slots[:4096] = uint32(0)
-    before, code = uint64(0), uint32(0)
-    for k in range(count):
-        word = _word(address, itemsize, k)
-        if k > 0 and word == before:
-            codes[k] = code
-            continue
-        before = word
-        place = (word * key) >> shift
-        while True:
-            found = slots[place]
-            if found == uint32(0):
-                if size == MOST or (size == FEW and k < SAMPLE):
-                    return -1
-                dictionary[size] = word
-                size += 1
-                slots[place] = uint32(size)
-                code = uint32(size - 1)
-                if size == room and size < MOST:
-                    shift -= uint64(1)
-                    room *= 2
-                    mask = (mask << uint64(1)) | uint64(1)
-                    _spread(slots, dictionary, size, shift, key)
-                break
-            if dictionary[found - uint32(1)] == word:
-                code = found - uint32(1)
-                break
-            place = (place + uint64(1)) & mask
-        codes[k] = code
-    return size
 
 
 @njit(**KERNEL)
@@ -264,16 +199,13 @@ def _count_valid(bits, first, count, has_nulls):
 @njit(**KERNEL)
 def _put_chunk(pieces, piece_rows, column, itemsize, num_rows, key, slots, dictionary, page, values, bits, codes, out):
     """One column of a row group: `(bytes in out, those of its dictionary)`."""
-    at, dictionary_size, width = 0, 0, 1
+    at, dictionary_size = 0, 0
     address, count, has_nulls = _gather(pieces, piece_rows, column, itemsize, values, bits)
-    size = _number(address, itemsize, count, slots, dictionary, codes, key) if count else -1
-    while size > 1 << width:
-        width += 1
-    if size >= 0 and size * itemsize + ((count * width) >> 3) >= count * itemsize:
-        size = -1
+    size = number_values(address, itemsize, count, slots, dictionary, codes, key)
+    width = code_bits(size)
     if size >= 0:
         for k in range(size):
-            _put_word(uint64(page.ctypes.data), itemsize, k, dictionary[k])
+            put_word(uint64(page.ctypes.data), itemsize, k, dictionary[k])
         at = dictionary_size = _put_page(out, 0, page, size * itemsize, DICTIONARY, size, PLAIN)
     done = 0
     for first in range(0, num_rows, PAGE_ROWS):

@@ -27,7 +27,7 @@ from penstock.kernels.cpu_gather import (
 from penstock.loader.blocks import Segment, Slab
 from penstock.loader.columns import ColumnSource
 from penstock.loader.encoded import EncodedColumns
-from penstock.loader.parquet import Decoded, Workspace
+from penstock.loader.parquet import DecodedColumn, Workspace
 from penstock.loader.plan import Chunk, EpochPlan, Piece
 from penstock.loader.records import ChunkRecords, stretches
 
@@ -233,14 +233,14 @@ class ChunkJob:
                 gather_column(source, *place)
         self._source.stats.add("shuffle", time.perf_counter() - start, self.chunk.num_rows * spec.dtype.itemsize)
 
-    def _to_shuffle(self, space: Workspace, name: str) -> Decoded:
+    def _to_shuffle(self, space: Workspace, name: str) -> DecodedColumn:
         """The column over the whole chunk in stored order, as codes where that is less to read at random."""
         decoded = None
         if self._source.cache is None and (whole := self._whole_partitions(self.chunk.pieces)):
             stored = self._source.dtype(whole[0], name, self._frames.get(whole[0]))
             room = space.array("joined", self.chunk.num_rows, stored)
             decoded = self._source.decode_at_once(whole, name, self._files, space, room, may_be_codes=True)
-        return decoded or Decoded(self._assembled(space, name), NO_CODES)
+        return decoded or DecodedColumn(self._assembled(space, name), NO_CODES)
 
     def _whole_partitions(self, pieces: Sequence[Piece]) -> list[int]:
         """The partitions of these pieces; none where one has not all its rows."""

@@ -22,7 +22,7 @@ from penstock.loader.cache import Cache
 from penstock.loader.checks import ColumnCheck
 from penstock.loader.encoded import EncodedColumns, FoundColumn, limits_of
 from penstock.loader.frames import Fill, checked_height, dense_array, list_array, null_error, read_frame, where
-from penstock.loader.parquet import Decoded, OpenFile, ParquetColumns, Workspace
+from penstock.loader.parquet import DecodedColumn, OpenFile, ParquetColumns, Workspace
 from penstock.loader.parquet_chunks import ColumnChunk
 from penstock.loader.plan import Piece
 from penstock.loader.records import ChunkRecords, Records
@@ -133,7 +133,7 @@ class ColumnSource:
         space: Workspace,
         out: np.ndarray,
         may_be_codes: bool = False,
-    ) -> Decoded | None:
+    ) -> DecodedColumn | None:
         """A column of whole partitions end to end, in `out` or as codes; None where that cannot be done."""
         chunks: list[tuple[ColumnChunk, OpenFile]] = []
         for partition in partitions:
@@ -147,7 +147,7 @@ class ColumnSource:
         found = self._parquet.read_at_once(chunks, space, out.view(chunks[0][0].dtype), fill, may_be_codes)
         if found is None or (found[0] and fill is None):  # step by step it will be said where
             return None
-        decoded = Decoded(found[1].values.view(out.dtype), found[1].codes)
+        decoded = DecodedColumn(found[1].values.view(out.dtype), found[1].codes)
         read = space.read_seconds - read_before
         self.stats.add("read", read, sum(chunk.size for chunk, _ in chunks))
         self.stats.add("decode", time.perf_counter() - start - read, out.nbytes)

@@ -63,7 +63,7 @@ class Workspace:
         return self.bytes(name, size * dtype.itemsize)[: size * dtype.itemsize].view(dtype)
 
 
-class Decoded(NamedTuple):
+class DecodedColumn(NamedTuple):
     """A column's values; where there are codes, row `i` has the value `values[codes[i]]`."""
 
     values: np.ndarray
@@ -205,7 +205,7 @@ class ParquetColumns:
         out: np.ndarray,
         fill: float | None,
         may_be_codes: bool = False,
-    ) -> tuple[int, Decoded] | None:
+    ) -> tuple[int, DecodedColumn] | None:
         """All chunks in one call that never takes the interpreter's lock; None where `read` must try.
 
         How many nulls there are, and the values: in `out`, or as codes where they may be and that is less to read.
@@ -216,7 +216,7 @@ class ParquetColumns:
         table = _table(chunks)
         rows, bits = max(c.num_rows for c in kinds), BITS[kinds[0].dtype.itemsize]
         codes = space.array("codes", len(out), NO_CODES.dtype) if may_be_codes else NO_CODES
-        values = space.array("values_of_codes", kernels.MOST_CODES if may_be_codes else 0, bits)
+        values = space.array("values_of_codes", 2 * kernels.MOST_CODES if may_be_codes else 0, bits)
         told = np.zeros(2, np.int64)
         nulls = _whole.decode_column(
             table,
@@ -235,7 +235,9 @@ class ParquetColumns:
         if nulls < 0:
             return None
         known = int(told[_whole.KNOWN])
-        return int(nulls), Decoded(values[:known].view(out.dtype), codes) if known else Decoded(out, NO_CODES)
+        return int(nulls), DecodedColumn(values[:known].view(out.dtype), codes) if known else DecodedColumn(
+            out, NO_CODES
+        )
 
     def find_runs(
         self, chunks: list[tuple[ColumnChunk, OpenFile]], space: Workspace, raw: np.ndarray, first_byte: int
