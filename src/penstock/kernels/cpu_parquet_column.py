@@ -79,7 +79,7 @@ def decode_column(table, data, pages, work, dictionary, levels, out, fill, value
     `values` with what they stand for: `found[KNOWN]` is how many there are then, and else 0. `found[READING]` grows by
     the nanoseconds spent reading.
     """
-    at, nulls, known = 0, 0, int64(0)
+    at, nulls, known = 0, int64(0), int64(0)
     codes_stay = codes.shape[0] == out.shape[0]
     clock = np.empty(2, np.int64)
     for c in range(table.shape[0]):
