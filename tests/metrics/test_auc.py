@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import DataError
 from penstock.metrics import AUC
+from penstock.metrics.arrays import NumpyArrays, TorchArrays
 from penstock.metrics.score_bins import area_and_bound, bins_of_rows, compress, fold
 
 SCORE = st.one_of(st.sampled_from([0.0, -0.0, 1.0, math.inf, -math.inf, 5e-324]), st.floats(allow_nan=False))
@@ -150,3 +151,16 @@ def test_a_state_that_is_not_one() -> None:
         with pytest.raises(DataError, match="the state"):
             AUC().load_state(broken)
     assert auc.compute() == 1.0
+
+
+KEY = st.integers(-(2**63), 2**63 - 1) | st.integers(-20, 20)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sets(KEY, min_size=1, max_size=60), st.integers(0, 12), st.randoms(use_true_random=False))
+def test_the_blocks_that_become_one_are_those_of_a_device(keys, heaviest, random) -> None:
+    ascending = np.array(sorted(keys), np.int64)
+    upto = np.concatenate([[0.0], np.cumsum([random.randint(0, 4) for _ in keys])])
+    found = NumpyArrays().light_blocks(ascending, upto, float(heaviest))
+    on_device = TorchArrays().light_blocks(torch.from_numpy(ascending), torch.from_numpy(upto), float(heaviest))
+    np.testing.assert_array_equal(found, on_device.numpy())

@@ -53,6 +53,18 @@ def test_outputs_and_gradients_are_the_same(quicker: list[int], bias: bool) -> N
 
 
 @needs_onednn
+def test_a_relu_behind_is_part_of_a_product_without_gradients(quicker: list[int]) -> None:
+    layer, plain = _layers(bias=True)
+    x = torch.randn(400, 70)
+    with torch.no_grad():
+        found = layer.followed(x, by_relu=True)
+        assert torch.equal(found, layer(x).relu())
+        torch.testing.assert_close(found, plain(x).relu(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(layer.followed(x, by_relu=True), found)
+    assert len(quicker) == 3
+
+
+@needs_onednn
 def test_frozen_weights_need_no_product(quicker: list[int]) -> None:
     layer, _ = _layers(bias=True)
     layer.requires_grad_(False)

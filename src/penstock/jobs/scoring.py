@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,6 +17,7 @@ import polars as pl
 from penstock.core.errors import ColumnNotFoundError, DataError, OutputExistsError, ParameterError
 from penstock.core.progress import bar
 from penstock.core.runtime.lanes import Lane
+from penstock.core.runtime.threads import thread_count, thread_pool
 from penstock.data.formats import FrameWriter
 from penstock.data.naming import naming
 from penstock.data.partition import Partition
@@ -28,15 +29,14 @@ from penstock.jobs.scoring_figures import ScoreFigures, metrics_of
 from penstock.jobs.scoring_input import RowsToScore, model_columns, open_rows
 from penstock.jobs.scoring_output import writer_of
 from penstock.metrics.inputs import host_array
+from penstock.nn.one_thread import on_one_thread
 from penstock.serve.devices import default_device, named_device
 from penstock.serve.feature_rows import go_to_device, scored_rows
 from penstock.serve.model import model_in
 from penstock.serve.predictor import ModelInput, Predictor
 
-_ON_CPU, _BATCH_SIZES = (
-    8192,
-    {"cuda": 262_144},
-)  # rows: what stays in a cache; a partition of text, so that few calls do
+_ON_CPU = 8192  # rows: what stays in a cache
+_BATCH_SIZES = {"cuda": 262_144}  # a partition of text, so that few calls do
 # Threads that count while the model goes on. As many on every machine: partitions go to them in turns, so that figures
 # are added up in the same order everywhere.
 _LANES = 4
@@ -274,8 +274,22 @@ def _scored(
 
 def _by_partition(predictor: Predictor, rows: RowsToScore, read: Iterable[_Read]) -> Iterator[Scored]:
     """Threads read and transform ahead of the model."""
-    for kept, labels, batches in read:
-        yield rows.spelled(kept), labels, predictor.score(batches)
+    with _scoring(predictor) as score:
+        for kept, labels, batches in read:
+            yield rows.spelled(kept), labels, score(batches)
+
+
+@contextmanager
+def _scoring(predictor: Predictor) -> Iterator[Callable[[list[ModelInput]], np.ndarray]]:
+    """A block in which batches are scored by what it gives: on a CPU each by a thread, several side by side.
+
+    Threads that shared a batch would wait for one another at each layer, and for those that read.
+    """
+    if predictor.device.type != "cpu":
+        yield predictor.score
+        return
+    with on_one_thread(), thread_pool(thread_count(None), "scoring") as pool:
+        yield partial(predictor.score, run=pool.map)
 
 
 def _on_device(predictor: Predictor, rows: RowsToScore, keep: list[str], label: str | None) -> Iterator[Scored]:

@@ -61,7 +61,50 @@ def _block(
     return types.void(*[types.uint64] * 9), generate
 
 
-block: Any = _block  # called with one argument less than it is written with
+@intrinsic
+def _turn(typingctx: Any, source: Any, next_source: Any, target: Any, next_target: Any) -> Any:
+    """Write 16 rows of 16 numbers as columns; addresses, and the bytes from one row to the next."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, next_source, target, next_target = args
+        rows = []
+        for number in range(LANES):
+            at = builder.add(source, builder.mul(next_source, _I64(number)))
+            rows.append(builder.load(builder.inttoptr(at, _VECTOR.as_pointer()), align=4))
+        for apart in (1, 2, 4, 8):  # quarters of squares twice as wide change places
+            lanes = range(LANES)
+            upper = [lane + LANES - apart if lane & apart else lane for lane in lanes]
+            lower = [lane + LANES if lane & apart else lane + apart for lane in lanes]
+            for number in (n for n in lanes if not n & apart):
+                pair = rows[number], rows[number + apart]
+                rows[number], rows[number + apart] = (
+                    builder.shuffle_vector(*pair, ir.Constant(ir.VectorType(_I32, LANES), chosen))
+                    for chosen in (upper, lower)
+                )
+        for number, row in enumerate(rows):
+            at = builder.add(target, builder.mul(next_target, _I64(number)))
+            builder.store(row, builder.inttoptr(at, _VECTOR.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(*[types.uint64] * 4), generate
+
+
+@intrinsic
+def _scale(typingctx: Any, source: Any, factors: Any, target: Any) -> Any:
+    """`target[:16] = source[:16] · factors[:16]`; all of them addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, factors, target = (builder.inttoptr(address, _VECTOR.as_pointer()) for address in args)
+        builder.store(builder.fmul(builder.load(source, align=4), builder.load(factors, align=4)), target, align=4)
+        return context.get_dummy_value()
+
+    return types.void(*[types.uint64] * 3), generate
+
+
+# Called with one argument less than they are written with.
+block: Any = _block
+turn: Any = _turn
+scale: Any = _scale
 
 
 @njit(**KERNEL)
@@ -70,18 +113,32 @@ def _padded(count: Any, step: Any) -> Any:
 
 
 @njit(**KERNEL)
-def _fill_vectors(first: np.ndarray, others: np.ndarray, share: np.ndarray, row: Any, vectors: np.ndarray) -> None:
+def _factors(share: np.ndarray, dim: Any) -> np.ndarray:
+    """What each number of a vector is multiplied by."""
+    found = np.ones(dim, np.float32)
+    for k in range(len(share)):
+        found[k] = share[k]
+    return found
+
+
+@njit(**KERNEL)
+def _fill_vectors(first: np.ndarray, others: np.ndarray, factors: np.ndarray, row: Any, vectors: np.ndarray) -> None:
     """A row's vectors, one below the other."""
-    ahead = 0
+    ahead, dim = 0, others.shape[2]
+    whole = dim - dim % LANES
     if len(first):
         for k in range(first.shape[1]):
             vectors[0, k] = first[row, k]
         ahead = 1
+    source, by = np.uint64(others[row:].ctypes.data), np.uint64(factors.ctypes.data)
     for i in range(others.shape[1]):
-        for k in range(others.shape[2]):
-            vectors[ahead + i, k] = others[row, i, k]
-        for k in range(len(share)):
-            vectors[ahead + i, k] *= share[k]
+        target = np.uint64(vectors[ahead + i :].ctypes.data)
+        for k in range(0, whole, LANES):
+            far = np.uint64(k) << LOG2_4
+            scale(source + far, by + far, target + far)
+        for k in range(whole, dim):
+            vectors[ahead + i, k] = others[row, i, k] * factors[k]
+        source += np.uint64(dim) << LOG2_4
 
 
 @njit(**KERNEL)
@@ -91,20 +148,26 @@ def multiply(
 ) -> None:  # fmt: skip
     """Rows `begin` to `end` of `out` and `sums`; with `beside` those of `out` begin with `first` itself."""
     dim, num = others.shape[2], others.shape[1] + (1 if len(first) else 0)
-    vectors = np.zeros((_padded(num, ROWS), dim), np.float32)
-    turned = np.zeros((dim, _padded(num, LANES)), np.float32)
-    # A block's rows are written whole, 16 values at a time, and what goes too far is written again by what comes after.
-    found = np.empty(len(vectors) * (len(vectors) - 1) // 2 + 2 * LANES, np.float32)
-    left, right, target = np.uint64(vectors.ctypes.data), np.uint64(turned.ctypes.data), np.uint64(found.ctypes.data)
-    next_left, next_right = np.uint64(dim) << LOG2_4, np.uint64(turned.shape[1]) << LOG2_4
+    vectors = np.zeros((_padded(num, LANES), _padded(dim, LANES)), np.float32)
+    turned = np.zeros(vectors.shape[::-1], np.float32)
+    factors = _factors(share, dim)
+    # A block's rows are written whole, 16 values at a time, and what goes too far is written again by what comes after:
+    # the next row, for which the last one of a stretch has a place of its own.
+    rows = _padded(num, ROWS)
+    found = np.empty(rows * (rows - 1) // 2 + 2 * LANES, np.float32)
+    left, right, aside = np.uint64(vectors.ctypes.data), np.uint64(turned.ctypes.data), np.uint64(found.ctypes.data)
+    next_left, next_right = np.uint64(vectors.shape[1]) << LOG2_4, np.uint64(vectors.shape[0]) << LOG2_4
     ahead = dim if beside else 0
     for row in range(begin, end):
-        _fill_vectors(first, others, share, row, vectors)
+        _fill_vectors(first, others, factors, row, vectors)
         if len(sums):
             sums[row] = others[row, :, 0].sum()
-        for i in range(num):
-            for k in range(dim):
-                turned[k, i] = vectors[i, k]
+        for i in range(0, num, LANES):
+            for k in range(0, dim, LANES):
+                source = left + np.uint64(i) * next_left + (np.uint64(k) << LOG2_4)
+                turn(source, next_left, right + np.uint64(k) * next_right + (np.uint64(i) << LOG2_4), next_right)
+        is_last = (end - row) * out.shape[1] < ahead + len(found)
+        target = aside if is_last else np.uint64(out[row, ahead:].ctypes.data)
         for i in range(0, num, ROWS):
             o0 = target + (np.uint64(i * (i - 1) // 2) << LOG2_4)
             o1 = o0 + (np.uint64(i) << LOG2_4)
@@ -116,8 +179,9 @@ def multiply(
                 block(place, next_left, right + far, next_right, np.uint64(dim), o0 + far, o1 + far, o2 + far, o3 + far)
         for k in range(ahead):
             out[row, k] = first[row, k]
-        for pair in range(num * (num - 1) // 2):
-            out[row, ahead + pair] = found[pair]
+        if is_last:
+            for pair in range(num * (num - 1) // 2):
+                out[row, ahead + pair] = found[pair]
 
 
 @njit(**KERNEL)
@@ -128,20 +192,20 @@ def gradients(
     """What reaches `first` and `others` of the gradients of `out` and `sums`, for rows `begin` to `end`."""
     dim, num = others.shape[2], others.shape[1] + (1 if len(first) else 0)
     width = _padded(dim, LANES)
-    vectors = np.zeros((num, width), np.float32)
-    factors = np.zeros((_padded(num, ROWS), num), np.float32)  # the gradient as a symmetric matrix, noughts between
-    found = np.empty((len(factors), width), np.float32)
-    left, right, target = np.uint64(factors.ctypes.data), np.uint64(vectors.ctypes.data), np.uint64(found.ctypes.data)
+    vectors, factors = np.zeros((num, width), np.float32), _factors(share, dim)
+    weights = np.zeros((_padded(num, ROWS), num), np.float32)  # the gradient as a symmetric matrix, noughts between
+    found = np.empty((len(weights), width), np.float32)
+    left, right, target = np.uint64(weights.ctypes.data), np.uint64(vectors.ctypes.data), np.uint64(found.ctypes.data)
     next_left, next_right = np.uint64(num) << LOG2_4, np.uint64(width) << LOG2_4
     ahead = dim if beside else 0
     for row in range(begin, end):
-        _fill_vectors(first, others, share, row, vectors)
+        _fill_vectors(first, others, factors, row, vectors)
         pair = ahead
         for i in range(num):
             for j in range(i):
-                factors[i, j] = gradient[row, pair + j]
+                weights[i, j] = gradient[row, pair + j]
             for j in range(i):
-                factors[j, i] = gradient[row, pair + j]
+                weights[j, i] = gradient[row, pair + j]
             pair += i
         for i in range(0, num, ROWS):
             place = left + np.uint64(i) * next_left

@@ -10,6 +10,7 @@ import numpy as np
 from penstock.core.extras import require
 
 _ALL_BUT_SIGN = 2**63 - 1
+_KEY_BITS = 63  # levels of the trie of keys: a block of the last one is all scores of one sign
 
 
 class Arrays(Protocol):
@@ -27,10 +28,11 @@ class Arrays(Protocol):
     def places(self, mask: Any) -> Any:
         """Where a mask is true."""
 
-    def where(self, mask: Any, yes: Any, no: Any) -> Any: ...
+    def light_blocks(self, keys: Any, upto: Any, heaviest: float) -> Any:
+        """Where the largest blocks of the keys' binary trie begin that weigh no more than `heaviest`.
 
-    def num_below(self, ascending: Any, values: Any, or_equal: bool = False) -> Any:
-        """How many of the ascending ones are below each value."""
+        `upto` is what the keys before each weigh, and all of them. A key that is heavier is a block of its own.
+        """
 
     def segment_sums(self, values: Any, starts: Any) -> Any:
         """Sums of the runs that begin at `starts`, the first of which is 0."""
@@ -60,11 +62,11 @@ class NumpyArrays:
     def places(self, mask: np.ndarray) -> np.ndarray:
         return np.flatnonzero(mask)
 
-    def where(self, mask: np.ndarray, yes: Any, no: Any) -> np.ndarray:
-        return np.asarray(np.where(mask, yes, no))
+    def light_blocks(self, keys: np.ndarray, upto: np.ndarray, heaviest: float) -> np.ndarray:
+        from penstock.kernels import cpu_score_bins
 
-    def num_below(self, ascending: np.ndarray, values: np.ndarray, or_equal: bool = False) -> np.ndarray:
-        return np.searchsorted(ascending, values, side="right" if or_equal else "left")
+        starts = np.empty(len(keys), np.int64)
+        return starts[: cpu_score_bins.light_blocks(keys, upto, heaviest, starts)]
 
     def segment_sums(self, values: np.ndarray, starts: np.ndarray) -> np.ndarray:
         return np.asarray(np.add.reduceat(values, starts)) if len(values) else values
@@ -105,11 +107,20 @@ class TorchArrays:
     def places(self, mask: Any) -> Any:
         return self._torch.nonzero(mask).reshape(-1)
 
-    def where(self, mask: Any, yes: Any, no: Any) -> Any:
-        return self._torch.where(mask, yes, no)
+    def light_blocks(self, keys: Any, upto: Any, heaviest: float) -> Any:
+        """A block weighs no less than those in it, so its level is found by halving, for all keys at once.
 
-    def num_below(self, ascending: Any, values: Any, or_equal: bool = False) -> Any:
-        return self._torch.searchsorted(ascending, values, right=or_equal)
+        A loop over the levels would wait for the device at each.
+        """
+        search, where = self._torch.searchsorted, self._torch.where
+        light, most = keys * 0 - 1, keys * 0 + _KEY_BITS
+        for _ in range(_KEY_BITS.bit_length() + 1):
+            level = (light + most + 1) >> 1
+            below = ~((keys * 0 - 1) << level)
+            weight = upto[search(keys, keys | below, right=True)] - upto[search(keys, keys & ~below)]
+            light, most = where(weight <= heaviest, level, light), where(weight <= heaviest, most, level - 1)
+        begin = keys & ((keys * 0 - 1) << where(light < 0, 0, light))
+        return self.places(self.starts_with_true(begin[1:] != begin[:-1]))
 
     def segment_sums(self, values: Any, starts: Any) -> Any:
         if not len(values):

@@ -15,8 +15,6 @@ from typing import Any
 from penstock.metrics.arrays import arrays_of
 from penstock.metrics.inputs import host_array
 
-_KEY_BITS = 63  # levels of the trie: a block of the last one is all scores of one sign
-
 
 @dataclass(frozen=True)
 class ScoreBins:
@@ -73,36 +71,21 @@ def compress(bins: ScoreBins, max_bins: int) -> ScoreBins:
 
 
 def _merge_blocks(bins: ScoreBins, heaviest: float) -> ScoreBins:
-    """The bins of every block that is light, and lies in no larger one that is, become one.
-
-    A block weighs no less than those in it, so its level is found by halving, for all bins at once: on a GPU a loop
-    over the levels would wait for the device at each.
-    """
+    """The bins of every block that is light, and lies in no larger one that is, become one."""
     xp = arrays_of(bins.first)
     upto = xp.running_sum(bins.negatives + bins.positives)
     upto = xp.concatenate([upto[:1] * 0, upto])
-    light, most = bins.first * 0 - 1, bins.first * 0 + _KEY_BITS
-    for _ in range(_KEY_BITS.bit_length() + 1):
-        level = (light + most + 1) >> 1
-        begin, end = _block(bins.first, ~((bins.first * 0 - 1) << level))
-        weight = upto[xp.num_below(bins.first, end, or_equal=True)] - upto[xp.num_below(bins.first, begin)]
-        light, most = xp.where(weight <= heaviest, level, light), xp.where(weight <= heaviest, most, level - 1)
-    begin, _ = _block(bins.first, ~((bins.first * 0 - 1) << xp.where(light < 0, 0, light)))
-    starts = xp.places(xp.starts_with_true(begin[1:] != begin[:-1]))
-    ends = xp.concatenate([starts[1:] - 1, starts[:1] + len(begin) - 1])
+    starts = xp.light_blocks(bins.first, upto, heaviest)
+    ends = xp.concatenate([starts[1:] - 1, starts[:1] * 0 + len(bins) - 1])
     differ = bins.first[starts] ^ bins.last[ends]
     for shift in (1, 2, 4, 8, 16, 32):  # all bits below the highest in which a bin's keys differ
         differ = differ | (differ >> shift)
     return ScoreBins(
-        *_block(bins.first[starts], differ),
+        bins.first[starts] & ~differ,
+        bins.first[starts] | differ,
         xp.segment_sums(bins.negatives, starts),
         xp.segment_sums(bins.positives, starts),
     )
-
-
-def _block(keys: Any, below: Any) -> tuple[Any, Any]:
-    """The first and the last key of the blocks that hold these keys; `below` has the bits that differ in a block."""
-    return keys & ~below, keys | below
 
 
 def area_and_bound(bins: ScoreBins) -> tuple[float, float]:

@@ -42,8 +42,9 @@ class Linear(nn.Linear):
         """
         if gpu_layers.is_worth_it(input, self.weight, self.bias):
             return gpu_layers.layer(input, self.weight, self.bias, by_relu)
-        is_quicker = products.is_worth_it(input, self.weight)
-        out = (products.product if is_quicker else functional.linear)(input, self.weight, self.bias)
+        if products.is_worth_it(input, self.weight):
+            return products.product(input, self.weight, self.bias, by_relu)
+        out = functional.linear(input, self.weight, self.bias)
         return functional.relu(out) if by_relu else out
 
 

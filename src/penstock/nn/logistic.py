@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 
 from penstock.core.runtime.threads import thread_count, thread_pool
 from penstock.kernels import cpu_logistic
+from penstock.nn.one_thread import on_one_thread
 from penstock.nn.torch_optimizers import without_compiler
 
 STRENGTHS = (0.03, 0.1, 0.3, 1.0)  # how far weights of ids may go: the larger, the further
@@ -261,17 +261,6 @@ def _minimum(rows: LinearRows, held: np.ndarray, start: np.ndarray | None, run: 
         place.grad = torch.from_numpy((gradient + held * weights) * unit)
         return loss + 0.5 * float(np.einsum("i,i,i->", held, weights, weights))
 
-    with _one_thread():
+    with on_one_thread():
         solver.step(closure)
     return np.asarray(place.detach().numpy() * unit)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """A block in which torch and BLAS use one thread: a sum over so few numbers is shorter than threads wait for."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

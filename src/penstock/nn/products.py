@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from penstock.nn.plain import are_plain
 
@@ -20,19 +21,22 @@ _ROWS, _PRODUCTS = 256, 1 << 20  # of a layer that is worth it; a service's batc
 _PROCESSORS = Path("/proc/cpuinfo")
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`x Wᵀ + b` by oneDNN.
+def product(x: Tensor, weight: Tensor, bias: Tensor | None, by_relu: bool = False) -> Tensor:
+    """`x Wᵀ + b` by oneDNN, or `max(x Wᵀ + b, 0)`.
 
     Args:
         x: `(B, n)`, for which it is worth it.
         weight: `(m, n)`.
         bias: `(m,)` or None.
+        by_relu: whether a ReLU is behind it.
 
     Returns:
         `(B, m)`.
     """
+    if not torch.is_grad_enabled():
+        return _times(x, weight, bias, "relu" if by_relu else "none")
     found: Tensor = _Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return found
+    return functional.relu(found) if by_relu else found
 
 
 class _Product(torch.autograd.Function):
@@ -55,9 +59,9 @@ class _Product(torch.autograd.Function):
         )
 
 
-def _times(left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:
-    """`left rightᵀ`, and a row added to each of its rows."""
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, plus, "none", [], "")
+def _times(left: Tensor, right: Tensor, plus: Tensor | None = None, behind: str = "none") -> Tensor:
+    """`left rightᵀ`, a row added to each of its rows, and what is done to each value behind that."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, plus, behind, [], "")
     return product
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -31,7 +31,7 @@ from penstock.serve.unknown import UnknownCategories
 
 # Rows whose activations stay in a core's cache, and in memory that the process keeps: of more, each layer's would be
 # fresh pages of the system, which took longer to get than the layer to compute.
-_IN_CACHE = 512
+_IN_CACHE = 2048
 
 
 class ModelInput(NamedTuple):
@@ -176,17 +176,18 @@ class Predictor:
         quick = self._from_places(features)
         return quick or [self._model_input(columns) for columns in self.columns.of_features(features)]
 
-    def score(self, batches: Iterable[ModelInput]) -> np.ndarray:
+    def score(self, batches: Iterable[ModelInput], run: Callable[..., Iterable[Tensor]] = map) -> np.ndarray:
         """The probabilities of what `model_inputs` gave.
 
         Args:
             batches: in their order.
+            run: what calls a function for each of them and gives the results in their order, as `map` does.
 
         Returns:
             Probabilities of float32.
         """
         # A GPU works on a batch while the next one is handed to it: what it found is asked for at the end.
-        parts = [self._scores(batch) for batch in batches]
+        parts = list(run(self._scores, batches))
         return torch.cat(parts).cpu().numpy() if parts else np.empty(0, np.float32)
 
     def score_packed(self, ids: Tensor, continuous: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,7 @@ class UnknownCategories:
             self._low[i], self._high[i] = layouts.get(name, (0, 0))
         self._coded = self._high > self._low
         self._sizes = None if sizes is None else np.array([sizes[name] for name in self.columns])
+        self._lock = threading.Lock()  # batches may be scored side by side
 
     def to_dict(self) -> dict[str, int]:
         """Columns with unknown values so far, and how many."""
@@ -58,9 +60,11 @@ class UnknownCategories:
 
     def add(self, outside: np.ndarray, ids: Mapping[str, Any], found: Lookup | None) -> None:
         """Add what `outside` gave for a batch, and what the store had no row for."""
-        self.counts += outside
+        counts = outside.copy()
         if found is not None and not self._coded.all():
-            self._count_zeros([ids[name] for name in self.columns], found)
+            self._count_zeros([ids[name] for name in self.columns], found, counts)
+        with self._lock:
+            self.counts += counts
 
     def _are_unknown(self, codes: np.ndarray, columns: Any) -> np.ndarray:
         unknown: np.ndarray = (codes >= self._low[columns]) & (codes < self._high[columns])
@@ -68,13 +72,13 @@ class UnknownCategories:
             unknown = unknown | (codes < 0) | (codes >= self._sizes[columns])
         return unknown
 
-    def _count_zeros(self, arrays: list[Any], found: Lookup) -> None:
+    def _count_zeros(self, arrays: list[Any], found: Lookup, counts: np.ndarray) -> None:
         for i in np.flatnonzero(~self._coded):
             rows = found[self.columns[i]]
             empty = ~rows.reshape(len(rows), -1).any(1)
             if isinstance(arrays[i], Ragged):
                 empty &= np.diff(arrays[i].offsets) > 0
-            self.counts[i] += np.count_nonzero(empty)
+            counts[i] += np.count_nonzero(empty)
 
 
 def _layouts(workflow: Workflow) -> dict[str, tuple[int, int]]:
