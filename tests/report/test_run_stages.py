@@ -36,11 +36,6 @@ def test_gaps_get_the_name_of_what_was_done_in_them(stages: list, expected: list
     assert [(found["name"], found["seconds"]) for found in whole_run(stages, 10.0)] == expected
 
 
-def test_profiles_are_no_part_of_the_stage_they_were_taken_in() -> None:
-    found = whole_run([stage("etl", 0.0, 4.0)], 4.0, {"etl": 1.5})
-    assert [(s["name"], s["begin"], s["seconds"]) for s in found] == [("etl", 0.0, 2.5), ("profile", 2.5, 1.5)]
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_was_told_it_adds_up(seed: int) -> None:
     rng = random.Random(seed)
@@ -50,7 +45,7 @@ def test_whatever_was_told_it_adds_up(seed: int) -> None:
         stages.append(stage(name, round(at, 3), round(rng.random(), 3)))
         at += stages[-1]["seconds"] * rng.choice([1.0, 0.9])  # clocks of two places may overlap a little
     seconds = at + rng.random()
-    found = whole_run(stages, seconds, {stages[0]["name"]: 0.05})
+    found = whole_run(stages, seconds)
     assert sum(s["seconds"] for s in found) == pytest.approx(seconds, abs=0.01)
     ends = [s["begin"] + s["seconds"] for s in found]
     assert all(abs(end - after["begin"]) < 0.005 for end, after in zip(ends, found[1:], strict=False))
@@ -58,9 +53,9 @@ def test_whatever_was_told_it_adds_up(seed: int) -> None:
 
 def test_the_page_explains_the_whole_run(recorded: RunRecorder) -> None:
     report = json.loads((recorded.directory / "report.json").read_text())
-    found = whole_run(report["stages"], report["seconds"], report["profiled"])
+    found = whole_run(report["stages"], report["seconds"])
     assert sum(s["seconds"] for s in found) == pytest.approx(report["seconds"], abs=0.01)
-    assert {"etl", "profile", "train"} <= {s["name"] for s in found} <= set(STAGES)
+    assert {"etl", "train"} <= {s["name"] for s in found} <= set(STAGES)
     page = render(report)
     assert all(STAGES[s["name"]] in page for s in found)
     loop = next(lane for lane in report["time"]["lanes"] if lane["name"] == "training loop")

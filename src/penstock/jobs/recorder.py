@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.bounded import read_json
 from penstock.core.errors import ArtefactError
 from penstock.core.params import Instance
+from penstock.core.runtime.threads import start_thread
 from penstock.jobs.events import (
     METHODS,
     ClusterWatched,
@@ -88,6 +88,7 @@ class RunRecorder(EventListener):
         self._began = time.perf_counter()
         self._written = self._looked = float("-inf")
         self._look_cost = 0.0
+        self._looking: list[threading.Thread] = []  # at the run's data
         self._objects: dict[str, Any] = {}  # live ones, asked while the run goes on
         self._earlier: list[dict[str, Any]] = []  # records from before a resumption
         self.version = 0  # changes with every event: what a live page asks for
@@ -102,7 +103,6 @@ class RunRecorder(EventListener):
             "configuration": {},
             "output": None,
             "stages": [],
-            "profiled": {},
             "raw": None,
             "workflow": None,
             "features": None,
@@ -172,26 +172,33 @@ class RunRecorder(EventListener):
                 return
 
     def data_opened(self, event: DataOpened) -> None:
-        with self._profiling():
-            self._data["raw"] = profile_dataset(event.raw, self._sample_rows)
+        self._beside("data_opened", lambda: {"raw": profile_dataset(event.raw, self._sample_rows)})
 
     def data_prepared(self, event: DataPrepared) -> None:
-        with self._profiling():
-            if event.workflow is not None:
-                self._data["workflow"] = plain(workflow_graph(event.workflow))
+        def looked() -> dict[str, Any]:
             profile = profile_dataset(event.features, self._sample_rows)
-            self._data["features"] = profile
-            self._data["hot_ids"] = hot_ids(profile, event.workflow)
+            return {"features": profile, "hot_ids": hot_ids(profile, event.workflow)}
 
-    @contextmanager
-    def _profiling(self) -> Iterator[None]:
-        """What the report itself takes is no time of the stage in which it is taken."""
-        began = time.perf_counter()
-        yield
-        running = [stage["name"] for stage in self._data["stages"] if stage["seconds"] is None]
-        if running:
-            spent = self._data["profiled"].get(running[-1], 0.0) + time.perf_counter() - began
-            self._data["profiled"][running[-1]] = round(spent, 3)
+        if event.workflow is not None:
+            self._data["workflow"] = plain(workflow_graph(event.workflow))
+        self._beside("data_prepared", looked)
+
+    def _beside(self, name: str, look: Callable[[], dict[str, Any]]) -> None:
+        """Find out beside the run what the report says of its data; a report that is asked for waits for it."""
+
+        def work() -> None:
+            found: dict[str, Any] = {}
+            problems: list[str] = []
+            try:
+                found = look()
+            except Exception as error:  # as of an event that the run waits for
+                problems = [f"{name}: {error or type(error).__name__}"]
+            with self._lock:
+                self._data.update(found)
+                self._data["problems"] += problems
+                self.version += 1
+
+        self._looking.append(start_thread("profile", work))
 
     def training_began(self, event: TrainingBegan) -> None:
         if self._data["history"]:  # another training takes the place of one that has ended
@@ -278,10 +285,11 @@ class RunRecorder(EventListener):
         Returns:
             What `penstock.report.render` takes.
         """
+        while self._looking:
+            self._looking.pop().join()
         with self._lock:
             data = {**self._data, "records": list(self._data["records"]), "stages": list(self._data["stages"])}
             data["problems"] = list(data["problems"])
-            data["profiled"] = dict(data["profiled"])
         now = round(time.perf_counter() - self._began, 3)
         data["seconds"] = data.get("seconds", now)
         data["updated"] = datetime.now(UTC).isoformat(timespec="seconds")

@@ -212,7 +212,7 @@ def _time(reports: Reports) -> Markup:
     stages: dict[str, dict[str, float]] = {}
     for name, report in reports.items():
         own: dict[str, float] = {}
-        for stage in whole_run(report.get("stages") or [], report.get("seconds") or 0.0, report.get("profiled")):
+        for stage in whole_run(report.get("stages") or [], report.get("seconds") or 0.0):
             own[stage["name"]] = own.get(stage["name"], 0.0) + stage["seconds"]
         stages[name] = own
     longest = max((seconds for own in stages.values() for seconds in own.values()), default=0.0) or 1.0

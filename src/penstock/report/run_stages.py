@@ -8,7 +8,6 @@ from typing import Any
 STAGES = {
     "start": "starting up",
     "etl": "features",
-    "profile": "profiles for this page",
     "build": "building the model",
     "regression": "regression first",
     "train": "training",
@@ -22,25 +21,21 @@ _BEFORE = {"etl": "start", "regression": "build", "train": "build"}
 _SHORTEST = 0.005  # the share of a run from which a gap is a stage of its own; a shorter one goes to what follows it
 
 
-def whole_run(
-    stages: Iterable[Mapping[str, Any]], seconds: float, profiled: Mapping[str, float] | None = None
-) -> list[dict[str, Any]]:
+def whole_run(stages: Iterable[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
     """The stages that were told of and those between them, one after the other, `seconds` in all.
 
     Args:
         stages: `name`, `begin` and `seconds` (None for one that still goes on), in seconds since the run began.
         seconds: since the run began.
-        profiled: seconds that profiles of the data took inside a stage, by its name. They are a stage of their own.
 
     Returns:
         Stages with `name`, `begin` and `seconds`, without gaps.
 
     >>> told = [{"name": "etl", "begin": 2.0, "seconds": 3.0}, {"name": "train", "begin": 6.0, "seconds": 4.0}]
-    >>> [(stage["name"], stage["seconds"]) for stage in whole_run(told, 10.5, {"etl": 1.0})]
-    [('start', 2.0), ('etl', 2.0), ('profile', 1.0), ('build', 1.0), ('train', 4.0), ('finish', 0.5)]
+    >>> [(stage["name"], stage["seconds"]) for stage in whole_run(told, 10.5)]
+    [('start', 2.0), ('etl', 3.0), ('build', 1.0), ('train', 4.0), ('finish', 0.5)]
     """
     out: list[dict[str, Any]] = []
-    profiled = dict(profiled or {})
     at = 0.0
 
     def add(name: str, took: float) -> None:
@@ -53,10 +48,7 @@ def whole_run(
         if stage["begin"] - at >= _SHORTEST * seconds:
             add("start" if not out else _BEFORE.get(stage["name"], "finish"), stage["begin"] - at)
         end = seconds if stage["seconds"] is None else min(seconds, stage["begin"] + stage["seconds"])
-        took = max(0.0, end - at)
-        own = min(took, profiled.pop(stage["name"], 0.0))
-        add(stage["name"], took - own)
-        add("profile", own)
+        add(stage["name"], max(0.0, end - at))
     left = max(0.0, seconds - at)
     if out and left < _SHORTEST * seconds:
         out[-1]["seconds"] = round(out[-1]["seconds"] + left, 3)

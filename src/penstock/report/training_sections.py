@@ -96,7 +96,7 @@ def _figures(report: Report, records: Iterable[Mapping[str, Any]]) -> Markup:
 def time(report: Report) -> Markup:
     """The run as a waterfall of stages, and training as lanes of what ran beside what."""
     seconds = report.get("seconds") or 0.0
-    stages = whole_run(report.get("stages") or [], seconds, report.get("profiled")) if report.get("stages") else []
+    stages = whole_run(report.get("stages") or [], seconds) if report.get("stages") else []
     lanes = (report.get("time") or {}).get("lanes") or []
     if not stages and not lanes:
         return section("time", "Where the time went", missing(report, "Timings", "none were taken"))
