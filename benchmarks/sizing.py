@@ -29,6 +29,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 import numpy as np
 import torch
 from harness import Claim, report
+from line_chart import draw
 
 from penstock import ColumnSchema, Schema
 from penstock.embedding import Adagrad, RayStore, SlotConfig
@@ -255,32 +256,10 @@ def show(plans: list[Plan]) -> None:
         print("| " + " | ".join(map(str, cells)) + " |")
 
 
-def draw(series: dict[str, list[Plan]], path: Path) -> None:
-    import matplotlib
-    import matplotlib.pyplot as plt
-
-    matplotlib.use("svg")
-    ink = "#7d7d7d"
-    style: dict = {"svg.fonttype": "none", "svg.hashsalt": "penstock", "font.family": "sans-serif", "font.size": 11}
-    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    with plt.rc_context(style | dict.fromkeys(inked, ink)):
-        figure, axes = plt.subplots(figsize=(8.2, 4.4))
-        for (name, plans), colour in zip(series.items(), ("#2f81f7", "#2da44e", "#e0762b", "#bf5af2"), strict=False):
-            nodes, hours = [plan.nodes for plan in plans], [plan.hours for plan in plans]
-            axes.plot(nodes, hours, marker="o", markersize=5, linewidth=2, color=colour, linestyle="--")
-            axes.annotate(f"{name}\n{hours[-1]:.2g} h", (nodes[-1], hours[-1]), xytext=(9, 0), va="center",
-                          textcoords="offset points", color=colour, fontsize=10, fontweight="bold")  # fmt: skip
-        ticks = [plan.nodes for plan in next(iter(series.values()))]
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xticks(ticks, [str(tick) for tick in ticks])
-        axes.minorticks_off()
-        axes.set_xlabel("nodes (arithmetic on figures of one machine, not runs)")
-        axes.set_ylabel("hours for 4.2 B rows")
-        axes.grid(axis="y", color=ink, alpha=0.25, linewidth=0.8)
-        axes.spines[["top", "right"]].set_visible(False)
-        figure.savefig(path, transparent=True, bbox_inches="tight", metadata={"Date": None})
-    print(f"{path} drawn")
+def draw_plans(series: dict[str, list[Plan]], path: Path) -> None:
+    points = {name: {plan.nodes: plan.hours for plan in plans} for name, plans in series.items()}
+    x = "nodes (arithmetic on figures of one machine, not runs)"
+    draw(points, path, x, "hours for 4.2 B rows", "h", dashed=True, log=True)
 
 
 def main() -> None:
@@ -319,7 +298,7 @@ def main() -> None:
     report("What one machine does", claims)
     print("\n".join(map(json.dumps, lines)))
     if options.chart is not None:
-        draw({name: plans for name, plans in series.items() if "standbys" not in name}, options.chart)
+        draw_plans({name: plans for name, plans in series.items() if "standbys" not in name}, options.chart)
 
 
 if __name__ == "__main__":
