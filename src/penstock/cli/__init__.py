@@ -22,6 +22,7 @@ from penstock.cli import (  # noqa: F401  (registers the commands)
     signing,
 )
 from penstock.cli.app import TERMINATED, app
+from penstock.cli.long_work import PROGRAM
 
 __all__ = ["app", "main"]
 
@@ -36,4 +37,4 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorBoard brings TensorFlow along, banners and all
     signal.signal(signal.SIGTERM, _terminate)
-    app()
+    app(obj=PROGRAM)
