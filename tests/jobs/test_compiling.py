@@ -32,7 +32,7 @@ finally:
 """
 COMMAND = """
 import typer
-from penstock.cli.long_work import PROGRAM, LongCommand
+from penstock.cli.long_work import LongCommand, Program
 from penstock.jobs.compiling import is_compiling
 app = typer.Typer()
 
@@ -40,7 +40,7 @@ app = typer.Typer()
 def long() -> None:
     print(is_compiling())
 
-app(obj=PROGRAM)
+app(obj=Program())
 """
 
 
