@@ -22,6 +22,8 @@ from penstock.cli import (  # noqa: F401  (registers the commands)
     signing,
 )
 from penstock.cli.app import TERMINATED, app
+from penstock.cli.ending import end_at_once
+from penstock.cli.long_work import Program
 
 __all__ = ["app", "main"]
 
@@ -36,4 +38,10 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorBoard brings TensorFlow along, banners and all
     signal.signal(signal.SIGTERM, _terminate)
-    app()
+    program = Program()
+    try:
+        app(obj=program)
+    except SystemExit as error:
+        if program.is_long:
+            end_at_once(error)
+        raise

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli.app import Preset, Progress, Recipe, Trust, Verify, app, console, loading, recipe_of, say
 from penstock.cli.choices import FileFormat, OnError
+from penstock.cli.long_work import LongCommand
 
 
 class Kind(StrEnum):
@@ -60,7 +61,7 @@ def synth(
     print(made)
 
 
-@app.command()
+@app.command(cls=LongCommand)
 def etl(
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help="Files, globs, folders or URLs.")],
     output: Annotated[

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from penstock.cli.app import Json, Progress, app, console, print_json
+from penstock.cli.long_work import LongCommand
 
 
-@app.command()
+@app.command(cls=LongCommand)
 def demo(
     rows: Annotated[int, typer.Option(min=100, help="How many rows of click logs.")] = 300_000,
     output: Annotated[

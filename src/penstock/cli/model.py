@@ -24,6 +24,7 @@ from penstock.cli.app import (
 from penstock.cli.attended import AttendedRun
 from penstock.cli.choices import OnError
 from penstock.cli.init import Label
+from penstock.cli.long_work import LongCommand
 from penstock.cli.setting_options import with_setting_options
 from penstock.metrics.registry import METRICS
 
@@ -53,7 +54,7 @@ def _watching(*names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel="Watching", **more)
 
 
-@app.command()
+@app.command(cls=LongCommand)
 @with_setting_options
 def train(
     output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder of the run.")],
@@ -188,7 +189,7 @@ def _saying_at_begin(lines: Iterable[str | None]) -> Listener:
     return listen
 
 
-@app.command()
+@app.command(cls=LongCommand)
 def evaluate(
     model: ModelDir,
     data: Rows,
@@ -237,7 +238,7 @@ def say_of_known_rows(model: str, data: list[str]) -> None:
         say(f"the model was trained on rows of {', '.join(known)}: figures of them are better than those of new rows")
 
 
-@app.command()
+@app.command(cls=LongCommand)
 def predict(
     model: ModelDir,
     data: Rows,

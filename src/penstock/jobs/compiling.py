@@ -1,119 +1,159 @@
-"""Kernels compiled ahead of the first job, by small jobs: at the end of an installation, or in a container's image."""
+"""Kernels compiled before they are needed, by helper processes: beside a first job, or at the end of an installation.
+
+numba compiles one kernel at a time in a process. Helpers compile those of `penstock.kernels.kernel_lines`, each the
+next one that nobody has begun, and keep them where a job finds them; what it needs while a helper is at it, it waits
+for (see `penstock.kernels.kernel_cache`). They run no job, so they leave nothing but compiled kernels.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 
 from penstock.core.errors import PenstockError
+from penstock.core.runtime.memory import available_memory
+from penstock.core.runtime.threads import available_cores, start_thread
+from penstock.kernels.kernel_home import is_all_compiled, is_kept, note_all_compiled
+from penstock.kernels.kernel_lines import kernel_lines
 
-_ROWS, _VALUES = 3_000, 5_000  # so many values of a column that its table has to grow
+_MOST = 8  # with more, the longest kernel would be waited for, and most of a helper's time be its imports
+_MEMORY = 500_000_000  # bytes that a helper may come to
+_NICENESS = 3  # the job goes first; but it may wait for a helper, which others must not starve
+_NUMBER = 2  # bytes of a line's number
+_ROWS = 3_000
+_beside: list[Helpers] = []  # of the job that runs
+
+
+class Helpers:
+    """Processes that compile kernels; they end with this process, whatever ends it.
+
+    Args:
+        number: of processes.
+        lines: of the table, by default all.
+
+    Raises:
+        OSError: the system has no room for them.
+    """
+
+    def __init__(self, number: int, lines: Iterable[str] | None = None) -> None:
+        self._processes: list[subprocess.Popen[str]] = []
+        self._holding: int | None
+        held, self._holding = os.pipe()  # which the system closes with this process
+        numbers, filled = os.pipe()
+        try:
+            known = kernel_lines()
+            asked = known if lines is None else lines
+            os.write(filled, b"".join(known.index(line).to_bytes(_NUMBER) for line in asked))
+            command = [sys.executable, "-P", "-m", __name__, str(numbers)]
+            for _ in range(number):
+                self._processes.append(
+                    subprocess.Popen(
+                        command, stdin=held, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                        pass_fds=[numbers],
+                    )
+                )  # fmt: skip
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            for handle in (held, numbers, filled):
+                os.close(handle)
+
+    def wait(self) -> None:
+        """Until all is compiled.
+
+        Raises:
+            PenstockError: a kernel could not be compiled.
+        """
+        said = [process.communicate()[1] for process in self._processes]
+        for process, words in zip(self._processes, said, strict=True):
+            if process.returncode:
+                raise PenstockError(f"compiling ahead failed: {(words.strip().splitlines() or ['no words'])[-1]}")
+
+    def stop(self) -> bool:
+        """End them at once; whether they had compiled everything."""
+        are_done = all(process.poll() == 0 for process in self._processes)
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+            assert process.stderr is not None
+            process.stderr.close()
+        if self._holding is not None:
+            os.close(self._holding)
+            self._holding = None
+        return are_done
+
+
+def number_of_helpers(spare_cores: int) -> int:
+    """How many pay where so many cores are left to others; none where there is no room for one."""
+    memory = available_memory()
+    room = _MOST if memory is None else memory // _MEMORY - 1  # the job needs some, too
+    return max(0, min(available_cores() - spare_cores, _MOST, room))
+
+
+@contextmanager
+def compiled_beside() -> Iterator[None]:
+    """A block beside which kernels are compiled, where that has not been done. What fails there is told to nobody."""
+    number = number_of_helpers(spare_cores=1) if is_kept() and not is_all_compiled() else 0
+    helpers = None
+    with contextlib.suppress(OSError):
+        helpers = Helpers(number) if number else None
+    if helpers is None:
+        yield
+        return
+    _beside.append(helpers)
+    try:
+        yield
+    finally:
+        _beside.remove(helpers)
+        if helpers.stop():
+            note_all_compiled()
+
+
+def is_compiling() -> bool:
+    """Whether kernels are being compiled beside a job of this process, or were when it began."""
+    return bool(_beside)
 
 
 def compile_ahead() -> float:
     """Have every kernel that text to features, training and scoring use compiled and kept; the seconds it took.
 
-    Raw rows, ready features and rows of other kinds (large ids, text, gaps, lists) are a process each, which compiles
-    what the others do not begin with. A last one then does the whole, which compiles what is left and shows that it
-    works.
+    A small job then does the whole, which compiles what is left and shows that it works.
 
     Raises:
-        PenstockError: one of the jobs failed.
+        PenstockError: a kernel could not be compiled, or the job failed.
     """
     began = time.perf_counter()
-    has_torch = util.find_spec("torch") is not None
-    _run(["rows", "features", "kinds"] if has_torch else ["rows"])
-    if has_torch:
-        _run(["whole"])
+    helpers = Helpers(max(1, number_of_helpers(spare_cores=0)))
+    try:
+        helpers.wait()
+    finally:
+        helpers.stop()
+    note_all_compiled()
+    if util.find_spec("torch") is not None:
+        command = [sys.executable, "-P", "-m", __name__, "whole"]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            words = done.stderr.strip().splitlines() or ["no words"]
+            raise PenstockError(f"compiling ahead failed (the whole way): {words[-1]}")
     return time.perf_counter() - began
 
 
-def _run(parts: list[str]) -> None:
-    """Parts side by side, each in a process of its own."""
-    command = [sys.executable, "-m", __name__]
-    started = [
-        subprocess.Popen([*command, part], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for part in parts
-    ]
-    said = [process.communicate()[1] for process in started]
-    for part, process, words in zip(parts, started, said, strict=True):
-        if process.returncode:
-            raise PenstockError(f"compiling ahead failed ({part}): {(words.strip().splitlines() or ['no words'])[-1]}")
+def whole_way(place: Path) -> None:
+    """A small job from click logs to scores.
 
-
-def _rows(place: Path) -> None:
-    from penstock.data import synthetic
-    from penstock.etl import presets
-    from penstock.jobs.etl import EtlJob
-
-    made = synthetic.criteo(place / "day.tsv", _ROWS, cardinalities=_VALUES, progress=False)
-    EtlJob([str(made.path)], str(place / "features"), recipe=presets.load("criteo"), progress=False).run()
-
-
-def _features(place: Path) -> None:
-    import numpy as np
-
-    from penstock.core.schema import ColumnSchema, Role, Schema
-    from penstock.data import Dataset
-    from penstock.jobs.training import TrainJob
-
-    draw = np.random.default_rng(0)
-    categories, numbers = [f"C{i}" for i in range(1, 27)], [f"I{i}" for i in range(1, 14)]
-    columns: dict[str, np.ndarray] = {n: draw.integers(0, 50, _ROWS, dtype=np.int32) for n in categories}
-    columns |= {name: draw.random(_ROWS, np.float32) for name in numbers}
-    columns["label"] = draw.integers(0, 2, _ROWS, dtype=np.int32)
-    schema = [ColumnSchema(n, "int32", Role.CATEGORICAL, nullable=False, cardinality=50) for n in categories]
-    schema += [ColumnSchema(n, "float32", Role.CONTINUOUS, nullable=False) for n in numbers]
-    schema.append(ColumnSchema("label", "int32", Role.LABEL, nullable=False))
-    Dataset(columns, schema=Schema(schema)).to_parquet(place / "features", progress=False)
-    settings = {"epochs": 1, "batch_size": 256, "tables": "store"}
-    TrainJob(place / "features", place / "run", settings=settings, progress=False, num_examples=0).run()
-    _checkpoint_beside(place / "checkpoint")
-
-
-def _checkpoint_beside(path: Path) -> None:
-    """An update between the beginning of a checkpoint and the thread that copies its rows: it seldom comes so soon."""
-    import numpy as np
-
-    from penstock.embedding import Adagrad, SlotConfig, Store
-
-    gradients = {"user": np.ones((2, 4), np.float32)}
-    with Store([SlotConfig("user", dim=4)], Adagrad(lr=0.1)) as store:
-        store.update(store.lookup({"user": [1, 2]}), gradients)
-        found, saving = store.lookup({"user": [1, 2]}), store.begin_save(path)
-        store.update(found, gradients)
-        saving.finish()
-
-
-def _kinds(place: Path) -> None:
-    """Columns as data of one's own has them; `penstock train FILE --label click` meets the same kernels."""
-    import numpy as np
-    import polars as pl
-
-    from penstock.jobs.draft import draft_recipe
-    from penstock.jobs.training import TrainJob
-
-    draw = np.random.default_rng(0)
-    amounts = pl.Series(draw.random(_ROWS).round(4))
-    words = np.array(["drama", "comedy", "war", "documentary"])
-    pl.DataFrame({
-        "click": draw.integers(0, 2, _ROWS),
-        "user_id": draw.integers(0, _VALUES, _ROWS) + 10**12,
-        "site": [f"site {value}" for value in draw.integers(0, _VALUES, _ROWS)],
-        "age": pl.Series(draw.integers(18, 80, _ROWS)).set(pl.Series(draw.random(_ROWS) < 0.1), None),
-        "amount": amounts.set(pl.Series(draw.random(_ROWS) < 0.1), None),
-        "genres": ["|".join(draw.choice(words, draw.integers(1, 4), replace=False)) for _ in range(_ROWS)],
-    }).write_csv(place / "rows.csv")  # fmt: skip
-    source = [str(place / "rows.csv")]
-    recipe, settings = draft_recipe(source, "click").recipe, {"epochs": 1, "batch_size": 256}
-    TrainJob(source, place / "run", recipe=recipe, settings=settings, progress=False, num_examples=0).run()
-
-
-def _whole(place: Path) -> None:
+    Args:
+        place: a folder for it.
+    """
     from penstock.jobs.demo import run_demo
     from penstock.jobs.scoring import evaluate_model, predict_files
 
@@ -123,6 +163,34 @@ def _whole(place: Path) -> None:
     predict_files(place / "demo", rows, place / "scores.parquet", progress=False)
 
 
+def _help(numbers: int) -> None:
+    """What a helper does: lines whose numbers it takes, and at the end those that somebody was at."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; when the job ends is up to the job
+    start_thread("owner", _end_with_owner)
+    os.nice(_NICENESS)
+    from penstock.kernels.kernel_types import compile_line, is_taken
+
+    lines, later = kernel_lines(), []
+    while number := os.read(numbers, _NUMBER):
+        line = lines[int.from_bytes(number)]
+        if is_taken(line):
+            later.append(line)
+        else:
+            compile_line(line)
+    for line in later:
+        compile_line(line)
+
+
+def _end_with_owner() -> None:
+    os.read(sys.stdin.fileno(), 1)  # nothing comes, until the other end is closed
+    os._exit(1)
+
+
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="penstock-compile-") as folder:
-        {"rows": _rows, "features": _features, "kinds": _kinds, "whole": _whole}[sys.argv[1]](Path(folder))
+    if sys.argv[1] == "whole":
+        from penstock.data.scratch import Scratch
+
+        scratch = Scratch()
+        whole_way(scratch.path)
+    else:
+        _help(int(sys.argv[1]))

@@ -171,11 +171,14 @@ def _leave(left, count, chunk, number, offset, dictionary_size, page):
     """The table of pages that are left to others, with one more."""
     if count == len(left):
         longer = np.empty((2 * count + 16, LEFT_FIELDS), np.int64)
-        longer[:count] = left
+        for k in range(count):  # an assignment of slices would take longer to compile than all the rest
+            for field in range(LEFT_FIELDS):
+                longer[k, field] = left[k, field]
         left = longer
     left[count, LEFT_CHUNK], left[count, LEFT_NUMBER], left[count, LEFT_OFFSET] = chunk, number, offset
     left[count, LEFT_DICTIONARY] = dictionary_size
-    left[count, LEFT_PAGE:] = page
+    for field in range(PAGE_FIELDS):
+        left[count, LEFT_PAGE + field] = page[field]
     return left
 
 
@@ -188,7 +191,7 @@ def check_chunks(handle, chunks, piece, found, bare, strange):
     written of old, or more bytes than it says. The pages left are to be uncompressed and looked into by the caller.
     """
     page = np.empty(PAGE_FIELDS, np.int64)
-    left, num_left = np.empty((0, LEFT_FIELDS), np.int64), 0
+    left, num_left = np.empty((0, LEFT_FIELDS), np.int64), int64(0)
     raw, work = _rooms(chunks)
     for c in range(chunks.shape[0]):
         chunk = chunks[c]

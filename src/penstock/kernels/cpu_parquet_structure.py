@@ -179,7 +179,7 @@ def check_page(raw, size, page, work, is_optional, is_snappy, width, dictionary_
         return DAMAGED
     enough = full_size + 1
     if not has_codes(page):  # the levels are at the front: how long they are, and then they
-        if snappy(raw, start, size - start, work, full_size, _LENGTH) < _LENGTH:
+        if snappy(raw, start, size - start, work, full_size, int64(_LENGTH)) < _LENGTH:
             return DAMAGED
         enough = _LENGTH + int64(load64(work, 0) & uint64(0xFFFFFFFF))
         if enough > full_size:

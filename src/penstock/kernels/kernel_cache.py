@@ -131,11 +131,24 @@ def _turn(kept: Any) -> Iterator[None]:
             held.close()
 
 
+def is_busy(kernel: Any) -> bool:
+    """Whether another process has its turn with a kernel."""
+    try:
+        with _lock_file(kernel._cache) as file:
+            return not _locked(file)
+    except (AttributeError, OSError):
+        return False
+
+
+def _lock_file(kept: Any) -> IO[str]:
+    kept._impl.locator.ensure_cache_path()
+    return (Path(kept.cache_path) / f"{kept._impl.filename_base}.lock").open("a")
+
+
 def _lock_of(kept: Any) -> IO[str] | None:
     """The file that is locked for this process, or None: where code cannot be kept there is nothing to wait for."""
     try:
-        kept._impl.locator.ensure_cache_path()
-        file = (Path(kept.cache_path) / f"{kept._impl.filename_base}.lock").open("a")
+        file = _lock_file(kept)
         until = time.monotonic() + _PATIENCE
         while not _locked(file) and time.monotonic() < until:
             time.sleep(_PAUSE)

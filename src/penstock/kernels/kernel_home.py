@@ -17,6 +17,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 _KEPT = 6  # versions of the kernels, those used last
+_ALL = "all-compiled"  # a file that says so
 _LEFT_OUT = ("gpu_", "reference")  # modules that nothing numba compiles comes from
 
 
@@ -78,6 +79,24 @@ def is_compiled() -> bool:
     elsewhere = os.environ.get("NUMBA_CACHE_DIR")
     place = Path(elsewhere) if elsewhere else home_of() or _HERE / "__pycache__"
     return place.is_dir() and next(place.rglob("*.nbi"), None) is not None
+
+
+def is_kept() -> bool:
+    """Whether kernels are compiled here, and kept in a home of their own."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") == "0" and home_of() is not None
+
+
+def is_all_compiled() -> bool:
+    """Whether all that is compiled ahead has been, for this user and version."""
+    home = home_of()
+    return home is not None and (home / _ALL).exists()
+
+
+def note_all_compiled() -> None:
+    """Remember that all that is compiled ahead has been."""
+    with contextlib.suppress(OSError):  # the home may have been swept
+        if (home := home_of()) is not None:
+            (home / _ALL).touch()
 
 
 def _cache_folder() -> Path:
