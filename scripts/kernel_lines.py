@@ -88,11 +88,17 @@ def _kinds(place: Path) -> None:
     TrainJob(source, place / "run", recipe=recipe, settings=settings, progress=False, num_examples=0).run()
 
 
-def _merge() -> None:
-    """Counts of two partitions are merged where two threads have counted, which few rows do not always see."""
+def _of_many_rows() -> None:
+    """Counts of two partitions are merged where two threads have counted, which few rows do not always see.
+
+    Scores share bins where they are more than bins.
+    """
     import numpy as np
 
     from penstock.kernels.cpu_vocab import Counter
+    from penstock.metrics.arrays import NumpyArrays
+
+    NumpyArrays().light_blocks(np.arange(4), np.arange(5.0), 2.0)
 
     for kind in ("uint32", "uint64"):
         first, second = Counter(kind), Counter(kind)
@@ -110,7 +116,25 @@ def _default(place: Path) -> None:
     made = synthetic.criteo(place / "day.tsv", 20_000, progress=False)
     settings = {"epochs": 1, "max_steps": 20}
     TrainJob(made.path, place / "run", presets.load("criteo"), settings=settings, progress=False).run()
-    _merge()
+    _of_many_rows()
+
+
+def _device(place: Path) -> None:
+    """What the host does for a GPU, which need not be there: it finds the values in pages, and fills narrow ids in."""
+    import numpy as np
+
+    from penstock.data import Dataset
+    from penstock.kernels.cpu_model_input import fill_input
+    from penstock.loader.parquet import ParquetColumns, Workspace
+
+    Dataset({"a": np.arange(_ROWS), "b": np.ones(_ROWS, np.float32)}).to_parquet(place / "rows", progress=False)
+    (partition,), columns, raw = Dataset(place / "rows").partitions, ParquetColumns(), np.empty(1 << 20, np.uint8)
+    for name in ("a", "b"):
+        file = columns.open(str(partition.path))
+        assert columns.find_runs([(c, file) for c in columns.chunks(partition, name) or ()], Workspace(), raw, 0)
+    ids, numbers, outside = np.zeros((1, 2), np.int32), np.zeros((2, 1), np.float32), np.zeros(1, np.int64)
+    addresses = np.array([ids.ctypes.data], np.int64), np.array([numbers.ctypes.data], np.int64)
+    fill_input(*addresses, 0, np.zeros((1, 3), np.int64), ids.copy(), numbers.view(np.int32).copy(), outside)
 
 
 def _whole(place: Path) -> None:
@@ -119,7 +143,7 @@ def _whole(place: Path) -> None:
     whole_way(place)
 
 
-_JOBS = {"rows": _rows, "features": _features, "kinds": _kinds, "default": _default, "whole": _whole}
+_JOBS = {"rows": _rows, "features": _features, "kinds": _kinds, "default": _default, "device": _device, "whole": _whole}
 
 
 def _called_by(job: str) -> None:
