@@ -182,6 +182,7 @@ def multiply(
         if is_last:
             for pair in range(num * (num - 1) // 2):
                 out[row, ahead + pair] = found[pair]
+    turned[0, 0] = np.float32(0)  # numba frees an array that no line further down speaks of, and `right` points to it
 
 
 @njit(**KERNEL)
