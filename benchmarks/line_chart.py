@@ -35,7 +35,7 @@ def draw(
         for (name, points), colour in zip(series.items(), COLOURS, strict=False):
             places, figures = list(points), list(points.values())
             axes.plot(places, figures, "--" if dashed else "-", marker="o", markersize=5, linewidth=2, color=colour)
-            axes.annotate(f"{name}\n{figures[-1]:.3g} {unit}", (places[-1], figures[-1]), xytext=(9, 0), va="center",
+            axes.annotate(f"{name} {figures[-1]:.3g} {unit}", (places[-1], figures[-1]), xytext=(9, 0), va="center",
                           textcoords="offset points", color=colour, fontsize=10, fontweight="bold")  # fmt: skip
         ticks = sorted({place for points in series.values() for place in points})
         axes.set_xscale("log", base=2)

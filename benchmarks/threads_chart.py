@@ -1,6 +1,6 @@
 """Features against the number of cores, drawn from JSON lines: python benchmarks/threads_chart.py [LINES [CHART.svg]]
 
-The lines have `cores`, `who` (penstock or polars_by_hand) and `rate` (rows/s); by default those of the H200 machine
+The lines have `cores`, `who` (a state of Penstock, or a peer) and `rate` (rows/s); by default those of the H200 machine
 that docs/benchmarks.md speaks of. `pipeline.py --threads` measures the same on any machine. Needs matplotlib.
 """
 
@@ -14,18 +14,15 @@ from line_chart import draw
 
 HERE = Path(__file__).parent
 LINES, CHART = HERE / "figures" / "threads_h200.jsonl", HERE.parent / "docs" / "images" / "threads.svg"
-SERIES = {"penstock": "Penstock", "limit": "one core, times cores", "polars_by_hand": "polars by hand"}
 
 
 def read(path: Path) -> dict[str, dict[int, float]]:
-    """`{series: {cores: million rows/s}}`, and what one core's rate would come to."""
+    """`{series: {cores: million rows/s}}`."""
     found: dict[str, dict[int, float]] = {}
     for line in path.read_text().splitlines():
         claim = json.loads(line)
         found.setdefault(claim["who"], {})[claim["cores"]] = claim["rate"] / 1e6
-    own = found["penstock"]
-    found["limit"] = {cores: own[1] * cores for cores in own}
-    return {title: dict(sorted(found[who].items())) for who, title in SERIES.items() if who in found}
+    return {who: dict(sorted(points.items())) for who, points in found.items()}
 
 
 def main() -> None:
