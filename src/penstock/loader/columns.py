@@ -22,7 +22,8 @@ from penstock.loader.cache import Cache
 from penstock.loader.checks import ColumnCheck
 from penstock.loader.encoded import EncodedColumns, FoundColumn, limits_of
 from penstock.loader.frames import Fill, checked_height, dense_array, list_array, null_error, read_frame, where
-from penstock.loader.parquet import DecodedColumn, OpenFile, ParquetColumns, Workspace
+from penstock.loader.open_file import OpenFile
+from penstock.loader.parquet import DecodedColumn, ParquetColumns, Workspace
 from penstock.loader.parquet_chunks import ColumnChunk
 from penstock.loader.plan import Piece
 from penstock.loader.records import ChunkRecords, Records

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -15,7 +14,6 @@ import pyarrow as pa
 from penstock.core import dtypes
 from penstock.core.batch import Ragged
 from penstock.core.errors import DataError
-from penstock.core.plain_files import READ_FLAGS
 from penstock.data.codecs import Codec
 from penstock.data.files import is_remote
 from penstock.data.formats.parquet import ParquetPartition, replaced
@@ -25,8 +23,9 @@ from penstock.kernels import cpu_parquet as kernels
 from penstock.kernels import cpu_parquet_pages as page_kernels
 from penstock.kernels.cpu_gather import BITS, NO_CODES
 from penstock.kernels.parquet_runs_contract import PAGE_FIELDS, RUN_FIELDS
+from penstock.loader.open_file import FetchedFile, OpenFile, Stamp, stamp_of
 from penstock.loader.parquet_chunks import ColumnChunk, column_chunks
-from penstock.loader.remote_file import RemoteFile, RemoteStamp, joined
+from penstock.loader.remote_file import RemoteStamp
 
 if hasattr(os, "pread"):
     from penstock.kernels import cpu_parquet_column as _whole
@@ -34,7 +33,6 @@ else:  # Windows: columns are read step by step
     _whole = None  # type: ignore[assignment]
 
 _PAGES = 4096
-_ANNOUNCED = 1 << 20  # bytes at a time
 _VALUES_A_RUN = 16  # on average at least, or a device is not given the pages
 
 
@@ -70,71 +68,6 @@ class DecodedColumn(NamedTuple):
     codes: np.ndarray
 
 
-class OpenFile:
-    """A parquet file held open while a chunk of it is read; it must be the file whose footer was read before."""
-
-    def __init__(self, path: str, stamp: tuple[int, int]) -> None:
-        try:
-            handle = os.open(path, READ_FLAGS)
-        except OSError as error:
-            raise DataError(f"{path} cannot be opened any more: {error.strerror}") from error
-        self.handle = handle
-        if _stamp(os.fstat(handle)) != stamp:
-            raise DataError(f"{path} was changed after the loader had opened it; make a new loader")
-
-    def require(self, chunks: list[ColumnChunk]) -> None:
-        """Have the bytes of column chunks at hand."""
-
-    def announce(self, chunks: list[ColumnChunk]) -> None:
-        """Say what will be read soon, so that the system has several reads of a cold file under way.
-
-        It takes no more than a few pages at a time; for what is in memory already this costs next to nothing.
-        """
-        if not hasattr(os, "posix_fadvise"):
-            return
-        end = os.fstat(self.handle).st_size  # a footer may say anything
-        ranges = ((max(c.offset, 0), min(c.offset + c.size, end)) for c in chunks)
-        with contextlib.suppress(OSError):  # a file system need not know of it
-            for low, high in joined(r for r in ranges if r[0] < r[1]):
-                for start in range(low, high, _ANNOUNCED):
-                    os.posix_fadvise(self.handle, start, min(_ANNOUNCED, high - start), os.POSIX_FADV_WILLNEED)
-
-    def read(self, into: np.ndarray, size: int, offset: int, path: str) -> None:
-        done = 0
-        view = memoryview(into)  # type: ignore[arg-type]
-        while done < size:
-            if hasattr(os, "preadv"):
-                got = os.preadv(self.handle, [view[done:size]], offset + done)
-            else:  # Windows has neither pread nor preadv
-                with Path(path).open("rb") as file:
-                    file.seek(offset + done)
-                    got = file.readinto(view[done:size])
-            if got == 0:
-                raise DataError(
-                    f"{path} ends at byte {offset + done}, inside its data; it was truncated, write it again"
-                )
-            done += got
-
-    def __del__(self) -> None:
-        if hasattr(self, "handle"):
-            os.close(self.handle)
-
-
-class FetchedFile(OpenFile):
-    """A file of another file system; chunks are fetched before they are read."""
-
-    def __init__(self, stamp: RemoteStamp) -> None:
-        self._remote = RemoteFile(stamp)
-        self.handle = os.dup(self._remote.handle)
-
-    def require(self, chunks: list[ColumnChunk]) -> None:
-        self._remote.require(chunks)
-
-    def announce(self, chunks: list[ColumnChunk]) -> None:
-        self._remote.require(chunks)
-
-
-Stamp: TypeAlias = tuple[int, int] | RemoteStamp  # size and time of a local file
 _Known: TypeAlias = tuple[Stamp, dict[tuple[int, str], ColumnChunk]]
 
 
@@ -172,7 +105,7 @@ class ParquetColumns:
             if path not in self._files:
                 try:
                     stamp: Stamp
-                    stamp = RemoteStamp(path, storage_options) if is_remote(path) else _stamp(Path(path).stat())
+                    stamp = RemoteStamp(path, storage_options) if is_remote(path) else stamp_of(Path(path).stat())
                     self._files[path] = stamp, column_chunks(Footer.read(path, storage_options))
                 except (pa.ArrowException, OSError) as error:
                     raise DataError(f"{path} cannot be read any more ({error})") from error
@@ -289,10 +222,6 @@ def _understood(status: int, chunk: ColumnChunk, path: str) -> bool:
     if page is not None:
         raise chunk.damaged(path, page)
     return status >= 0
-
-
-def _stamp(status: os.stat_result) -> tuple[int, int]:
-    return status.st_size, status.st_mtime_ns
 
 
 def _decode(chunk: ColumnChunk, file: OpenFile, path: str, space: Workspace, out: np.ndarray, fill: float) -> int:
