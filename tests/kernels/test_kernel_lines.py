@@ -24,9 +24,9 @@ def test_no_line_is_there_twice() -> None:
 def test_what_is_called_is_listed_as_it_can_be_compiled() -> None:
     assert cpu_lines.count_byte(np.frombuffer(b"a,b,c", np.uint8).copy(), ord(",")) == 2
     cpu_gather.fill_permutation(np.empty(5, np.uint32), np.uint64(1))
-    found = {line for line in compiled_here() if line.startswith(("cpu_lines.count_byte", "cpu_gather.fill_perm"))}
-    assert found == {"cpu_lines.count_byte(uint8[::1], int64)", "cpu_gather.fill_permutation(uint32[::1], uint64)"}
-    for line in found:
+    called = {"cpu_lines.count_byte(uint8[::1], int64)", "cpu_gather.fill_permutation(uint32[::1], uint64)"}
+    assert called <= compiled_here()  # other tests of this process may have called them with other types
+    for line in called:
         compile_line(line)  # again
         assert types_of(line) in kernel_of(line).overloads
 
