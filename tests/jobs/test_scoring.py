@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from penstock import Dataset, Workflow, ops
 from penstock.core.errors import ArtefactError, DataError, ParameterError, PenstockError, SchemaError
@@ -105,6 +106,20 @@ def test_memory_does_not_grow_with_the_rows(model: Path, tmp_path: Path) -> None
         peaks.append(int(done.stdout))
         assert pl.scan_parquet(tmp_path / f"{copies}.parquet").select(pl.len()).collect().item() == 400_000 * copies
     assert peaks[1] < 1.4 * peaks[0]
+
+
+def test_torch_keeps_its_threads(model: Path) -> None:
+    """Batches are scored by a thread each; what was set before holds again, also while an error is at hand."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        evaluate_model(model, Dataset(rows()), device="cpu")
+        assert torch.get_num_threads() == 3
+        with pytest.raises(DataError) as kept:
+            evaluate_model(model, Dataset(rows().with_columns(click=pl.lit(7))), device="cpu")
+        assert torch.get_num_threads() == 3 and kept.value.__traceback__ is not None
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_no_rows_at_all(model: Path, tmp_path: Path) -> None:

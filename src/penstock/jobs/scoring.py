@@ -42,6 +42,7 @@ _BATCH_SIZES = {"cuda": 262_144}  # a partition of text, so that few calls do
 _LANES = 4
 Scored = tuple[pl.DataFrame, Any, Any]  # kept columns, labels (None where none are wanted) and predictions
 _Read = tuple[pl.DataFrame, np.ndarray | None, list[ModelInput]]
+_Score = Callable[[list[ModelInput]], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -157,14 +158,14 @@ def evaluate_model(
     """
     began = time.perf_counter()
     measured, keep = metrics_of(metrics, group), [] if group is None else [group]
-    with _predictor(directory, device) as predictor:
+    with _predictor(directory, device) as (predictor, score):
         rows = open_rows(predictor, source, input=input, is_raw=is_raw, on_error=on_error)
         label = rows.label()
         figures = [ScoreFigures(measured) for _ in range(_LANES)]
         with _named_by_part(predictor, rows, label), ExitStack() as open_lanes:
             lanes = [open_lanes.enter_context(Lane("metrics")) for _ in figures]
             turns = cycle(zip(lanes, figures, strict=True))
-            for kept, labels, scores in _scored(predictor, rows, rows.fitted, keep, progress, "evaluate", label):
+            for kept, labels, scores in _scored(predictor, score, rows, rows.fitted, keep, progress, "evaluate", label):
                 lane, counted = next(turns)
                 groups = None if group is None else _groups(kept.get_column(group))
                 lane.hand(counted.add, labels, scores, groups)
@@ -224,20 +225,30 @@ def predict_files(
     if str(output) != "-" and Path(output).exists() and not overwrite:
         raise OutputExistsError(f"{output} exists already; pass overwrite=True to replace it, or choose another path")
     count = 0
-    with _predictor(directory, device) as predictor:
+    with _predictor(directory, device) as (predictor, score):
         rows = open_rows(predictor, source, input=input, is_raw=is_raw, on_error=on_error)
         serving = predictor.workflow if rows.is_raw else None
         with _named_by_part(predictor, rows), writer(output) as out, Lane("predictions") as lane:
-            for kept, _, scores in _scored(predictor, rows, serving, list(keep), progress, "predict"):
+            for kept, _, scores in _scored(predictor, score, rows, serving, list(keep), progress, "predict"):
                 lane.hand(_write, out, kept, column, scores)
                 count += len(scores)
     return PredictResult(str(output), count, round(time.perf_counter() - began, 3))
 
 
-def _predictor(directory: str | Path, device: str | None) -> Predictor:
-    """The model for whole files: on the GPU where there is one, which wants large batches."""
+@contextmanager
+def _predictor(directory: str | Path, device: str | None) -> Iterator[tuple[Predictor, _Score]]:
+    """The model for whole files, and what scores batches: on the GPU where there is one, which wants large batches.
+
+    On a CPU each batch is scored by a thread, several side by side: threads that shared a batch would wait for one
+    another at each layer, and for those that read.
+    """
     chosen = default_device() if device is None else named_device(device)
-    return Predictor(model_in(directory), device=chosen, batch_size=_BATCH_SIZES.get(chosen.type, _ON_CPU))
+    with Predictor(model_in(directory), device=chosen, batch_size=_BATCH_SIZES.get(chosen.type, _ON_CPU)) as predictor:
+        if chosen.type != "cpu":
+            yield predictor, predictor.score
+            return
+        with on_one_thread(), thread_pool(thread_count(None), "scoring") as pool:
+            yield predictor, partial(predictor.score, run=pool.map)
 
 
 def _write(out: FrameWriter, kept: pl.DataFrame, column: str, scores: Any) -> None:
@@ -246,6 +257,7 @@ def _write(out: FrameWriter, kept: pl.DataFrame, column: str, scores: Any) -> No
 
 def _scored(
     predictor: Predictor,
+    score: _Score,
     rows: RowsToScore,
     workflow: Workflow | None,
     keep: list[str],
@@ -265,31 +277,17 @@ def _scored(
         found = _on_device(predictor, rows, keep, label)
     else:
         read = partial(_read, inputs=inputs, keep=keep, workflow=workflow, predictor=predictor, label=label)
-        found = _by_partition(predictor, rows, resolve().map(read, parts))
+        found = _by_partition(score, rows, resolve().map(read, parts))
     with bar(words, sum(p.estimated_rows for p in parts), show=progress) as drawn:
         for kept, labels, scores in found:
             yield kept, labels, scores
             drawn.advance(len(scores))
 
 
-def _by_partition(predictor: Predictor, rows: RowsToScore, read: Iterable[_Read]) -> Iterator[Scored]:
+def _by_partition(score: _Score, rows: RowsToScore, read: Iterable[_Read]) -> Iterator[Scored]:
     """Threads read and transform ahead of the model."""
-    with _scoring(predictor) as score:
-        for kept, labels, batches in read:
-            yield rows.spelled(kept), labels, score(batches)
-
-
-@contextmanager
-def _scoring(predictor: Predictor) -> Iterator[Callable[[list[ModelInput]], np.ndarray]]:
-    """A block in which batches are scored by what it gives: on a CPU each by a thread, several side by side.
-
-    Threads that shared a batch would wait for one another at each layer, and for those that read.
-    """
-    if predictor.device.type != "cpu":
-        yield predictor.score
-        return
-    with on_one_thread(), thread_pool(thread_count(None), "scoring") as pool:
-        yield partial(predictor.score, run=pool.map)
+    for kept, labels, batches in read:
+        yield rows.spelled(kept), labels, score(batches)
 
 
 def _on_device(predictor: Predictor, rows: RowsToScore, keep: list[str], label: str | None) -> Iterator[Scored]:
