@@ -51,5 +51,23 @@ def test_numba_agrees(case: Any) -> None:
     names["check"](_OnCpu, case, "cpu")
 
 
+@pytest.mark.parametrize("others", [1, 2, 5, 16, 26, 40])
+@pytest.mark.parametrize("dim", [3, 16])
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_stretch_leaves_the_rows_behind_it_alone(others: int, dim: int, beside: bool) -> None:
+    """Blocks are written beyond their row; another thread may have written the next one, or there is none."""
+    draw, rows = np.random.default_rng(3), 9
+    first = draw.random((rows, dim), np.float32)
+    rest, share = draw.random((rows, others, dim), np.float32), np.empty(0, np.float32)
+    width = others * (others + 1) // 2 + dim * beside
+    whole = np.empty((rows, width), np.float32)
+    cpu_pairs.multiply(first, rest, share, beside, whole, share, 0, rows)
+    for end in range(1, rows):
+        out = np.full((rows, width), 7, np.float32)
+        cpu_pairs.multiply(first, rest, share, beside, out, share, 0, end)
+        np.testing.assert_array_equal(out[:end], whole[:end])
+        assert (out[end:] == 7).all()
+
+
 def test_triton_agrees(on_triton: Callable[..., str]) -> None:
     assert on_triton(SCRIPT, "cpu").count("agrees") == len(names["CASES"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from penstock import ColumnSchema, Schema
 from penstock.embedding import FusedEmbeddings
@@ -55,5 +56,14 @@ def test_other_columns_take_the_other_way(saved: Path) -> None:
 def test_pieces_that_stay_in_a_cache_predict_the_same(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Predictor(saved) as opened:
         whole = opened.predict_features(FRAME)
-        monkeypatch.setattr(predictor, "_IN_CACHE", 64)
+        monkeypatch.setattr(predictor, "_MOST", 64)
         np.testing.assert_allclose(opened.predict_features(FRAME), whole, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("columns", "dim", "numbers", "rows"), [(5, 8, 3, 4096), (26, 16, 13, 1024), (60, 32, 40, 512)]
+)
+def test_wide_inputs_are_cut_into_fewer_rows(columns: int, dim: int, numbers: int, rows: int) -> None:
+    assert predictor._rows_of_a_piece(torch.empty(2, numbers), torch.empty(2, columns, dim)) == rows
+    assert predictor._rows_of_a_piece(torch.empty(2, numbers), {"a": torch.empty(2, dim)}) is None
+    assert predictor._rows_of_a_piece(torch.empty(0, numbers), torch.empty(0, columns, dim)) is None

@@ -285,8 +285,8 @@ class RunRecorder(EventListener):
         Returns:
             What `penstock.report.render` takes.
         """
-        while self._looking:
-            self._looking.pop().join()
+        for thread in list(self._looking):  # several may ask at once, and all of them wait
+            thread.join()
         with self._lock:
             data = {**self._data, "records": list(self._data["records"]), "stages": list(self._data["stages"])}
             data["problems"] = list(data["problems"])

@@ -29,9 +29,9 @@ from penstock.serve.model import load_model, model_in
 from penstock.serve.model_columns import ModelColumns
 from penstock.serve.unknown import UnknownCategories
 
-# Rows whose activations stay in a core's cache, and in memory that the process keeps: of more, each layer's would be
-# fresh pages of the system, which took longer to get than the layer to compute.
-_IN_CACHE = 2048
+# Rows go through the layers a piece at a time: what a piece becomes on its way should stay in a core's cache, and in
+# memory that the process keeps. Wide inputs are cut into fewer rows (four models, three widths: tens of per cent).
+_NUMBERS, _FEWEST, _MOST = 1 << 19, 1 << 9, 1 << 12  # of a piece's input; rows of a piece
 
 
 class ModelInput(NamedTuple):
@@ -297,8 +297,9 @@ class Predictor:
 
     def _probabilities(self, continuous: Tensor, embeddings: Any) -> Tensor:
         model = self.model
-        if self.device.type == "cpu" and isinstance(embeddings, Tensor) and len(continuous) > _IN_CACHE:
-            pieces = zip(continuous.split(_IN_CACHE), embeddings.split(_IN_CACHE), strict=True)
+        rows = _rows_of_a_piece(continuous, embeddings) if self.device.type == "cpu" else None
+        if rows is not None and len(continuous) > rows:
+            pieces = zip(continuous.split(rows), embeddings.split(rows), strict=True)
             logits = torch.cat([model(*piece) for piece in pieces])
         else:
             logits = model(continuous, embeddings)
@@ -330,6 +331,14 @@ class Predictor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _rows_of_a_piece(continuous: Tensor, embeddings: Any) -> int | None:
+    """How many rows go through the layers together; None where they cannot be cut. A power of two."""
+    if not isinstance(embeddings, Tensor) or not len(embeddings):
+        return None
+    fitting = _NUMBERS // (continuous.shape[1] + embeddings[0].numel())
+    return min(_MOST, max(_FEWEST, 1 << fitting.bit_length() >> 1))
 
 
 def _first(columns: Mapping[str, Any]) -> Any:
