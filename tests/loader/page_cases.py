@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import tempfile
 import warnings
+import weakref
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +18,8 @@ import torch
 import penstock.loader.device_chunks as device_chunks
 from penstock.core.errors import DataError
 from penstock.data import Dataset
+from penstock.loader import kept_pages
+from penstock.loader.kept_pages import KeptPages
 from penstock.loader.torch import Loader
 
 ROWS, GROUP, BATCH = 100, 60, 40
@@ -165,12 +169,82 @@ def check_a_kernel_that_fails(folder: Path, device: str) -> None:
     print("a kernel that fails is not needed")
 
 
+def loader_of(kind: type[Loader], path: Path, device: str, **settings) -> Loader:
+    data = Dataset(str(path), part_size=1)
+    schema = data.schema.with_roles(categorical=CATEGORICAL, continuous=CONTINUOUS, label=["click"])
+    return kind(data.with_schema(schema), BATCH, device=device, **settings)
+
+
+def kept_by(loader: Loader) -> KeptPages:
+    """What the loader has pinned, once it is done with pinning."""
+    kept = loader._running().source._kept
+    assert kept is not None
+    kept.wait()
+    return kept
+
+
+def equal_epoch(wanted: Loader, found: Loader) -> int:
+    """Hold an epoch of one against that of the other; the bytes that the second has read for it."""
+    read = found._running().source.stats.stages["read"]
+    before = read.num_bytes
+    for (features, labels), (theirs, their_labels) in zip(wanted, found, strict=True):
+        assert torch.equal(labels, their_labels.cpu())
+        for name, column in features.items():
+            assert torch.equal(column, theirs[name].cpu()), name
+    return read.num_bytes - before
+
+
+def check_kept_pages(folder: Path, device: str) -> None:
+    """From the second epoch on pages are pinned where they lie, as far as there is room; the batches are the same."""
+    path = folder / "kept"
+    path.mkdir()
+    for number in range(2):
+        options = [{"use_dictionary": ["few", "long", "one"], "data_page_size": 200}, {"write_page_checksum": True}]
+        part = table(ROWS - 7 * number)
+        pq.write_table(part, path / f"{number}.parquet", row_group_size=30, compression="none", **options[number])
+    size, own = sum(file.stat().st_size for file in path.iterdir()), kept_pages.ROOM
+    for limit in (1 << 30, size // 2, 0):
+        room = kept_pages.Room(limit)
+        kept_pages.ROOM = room
+        wanted, found = (loader_of(k, path, d, chunk_rows=GROUP) for k, d in ((Loader, "cpu"), (Staged, device)))
+        read = []
+        for _ in range(4 if limit == 1 << 30 else 3):
+            read.append(equal_epoch(wanted, found))
+            held = len(kept_by(found)._held._ranges)
+        assert read[0] > 0 and (read[-1] == 0) == (limit == 1 << 30), read
+        assert (held == 0) == (limit == 0), held
+        assert limit == 0 or read[-1] < read[0]
+        kept = weakref.ref(kept_by(found))
+        if limit == 1 << 30:
+            check_a_file_that_changes(found, path / "1.parquet")
+        del found
+        gc.collect()
+        assert kept() is None and room.take(limit), "what was pinned is let go of"
+    kept_pages.ROOM = own
+    print("kept pages: the same")
+
+
+def check_a_file_that_changes(loader: Loader, path: Path) -> None:
+    """Pinned or not: a file that was written again, or has become shorter, is refused."""
+    content = path.read_bytes()
+    for wrong in (content[: len(content) // 2], content[:1000] + bytes(200) + content[1200:]):
+        path.write_bytes(wrong)
+        try:
+            list(loader)
+        except DataError as error:
+            assert path.name in str(error) and "changed" in str(error), error
+        else:
+            raise AssertionError("a changed file was read")
+    path.write_bytes(content)
+
+
 def main(device: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         check_writers(folder, device)
         check_nulls(folder, device)
         check_wrong_values(folder, device)
+        check_kept_pages(folder, device)
         check_a_kernel_that_fails(folder, device)
 
 

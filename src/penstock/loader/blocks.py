@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -74,32 +75,44 @@ class Segment:
         return self.values[base : offsets[-1]], offsets - base
 
 
-@dataclass(slots=True)
 class Slab:
-    """Whole batches in blocks `(columns, places)`; `first` is the position of its first row in the epoch."""
+    """Whole batches in blocks `(columns, places)`, in a buffer that has room for `capacity` rows.
 
-    layout: SlabLayout
-    first: int
-    num_rows: int
-    arrays: list[np.ndarray]
-    lists: dict[str, list[Segment]] = field(default_factory=dict)
-    # For a device that shuffles by itself, the order of the rows; for one that decodes, bytes instead of values.
-    order: np.ndarray | None = None
-    encoded: EncodedColumns | None = None
+    `first` is the position of its first row in the epoch. For a device that shuffles by itself `order` is the order of
+    the rows; for one that decodes, `encoded` has bytes in the place of values.
+    """
 
-    @classmethod
-    def acquire(cls, layout: SlabLayout, first: int, num_rows: int, pool: BufferPool, capacity: int = 0) -> Slab:
-        """A slab of `num_rows` rows in a buffer that has room for `capacity`."""
-        shapes = [(len(s.names), layout.places(s, num_rows), s.dtype) for s in layout.blocks]
+    def __init__(self, layout: SlabLayout, first: int, num_rows: int, pool: BufferPool, capacity: int = 0) -> None:
+        self.layout, self.first, self.num_rows = layout, first, num_rows
+        self.lists: dict[str, list[Segment]] = {spec.name: [] for spec in layout.lists}
+        self.order: np.ndarray | None = None
+        self.encoded: EncodedColumns | None = None
+        self._pool, self._capacity = pool, capacity
+        self._arrays: list[np.ndarray] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """The blocks. Memory is taken when they are first asked for: of pages that a device decodes nobody asks."""
+        with self._lock:
+            if self._arrays is None:
+                self._arrays = self._acquired()
+            return self._arrays
+
+    def _acquired(self) -> list[np.ndarray]:
+        layout = self.layout
+        shapes = [(len(s.names), layout.places(s, self.num_rows), s.dtype) for s in layout.blocks]
         sizes = [round_up(n * places * dtype.itemsize, ALIGNMENT) for n, places, dtype in shapes]
-        room = sum(len(s.names) * layout.places(s, capacity) * s.dtype.itemsize + ALIGNMENT for s in layout.blocks)
-        buffer = pool.acquire(max(sum(sizes), room))
+        room = sum(
+            len(s.names) * layout.places(s, self._capacity) * s.dtype.itemsize + ALIGNMENT for s in layout.blocks
+        )
+        buffer = self._pool.acquire(max(sum(sizes), room))
         arrays, at = [], 0
         for (columns, places, dtype), size in zip(shapes, sizes, strict=True):
             used = columns * places * dtype.itemsize
             arrays.append(buffer[at : at + used].view(dtype).reshape(columns, places))
             at += size
-        return cls(layout, first, num_rows, arrays, {spec.name: [] for spec in layout.lists})
+        return arrays
 
     def batch(self, start: int, stop: int) -> Batch:
         """Rows `[start, stop)` of the epoch, which lie in one batch of this slab."""

@@ -20,8 +20,10 @@ from penstock.data.partition import Partition
 from penstock.kernels.cpu_parquet_column import copy_pieces
 from penstock.loader.cache import Cache
 from penstock.loader.checks import ColumnCheck
-from penstock.loader.encoded import EncodedColumns, FoundColumn, limits_of
+from penstock.loader.encoded import EncodedColumns, FoundColumn, FoundPiece, limits_of
 from penstock.loader.frames import Fill, checked_height, dense_array, list_array, null_error, read_frame, where
+from penstock.loader.host_pins import HostPins
+from penstock.loader.kept_pages import KeptPages
 from penstock.loader.open_file import OpenFile
 from penstock.loader.parquet import DecodedColumn, ParquetColumns, Workspace
 from penstock.loader.parquet_chunks import ColumnChunk
@@ -55,7 +57,7 @@ class ColumnSource:
         self._parquet = ParquetColumns()
         self._chunks: dict[tuple[int, str], list[ColumnChunk] | None] = {}
         self._device_chunks: dict[tuple[int, str], list[ColumnChunk] | None] = {}
-        self._lock = threading.Lock()
+        self._kept: KeptPages | None = None
         self._spaces: deque[Workspace] = deque()
 
     @contextmanager
@@ -159,10 +161,12 @@ class ColumnSource:
         return decoded
 
     def encoded_size(self, partitions: Sequence[int], column: str) -> int | None:
-        """Bytes that a column of whole partitions has in its files; None where a device could not decode them."""
+        """Bytes of whole partitions of a column that are to be read; None where a device could not decode them."""
         natives = [self._for_device(partition, column) for partition in partitions]
         if any(native is None or native[0].dtype != natives[0][0].dtype for native in natives):  # type: ignore[index]
             return None
+        if self._kept is not None and self._kept.pieces(partitions, column) is not None:
+            return 0
         return sum(chunk.size for native in natives for chunk in native or ())
 
     def _for_device(self, partition: int, column: str) -> list[ColumnChunk] | None:
@@ -181,23 +185,42 @@ class ColumnSource:
         self, partitions: Sequence[int], column: str, files: Files, space: Workspace, encoded: EncodedColumns
     ) -> bool:
         """Read a column of whole partitions as its files have it; False where the host must decode it after all."""
-        size = self.encoded_size(partitions, column)
-        if size is None:
+        natives = [self._for_device(partition, column) or [] for partition in partitions]
+        chunks = [chunk for native in natives for chunk in native]
+        if self.encoded_size(partitions, column) is None:
             return False
-        start, chunks = time.perf_counter(), list[tuple[ColumnChunk, OpenFile]]()
-        for partition in partitions:
-            native = self._native(partition, column) or []
-            file = files.get(str(self.partitions[partition].path), native)
-            chunks += [(chunk, file) for chunk in native]
-        found = self._parquet.find_runs(chunks, space, encoded.buffer, encoded.reserve(size))
-        self.stats.add("read", time.perf_counter() - start, size)
-        if found is None:
+        start, size = time.perf_counter(), sum(chunk.size for chunk in chunks)
+        pieces = None if self._kept is None else self._kept.pieces(partitions, column)
+        if pieces is not None and not encoded.claim(size):
             return False
-        stored = _stored_dtype(chunks[0][0], self.schema[column])
+        paths = [str(self.partitions[partition].path) for partition in partitions]
+        pairs = zip(paths, natives, strict=True)
+        opened = [files.get(path, native if pieces is None else []) for path, native in pairs]
+        if pieces is None:
+            read = [(chunk, file) for file, native in zip(opened, natives, strict=True) for chunk in native]
+            first = encoded.reserve(size)
+            found = self._parquet.find_runs(read, space, encoded.buffer, first)
+            self.stats.add("read", time.perf_counter() - start, size)
+            if found is None:
+                return False
+            if self._kept is not None and not any(is_remote(path) for path in paths):
+                self._kept.note(partitions, paths, column, natives, *found, first)
+            pieces = [FoundPiece(*found, sum(chunk.num_rows for chunk in chunks))]
+        stored = _stored_dtype(chunks[0], self.schema[column])
         limits = limits_of(self._checks[column], stored)
         assert limits is not None
-        encoded.add(FoundColumn(column, stored, *found, limits))
+        encoded.add(FoundColumn(column, stored, pieces, limits))
         return True
+
+    def keep_pages(self, pins: HostPins | None) -> None:
+        """For each epoch whose pages a device decodes: what can be pinned for it is not read again and again."""
+        if pins is not None and self._kept is None:
+            self._kept = KeptPages(pins, self._parquet.open)
+        if self._kept is not None:
+            self._kept.begin_epoch()
+
+    def _is_kept(self, partition: int, column: str) -> bool:
+        return self._kept is not None and self._kept.is_pinned(partition, column)
 
     def is_asked_for(self, partition: int) -> bool:
         """Whether a partition is fetched before its columns are read: it is remote, or large enough to be worth it."""
@@ -206,7 +229,8 @@ class ColumnSource:
 
     def fetch(self, partition: int, files: Files) -> None:
         """Ask for all of a partition that is going to be read: a remote one is at hand then, in few requests."""
-        wanted = [column.name for column in self.schema if self._cached(partition, column.name) is None]
+        names = [column.name for column in self.schema if not self._is_kept(partition, column.name)]
+        wanted = [name for name in names if self._cached(partition, name) is None]
         natives = [self._native(partition, name) for name in wanted]
         chunks = [chunk for native in natives for chunk in native or ()]
         if not chunks:

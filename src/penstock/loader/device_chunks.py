@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from penstock.core.runtime.threads import start_thread
 from penstock.loader.blocks import Slab, SlabLayout
 from penstock.loader.device_pages import Decoded, PageDecoder, can_decode
 from penstock.loader.device_rows import place_rows
+from penstock.loader.host_pins import host_pins, pinned_memory
 from penstock.loader.plan import Chunk, EpochPlan
 from penstock.loader.reader import SlabReader
 
@@ -33,13 +34,21 @@ if TYPE_CHECKING:
     from penstock.loader.runtime import Runtime
 
 torch = require("torch", "torch")
+_LARGE = 1 << 20  # bytes from which on it matters how memory is pinned
 QUEUED = 1  # chunks that wait on the device, besides the one in use and the one being copied
 
 
-def pinned_buffer(size: int) -> np.ndarray:
-    """Host memory that the GPU copies from at full speed."""
-    memory: np.ndarray = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()).numpy()
-    return memory
+def pinned_buffers(device: Any) -> Callable[[int], np.ndarray]:
+    """What makes host memory that the GPU copies from at full speed."""
+    pins = host_pins(device) if device.type == "cuda" else None
+
+    def allocate(size: int) -> np.ndarray:
+        memory = pinned_memory(size, pins) if pins is not None and size >= _LARGE else None
+        if memory is None:
+            memory = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()).numpy()
+        return memory
+
+    return allocate
 
 
 def wire_layout(loader: BaseLoader) -> SlabLayout:
@@ -109,6 +118,8 @@ class Stager:
         # Weighted draws need the weights, which are on the host: then the host shuffles, and slabs have no order.
         self._source = runtime.source
         self._has_kernels = decodes = can_decode(self._device)
+        if decodes:
+            runtime.source.keep_pages(host_pins(self._device))
         self._decoder = PageDecoder(self._out.blocks, self._device, self._send, runtime.pool)
         self._reader: SlabReader = runtime.reader(
             plan, self._wire, loader.sampling, start, stop, carry=False, device_decodes=decodes
@@ -116,6 +127,7 @@ class Stager:
         self._next_chunk = plan.chunk_of(plan.bounds(start)[0])
         self._queue: queue.Queue[DeviceChunk | BaseException | None] = queue.Queue(QUEUED)
         self._stopped = False
+        self._sent = 0  # bytes of the chunk that is being staged
         self._tail: tuple[list[Any], dict[str, Ragged]] | None = None
         self._thread = start_thread("stager", self._run)
 
@@ -147,7 +159,7 @@ class Stager:
 
     def _stage(self, slab: Slab) -> DeviceChunk:
         """Copy, shuffle, widen; returns when the host memory is free again."""
-        began = time.perf_counter()
+        began, self._sent = time.perf_counter(), 0
         chunk = self._plan.chunks[self._next_chunk]
         self._next_chunk += 1
         with self.side():
@@ -163,7 +175,7 @@ class Stager:
                 staged = self._made(chunk, self._decoded_by_host(sent, chunk, suspicious), lists, order)
         with self.side():
             self._keep_tail(staged)
-        self._stats.add("copy", time.perf_counter() - began, sum(a.nbytes for a in slab.arrays))
+        self._stats.add("copy", time.perf_counter() - began, self._sent)
         return staged
 
     def _made(
@@ -183,12 +195,13 @@ class Stager:
             arrays = zip(self._wire.blocks, slab.arrays, strict=True)
             return [(spec, self._send(array)[:, : slab.num_rows]) for spec, array in arrays], None  # one copy a block
         decoded = self._decoder.decode(slab.encoded, slab.num_rows)
+        self._sent += decoded.num_bytes
         blocks = list(decoded.blocks)
-        for spec, array in zip(self._wire.blocks, slab.arrays, strict=True):
-            rest = [i for i, name in enumerate(spec.names) if name not in slab.encoded.found]
-            blocks += [
-                (replace(spec, names=(spec.names[i],)), self._send(array[i : i + 1, : slab.num_rows])) for i in rest
-            ]
+        for number, spec in enumerate(self._wire.blocks):
+            for i, name in enumerate(spec.names):
+                if name not in slab.encoded.found:
+                    own = slab.arrays[number][i : i + 1, : slab.num_rows]
+                    blocks.append((replace(spec, names=(name,)), self._send(own)))
         return blocks, decoded
 
     def _decoded_by_host(
@@ -203,6 +216,7 @@ class Stager:
         return blocks
 
     def _send(self, array: np.ndarray) -> Any:
+        self._sent += array.nbytes
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         if self._device.type != "cuda":
             return tensor.clone()

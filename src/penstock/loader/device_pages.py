@@ -7,10 +7,10 @@ they are and one kernel unpacks them all (`kernels.gpu_parquet`).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,13 @@ from penstock.core.extras import require
 from penstock.core.runtime.buffers import BufferPool
 from penstock.kernels import parquet_runs_contract as contract
 from penstock.kernels.gpu_triton import has_triton, is_interpreted
-from penstock.loader.encoded import EncodedColumns, FoundColumn
+from penstock.loader.blocks import round_up
+from penstock.loader.encoded import EncodedColumns, FoundPiece, PinnedBytes, PinnedMemory
+from penstock.loader.remote_file import joined
 
 torch = require("torch", "torch")
 Send = Callable[[np.ndarray], Any]
+_APART = 64  # bytes: what is sent begins at multiples of it
 
 
 def can_decode(device: Any) -> bool:
@@ -66,6 +69,7 @@ class Decoded:
     columns: list[str]
     flags: np.ndarray
     tables: list[np.ndarray]
+    num_bytes: int  # of pages
 
     def suspicious(self) -> list[str]:
         """The columns that the host must look at, known once the device has come so far."""
@@ -91,15 +95,31 @@ class PageDecoder:
 
         groups, size = self._groups(encoded, num_rows)
         order = [name for group in groups for name in group.spec.names]
-        tables = [self._pinned(table) for table in _tables(groups, encoded, num_rows)]  # held until they have arrived
-        words = self._send(encoded.buffer[: encoded.used + contract.SPARE_BYTES].view(np.int32))
+        stretches = _stretches(encoded)
+        num_bytes = stretches[-1].place + stretches[-1].size if stretches else encoded.used
+        words = self._words(encoded, stretches, num_bytes)
+        # They are held until they have arrived.
+        tables = [self._pinned(table) for table in _tables(groups, encoded, stretches, num_rows)]
         out = torch.empty(size, dtype=torch.int32, device=self._device)
         flags = torch.zeros(len(order), dtype=torch.int32, device=self._device)
         runs, pages, columns = map(self._send, tables)
         decode_runs(words, runs, pages, columns, out, flags)
         told = self._pool.array((len(order),), np.int32)
         torch.from_numpy(told).copy_(flags, non_blocking=True)
-        return Decoded([(group.spec, _tensor(out, group, num_rows)) for group in groups], order, told, tables)
+        return Decoded(
+            [(group.spec, _tensor(out, group, num_rows)) for group in groups], order, told, tables, num_bytes
+        )
+
+    def _words(self, encoded: EncodedColumns, stretches: Sequence[_Stretch], num_bytes: int) -> Any:
+        """The bytes of all columns on the device: those that were read, and behind them those of pinned memory."""
+        words = torch.empty(-(-(num_bytes + contract.SPARE_BYTES) // 4), dtype=torch.int32, device=self._device)
+        room = words.view(torch.uint8)
+        if encoded.used:
+            room[: encoded.used].copy_(torch.from_numpy(encoded.buffer[: encoded.used]), non_blocking=True)
+        for stretch in stretches:
+            memory = torch.from_numpy(stretch.memory.bytes[stretch.first : stretch.first + stretch.size])
+            room[stretch.place : stretch.place + stretch.size].copy_(memory, non_blocking=True)
+        return words
 
     def _groups(self, encoded: EncodedColumns, num_rows: int) -> tuple[list[_Group], int]:
         """Where columns go, those of two words first so that they are aligned; and how many words there are."""
@@ -121,18 +141,64 @@ class PageDecoder:
         return place
 
 
-def _tables(groups: list[_Group], encoded: EncodedColumns, num_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+class _Stretch(NamedTuple):
+    """Bytes of pinned memory that travel together, and where they go."""
+
+    memory: PinnedMemory
+    first: int
+    size: int
+    place: int
+
+
+def _stretches(encoded: EncodedColumns) -> list[_Stretch]:
+    """What is sent of pinned memory: bytes that lie together go together, behind those that were read."""
+    spans: dict[int, list[PinnedBytes]] = {}
+    for column in encoded.found.values():
+        for piece in column.pieces:
+            if piece.source is not None:
+                spans.setdefault(id(piece.source.memory), []).append(piece.source)
+    found, place = list[_Stretch](), round_up(encoded.used, _APART)
+    for sources in spans.values():
+        for low, high in joined((s.first, s.first + s.size) for s in sources):
+            found.append(_Stretch(sources[0].memory, low, high - low, place))
+            place += round_up(high - low, _APART)
+    return found
+
+
+def _first_byte(source: PinnedBytes | None, stretches: Mapping[int, Sequence[_Stretch]]) -> int:
+    """Where a piece's bytes are counted from on the device."""
+    if source is None:
+        return 0
+    own = next(s for s in stretches[id(source.memory)] if s.first <= source.first < s.first + s.size)
+    return own.place + source.first - own.first
+
+
+def _tables(
+    groups: list[_Group], encoded: EncodedColumns, stretches: Sequence[_Stretch], num_rows: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Runs, pages and columns as the kernel reads them."""
-    columns, found = list[tuple[int, ...]](), list[FoundColumn]()
+    by_memory: dict[int, list[_Stretch]] = {}
+    for stretch in stretches:
+        by_memory.setdefault(id(stretch.memory), []).append(stretch)
+    columns, pieces = list[tuple[int, ...]](), list[FoundPiece]()
+    starts = list[tuple[int, int, int]]()  # of each piece: column, first row, first byte
     for group in groups:
         for place, name in enumerate(group.spec.names):
-            column = encoded.found[name]
+            column, row = encoded.found[name], 0
+            for piece in column.pieces:
+                starts.append((len(columns), row, _first_byte(piece.source, by_memory)))
+                row += piece.num_rows
+            pieces += column.pieces
             columns.append((group.first + place * num_rows * group.words, group.words, *column.limits))
-            found.append(column)
-    runs, pages = (np.concatenate([getattr(column, kind) for column in found]) for kind in ("runs", "pages"))
-    num_pages, num_runs = ([len(getattr(column, kind)) for column in found] for kind in ("pages", "runs"))
-    pages[:, contract.COLUMN] = np.repeat(np.arange(len(found)), num_pages)
+    runs, pages = (np.concatenate([getattr(piece, kind) for piece in pieces]) for kind in ("runs", "pages"))
+    num_runs, num_pages = ([len(getattr(piece, kind)) for piece in pieces] for kind in ("runs", "pages"))
+    column_of, first_row, first_byte = np.array(starts, np.int32).T
+    pages[:, contract.COLUMN] = np.repeat(column_of, num_pages)
+    dictionaries = pages[:, contract.DICTIONARY]
+    dictionaries += np.where(dictionaries >= 0, np.repeat(first_byte, num_pages), 0)
     runs[:, contract.PAGE] += np.repeat(np.cumsum([0, *num_pages[:-1]]), num_runs).astype(np.int32)
+    runs[:, contract.ROW] += np.repeat(first_row, num_runs)
+    runs[:, contract.PLACE] += np.where(runs[:, contract.COUNT] > 0, np.repeat(first_byte, num_runs), 0)
     return runs, pages, np.array(columns, np.int64)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,26 +17,55 @@ if TYPE_CHECKING:
     from penstock.loader.checks import ColumnCheck
 
 _APART = 64  # bytes: columns begin at multiples of it
+_MOST_BYTES = 2**31 - 2**28  # of a chunk on the device, less what lies between columns
+
+
+class PinnedMemory(Protocol):
+    """Host memory that a device copies from."""
+
+    bytes: np.ndarray
+
+
+class PinnedBytes(NamedTuple):
+    """Some of it."""
+
+    memory: PinnedMemory
+    first: int
+    size: int
+
+
+@dataclass(frozen=True)
+class FoundPiece:
+    """The runs of rows that follow one another in a column.
+
+    Rows and pages are counted from its own first ones, bytes from the first of `source`; without one, from the first
+    byte of the chunk's buffer.
+    """
+
+    runs: np.ndarray
+    pages: np.ndarray
+    num_rows: int
+    source: PinnedBytes | None = None
 
 
 @dataclass(frozen=True)
 class FoundColumn:
-    """The runs of one column, found in the buffer's bytes."""
+    """The runs of one column, piece by piece."""
 
     name: str
     dtype: np.dtype
-    runs: np.ndarray
-    pages: np.ndarray
+    pieces: Sequence[FoundPiece]
     limits: tuple[int, int, int]  # CHECK, LOW, HIGH of the contract
 
 
 @dataclass
 class EncodedColumns:
-    """The bytes of a chunk's columns in one pinned buffer; filled by many threads, a column each."""
+    """A chunk's columns, and those of their bytes that were read in one pinned buffer; a thread fills a column each."""
 
     buffer: np.ndarray
     found: dict[str, FoundColumn] = field(default_factory=dict)
     used: int = 0
+    pinned: int = 0  # bytes that come from elsewhere
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -49,6 +78,13 @@ class EncodedColumns:
         with self._lock:
             at, self.used = self.used, self.used + _room(size)
         return at
+
+    def claim(self, size: int) -> bool:
+        """Whether a column of pinned bytes still has a place on the device, where they are numbers of 32 bits."""
+        with self._lock:
+            fits = self.buffer.size + self.pinned + size <= _MOST_BYTES
+            self.pinned += size if fits else 0
+        return fits
 
     def add(self, column: FoundColumn) -> None:
         """Note a column that the device shall decode."""

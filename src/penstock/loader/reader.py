@@ -189,7 +189,7 @@ class SlabReader:
         """A slab, made when the first of the chunks that fill it is opened; all of a kind have buffers of one size."""
         key = kind, index
         if key not in self._slabs:
-            self._slabs[key] = Slab.acquire(self._layout, rows[0], rows[1] - rows[0], self._pool, capacity)
+            self._slabs[key] = Slab(self._layout, rows[0], rows[1] - rows[0], self._pool, capacity)
         return self._slabs[key]
 
     def _finish(self, work: _Work) -> None:

@@ -161,9 +161,9 @@ class Loader(BaseLoader, torch.utils.data.IterableDataset[Any]):
     def _make_runtime(self) -> Runtime:
         if not self._staged:
             return Runtime(self)
-        from penstock.loader.device_chunks import pinned_buffer
+        from penstock.loader.device_chunks import pinned_buffers
 
-        return Runtime(self, BufferPool(pinned_buffer))
+        return Runtime(self, BufferPool(pinned_buffers(self.device)))
 
     def _fit_device(self) -> None:
         """Chunks small enough for `device_memory`: two in flight and one in use, each as it came and as delivered."""

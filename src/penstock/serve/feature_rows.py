@@ -16,6 +16,7 @@ from penstock.data import Dataset
 from penstock.loader.torch import Loader
 from penstock.serve.predictor import Predictor
 
+_BATCHES_A_CHUNK = 2  # pinned memory is slow to be had, and what is read once needs little of it
 _IDS = ("int8", "int16", "int32", "int64", "uint8", "uint16")
 
 
@@ -68,7 +69,7 @@ def _loader(predictor: Predictor, data: Dataset, label: str | None) -> Loader:
     return Loader(
         Dataset.from_partitions(data.partitions, plain), predictor.columns.batch_size, categorical=model.categorical,
         continuous=model.continuous, labels=None if label is None else [label], layout="packed", dtypes=dtypes,
-        rank=0, world=1, device=predictor.device,
+        rank=0, world=1, device=predictor.device, chunk_rows=_BATCHES_A_CHUNK * predictor.columns.batch_size,
     )  # fmt: skip
 
 

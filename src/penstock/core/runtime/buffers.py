@@ -56,10 +56,13 @@ class BufferPool:
         """`size` bytes at a multiple of `ALIGNMENT`; they return to the pool when the last view is gone."""
         with self._lock:
             best = self._smallest_free(size)
-            if best < 0:
+            buffer = None if best < 0 else self._buffers[best]
+            if buffer is None:
                 self._drop_unused()
-                self._buffers.append(self._allocate(-(-size // _PAGE) * _PAGE + ALIGNMENT))
-            buffer = self._buffers[best]
+        if buffer is None:  # pinning memory takes long; others may have what is free meanwhile
+            buffer = self._allocate(-(-size // _PAGE) * _PAGE + ALIGNMENT)
+            with self._lock:
+                self._buffers.append(buffer)
         skip = -buffer.__array_interface__["data"][0] % ALIGNMENT
         return buffer[skip : skip + size]
 

@@ -1,0 +1,255 @@
+"""Parquet pages that a device copies from where the system keeps them: in the page cache, pinned.
+
+Reading a file copies it out of the page cache into memory that the device can read, and that copy is most of what a
+loader's threads do when the device decodes. From its second epoch on a loader has the system's own pages pinned
+instead, as many as there is room for, and remembers the runs that were found in them: the host does not look at a byte
+of them again. It must not: a processor that touches a page of a file that has become shorter ends the process, while
+pinned pages stay what they were, for the device.
+
+Whether a file is still the one that was opened is asked at each chunk, as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from penstock.core.errors import PenstockError
+from penstock.core.runtime.memory import available_memory
+from penstock.core.runtime.threads import start_thread
+from penstock.kernels import parquet_runs_contract as contract
+from penstock.loader.encoded import FoundPiece, PinnedBytes
+from penstock.loader.host_pins import HostPins
+from penstock.loader.open_file import OpenFile
+from penstock.loader.parquet_chunks import ColumnChunk
+from penstock.loader.remote_file import joined
+
+_SHARE_OF_MEMORY = 0.25  # of what the machine has left, for all loaders of a process
+_POPULATE_READ = 22  # MADV_POPULATE_READ, which the module mmap does not name
+
+Open = Callable[[str], OpenFile]
+
+
+class Room:
+    """Bytes that may be pinned: a share of what the machine has left when it is first asked, by whoever asks.
+
+    >>> room = Room(limit=100)
+    >>> room.take(60), room.take(60)
+    (True, False)
+    >>> room.give_back(60)
+    >>> room.take(60)
+    True
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._left, self._lock = limit, threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Take some; False where there is not so much."""
+        with self._lock:
+            if self._left is None:
+                self._left = int((available_memory() or 0) * _SHARE_OF_MEMORY)
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def give_back(self, size: int) -> None:
+        """What is not pinned any more."""
+        with self._lock:
+            self._left = (self._left or 0) + size
+
+
+ROOM = Room()  # of this process
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A column of partitions that follow one another in a chunk, as it was found there."""
+
+    partitions: tuple[int, ...]
+    paths: tuple[str, ...]
+    column: str
+    chunks: tuple[tuple[ColumnChunk, ...], ...]  # of each partition
+    runs: np.ndarray
+    pages: np.ndarray
+    first_byte: int
+
+    @cached_property
+    def cut(self) -> dict[int, list[tuple[FoundPiece, ColumnChunk]]]:
+        """Its column chunks by themselves, by partition."""
+        return _cut(self)
+
+
+class _Range:
+    """Bytes of a file in the page cache, mapped and pinned."""
+
+    def __init__(self, file: OpenFile, low: int, high: int) -> None:
+        start = low // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        self.low, self.high = low, high
+        self._mapped = mmap.mmap(file.handle, high - start, prot=mmap.PROT_READ, offset=start)
+        with contextlib.suppress(OSError):  # older systems; pages are then mapped as they are pinned
+            self._mapped.madvise(_POPULATE_READ)
+        view = np.frombuffer(self._mapped, np.uint8)
+        self.address, self.size = view.ctypes.data, view.size
+        # Not a view of the read-only array: torch wants to write what it is given, though nobody does.
+        whole = (ctypes.c_uint8 * self.size).from_address(self.address)
+        self.bytes = np.ctypeslib.as_array(whole)[low - start :]
+
+
+class KeptPages:
+    """The pages that a loader has pinned.
+
+    Args:
+        pins: pins memory for the device.
+        open_file: opens a file, if it is still the one that was read.
+    """
+
+    def __init__(self, pins: HostPins, open_file: Open) -> None:
+        self._open = open_file
+        self._found: dict[int, dict[str, _Found]] = {}
+        self._pieces: dict[tuple[int, str], list[FoundPiece]] = {}
+        self._epochs, self._is_full = 0, False
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._held = _Held(pins, ROOM)
+        weakref.finalize(self, self._held.let_go).atexit = False
+
+    def begin_epoch(self) -> None:
+        """From the second one on, what was read is pinned beside the reading: who reads twice will read again."""
+        with self._lock:
+            self._epochs += 1
+            waits = self._epochs > 1 and self._found
+            if waits and (self._thread is None or not self._thread.is_alive()):
+                self._thread = start_thread("pages", self._pin_all)
+
+    def note(
+        self, partitions: Sequence[int], paths: Sequence[str], column: str,
+        chunks: Sequence[Sequence[ColumnChunk]], runs: np.ndarray, pages: np.ndarray, first_byte: int,
+    ) -> None:  # fmt: skip
+        """Remember the runs and pages of a column of partitions that follow one another from `first_byte` on."""
+        with self._lock:
+            known = (self._found.get(p, {}).get(column) or self._pieces.get((p, column)) for p in partitions)
+            if self._is_full or all(known):
+                return
+            size = sum(chunk.size for of_partition in chunks for chunk in of_partition) + runs.nbytes + pages.nbytes
+            self._is_full = not self._held.take(size)
+            if self._is_full:
+                return
+            own = tuple(tuple(c) for c in chunks)
+            found = _Found(tuple(partitions), tuple(paths), column, own, runs, pages, first_byte)
+            for partition in partitions:
+                self._found.setdefault(partition, {}).setdefault(column, found)
+
+    def is_pinned(self, partition: int, column: str) -> bool:
+        """Whether nothing needs to be read."""
+        return (partition, column) in self._pieces
+
+    def pieces(self, partitions: Sequence[int], column: str) -> list[FoundPiece] | None:
+        """What the device reads of a column; None where some of it must be read by the host."""
+        found: list[FoundPiece] = []
+        for partition in partitions:
+            pieces = self._pieces.get((partition, column))
+            if pieces is None:
+                return None
+            found += pieces
+        return found
+
+    def wait(self) -> None:
+        """Wait until all that was read in former epochs is pinned, or there is no more room."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _pin_all(self) -> None:
+        while True:
+            with self._lock:
+                if not self._found:
+                    return
+                partition = next(iter(self._found))
+                columns = self._found.pop(partition)
+            new = {name: found for name, found in columns.items() if (partition, name) not in self._pieces}
+            if new:
+                with contextlib.suppress(PenstockError, OSError, ValueError):  # of a changed file, say: reading tells
+                    self._pin(partition, new)
+
+    def _pin(self, partition: int, columns: dict[str, _Found]) -> None:
+        """Pin the pages of a partition's columns, all or none."""
+        first = next(iter(columns.values()))
+        file = self._open(first.paths[first.partitions.index(partition)])
+        cut = {name: found.cut[partition] for name, found in columns.items()}
+        spans = [(chunk.offset, chunk.offset + chunk.size) for pieces in cut.values() for _, chunk in pieces]
+        ranges = [_Range(file, low, high) for low, high in joined(spans)]
+        if not self._held.pin(ranges):
+            return
+        for name, pieces in cut.items():
+            self._pieces[partition, name] = [replace(piece, source=_place(ranges, chunk)) for piece, chunk in pieces]
+
+
+class _Held:
+    """What is pinned, and the room that is taken for it; let go of when the loader is gone."""
+
+    def __init__(self, pins: HostPins, room: Room) -> None:
+        self._pins, self._room = pins, room
+        self._ranges: list[_Range] = []
+        self._taken = 0
+
+    def take(self, size: int) -> bool:
+        """Room for some bytes, if there is any."""
+        found = self._room.take(size)
+        self._taken += size if found else 0
+        return found
+
+    def pin(self, ranges: list[_Range]) -> bool:
+        """Pin all of them or none."""
+        for number, one in enumerate(ranges):
+            if not self._pins.pin(one.address, one.size):
+                for other in ranges[:number]:
+                    self._pins.unpin(other.address)
+                return False
+        self._ranges += ranges
+        return True
+
+    def let_go(self) -> None:
+        """Undo it."""
+        while self._ranges:
+            self._pins.unpin(self._ranges.pop().address)
+        self._room.give_back(self._taken)
+
+
+def _place(ranges: list[_Range], chunk: ColumnChunk) -> PinnedBytes:
+    inside = next(r for r in ranges if r.low <= chunk.offset and chunk.offset + chunk.size <= r.high)
+    return PinnedBytes(inside, chunk.offset - inside.low, chunk.size)
+
+
+def _cut(found: _Found) -> dict[int, list[tuple[FoundPiece, ColumnChunk]]]:
+    """What was found, a column chunk each; rows, pages and bytes from its first ones on. By partition."""
+    chunks = [chunk for of_partition in found.chunks for chunk in of_partition]
+    rows, places = (np.cumsum([0, *(getattr(chunk, name) for chunk in chunks)]) for name in ("num_rows", "size"))
+    runs, pages = found.runs.copy(), found.pages.copy()
+    first_run = np.searchsorted(runs[:, contract.ROW], rows)
+    page_of = np.append(runs[:, contract.PAGE], len(pages))
+    first_page, at = page_of[first_run], (places + found.first_byte).astype(np.int32)
+    num_runs, num_pages = np.diff(first_run), np.diff(first_page)
+    runs[:, contract.ROW] -= np.repeat(rows[:-1].astype(np.int32), num_runs)
+    runs[:, contract.PAGE] -= np.repeat(first_page[:-1], num_runs)
+    runs[:, contract.PLACE] -= np.where(runs[:, contract.COUNT] > 0, np.repeat(at[:-1], num_runs), 0)
+    pages = pages[first_page[0] :]
+    dictionaries = pages[:, contract.DICTIONARY]
+    dictionaries -= np.where(dictionaries >= 0, np.repeat(at[:-1], num_pages), 0)
+    pieces = deque(
+        FoundPiece(runs[low:high], pages[first : first + count], chunk.num_rows)
+        for chunk, low, high, first, count in zip(
+            chunks, first_run, first_run[1:], first_page - first_page[0], num_pages, strict=False
+        )
+    )
+    pairs = zip(found.partitions, found.chunks, strict=True)
+    return {partition: [(pieces.popleft(), chunk) for chunk in own] for partition, own in pairs}
