@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from penstock import Dataset, Workflow, ops
 from penstock.core.errors import PenstockError
 from penstock.jobs import TrainJob, scoring
 from penstock.jobs.scoring import evaluate_model, predict_files
+from penstock.metrics import inputs
 from penstock.serve.feature_rows import are_packed
 
 ROWS = 700
@@ -79,6 +81,25 @@ def test_what_is_wrong_is_said_alike(
     on_host = refusal()
     on_device()
     assert refusal() == on_host and column in on_host
+
+
+def test_a_label_that_is_refused_late_is_said_alike(
+    run: Path, on_device: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an AUC nobody waits for a device before all rows have been counted."""
+    data = Dataset(run / "features")
+    wrong = pl.when(pl.int_range(ROWS) == 650).then(7).otherwise("click").cast(pl.Int8).alias("click")
+    rows = Dataset.from_partitions(Dataset(data.to_polars().with_columns(wrong)).partitions, data.schema)
+
+    def refusal() -> str:
+        with pytest.raises(PenstockError) as refused:
+            evaluate_model(run / "run", rows, metrics=["log_loss"])
+        return str(refused.value)
+
+    on_host = refusal()
+    on_device()
+    monkeypatch.setattr(inputs, "is_on_gpu", lambda values: isinstance(values, torch.Tensor))
+    assert refusal() == on_host and "click" in on_host
 
 
 def test_nothing_is_written_of_rows_that_are_refused(run: Path, tmp_path: Path, on_device: Callable[[], None]) -> None:

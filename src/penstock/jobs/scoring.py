@@ -162,16 +162,18 @@ def evaluate_model(
         rows = open_rows(predictor, source, input=input, is_raw=is_raw, on_error=on_error)
         label = rows.label()
         figures = [ScoreFigures(measured) for _ in range(_LANES)]
-        with _named_by_part(predictor, rows, label), ExitStack() as open_lanes:
-            lanes = [open_lanes.enter_context(Lane("metrics")) for _ in figures]
-            turns = cycle(zip(lanes, figures, strict=True))
-            for kept, labels, scores in _scored(predictor, score, rows, rows.fitted, keep, progress, "evaluate", label):
-                lane, counted = next(turns)
-                groups = None if group is None else _groups(kept.get_column(group))
-                lane.hand(counted.add, labels, scores, groups)
         whole = figures[0]
-        for other in figures[1:]:
-            whole.merge(other)
+        with _named_by_part(predictor, rows, label):
+            scored = _scored(predictor, score, rows, rows.fitted, keep, progress, "evaluate", label)
+            with ExitStack() as open_lanes:
+                lanes = [open_lanes.enter_context(Lane("metrics")) for _ in figures]
+                turns = cycle(zip(lanes, figures, strict=True))
+                for kept, labels, scores in scored:
+                    lane, counted = next(turns)
+                    groups = None if group is None else _groups(kept.get_column(group))
+                    lane.hand(counted.add, labels, scores, groups)
+            for other in figures[1:]:  # labels that were counted on a device are refused here at the latest
+                whole.merge(other)
         unknown, count = predictor.unknown, whole.num_rows
         shares = {n: float(c) / count if count else 0.0 for n, c in zip(unknown.columns, unknown.counts, strict=True)}
     return ScoreResult(

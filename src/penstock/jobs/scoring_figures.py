@@ -10,8 +10,9 @@ import numpy as np
 
 from penstock.core.errors import ParameterError
 from penstock.jobs.building import metric_class
-from penstock.metrics import AUC, Calibration, Metric, logit
-from penstock.metrics.inputs import host_array
+from penstock.metrics import AUC, Calibration, LogLoss, Metric, logit
+from penstock.metrics.inputs import beside, host_array
+from penstock.metrics.probability_sums import ProbabilitySums
 from penstock.metrics.protocol import Values
 from penstock.train.evaluation import EVALUATED
 
@@ -42,6 +43,8 @@ def metrics_of(names: Sequence[str] | None, group: str | None) -> list[type[Metr
 class ScoreFigures:
     """Metrics, calibration and the number of some rows.
 
+    Log loss and calibration come from sums that are counted once for both.
+
     Args:
         metrics: classes of what is measured.
 
@@ -52,30 +55,53 @@ class ScoreFigures:
     """
 
     def __init__(self, metrics: Sequence[type[Metric]]) -> None:
-        self.num_rows = 0
-        self.calibration = Calibration()
         self._metrics = [metric() for metric in metrics]
+        self._updated = [metric for metric in self._metrics if type(metric) not in (LogLoss, Calibration)]
+        self._sums = ProbabilitySums(next((m.name for m in self._metrics if m not in self._updated), "calibration"))
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there were, those without a prediction too."""
+        return self._sums.num_rows
+
+    @property
+    def calibration(self) -> Calibration:
+        """Of all rows so far."""
+        found = Calibration()
+        found.load_state(self._sums.calibration_state())
+        return found
 
     def add(self, labels: Values, probabilities: Values, groups: np.ndarray | None = None) -> None:
-        """Count some rows, whose labels are 0 or 1: arrays, or tensors of the device that predicts."""
-        on_host, truth = host_array(probabilities), host_array(labels)
-        logits = logit(on_host)
-        for metric in self._metrics:
+        """Count some rows, whose labels are 0 or 1: arrays, or tensors of the device that predicts.
+
+        A label that is neither is refused, of tensors on a GPU also later: with other rows, in `merge` or in `metrics`.
+        """
+        labels = beside(labels, probabilities)
+        others = []
+        for metric in self._updated:
             if isinstance(metric, AUC):  # it looks at the order alone: of narrow numbers, and where they are
                 metric.update(probabilities, labels)
             else:
+                others.append(metric)
+        if others:
+            logits, truth = logit(host_array(probabilities)), host_array(labels)
+            for metric in others:
                 metric.update(logits, truth, groups=groups if metric.needs_groups else None)
-        self.calibration.update(logits, truth)
-        self.num_rows += len(truth)
+        self._sums.add(probabilities, labels)
 
     def merge(self, other: ScoreFigures) -> None:
         """Add what another one has counted."""
-        for own, theirs in zip((*self._metrics, self.calibration), (*other._metrics, other.calibration), strict=True):
+        self._sums.merge(other._sums)
+        for own, theirs in zip(self._updated, other._updated, strict=True):
             merged: Any = own  # of one class, which pairs from two lists do not say
             merged.merge(theirs)
-        self.num_rows += other.num_rows
 
     def metrics(self) -> dict[str, float | None]:
         """The figures by name; None where there is none."""
+        for metric in self._metrics:
+            if type(metric) is LogLoss:
+                metric.load_state(self._sums.log_loss_state())
+            elif type(metric) is Calibration:
+                metric.load_state(self._sums.calibration_state())
         figures = {metric.name: metric.compute() for metric in self._metrics}
         return {name: value if math.isfinite(value) else None for name, value in figures.items()}

@@ -41,6 +41,24 @@ def log1p_by_numpy(values: np.ndarray) -> np.ndarray:
 
 
 @njit(**KERNEL)
+def parts_of(bits: Any) -> Any:
+    """Of a positive normal number's bits: those of its exponent k as `log_of_parts` takes it, and those of m."""
+    shifted = bits + _TO_ONE
+    return (shifted >> _EXPONENT_AT) | _AS_FLOAT, (shifted & _MANTISSA) + _SQRT_HALF
+
+
+@njit(**KERNEL)
+def log_of_parts(biased: Any, m: Any, lost: Any) -> Any:
+    """`log(2**k * m) + lost`, k as the number whose bits `parts_of` gave."""
+    exponent, f = biased - _BIAS, m - 1.0
+    s = f / (2.0 + f)
+    z, half = s * s, 0.5 * f * f
+    series = z * (_A + z * (_B + z * (_C + z * (_D + z * (_E + z * (_F + z * _G))))))
+    small = exponent * _LOG2_LOW + lost
+    return exponent * _LOG2_HIGH - ((half - (s * (half + series) + small)) - f)
+
+
+@njit(**KERNEL)
 def log1p_block(x: np.ndarray, count: int, u: np.ndarray, m: np.ndarray, out: np.ndarray) -> Any:
     """Logarithms of a block into `out` (float32); whether all of them are right. `u` and `m` are for the work.
 
@@ -50,18 +68,11 @@ def log1p_block(x: np.ndarray, count: int, u: np.ndarray, m: np.ndarray, out: np
     for k in range(count):
         u[k] = 1.0 + x[k]
     for k in range(count):
-        bits = u_bits[k] + _TO_ONE
-        m_bits[k] = (bits & _MANTISSA) + _SQRT_HALF
-        u_bits[k] = (bits >> _EXPONENT_AT) | _AS_FLOAT
+        u_bits[k], m_bits[k] = parts_of(u_bits[k])
     for k in range(count):
         value, whole = x[k], 1.0 + x[k]
         lost = (1.0 - (whole - value)) if value > 1.0 else (value - (whole - 1.0))
-        exponent, f = u[k] - _BIAS, m[k] - 1.0
-        s = f / (2.0 + f)
-        z, half = s * s, 0.5 * f * f
-        series = z * (_A + z * (_B + z * (_C + z * (_D + z * (_E + z * (_F + z * _G))))))
-        small = exponent * _LOG2_LOW + lost / whole
-        u[k] = exponent * _LOG2_HIGH - ((half - (s * (half + series) + small)) - f)
+        u[k] = log_of_parts(u[k], m[k], lost / whole)
     return _rounded(x, count, u, m, out)
 
 

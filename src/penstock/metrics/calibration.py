@@ -10,8 +10,8 @@ from penstock.core.errors import DataError
 from penstock.metrics.inputs import read_rows, read_state
 from penstock.metrics.protocol import State, Values
 
-_FINE = 4096
-_RANGE = 16.0  # log odds beyond which all share the last bin
+NUM_BINS = 4096
+REACH = 16.0  # log odds beyond which all share the last bin, on either side
 _STATE = ("rows", "weights", "predicted", "clicked", "num_nan")
 
 
@@ -45,16 +45,16 @@ class Calibration:
         """
         rows = read_rows(self.name, scores, labels, weights)
         self.num_nan += rows.num_nan
-        odds = np.clip(rows.scores, -_RANGE, _RANGE)
-        bins = np.minimum(((odds + _RANGE) * (_FINE / (2 * _RANGE))).astype(np.int64), _FINE - 1)
+        odds = np.clip(rows.scores, -REACH, REACH)
+        bins = np.minimum(((odds + REACH) * (NUM_BINS / (2 * REACH))).astype(np.int64), NUM_BINS - 1)
         weight = np.ones(len(bins)) if rows.weights is None else rows.weights
-        self.rows += np.bincount(bins, minlength=_FINE)
+        self.rows += np.bincount(bins, minlength=NUM_BINS)
         for total, values in (
             (self.weights, weight),
             (self.predicted, weight * _sigmoid(rows.scores)),
             (self.clicked, weight * rows.labels),
         ):
-            total += np.bincount(bins, weights=values, minlength=_FINE)
+            total += np.bincount(bins, weights=values, minlength=NUM_BINS)
 
     def merge(self, other: Self) -> None:
         """Add what another one has counted."""
@@ -72,8 +72,8 @@ class Calibration:
             DataError: it is not the state of a calibration.
         """
         *counted, num_nan = read_state(self.name, state, _STATE)
-        if any(part.shape != (_FINE,) for part in counted):
-            raise DataError(f"{self.name}: the state must have {_FINE} bins, got {[p.shape for p in counted]}")
+        if any(part.shape != (NUM_BINS,) for part in counted):
+            raise DataError(f"{self.name}: the state must have {NUM_BINS} bins, got {[p.shape for p in counted]}")
         self.rows, self.weights, self.predicted, self.clicked = counted
         self.num_nan = int(num_nan)
 
@@ -84,8 +84,8 @@ class Calibration:
 
     def reset(self) -> None:
         """Begin anew."""
-        self.rows, self.num_nan = np.zeros(_FINE, np.int64), 0
-        self.weights, self.predicted, self.clicked = np.zeros(_FINE), np.zeros(_FINE), np.zeros(_FINE)
+        self.rows, self.num_nan = np.zeros(NUM_BINS, np.int64), 0
+        self.weights, self.predicted, self.clicked = np.zeros(NUM_BINS), np.zeros(NUM_BINS), np.zeros(NUM_BINS)
 
     def to_dict(self, num_bins: int = 10) -> dict[str, Any]:
         """More figures, as plain data; None where there is no row or no click to compare with, or a NaN.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock.core.errors import DataError
+from penstock.core.extras import require
 from penstock.metrics.protocol import State, Values
 
 _EXACT_INTEGERS = 2**53  # the largest that a float64 tells from its neighbours
@@ -49,17 +51,18 @@ def read_rows(
         DataError: the lengths differ, a label or weight is out of its domain, or something is no number.
     """
     on_device = stay_on_device and is_on_gpu(scores)
-    read = _tensor if on_device else _floats
+    read = partial(_tensor, like=scores) if on_device else _floats
     found = read(scores, metric, "scores")
     truth = read(labels, metric, "labels")
     weighted = None if weights is None else read(weights, metric, "weights")
     named = None if groups is None else host_array(groups).reshape(-1)
-    for what, values in (("labels", truth), ("weights", weighted), ("groups", named)):
-        if values is not None and len(values) != len(found):
-            raise DataError(f"{metric}: {len(found)} scores and {len(values)} {what}; give one of each for every row")
-    _check_labels(metric, truth, binary)
+    _check_lengths(metric, found, labels=truth, weights=weighted, groups=named)
     missing = found != found  # of NaN alone
-    num_nan = int(missing.sum())
+    wrong = wrong_labels(truth, binary)
+    num_wrong, num_nan = _counts(wrong, missing)
+    if num_wrong:
+        row = int(host_array(wrong).argmax())
+        raise label_error(metric, truth[row], row, binary)
     drop = missing if num_nan else None
     if weighted is not None:
         if not bool(((weighted >= 0) & (weighted < float("inf"))).all()):
@@ -71,6 +74,48 @@ def read_rows(
         weighted = None if weighted is None else weighted[kept]
         named = None if named is None else named[host_array(kept)]
     return ScoredRows(found, truth, weighted, named, num_nan)
+
+
+def read_clicks(metric: str, probabilities: Values, labels: Values) -> tuple[Any, Any]:
+    """Check a batch of probabilities and labels of 0 or 1, one a row.
+
+    Args:
+        metric: the metric's name, for errors.
+        probabilities: floats, as `(B,)` or `(B, 1)`.
+        labels: as many.
+
+    Returns:
+        Both as arrays, the labels as booleans; or both as tensors, where probabilities are on a GPU. Labels there are
+        as they came and not checked, since that would wait for the device.
+
+    Raises:
+        DataError: the lengths differ, or a label on the host is neither 0 nor 1.
+    """
+    on_device = is_on_gpu(probabilities)
+    read = partial(_on_device_of, like=probabilities) if on_device else host_array
+    found = _one_dimension(read(probabilities), metric, "scores")
+    truth = _one_dimension(read(labels), metric, "labels")
+    _check_lengths(metric, found, labels=truth)
+    if on_device:
+        return found if found.element_size() >= 4 else found.float(), truth
+    for what, values in (("scores", found), ("labels", truth)):
+        _check_numbers(values, metric, what)
+    wrong = wrong_labels(truth)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise label_error(metric, truth[row], row)
+    return found, truth == 1
+
+
+def label_error(metric: str, label: float, row: int, binary: bool = True) -> DataError:
+    """What is raised for a label that is none."""
+    wanted = "0 or 1" if binary else "finite and not below zero"
+    return DataError(f"{metric}: labels must be {wanted}, got {float(label)!r} in row {int(row)} of a batch")
+
+
+def beside(values: Values, scores: Values) -> Values:
+    """The values on the GPU of the scores, where these are on one; else as they are."""
+    return _on_device_of(values, scores) if is_on_gpu(scores) else values
 
 
 def read_state(metric: str, state: State, names: tuple[str, ...]) -> list[np.ndarray]:
@@ -102,15 +147,24 @@ def host_array(values: Any) -> np.ndarray:
 
 def _floats(values: Any, metric: str, what: str) -> np.ndarray:
     array = _one_dimension(host_array(values), metric, what)
-    if array.dtype.kind not in "biuf" and array.size:
-        raise DataError(f"{metric}: {what} must be numbers, got {array.dtype}")
+    _check_numbers(array, metric, what)
     if array.dtype.kind in "iu" and array.size and max(int(array.max()), -int(array.min())) > _EXACT_INTEGERS:
         raise DataError(f"{metric}: {what} beyond 2**53 would be rounded; scale them first")
     return np.asarray(array.astype(np.float64))
 
 
-def _tensor(values: Any, metric: str, what: str) -> Any:
-    return _one_dimension(values.detach(), metric, what).double()
+def _check_numbers(array: np.ndarray, metric: str, what: str) -> None:
+    if array.dtype.kind not in "biuf" and array.size:
+        raise DataError(f"{metric}: {what} must be numbers, got {array.dtype}")
+
+
+def _tensor(values: Any, metric: str, what: str, like: Any) -> Any:
+    return _one_dimension(_on_device_of(values, like), metric, what).double()
+
+
+def _on_device_of(values: Any, like: Any) -> Any:
+    """A tensor where another one is."""
+    return require("torch", "torch").as_tensor(values, device=like.device).detach()
 
 
 def _one_dimension(values: Any, metric: str, what: str) -> Any:
@@ -122,10 +176,20 @@ def _one_dimension(values: Any, metric: str, what: str) -> Any:
     return values
 
 
-def _check_labels(metric: str, labels: Any, binary: bool) -> None:
-    fine = (labels == 0) | (labels == 1) if binary else (labels >= 0) & (labels < float("inf"))
-    if bool(fine.all()):
-        return
-    wanted = "0 or 1" if binary else "finite and not below zero"
-    row = int(host_array(~fine).argmax())
-    raise DataError(f"{metric}: labels must be {wanted}, got {float(labels[row])!r} in row {row} of a batch")
+def _check_lengths(metric: str, scores: Any, **others: Any) -> None:
+    for what, values in others.items():
+        if values is not None and len(values) != len(scores):
+            raise DataError(f"{metric}: {len(scores)} scores and {len(values)} {what}; give one of each for every row")
+
+
+def wrong_labels(labels: Any, binary: bool = True) -> Any:
+    """Which are no labels, NaN among them."""
+    return ~((labels == 0) | (labels == 1) if binary else (labels >= 0) & (labels < float("inf")))
+
+
+def _counts(*masks: Any) -> list[int]:
+    """How many are true in each. A device is waited for once."""
+    if isinstance(masks[0], np.ndarray):
+        return [int(np.count_nonzero(mask)) for mask in masks]
+    torch: Any = require("torch", "torch")
+    return [int(count) for count in torch.stack([mask.sum() for mask in masks]).tolist()]

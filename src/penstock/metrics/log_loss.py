@@ -88,9 +88,18 @@ def logit(probabilities: np.ndarray) -> np.ndarray:
     >>> logit(np.array([0.5, 1.0], np.float32)).round(6)
     array([ 0.      , 16.635532])
     """
-    limits = np.finfo(probabilities.dtype)
-    p = np.clip(probabilities.astype(np.float64), float(limits.tiny), 1 - float(limits.epsneg))
+    p = np.clip(probabilities.astype(np.float64), *probability_limits(probabilities.dtype))
     return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def probability_limits(dtype: Any) -> tuple[float, float]:
+    """The numbers next to 0 and to 1 that have finite log odds, of a dtype of NumPy or torch.
+
+    >>> probability_limits(np.float32) == (2.0**-126, 1 - 2.0**-24)
+    True
+    """
+    limits = np.finfo(str(dtype).removeprefix("torch.") if "torch." in str(dtype) else dtype)
+    return float(limits.tiny), 1 - float(limits.epsneg)
 
 
 def _softplus(values: Any) -> Any:
