@@ -64,6 +64,7 @@ def test_the_same_rows_have_the_same_bits_twice() -> None:
     assert all(np.array_equal(v, other.calibration.state()[n]) for n, v in one.calibration.state().items())
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_the_device_is_not_waited_for() -> None:
     probabilities, labels = (torch.from_numpy(values).cuda() for values in rows(10_000))
     figures = ScoreFigures([LogLoss])

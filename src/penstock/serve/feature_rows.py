@@ -15,6 +15,7 @@ from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
 from penstock.loader.torch import Loader
 from penstock.serve.predictor import Predictor
+from penstock.serve.recorded_scores import RecordedScores
 
 _BATCHES_A_CHUNK = 2  # pinned memory is slow to be had, and what is read once needs little of it
 _IDS = ("int8", "int16", "int32", "int64", "uint8", "uint16")
@@ -52,9 +53,14 @@ def scored_rows(predictor: Predictor, data: Dataset, label: str | None = None) -
     loader = _loader(predictor, data, label)
     outside = torch.zeros(len(predictor.model.categorical), dtype=torch.int64, device=predictor.device)
     bounds = torch.from_numpy(predictor.unknown.bounds()).to(predictor.device)
+
+    def score(ids: Tensor, continuous: Tensor) -> Tensor:
+        outside.add_(_outside(ids, bounds))
+        return predictor.score_packed(ids, continuous)
+
+    recorded = RecordedScores(score, predictor.columns.batch_size, predictor.device)
     for ids, continuous, labels in loader:
-        outside += _outside(ids, bounds)
-        yield LabelledScores(predictor.score_packed(ids, continuous), labels)
+        yield LabelledScores(recorded(ids, continuous), labels)
     predictor.unknown.counts += outside.cpu().numpy()
 
 
