@@ -8,11 +8,12 @@ import numpy as np
 
 from penstock.core.errors import DataError
 from penstock.core.params import Int, check_all
-from penstock.metrics.inputs import read_rows, read_state
+from penstock.metrics.inputs import is_on_gpu, read_rows, read_state
 from penstock.metrics.protocol import State, Values
 from penstock.metrics.score_bins import ScoreBins, area_and_bound, bins_of_rows, compress, fold
 
 _STATE = ("first", "last", "negatives", "positives", "num_nan")
+_ON_GPU = 2**22  # rows that wait on a device: counting them asks it for numbers again and again, however many they are
 
 
 class AUC:
@@ -24,7 +25,7 @@ class AUC:
     are counted there.
 
     Args:
-        max_bins: how many bins are kept, at 32 bytes each; about as many rows wait to be counted.
+        max_bins: how many bins are kept, at 32 bytes each; about as many rows wait to be counted, on a GPU four million.
 
     >>> auc = AUC()
     >>> auc.update([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
@@ -99,7 +100,7 @@ class AUC:
         # A pass over all bins would cost more than a small batch, so batches wait for company.
         self._waiting.append(bins)
         self._num_waiting += len(bins)
-        if self._num_waiting > self.max_bins:
+        if self._num_waiting > (max(self.max_bins, _ON_GPU) if is_on_gpu(bins.first) else self.max_bins):
             self._folded()
 
     def _folded(self) -> ScoreBins:
