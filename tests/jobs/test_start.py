@@ -8,19 +8,24 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from penstock import Dataset, Workflow
+from penstock.data.formats.text_partition import TextPartition
 from penstock.data.synthetic import criteo
 from penstock.etl import presets
 from penstock.etl.input_section import open_input
+from penstock.jobs.preparation import RawRows
+from penstock.jobs.run_folder import RunFolder
+from penstock.jobs.settings import TrainSettings
 
 PART_SIZE, SEED = 20_000, 5
 # What a test does in a process of its own: torch's import begins once a partition was parsed beside it, or in vain.
 _WATCHED = """
-import json, sys, threading, time
+import gc, json, sys, threading, time
 from pathlib import Path
 from penstock.data.formats.text_partition import TextPartition
 
@@ -73,7 +78,7 @@ except PenstockError as error:
     found["refused"] = [type(error).__name__, str(error), left(), (place / "refused").exists()]
 found["beside"] = Importing.seen
 good.run()
-found["run"] = left()
+found["run"] = [left(), gc.isenabled(), round(sys.getswitchinterval(), 3)]
 print(json.dumps(found))
 """
 _INTERRUPTED = """
@@ -131,8 +136,11 @@ def test_a_refused_setting_leaves_nothing(found):
     assert left == [] and not is_there
 
 
+def test_what_was_set_for_the_import_is_as_it_was(found):
+    assert found["run"] == [[], True, 0.005]
+
+
 def test_features_are_those_of_separate_passes(found, place):
-    assert found["run"] == []
     recipe = presets.load("criteo")
     train, valid = open_input(place / "day.tsv", recipe["input"], part_size=PART_SIZE).split([0.9, 0.1], seed=SEED)
     assert train.num_partitions > 3
@@ -159,3 +167,26 @@ def test_an_interrupt_beside_the_import_ends_it(place, number):
     assert child.returncode == 128 + number
     assert "stopped; nothing was written" in errors and "Traceback" not in errors
     assert not output.exists() and not list((place / "scratch").iterdir())
+
+
+@pytest.mark.parametrize("way", ["file", "group:C1", "none"])
+def test_text_is_parsed_once_also_where_no_rows_are_counted(tmp_path, place, monkeypatch, way):
+    """What was read until its rows are needed is kept, and the rest is read by those who need it."""
+    settings = {"etl": {"part_size": PART_SIZE}, "model": {"name": "MLP"}}
+    settings |= {"valid_by": way} if way.startswith("group") else {"valid_share": 0.0} if way == "none" else {}
+    valid = (
+        criteo(tmp_path / "valid.tsv", 200, cardinalities=30, seed=1, progress=False).path if way == "file" else None
+    )
+    rows = RawRows(place / "day.tsv", valid, presets.load("criteo"), TrainSettings.resolve(settings))
+    parsed, read = [], TextPartition.read
+
+    def noted(part, columns=None):
+        parsed.append((part.path, part.start))
+        return read(part, columns)
+
+    monkeypatch.setattr(TextPartition, "read", noted)
+    with closing(rows):
+        rows.begin_reading()
+        rows.run(RunFolder(tmp_path / "run"), lambda event: None, False)
+    parsed = [start for path, start in parsed if path.endswith("day.tsv")]
+    assert len(parsed) == len(set(parsed)) == rows.data.num_partitions > 3

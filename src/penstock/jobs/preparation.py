@@ -116,19 +116,15 @@ class RawRows:
         self.has_work = not folder.workflow.is_dir()
 
     def begin_reading(self) -> None:
-        """Open what keeps text once it is parsed; where rows must be counted first, threads parse it from now on.
-
-        What they are split by is read along with what the recipe needs.
-        """
+        """Let threads parse text from now on, what rows are split by along with what the recipe needs."""
         if self._rows is not None or not (self.has_work and self.learns):
             return
         way, engine = way_of(self.settings.valid_by), resolve(self.engine)
         columns = [*self.inputs, *([] if way is None else [way[1]])]
         self._rows = self._text.enter_context(spilling(self.data, columns, engine))
-        if self.valid is None and self.settings.valid_share and way is None:
-            self._ahead = ReadingAhead(self._rows, engine)
-            self._text.callback(self._ahead.stop)
-            self._ahead.begin()
+        self._ahead = ReadingAhead(self._rows, engine)
+        self._text.callback(self._ahead.stop)
+        self._ahead.begin()
 
     def close(self) -> None:
         """Let go of the text that was read, and read no more of it."""
@@ -150,11 +146,18 @@ class RawRows:
         """The rows, text parsed once, for as long as the block lasts."""
         try:
             self.begin_reading()
-            if self._ahead is not None:
+            if self._ahead is not None and self._are_counted():
                 self._ahead.wait(progress)
+            elif self._ahead is not None:
+                self._ahead.stop()  # who needs the rest reads it
             yield self.data if self._rows is None else self._rows
         finally:
             self.close()
+
+    def _are_counted(self) -> bool:
+        """Whether it takes the number of rows to hold some out."""
+        is_share = self.valid is None and self.settings.valid_share > 0
+        return is_share and way_of(self.settings.valid_by) is None
 
     def _features(self, folder: RunFolder, train: Dataset, valid: Dataset | None, progress: bool | None) -> Workflow:
         if not self.has_work:

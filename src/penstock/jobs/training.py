@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.core.errors import ParameterError
-from penstock.core.runtime.switching import quick_switches
+from penstock.core.runtime.long_imports import long_imports
 from penstock.core.signing import KeyLike, check_signed, verifying
 from penstock.data.dataset import as_dataset
 from penstock.data.sources import DataLike, are_paths
@@ -173,12 +173,9 @@ class TrainJob:
             if self.is_resumed:
                 preparation.resume(self._folder)
             preparation.begin_reading()
-            # An import holds the lock that threads which read need for a moment now and then.
-            with quick_switches():
+            with long_imports():
                 from penstock.jobs.training_run import TrainRun  # brings torch
-
-                run = TrainRun(self, self._folder, preparation)
-            return run.run()
+            return TrainRun(self, self._folder, preparation).run()
 
     def _checked(self) -> TrainSettings:
         assert isinstance(self.settings, TrainSettings)
