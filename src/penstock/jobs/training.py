@@ -181,6 +181,10 @@ class TrainJob:
         assert isinstance(self.settings, TrainSettings)
         if not self.is_resumed:
             self._folder.check_free(self.overwrite)
+            if (copies := self.settings.copy_checkpoints_to) is not None:
+                from penstock.train.mirror import Mirror  # brings torch
+
+                Mirror(copies).check_free()
         for source in (self.source, self.valid, self.test):
             for part in self._folder.parts:
                 if (paths := absolute_paths(source)) and part.is_dir():

@@ -38,7 +38,6 @@ from penstock.jobs.training_stage import TrainingStage
 from penstock.report.learning import learning_verdict
 from penstock.serve.model import save_model
 from penstock.serve.predictor import Predictor
-from penstock.train.mirror import Mirror
 from penstock.train.records import record_to_dict
 from penstock.train.selection import selected
 
@@ -63,8 +62,6 @@ class TrainRun:
     def __init__(self, job: TrainJob, folder: RunFolder, preparation: RawRows | ReadyFeatures) -> None:
         assert isinstance(job.settings, TrainSettings)
         self.job, self.folder, self.preparation, self.settings = job, folder, preparation, job.settings
-        if not job.is_resumed and (copies := job.settings.copy_checkpoints_to) is not None:
-            Mirror(copies).check_free()
         self.device = building.training_device(job.settings)
         preparation.check()
         if job.test is not None:
