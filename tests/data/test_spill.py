@@ -18,7 +18,8 @@ from penstock.core.errors import DataError
 from penstock.data import scratch, spill
 from penstock.data.bad_lines import collecting
 from penstock.data.formats.text_partition import TextPartition
-from penstock.data.spill import SpilledPartition, read_ahead, spilling
+from penstock.data.reading_ahead import ReadingAhead
+from penstock.data.spill import SpilledPartition, spilling
 from penstock.engine import resolve
 from penstock.engine.local import LocalEngine
 
@@ -91,7 +92,9 @@ def test_what_memory_has_no_room_for_goes_to_scratch(text, place, parses, monkey
 
 def test_counting_parses_and_nothing_is_parsed_after(text, place, parses):
     with spilling(opened(text), ["click", "user"], resolve("local:2")) as data:
-        read_ahead(data, resolve("local:2"), False)
+        reading = ReadingAhead(data, resolve("local:2"))
+        reading.begin()
+        reading.wait(False)
         train, valid = data.split([0.8, 0.2], seed=3)
         first, second = train.to_polars(["user"]), valid.to_polars(["user"])
         assert len(parses) == data.num_partitions

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import yaml
 
-from penstock.jobs import TrainingStopped, TrainJob, defaults, second_try, training
+from penstock.jobs import TrainingStopped, TrainJob, defaults, second_try, training_run
 from penstock.jobs.events import StageBegan
 from penstock.jobs.progress_lines import ProgressLines
 from penstock.jobs.run_folder import RunFolder
@@ -46,7 +46,7 @@ def configuration(place: Path) -> dict[str, Any]:
 
 
 def always(is_better: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "is_better", lambda second, first: is_better)
+    monkeypatch.setattr(training_run, "is_better", lambda second, first: is_better)
 
 
 def test_the_second_is_kept_where_it_is_better(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from penstock.cli.choices import OnError
 from penstock.cli.init import Label
 from penstock.cli.long_work import LongCommand
 from penstock.cli.setting_options import with_setting_options
+from penstock.core.runtime.long_imports import long_imports
 from penstock.metrics.registry import METRICS
 
 if TYPE_CHECKING:
@@ -218,7 +219,8 @@ def evaluate(
     progress: Progress = None,
 ) -> None:
     """AUC, log loss or other metrics, calibration and unknown categories of a saved model on labelled rows."""
-    from penstock.jobs.scoring import evaluate_model
+    with long_imports():
+        from penstock.jobs.scoring import evaluate_model  # brings torch
     from penstock.report.summary import show_evaluation
 
     with loading(trust, verify):
@@ -265,7 +267,8 @@ def predict(
     progress: Progress = None,
 ) -> None:
     """Predictions of a saved model for every row, in order, in bounded memory."""
-    from penstock.jobs.scoring import predict_files
+    with long_imports():
+        from penstock.jobs.scoring import predict_files  # brings torch
 
     with loading(trust, verify):
         found = predict_files(

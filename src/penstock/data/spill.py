@@ -23,9 +23,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.errors import DataError
-from penstock.core.progress import bar
 from penstock.core.runtime.memory import available_memory
-from penstock.data import tasks
 from penstock.data.bad_lines import BadLines, collecting, pass_on
 from penstock.data.dataset import Dataset
 from penstock.data.formats.text import SpooledPartition
@@ -259,13 +257,3 @@ def _spill_for(data: Dataset, columns: Sequence[str], engine: Engine) -> Spill |
     except OSError:
         return None
     return spill if needed <= spill.room + spill.memory else None
-
-
-def read_ahead(data: Dataset, engine: Engine, progress: bool | None) -> None:
-    """Parse everything that is going to be spilled, with a bar, for whoever must know the number of rows first."""
-    parts = [part for part in data.partitions if isinstance(part, SpilledPartition)]
-    if not parts:
-        return
-    with bar("read", sum(part.estimated_rows for part in parts), show=progress) as drawn:
-        for _ in engine.map(tasks.count, parts, lambda i: drawn.advance(parts[i].estimated_rows)):
-            pass

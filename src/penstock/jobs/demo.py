@@ -59,7 +59,7 @@ def run_demo(
 def _run_stages(
     say: Callable[..., None], num_rows: int, folder: Path, progress: bool | None, cardinality_cap: int
 ) -> tuple[dict[str, Any], RunRecorder]:
-    from penstock.jobs.training import TrainJob  # brings torch
+    from penstock.jobs.training import TrainJob
 
     began = time.perf_counter()
     say(f"[bold]1. {num_rows:,} rows of click logs, shaped like Criteo's", highlight=False)

@@ -183,7 +183,7 @@ def _run(test: _SelfTest, place: Path, num_rows: int) -> bool:
         return False
     with test.timed("import torch"):
         from penstock.jobs import TrainJob
-        from penstock.serve import Predictor
+        from penstock.serve import Predictor  # brings it
     with test.timed("train"):
         settings = {"epochs": 1, "batch_size": 256, "embedding_dim": 8, "device": "cpu"}
         found = TrainJob(place / "features", place / "run", settings=settings, progress=False, num_examples=0).run()

@@ -1,9 +1,12 @@
-"""The first stage of a training run: rows to features on disk, with some held out."""
+"""The first stage of a training run: rows to features on disk, with some held out.
+
+torch takes seconds to import, and text can be read meanwhile: what needs torch here is in `check`, which imports it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +19,14 @@ from penstock.core.schema import Role
 from penstock.data import Dataset
 from penstock.data.dataset import as_dataset
 from penstock.data.files import is_remote
+from penstock.data.reading_ahead import ReadingAhead
 from penstock.data.side_by_side import ParquetSettings, write_side_by_side
 from penstock.data.sources import DataLike, are_paths, paths_of
-from penstock.data.spill import read_ahead, spilling
+from penstock.data.spill import spilling
 from penstock.engine import resolve
 from penstock.etl import Workflow
 from penstock.etl.input_section import open_input, settled
 from penstock.etl.trust import modules_in
-from penstock.jobs import building
-from penstock.jobs.embeddings import check_embeddings
 from penstock.jobs.etl import EtlJob
 from penstock.jobs.events import DataOpened, DataPrepared, Listener
 from penstock.jobs.holding_out import check_way, hold_out, way_of
@@ -49,7 +51,10 @@ class Prepared:
 
 
 class RawRows:
-    """Raw rows and the recipe that turns them into features."""
+    """Raw rows and the recipe that turns them into features.
+
+    Whoever lets reading begin closes it: text that was read is in memory or in scratch until then.
+    """
 
     def __init__(
         self, source: DataLike, valid: DataLike | None, recipe: Mapping[str, Any], settings: TrainSettings
@@ -58,18 +63,26 @@ class RawRows:
         engine = settings.etl.get("engine")
         self.engine = None if engine is None else resolve(engine)
         self.data = self._opened(source)
-        unfitted = Workflow.from_recipe(recipe).fit_schema(self.data.schema)
-        self.inputs, self.learns = unfitted.input_schema.names, unfitted.learns
+        self.unfitted = Workflow.from_recipe(recipe).fit_schema(self.data.schema)
+        self.inputs, self.learns = self.unfitted.input_schema.names, self.unfitted.learns
         self._settle(self.inputs)
         check_way(settings.valid_by, self.data)
         self.valid = None if valid is None else self._opened(valid)
-        self.label = check_label(unfitted.output_schema, "what the recipe makes")
-        check_raw_label(self.data, unfitted, self.label)
-        building.check(settings, unfitted.output_schema, unfitted, is_fitted=False)
-        if settings.tables in ON_DEVICE:
-            self._check_sizes()
+        self.label = check_label(self.unfitted.output_schema, "what the recipe makes")
+        check_raw_label(self.data, self.unfitted, self.label)
         _check_columns(self.inputs, self.valid)
         self.has_work = True
+        self._text = ExitStack()
+        self._rows: Dataset | None = None  # with their text parsed once, while that lasts
+        self._ahead: ReadingAhead | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be trained on them, before the work."""
+        from penstock.jobs import building  # brings torch
+
+        building.check(self.settings, self.unfitted.output_schema, self.unfitted, is_fitted=False)
+        if self.settings.tables in ON_DEVICE:
+            self._check_sizes()
 
     def check_test(self, source: DataLike) -> None:
         """Refuse rows to test on that cannot be read, before the work."""
@@ -94,11 +107,29 @@ class RawRows:
             fitted = Workflow.from_recipe(self.recipe).fit(few)
         except PenstockError:  # too few for an operator, say; the whole data will tell
             return
+        from penstock.jobs.embeddings import check_embeddings  # brings torch
+
         check_embeddings(self.settings, fitted.output_schema, is_fitted=True)
 
     def resume(self, folder: RunFolder) -> None:
         """Take what an earlier run has made; the workflow is written last."""
         self.has_work = not folder.workflow.is_dir()
+
+    def begin_reading(self) -> None:
+        """Let threads parse text from now on, what rows are split by along with what the recipe needs."""
+        if self._rows is not None or not (self.has_work and self.learns):
+            return
+        way, engine = way_of(self.settings.valid_by), resolve(self.engine)
+        columns = [*self.inputs, *([] if way is None else [way[1]])]
+        self._rows = self._text.enter_context(spilling(self.data, columns, engine))
+        self._ahead = ReadingAhead(self._rows, engine)
+        self._text.callback(self._ahead.stop)
+        self._ahead.begin()
+
+    def close(self) -> None:
+        """Let go of the text that was read, and read no more of it."""
+        self._text.close()
+        self._rows = self._ahead = None
 
     def run(self, folder: RunFolder, listener: Listener, progress: bool | None) -> Prepared:
         listener(DataOpened(self.data))
@@ -112,17 +143,21 @@ class RawRows:
 
     @contextmanager
     def _parsed(self, progress: bool | None) -> Iterator[Dataset]:
-        """The rows, text parsed once: what they are split by is read along with what the recipe needs."""
-        way = way_of(self.settings.valid_by)
-        columns = [*self.inputs, *([] if way is None else [way[1]])]
-        if not (self.has_work and self.learns):
-            yield self.data
-            return
-        engine = resolve(self.engine)
-        with spilling(self.data, columns, engine) as data:
-            if self.valid is None and self.settings.valid_share and way is None:
-                read_ahead(data, engine, progress)
-            yield data
+        """The rows, text parsed once, for as long as the block lasts."""
+        try:
+            self.begin_reading()
+            if self._ahead is not None and self._are_counted():
+                self._ahead.wait(progress)
+            elif self._ahead is not None:
+                self._ahead.stop()  # who needs the rest reads it
+            yield self.data if self._rows is None else self._rows
+        finally:
+            self.close()
+
+    def _are_counted(self) -> bool:
+        """Whether it takes the number of rows to hold some out."""
+        is_share = self.valid is None and self.settings.valid_share > 0
+        return is_share and way_of(self.settings.valid_by) is None
 
     def _features(self, folder: RunFolder, train: Dataset, valid: Dataset | None, progress: bool | None) -> Workflow:
         if not self.has_work:
@@ -145,10 +180,21 @@ class ReadyFeatures:
         self.valid = None if valid is None else _features_at(valid)
         self.label = check_label(self.data.schema, "the data")
         self.workflow = _workflow(workflow, self.source)
-        building.check(settings, self.data.schema, self.workflow)
         _check_columns([c.name for c in self.data.schema if c.role is not Role.OTHER], self.valid)
         check_way(settings.valid_by, self.data)
         self.has_work = valid is None and settings.valid_share > 0
+
+    def check(self) -> None:
+        """Refuse what cannot be trained on them, before the work."""
+        from penstock.jobs import building  # brings torch
+
+        building.check(self.settings, self.data.schema, self.workflow)
+
+    def begin_reading(self) -> None:
+        """Nothing is read before it is needed."""
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def check_test(self, source: DataLike) -> None:
         """Refuse rows to test on that cannot be read, before the work."""

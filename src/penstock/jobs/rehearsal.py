@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 
+from penstock.core.runtime.switching import quick_switches
 from penstock.core.runtime.threads import start_thread
 from penstock.data import Dataset
 from penstock.data.scratch import Scratch
@@ -20,7 +20,6 @@ from penstock.jobs.settings import TrainSettings
 
 _ROWS, _BATCH_SIZE, _STEPS = 4096, 1024, 2  # as many steps as compile everything; a graph is captured after more
 _WORTH_IT = 500_000_000  # bytes of rows: fewer are features before it ends
-_SWITCH = 2e-4  # seconds after which a thread gives the lock to another
 # What must not be done twice, or only makes it longer.
 _LEFT_OUT = {"feed": None, "copy_checkpoints_to": None, "valid_by": None, "linear_start": False, "eval_every": None}
 
@@ -43,17 +42,13 @@ def rehearsing(
     if device.type != "cuda" or sum(part.num_bytes for part in data.partitions) < _WORTH_IT:
         yield
         return
-    before = sys.getswitchinterval()
     # The rehearsal holds the interpreter's lock for most of its time: threads that make features wait less often so.
-    sys.setswitchinterval(min(before, _SWITCH))
-    try:
+    with quick_switches():
         thread = start_thread("rehearsal", _rehearse, data, recipe, settings)
         try:
             yield
         finally:
             thread.join()
-    finally:
-        sys.setswitchinterval(before)
 
 
 def _rehearse(data: Dataset, recipe: Mapping[str, Any], settings: TrainSettings) -> None:

@@ -302,6 +302,11 @@ class TrainSettings:
         return plain_dim({name: dim or self.embedding_dim for name, dim in own.items()})
 
     @property
+    def is_on_cluster(self) -> bool:
+        """Whether the run is spread over a cluster."""
+        return any(value is not None for value in self.cluster.values())
+
+    @property
     def pooling(self) -> str:
         """How list columns are pooled where their slot says nothing."""
         pooling = self.store.get("pooling") or "mean"

@@ -1,61 +1,33 @@
-"""The whole way in one job: raw rows → features → a trained model → evaluation → a saved model that predicts."""
+"""The whole way in one job: raw rows → features → a trained model → evaluation → a saved model that predicts.
+
+This module does without torch, whose import takes seconds: raw text is read meanwhile. What needs it is `TrainRun`.
+"""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
-
-from penstock.core.errors import OutputExistsError, ParameterError
-from penstock.core.schema import Schema
+from penstock.core.errors import ParameterError
+from penstock.core.runtime.long_imports import long_imports
 from penstock.core.signing import KeyLike, check_signed, verifying
 from penstock.data.dataset import as_dataset
 from penstock.data.sources import DataLike, are_paths
-from penstock.embedding.feed_packets import packet_numbers
-from penstock.embedding.protocol import is_on_host
-from penstock.etl import Workflow, trusting
-from penstock.etl.trust import check_references, modules_in
-from penstock.jobs import building
-from penstock.jobs.cluster import Cluster
-from penstock.jobs.defaults import is_worth_a_second_try
-from penstock.jobs.embeddings import build_embeddings, count_rows
+from penstock.etl import Workflow
+from penstock.etl.trust import check_references
 from penstock.jobs.etl import check_outside
-from penstock.jobs.events import (
-    Event,
-    Listener,
-    ModelSaved,
-    RunBegan,
-    RunDone,
-    RunFailed,
-)
+from penstock.jobs.events import Listener
 from penstock.jobs.holding_out import way_of
-from penstock.jobs.label_figures import label_figures
-from penstock.jobs.linear_start import begin_linear, may_begin_linear
-from penstock.jobs.model_card import model_card
-from penstock.jobs.prediction_figures import describe_predictions, example_predictions
-from penstock.jobs.preparation import Prepared, RawRows, ReadyFeatures
-from penstock.jobs.rehearsal import rehearsing
+from penstock.jobs.preparation import RawRows, ReadyFeatures
 from penstock.jobs.run_folder import RunFolder, absolute_paths, plain_copy, with_absolute_folders
-from penstock.jobs.second_try import Training, is_better, take_place, trained_again
 from penstock.jobs.settings import TrainSettings
-from penstock.jobs.stages import timed_stage
-from penstock.jobs.training_loaders import open_loaders
-from penstock.jobs.training_result import TrainingStopped, TrainResult, finite
-from penstock.jobs.training_stage import TrainingStage
-from penstock.report.learning import learning_verdict
-from penstock.serve.model import save_model
-from penstock.serve.predictor import Predictor
-from penstock.train import Record
-from penstock.train.mirror import Mirror
-from penstock.train.records import record_to_dict
-from penstock.train.selection import selected
+from penstock.jobs.training_result import TrainResult
 
-STAGES = ("etl", "regression", "train", "second", "save", "predict")
+if TYPE_CHECKING:
+    from penstock.train import Record
 
 
 @dataclass
@@ -127,7 +99,6 @@ class TrainJob:
             if value is not None and not are_paths(value):
                 setattr(self, name, as_dataset(value))
         self._folder = RunFolder(self.output)
-        self._seconds = dict.fromkeys(STAGES, 0.0)
 
     def _take_valid_file(self, settings: TrainSettings) -> None:
         """`valid_by` may name a file, which is what `valid` is for."""
@@ -190,41 +161,29 @@ class TrainJob:
             PenstockError: the data or the settings do not allow it.
         """
         settings = self._checked()
-        cluster = Cluster.of(settings)
-        if cluster is None:
-            return self._run_here(settings)
-        with cluster.running():
-            return self._run_here(settings)
+        with ExitStack() as opened:
+            if settings.is_on_cluster:
+                from penstock.jobs.cluster import Cluster  # brings torch
 
-    def _run_here(self, settings: TrainSettings) -> TrainResult:
-        device = building.training_device(settings)
-        preparation = self._preparation(settings)
-        if self.test is not None:
-            preparation.check_test(self.test)
-        config = self.configuration
-        if self.is_resumed:
-            preparation.resume(self._folder)
-            shutil.rmtree(self._folder.second, ignore_errors=True)  # of a second training that was interrupted
-            self._folder.write(config)
-        else:
-            self._folder.begin(config, self.drafted)
-        self._notify(RunBegan(config, str(self.output), self.best_auc, self.is_resumed))
-        try:
-            if (cluster := Cluster.of(settings)) is not None:
-                cluster.check_shared(self._folder.path, self.source, self.valid)
-            result = self._tested(self._run(settings, preparation, device))
-        except BaseException as error:
-            stopped = isinstance(error, (KeyboardInterrupt, SystemExit, TrainingStopped))
-            self._notify(RunFailed(str(error) or type(error).__name__, stopped))
-            raise
-        self._notify(RunDone(result.to_dict()))
-        return result
+                cluster = Cluster.of(settings)
+                assert cluster is not None
+                opened.enter_context(cluster.running())
+                settings = cluster.settings_of_etl(settings)
+            preparation = opened.enter_context(closing(self._preparation(settings)))
+            if self.is_resumed:
+                preparation.resume(self._folder)
+            preparation.begin_reading()
+            with long_imports():
+                from penstock.jobs.training_run import TrainRun  # brings torch
+            return TrainRun(self, self._folder, preparation).run()
 
     def _checked(self) -> TrainSettings:
         assert isinstance(self.settings, TrainSettings)
         if not self.is_resumed:
             self._folder.check_free(self.overwrite)
             if (copies := self.settings.copy_checkpoints_to) is not None:
+                from penstock.train.mirror import Mirror  # brings torch
+
                 Mirror(copies).check_free()
         for source in (self.source, self.valid, self.test):
             for part in self._folder.parts:
@@ -233,167 +192,9 @@ class TrainJob:
         return self.settings
 
     def _preparation(self, settings: TrainSettings) -> RawRows | ReadyFeatures:
-        cluster = Cluster.of(settings)
-        settings = settings if cluster is None else cluster.settings_of_etl(settings)
         if self.recipe is None:
             with verifying(self.verify):
                 return ReadyFeatures(self.source, self.valid, self.workflow, settings)
         if self.workflow is not None:
             raise ParameterError("a workflow goes with features that it has made; raw rows go with a recipe")
         return RawRows(self.source, self.valid, self.recipe, settings)
-
-    def _run(self, settings: TrainSettings, preparation: RawRows | ReadyFeatures, device: torch.device) -> TrainResult:
-        with self._stage("etl", preparation.has_work), self._rehearsing(settings, preparation, device):
-            ready = preparation.run(self._folder, self._notify, self.progress)
-        is_asked = settings.linear_start is True and not self.is_resumed
-        loader, valid, settings = open_loaders(settings, ready, device)
-        settings = self._settled(settings)
-        held_out = None if ready.valid is None else as_dataset(ready.valid)
-        labels = label_figures(as_dataset(ready.features), held_out, ready.label)
-        network = building.build_model(settings, loader.schema)
-        store = self._embeddings(settings, loader.schema, device)
-        try:
-            with self._stage("regression", may_begin_linear(settings, network, store, loader.schema)):
-                settings = self._begun_linear(settings, ready, network, store, is_asked)
-            with self._stage("train"):
-                self._open_feed(settings, ready, network, store, loader.num_rows)  # it begins with these weights
-                stage = TrainingStage(
-                    settings, ready, loader, valid, network, store, device, self._folder, self._notify, self.callbacks,
-                    self.stop, self.progress,
-                )  # fmt: skip
-                history, rows_per_second = stage.run(labels)
-            if settings.linear_start and not is_asked and valid is not None and Cluster.of(settings) is None:
-                trained = Training(settings, network, store, history, rows_per_second)
-                trained = self._tried_again(trained, ready, labels, device, loader.num_rows)
-                settings, network, store = trained.settings, trained.network, trained.store
-                history, rows_per_second = trained.history, trained.rows_per_second
-            with self._stage("save"):
-                kept = {} if history.best is None else history.best.metrics
-                metrics = {name: finite(value) for name, value in kept.items()}
-                self._save(settings, ready, network, store, loader.num_rows, metrics, labels["constant_log_loss"])
-            embedding_rows = count_rows(store)
-        finally:
-            if store is not None and is_on_host(store):
-                store.close()
-        with self._stage("predict", valid is not None):
-            examples, predictions = self._predictions(ready)
-        chosen = selected(history, building.selected_by(settings))
-        records = [record_to_dict(record) for record in history.records]
-        return TrainResult(
-            metrics=metrics,
-            best_auc=self.best_auc,
-            selected=chosen,
-            labels=labels,
-            learning=learning_verdict(records, labels, chosen),
-            rows={"train": loader.num_rows, "valid": None if valid is None else valid.num_rows},
-            steps=history.stats["steps"],
-            rows_per_second=rows_per_second,
-            embedding_rows=embedding_rows,
-            model=str(self._folder.model),
-            examples=examples,
-            predictions=predictions,
-            seconds={**self._seconds, "total": round(sum(self._seconds.values()), 3)},
-        )
-
-    def _rehearsing(
-        self, settings: TrainSettings, preparation: RawRows | ReadyFeatures, device: torch.device
-    ) -> AbstractContextManager[None]:
-        if Cluster.of(settings) is not None or not isinstance(preparation, RawRows) or not preparation.has_work:
-            return nullcontext()
-        return rehearsing(preparation.data, preparation.recipe, settings, device)
-
-    def _embeddings(self, settings: TrainSettings, schema: Schema, device: torch.device) -> Any:
-        cluster = Cluster.of(settings)
-        return build_embeddings(settings, schema, device) if cluster is None else cluster.store(settings, schema)
-
-    def _save(
-        self,
-        settings: TrainSettings,
-        ready: Prepared,
-        network: Any,
-        store: Any,
-        num_rows: int,
-        metrics: dict[str, float | None],
-        constant: float | None,
-    ) -> None:
-        card = model_card(self.source, ready, network, num_rows, metrics, settings.keep_example, constant)
-        save_model(self._folder.model, ready.workflow, network, store, overwrite=True, card=card)
-        self._notify(ModelSaved(str(self._folder.model)))
-
-    def _open_feed(self, settings: TrainSettings, ready: Prepared, network: Any, store: Any, num_rows: int) -> None:
-        """Put a model beside the packets to come: whoever follows them needs its workflow, and where to begin."""
-        if settings.feed is None:
-            return
-        place = Path(settings.feed)
-        if (place / "model").exists() and not packet_numbers(place):
-            raise OutputExistsError(f"{place} holds a model that no feed has begun with; choose another feed:")
-        card = model_card(self.source, ready, network, num_rows, {}, settings.keep_example)
-        save_model(place, ready.workflow, network, store, overwrite=True, card=card)
-
-    def _tested(self, result: TrainResult) -> TrainResult:
-        """The result, with what the saved model reaches on the rows to test on."""
-        if self.test is None:
-            return result
-        from penstock.jobs.scoring import evaluate_model
-
-        with trusting(*modules_in(self.recipe)):
-            assert isinstance(self.settings, TrainSettings)
-            found = evaluate_model(result.model, self.test, metrics=self.settings.metrics, progress=self.progress)
-        return replace(result, test={**found.metrics, "rows": found.rows})
-
-    def _begun_linear(
-        self, settings: TrainSettings, ready: Prepared, network: torch.nn.Module, store: Any, is_asked: bool
-    ) -> TrainSettings:
-        """Let the linear part begin with a regression where it can; the settings say whether it did."""
-        if not settings.linear_start or begin_linear(settings, network, store, as_dataset(ready.features), ready.label):
-            return settings
-        if is_asked:
-            raise ParameterError(
-                "linear_start cannot be true here: it needs a model with a linear part, a cardinality of every "
-                "category, both labels, and embeddings in float32, in fused tables or in a store of this process "
-                "without FTRL, admission, eviction or slots of their own; leave it out"
-            )
-        return self._settled(replace(settings, linear_start=False))
-
-    def _tried_again(
-        self, first: Training, ready: Prepared, labels: dict[str, Any], device: torch.device, num_rows: int
-    ) -> Training:
-        """The better of the training that began with a regression and one that does without; the other is closed."""
-        if not is_worth_a_second_try(first.settings, num_rows):
-            return first
-        with self._stage("second"):
-            second = trained_again(
-                first, ready, labels, device, num_rows, self._folder, self.callbacks, self.stop, self.progress
-            )
-            if not is_better(second.history, first.history):
-                second.close()
-                shutil.rmtree(self._folder.second)
-                return first
-            first.close()
-            take_place(self._folder, lambda: self._settled(second.settings))
-            for event in second.events:
-                self._notify(event)
-        return second
-
-    def _settled(self, settings: TrainSettings) -> TrainSettings:
-        """Whoever resumes this run needs the same batches, and embeddings where they are: its settings say so."""
-        asked, self.settings = self.settings, settings
-        if settings != asked:
-            self._folder.write(self.configuration)
-        return settings
-
-    def _predictions(self, ready: Prepared) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Held-out rows through the saved model: a few as a service would send them, and how all of them lie."""
-        if ready.valid is None:
-            return [], None
-        trust = [] if ready.workflow is None else modules_in(ready.workflow.to_recipe({}))
-        with Predictor(self._folder.model, trust=trust) as predictor:
-            examples = example_predictions(predictor, ready, self.num_examples)
-            return examples, describe_predictions(predictor, as_dataset(ready.valid), ready.label)
-
-    def _notify(self, event: Event) -> None:
-        if self.listener is not None:
-            self.listener(event)
-
-    def _stage(self, name: str, is_there: bool = True) -> AbstractContextManager[None]:
-        return timed_stage(name, self._notify, self._seconds) if is_there else nullcontext()

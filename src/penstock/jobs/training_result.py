@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PenstockError
-from penstock.train import Record, TrainRecord
+
+if TYPE_CHECKING:
+    from penstock.train import Record
 
 
 class TrainingStopped(PenstockError):
@@ -91,6 +93,8 @@ class TrainResult:
 
 def training_speed(records: Sequence[Record]) -> float | None:
     """Rows a second of training alone, over this run's records."""
+    from penstock.train import TrainRecord  # brings torch
+
     trained = [record for record in records if isinstance(record, TrainRecord)]
     pairs = [(r.rows_per_second or 0.0, r.seconds["total"]) for r in trained]
     seconds = sum(took for _, took in pairs)

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import gc
 import socket
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from penstock.core.extras import require
 from penstock.core.hosts import AllowedHosts, is_loopback
 from penstock.core.keys import KeyLike
 from penstock.core.params import STR, Int, Real, check_all
+from penstock.core.runtime.switching import quick_switches
 from penstock.core.runtime.threads import new_thread
 from penstock.serve.devices import named_device
 from penstock.serve.http.limits import Limits
@@ -149,7 +149,8 @@ class HttpServer:
         self.stop()
 
     def _serve(self) -> None:
-        with _quick_switches(), _short_collections():
+        # The event loop has Python's lock soon while another thread is busy with rows.
+        with quick_switches(_SWITCH_SECONDS), _short_collections():
             self._server.run([self._socket])
 
 
@@ -161,17 +162,6 @@ class _Server(uvicorn.Server):
         with super().capture_signals():
             yield
             self._captured_signals.clear()
-
-
-@contextlib.contextmanager
-def _quick_switches() -> Iterator[None]:
-    """Let the event loop have Python's lock within a tenth of a millisecond while another thread is busy with rows."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, _SWITCH_SECONDS))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 @contextlib.contextmanager
