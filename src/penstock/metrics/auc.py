@@ -25,7 +25,7 @@ class AUC:
     are counted there.
 
     Args:
-        max_bins: how many bins are kept, at 32 bytes each; about as many rows wait to be counted, on a GPU 4 million.
+        max_bins: how many bins are kept, at 32 bytes each; about as many rows wait (on a GPU four million).
 
     >>> auc = AUC()
     >>> auc.update([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
