@@ -1,4 +1,4 @@
-"""Scores that were recorded once: of every batch its own, whatever its size, and without a recording where none works."""
+"""Scores that were recorded once: of every batch its own, and of every one by itself where no recording works."""
 
 from __future__ import annotations
 
