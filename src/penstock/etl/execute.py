@@ -19,7 +19,14 @@ from penstock.data.bad_lines import BadLines, collecting
 from penstock.data.dataset import Dataset
 from penstock.data.exchange import by_key, exchange
 from penstock.data.naming import naming
-from penstock.data.partition import FramePartition, MappedPartition, Partition, SlicedPartition, WrappedPartition
+from penstock.data.partition import (
+    FramePartition,
+    MappedPartition,
+    Partition,
+    SlicedPartition,
+    WrappedPartition,
+    in_order,
+)
 from penstock.engine import Engine
 from penstock.etl.operator import ROW_NUMBER
 from penstock.etl.plan import Environment, Plan
@@ -52,7 +59,7 @@ class ComputedPartition(WrappedPartition):
         require_polars("a workflow's transform")
         with naming(self.source):
             frame = self.compute(self.source)
-        return frame if columns is None else frame.select(columns)
+        return frame if columns is None else in_order(frame, columns)
 
 
 @dataclass

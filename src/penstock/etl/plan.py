@@ -22,6 +22,7 @@ from penstock.core.errors import (
     SchemaError,
 )
 from penstock.core.schema import ColumnSchema, Schema
+from penstock.data.partition import in_order
 from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.graph import Node, ancestors
 from penstock.etl.number_chain import NumberChain, chain_before, chains_of
@@ -292,11 +293,6 @@ class Plan:
             if not same_dtype(found[column.name], column.polars_dtype):
                 changed.append(converted_column(frame[column.name], column))
         return frame.with_columns(changed) if changed else frame
-
-
-def in_order(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Some columns of a frame, without a query: that takes the interpreter's lock for longer than the choice does."""
-    return frame if frame.columns == list(names) else pl.DataFrame([frame.get_column(name) for name in names])
 
 
 def side_by_side(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -78,11 +78,11 @@ class ValueCounts:
         self.note_rows(len(series), 0 if keys.valid is None else int(len(series) - np.count_nonzero(keys.valid)))
 
     @staticmethod
-    def add_integers(counts: Sequence[ValueCounts], columns: Sequence[pl.Series]) -> None:
+    def add_integers(counts: Sequence[ValueCounts], frame: pl.DataFrame, names: Sequence[str]) -> None:
         """Count columns of 32-bit integers side by side, each into counts of its own."""
         from penstock.kernels.cpu_vocab import count_side_by_side
 
-        places = places_of(columns)
+        places = places_of(frame, names)
         count_side_by_side([own._table("uint32") for own in counts], places.table, places.num_rows, places.null_counts)
         for own, num_null in zip(counts, places.null_counts, strict=True):
             own.note_rows(places.num_rows, num_null)

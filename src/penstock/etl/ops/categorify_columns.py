@@ -31,13 +31,15 @@ def quick_outputs(frame: pl.DataFrame, outputs: Iterable[tuple[str, tuple[str, .
 
 def encoded_side_by_side(frame: pl.DataFrame, steps: Mapping[str, Step], dtype: np.dtype) -> dict[str, pl.Series]:
     """The codes of every output in `steps`."""
-    texts = {output: step for output, step in steps.items() if isinstance(frame.schema[step[0]], _TEXTS)}
+    dtypes = frame.schema
+    texts = {output: step for output, step in steps.items() if isinstance(dtypes[step[0]], _TEXTS)}
     numbers = {output: step for output, step in steps.items() if output not in texts}
     out: dict[str, pl.Series] = {}
     for chosen in (numbers, texts):
         if chosen:
-            columns = [frame.get_column(column) for column, _, _ in chosen.values()]
-            places = text_places_of(columns) if chosen is texts else places_of(columns)
+            names = [column for column, _, _ in chosen.values()]
+            is_text = chosen is texts
+            places = text_places_of([frame.get_column(n) for n in names]) if is_text else places_of(frame, names)
             codes = side_by_side(list(chosen.values())).encode_places(places.table, places.num_rows, dtype)
             out |= frame_over(list(chosen), codes).to_dict()
     return out
@@ -45,12 +47,13 @@ def encoded_side_by_side(frame: pl.DataFrame, steps: Mapping[str, Step], dtype: 
 
 def counted_side_by_side(frame: pl.DataFrame, counts: Mapping[str, ValueCounts]) -> None:
     """Count the values of columns, each into counts of its own."""
-    texts = [name for name in counts if isinstance(frame.schema[name], _TEXTS)]
+    dtypes = frame.schema
+    texts = [name for name in counts if isinstance(dtypes[name], _TEXTS)]
     numbers = [name for name in counts if name not in texts]
     if texts:
         ValueCounts.add_texts([counts[name] for name in texts], [frame.get_column(name) for name in texts])
     if numbers:
-        ValueCounts.add_integers([counts[name] for name in numbers], [frame.get_column(name) for name in numbers])
+        ValueCounts.add_integers([counts[name] for name in numbers], frame, numbers)
 
 
 def can_count(frame: pl.DataFrame, column: str, counts: ValueCounts) -> bool:
