@@ -241,7 +241,7 @@ def in_order(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     ['*']
     """
     wanted = list(names)
-    return frame if frame.columns == wanted else frame[wanted] if wanted else pl.DataFrame()
+    return frame if frame.columns == wanted else frame[:, wanted] if wanted else pl.DataFrame()
 
 
 def select(frame: pl.DataFrame, columns: Sequence[str], where: str) -> pl.DataFrame:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import polars as pl
 
@@ -15,6 +15,7 @@ from penstock.core.runtime.forks import require_polars
 from penstock.data.partition import Partition, WrappedPartition, select
 
 _open = threading.local()
+Made = TypeVar("Made")
 
 
 class Choice(Protocol):
@@ -36,12 +37,28 @@ def shared_reads() -> Iterator[None]:
     ...     part.read(["x"]) is part.read(["x"])
     True
     """
-    before = getattr(_open, "frames", None)
-    _open.frames = {}
+    before = getattr(_open, "made", None)
+    _open.made = {}
     try:
         yield
     finally:
-        _open.frames = before
+        _open.made = before
+
+
+def once(key: Hashable, make: Callable[[], Made]) -> Made:
+    """What `make` gives; inside `shared_reads` it is made once for a key, and held until the end.
+
+    >>> with shared_reads():
+    ...     [once("rows", object) is once("rows", object), once("rows", object) is once("columns", object)]
+    [True, False]
+    """
+    made = getattr(_open, "made", None)
+    if made is None:
+        return make()
+    if key not in made:
+        made[key] = make()
+    found: Made = made[key]
+    return found
 
 
 @dataclass(frozen=True)
@@ -53,14 +70,8 @@ class SharedPartition(WrappedPartition):
     is_as_read = True
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        frames = getattr(_open, "frames", None)
-        if frames is None:
-            return self.source.read(columns)
         key = id(self), None if columns is None else tuple(columns)
-        if key not in frames:
-            frames[key] = self.source.read(columns)
-        frame: pl.DataFrame = frames[key]
-        return frame
+        return once(key, lambda: self.source.read(columns))
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,7 @@ class Plan:
         self.refresh()
         self.inputs = self._raw_columns()
         self.input_schema = input_schema.select(self.inputs)
+        self._input_dtypes = list(self.input_schema.polars_schema.values())
         self.exchanges = [i for i in range(len(self.nodes)) if self.exchange_keys(i) is not None]
         self.stages = self._stages()
         self.phases = self._phases()
@@ -286,7 +287,10 @@ class Plan:
 
     def coerced(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The raw frame in the input schema's dtypes: hexadecimal text decoded, numbers exact, nulls typed."""
-        changed, found = [], dict(zip(frame.columns, frame.dtypes, strict=True))
+        dtypes = frame.dtypes
+        if frame.columns == self.inputs and all(map(same_dtype, dtypes, self._input_dtypes)):
+            return frame
+        changed, found = [], dict(zip(frame.columns, dtypes, strict=True))
         for column in self.input_schema:
             if column.name not in found:
                 raise ColumnNotFoundError(column.name, frame.columns, FRAME)
@@ -297,10 +301,14 @@ class Plan:
 
 def side_by_side(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Frames of equal height as one."""
-    heights = {f.height for f in frames if f.width}
+    filled = [frame for frame in frames if frame.width]
+    heights = {frame.height for frame in filled}
     if len(heights) > 1:
         raise GraphError(f"branches with {' and '.join(map(str, sorted(heights)))} rows cannot stand side by side")
-    return pl.DataFrame([series for frame in frames for series in frame])
+    if not filled:
+        return pl.DataFrame()
+    first, *others = filled
+    return first.hstack([series for frame in others for series in frame.get_columns()]) if others else first
 
 
 def _refuse_nested(node: Node, inputs: Schema, columns: Columns) -> None:

@@ -10,6 +10,7 @@ last one need not end at all. Any number of threads may parse different ranges.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -228,12 +229,18 @@ class _Run:
 
 
 def _plan_row(column: int, kind: str, out: ParsedColumn | None) -> list[int]:
+    code, log2_size, most = _about_kind(kind)
+    addresses = (0, 0) if out is None else (out.address, out.bitmap_address)
+    return [column, code, log2_size, *addresses, most]
+
+
+@functools.cache
+def _about_kind(kind: str) -> tuple[int, int, int]:
+    """How a kind's values are told to the kernel: its code, the size of one, the greatest."""
     dtype = np.dtype(DTYPES[kind])
     code = CODES.get(kind, tiles.UNSIGNED if dtype.kind == "u" else tiles.SIGNED)
     most = int(np.iinfo(dtype).max) if dtype.kind in "iu" else 0
-    most = most - 2**64 if most >= 2**63 else most
-    addresses = (address_of(out.values), address_of(out.bitmap)) if out is not None else (0, 0)
-    return [column, code, dtype.itemsize.bit_length() - 1, *addresses, most]
+    return code, dtype.itemsize.bit_length() - 1, most - 2**64 if most >= 2**63 else most
 
 
 def _as_uint8(buffer: Any) -> np.ndarray:

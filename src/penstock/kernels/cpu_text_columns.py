@@ -11,7 +11,7 @@ import numpy as np
 from penstock.core.runtime.buffers import SpareBuffers
 from penstock.kernels import cpu_text_fields as fields
 from penstock.kernels import cpu_text_tiles as tiles
-from penstock.kernels.cpu_intrinsics import ALIGNMENT
+from penstock.kernels.cpu_intrinsics import ALIGNMENT, address_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -53,6 +53,8 @@ class ParsedColumn:
     values: np.ndarray
     bitmap: np.ndarray
     null_count: int
+    address: int  # where the values lie
+    bitmap_address: int
     text: np.ndarray | None = None  # what string views point into
 
     def valid(self) -> np.ndarray:
@@ -103,12 +105,13 @@ def allocate_columns(num_rows: int, dtypes: dict[int, np.dtype]) -> dict[int, Pa
     size = sum(_round_up(num_rows * dtype.itemsize) for dtype in dtypes.values())
     block = _blocks.acquire(size + bitmap_bytes * len(dtypes))
     block[size:] = 0
-    columns, start = {}, 0
-    for place, (column, dtype) in enumerate(dtypes.items()):
-        values = block[start : start + num_rows * dtype.itemsize].view(dtype)
-        start += _round_up(num_rows * dtype.itemsize)
-        bitmap = block[size + place * bitmap_bytes :][:bitmap_bytes]
-        columns[column] = ParsedColumn(values, bitmap, 0)
+    columns, start, bitmap_start, address = {}, 0, size, address_of(block)
+    for column, dtype in dtypes.items():
+        num_bytes = num_rows * dtype.itemsize
+        values, bitmap = block[start : start + num_bytes].view(dtype), block[bitmap_start : bitmap_start + bitmap_bytes]
+        columns[column] = ParsedColumn(values, bitmap, 0, address + start, address + bitmap_start)
+        start += _round_up(num_bytes)
+        bitmap_start += bitmap_bytes
     return columns
 
 

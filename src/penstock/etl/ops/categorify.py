@@ -17,6 +17,7 @@ from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColum
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.files import parse_bytes
 from penstock.data.lists import flatten
+from penstock.data.partition import in_order
 from penstock.etl.cells import BulkFunction, RowFunction
 from penstock.etl.operator import Columns, Invertible
 from penstock.etl.ops.categorify_bulk import bulk_encoder
@@ -159,10 +160,12 @@ class Categorify(LearnedVocabularies, Invertible):
             if output in quick
         }
         done = encoded_side_by_side(frame, steps, dtype)
+        if len(quick) == len(outputs):
+            return in_order(done, [output for output, _, _ in outputs])
         out = []
         for output, name, names in outputs:
             if output in quick:
-                out.append(done[output])
+                out.append(done.get_column(output))
                 continue
             codes = layouts[name]
             series = frame[names[0]]

@@ -29,20 +29,22 @@ def quick_outputs(frame: pl.DataFrame, outputs: Iterable[tuple[str, tuple[str, .
     }
 
 
-def encoded_side_by_side(frame: pl.DataFrame, steps: Mapping[str, Step], dtype: np.dtype) -> dict[str, pl.Series]:
-    """The codes of every output in `steps`."""
+def encoded_side_by_side(frame: pl.DataFrame, steps: Mapping[str, Step], dtype: np.dtype) -> pl.DataFrame:
+    """The codes of every output in `steps`, those of numbers first."""
     dtypes = frame.schema
     texts = {output: step for output, step in steps.items() if isinstance(dtypes[step[0]], _TEXTS)}
     numbers = {output: step for output, step in steps.items() if output not in texts}
-    out: dict[str, pl.Series] = {}
+    made = []
     for chosen in (numbers, texts):
         if chosen:
             names = [column for column, _, _ in chosen.values()]
             is_text = chosen is texts
             places = text_places_of([frame.get_column(n) for n in names]) if is_text else places_of(frame, names)
             codes = side_by_side(list(chosen.values())).encode_places(places.table, places.num_rows, dtype)
-            out |= frame_over(list(chosen), codes).to_dict()
-    return out
+            made.append(frame_over(list(chosen), codes))
+    if len(made) > 1:
+        return made[0].hstack(made[1].get_columns())
+    return made[0] if made else pl.DataFrame()
 
 
 def counted_side_by_side(frame: pl.DataFrame, counts: Mapping[str, ValueCounts]) -> None:
