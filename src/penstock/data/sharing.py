@@ -14,6 +14,7 @@ from penstock.core.errors import ColumnNotFoundError
 from penstock.core.runtime.forks import require_polars
 from penstock.data.partition import Partition, WrappedPartition, select
 
+_MOST = 0.75  # of the rows: from this share on all are worth making something of
 _open = threading.local()
 Made = TypeVar("Made")
 
@@ -24,12 +25,18 @@ class Choice(Protocol):
     @property
     def columns(self) -> tuple[str, ...]: ...
 
+    @property
+    def share(self) -> float: ...  # of the rows that it keeps; 0 where that is not known
+
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame: ...
 
 
 @contextmanager
-def shared_reads() -> Iterator[None]:
+def shared_reads(parts: Sequence[Partition] = ()) -> Iterator[None]:
     """Whatever `SharedPartition`s this thread reads in here it reads once, and holds until the end.
+
+    Args:
+        parts: those that will be read, where something made of them may be made once too (see `made_of_all`).
 
     >>> from penstock.data.partition import FramePartition
     >>> part = SharedPartition(FramePartition(pl.DataFrame({"x": [1, 2]})))
@@ -37,12 +44,12 @@ def shared_reads() -> Iterator[None]:
     ...     part.read(["x"]) is part.read(["x"])
     True
     """
-    before = getattr(_open, "made", None)
-    _open.made = {}
+    before = getattr(_open, "made", None), getattr(_open, "wanted", ())
+    _open.made, _open.wanted = {}, _wanted_whole(parts)
     try:
         yield
     finally:
-        _open.made = before
+        _open.made, _open.wanted = before
 
 
 def once(key: Hashable, make: Callable[[], Made]) -> Made:
@@ -59,6 +66,36 @@ def once(key: Hashable, make: Callable[[], Made]) -> Made:
         made[key] = make()
     found: Made = made[key]
     return found
+
+
+def _wanted_whole(parts: Sequence[Partition]) -> set[int]:
+    """The shared partitions of which several will be made that have most of the rows together, by their id."""
+    shares: dict[int, list[float]] = {}
+    for part in parts:
+        below = part.source if isinstance(part, WrappedPartition) else part
+        if isinstance(below, ChosenPartition):
+            shares.setdefault(id(below.source), []).append(below.function.share)
+    return {number for number, own in shares.items() if len(own) > 1 and sum(own) > _MOST}
+
+
+def made_of_all(part: Partition, key: Hashable, make: Callable[[Partition], pl.DataFrame]) -> pl.DataFrame | None:
+    """What a function that treats rows alike makes of a part's rows, chosen from what it makes of all rows, once.
+
+    Args:
+        part: that the function is for.
+        key: tells what is made from what else is made of the same rows.
+        make: the function.
+
+    Returns:
+        The frame; None where it is not worth while, or choosing needs columns that the function may not give.
+    """
+    if not isinstance(part, ChosenPartition) or part.function.columns or not isinstance(part.source, SharedPartition):
+        return None
+    shared = part.source
+    if id(shared) not in getattr(_open, "wanted", ()):
+        return None
+    # Nobody else needs the raw rows any more.
+    return part.function(once((id(shared), key), lambda: make(shared.source)))
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,12 @@ class RowSplit:
         """What it looks at."""
         return () if self.stratify is None else (self.stratify,)
 
+    @property
+    def share(self) -> float:
+        """Of the rows that it keeps."""
+        ends = self.strata.ends[:, self.which].sum() - (self.strata.ends[:, self.which - 1].sum() if self.which else 0)
+        return float(ends / max(1, self.strata.counts.sum()))
+
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         strata = self.strata
         if self.stratify is None and len(strata.counts) == 1 and strata.counts[0] > _SMALL:
@@ -226,6 +232,11 @@ class HashSplit:
         """What it looks at."""
         return self.keys
 
+    @property
+    def share(self) -> float:
+        """Of the rows that it keeps: not known."""
+        return 0.0
+
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         from penstock.data.exchange import row_hashes
 
@@ -253,6 +264,11 @@ class TimeSplit:
     def columns(self) -> tuple[str, ...]:
         """What it looks at."""
         return (self.column,)
+
+    @property
+    def share(self) -> float:
+        """Of the rows that it keeps: not known."""
+        return 0.0
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         times = known_times(frame[self.column], self.form)

@@ -208,7 +208,7 @@ def _write_item(item: _Item, targets: Sequence[_Target], options: ParquetOptions
     with ExitStack() as stack:
         files = {place: stack.enter_context(_Files(targets[place], item.number, options)) for place in work}
         for offset in range(max(len(run.parts) for run in work.values())):
-            with shared_reads():
+            with shared_reads([run.parts[offset] for run in work.values() if offset < len(run.parts)]):
                 for place, run in work.items():
                     if offset < len(run.parts):
                         with collecting() as found:

@@ -6,7 +6,7 @@ Tasks are small picklable callables, so the same code runs on threads, Dask and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from penstock.data.partition import (
     WrappedPartition,
     in_order,
 )
+from penstock.data.sharing import made_of_all
 from penstock.engine import Engine
 from penstock.etl.operator import ROW_NUMBER
 from penstock.etl.plan import Environment, Plan
@@ -49,16 +50,22 @@ class RowNumberedPartition(WrappedPartition):
 
 @dataclass(frozen=True)
 class ComputedPartition(WrappedPartition):
-    """What a stage makes of a partition, computed when it is read."""
+    """What a stage makes of a partition, computed when it is read.
+
+    Partitions of one `shared` treat rows alike: where several are parts of the same rows, they are made together.
+    """
 
     source: Partition
     compute: Callable[[Partition], pl.DataFrame]
     keeps_rows: bool
+    shared: Plan | None = field(default=None, repr=False, compare=False)
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         require_polars("a workflow's transform")
         with naming(self.source):
-            frame = self.compute(self.source)
+            frame = None if self.shared is None else made_of_all(self.source, id(self.shared), self.compute)
+            if frame is None:
+                frame = self.compute(self.source)
         return frame if columns is None else in_order(frame, columns)
 
 
@@ -321,5 +328,6 @@ def transform(plan: Plan, dataset: Dataset, engine: Engine, training: bool, sche
     for number in range(last):
         stage = cross(plan, stage, number, engine, training)
     task = _Transform(plan, _shell(stage), training)
-    parts = [ComputedPartition(part, task, plan.keeps_rows) for part in stage.parts]
+    shared = plan if stage.carried is None and plan.treats_rows_alike else None
+    parts = [ComputedPartition(part, task, plan.keeps_rows, shared) for part in stage.parts]
     return Dataset.from_partitions(parts, schema)

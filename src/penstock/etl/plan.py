@@ -26,7 +26,7 @@ from penstock.data.partition import in_order
 from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.graph import Node, ancestors
 from penstock.etl.number_chain import NumberChain, chain_before, chains_of
-from penstock.etl.operator import ROW_NUMBER, Columns
+from penstock.etl.operator import ROW_NUMBER, Columns, Operator
 from penstock.etl.raw_values import FRAME, converted_column, policy_of
 
 Environment = dict[int, pl.DataFrame]  # node number → its columns
@@ -138,6 +138,18 @@ class Plan:
     def keeps_rows(self) -> bool:
         """Whether row i of the output is row i of the input."""
         return self.nodes[self.output].domain is None and not self.exchanges
+
+    @property
+    def treats_rows_alike(self) -> bool:
+        """Whether an output row depends on its own input row alone, also where it was fitted on."""
+        return (
+            self.keeps_rows
+            and not self.needs_rows
+            and all(
+                node.operator is None or _is_row_by_row(node.operator, columns)
+                for node, columns in zip(self.nodes, self.columns, strict=True)
+            )
+        )
 
     # Running it on one frame.
 
@@ -309,6 +321,13 @@ def side_by_side(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         return pl.DataFrame()
     first, *others = filled
     return first.hstack([series for frame in others for series in frame.get_columns()]) if others else first
+
+
+def _is_row_by_row(op: Operator, columns: Columns) -> bool:
+    """Whether rows are computed one by one, for all that is known; somebody else's operator may do anything."""
+    if not type(op).__module__.startswith("penstock.etl.ops.") or op.row_function(columns) is None:
+        return False
+    return not isinstance(op, FittedOperator) or type(op).transform_training is FittedOperator.transform_training
 
 
 def _refuse_nested(node: Node, inputs: Schema, columns: Columns) -> None:
