@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -157,8 +158,22 @@ def moments_of_keys(bins: np.ndarray, count: int, least: int, greatest: int) -> 
 def moments_of_bins(bins: np.ndarray, count: int, least: float, greatest: float) -> Moments:
     """The moments of finite numbers of which `bins` has the sums, as `bin_block32` and `bin_block64` make them."""
     found = np.flatnonzero(bins[:-1].any(axis=1))
-    exponents, parts = found.tolist(), bins[found].tolist()
-    if bins.shape == BINS_FLOAT32:
+    return _moments(found.tolist(), bins[found].tolist(), count, least, greatest)
+
+
+def moments_of_columns(bins: np.ndarray, counts: list[int], extremes: list[tuple[float, float]]) -> list[Moments]:
+    """`moments_of_bins` of many columns, `(columns, …)`, without a look at each by itself."""
+    columns, exponents = np.nonzero(bins[:, :-1].any(axis=2))
+    ends = np.searchsorted(columns, np.arange(len(bins) + 1)).tolist()
+    listed, parts = exponents.tolist(), bins[columns, exponents].tolist()
+    return [
+        _moments(listed[first:end], parts[first:end], count, *own) if count else Moments()
+        for (first, end), count, own in zip(pairwise(ends), counts, extremes, strict=True)
+    ]
+
+
+def _moments(exponents: list[int], parts: list[list[int]], count: int, least: float, greatest: float) -> Moments:
+    if parts and len(parts[0]) == BINS_FLOAT32[1]:
         total, squares = _assemble(exponents, parts, 0, 1, 1, 924), _assemble(exponents, parts, 1, 3, 2, 1848)
     else:
         total, squares = _assemble(exponents, parts, 0, 2, 1, -1), _assemble(exponents, parts, 2, 5, 2, -2)

@@ -175,7 +175,8 @@ class _Run:
 
     def _set_outputs(self, outputs: dict[int, ParsedColumn]) -> None:
         self.outputs = outputs
-        rows = [_plan_row(column, self.kinds[column], outputs.get(column)) for column in self.decoded]
+        block = next((address_of(own.block) for own in outputs.values()), 0)
+        rows = [_plan_row(column, self.kinds[column], outputs.get(column), block) for column in self.decoded]
         self.plan = np.array(rows, np.int64).reshape(len(rows), 6)
 
     def move_to(self, outputs: dict[int, ParsedColumn]) -> None:
@@ -212,7 +213,7 @@ class _Run:
         num_rows = int(self.state[tiles.OUT_ROW])
         null_counts = dict(zip(self.decoded, self.null_counts.tolist(), strict=True))
         for index, column in self.outputs.items():
-            column.values, column.bitmap = column.values[:num_rows], column.bitmap[: -(-num_rows // 8)]
+            column.num_rows = num_rows
             column.null_count = null_counts[index]
             if column.text is not None:
                 column.text = copied_strings(column.values, column.text)
@@ -228,9 +229,9 @@ class _Run:
         self.state[tiles.NUM_HARD] = 0
 
 
-def _plan_row(column: int, kind: str, out: ParsedColumn | None) -> list[int]:
+def _plan_row(column: int, kind: str, out: ParsedColumn | None, block: int) -> list[int]:
     code, log2_size, most = _about_kind(kind)
-    addresses = (0, 0) if out is None else (out.address, out.bitmap_address)
+    addresses = (0, 0) if out is None else (block + out.start, block + out.bitmap_start)
     return [column, code, log2_size, *addresses, most]
 
 

@@ -58,7 +58,6 @@ def counted_side_by_side(frame: pl.DataFrame, counts: Mapping[str, ValueCounts])
         ValueCounts.add_integers([counts[name] for name in numbers], frame, numbers)
 
 
-def can_count(frame: pl.DataFrame, column: str, counts: ValueCounts) -> bool:
-    """Whether a column's values can be counted beside those of others."""
-    dtype = frame.get_column(column).dtype
+def can_count(dtype: pl.DataType, counts: ValueCounts) -> bool:
+    """Whether the values of a column of this dtype can be counted beside those of others."""
     return isinstance(dtype, _KEYS + _TEXTS) and dtype == counts.dtype and counts.has_plain_counter
