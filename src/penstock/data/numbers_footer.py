@@ -34,13 +34,14 @@ class FooterWords:
             for name, kind in zip(names, kinds, strict=True)
         ]
         self._begin = _fields([(1, _I32, _number(2)), (2, _LIST, _list(_STRUCT, [root, *leaves]))])
-        self._columns = [
-            [
-                _fields([(1, _I32, _number(kind)), _ENCODINGS[has_codes], (3, _LIST, path), (4, _I32, _number(0))])
-                for has_codes in (False, True)
-            ]
-            for kind, path in zip(kinds, [_list(_BINARY, [_text(name)]) for name in names], strict=True)
-        ]
+        heads = []
+        for kind, name in zip(kinds, names, strict=True):
+            path = _list(_BINARY, [_text(name)])
+            for encodings in _ENCODINGS:
+                about = [(1, _I32, _number(kind)), encodings, (3, _LIST, path), (4, _I32, _number(0))]
+                heads.append(_COLUMN + _fields(about) + _step(5, 4, _I64))
+        self._heads = np.frombuffer(bytearray(b"".join(heads)), np.uint8)
+        self._bounds = np.cumsum([0, *map(len, heads)])
 
     def footer(self, groups: Sequence[Group]) -> bytes:
         """The footer of a file with these row groups."""
@@ -52,16 +53,14 @@ class FooterWords:
         ], after=2) + b"\0"  # fmt: skip
 
     def _group(self, num_rows: int, begin: int, chunks: np.ndarray) -> bytes:
-        """What is said of a row group: by far the most of it, so that fields are put together by hand."""
-        head, columns, total = _step(5, 4, _I64) + _number(num_rows), [], int(chunks[:, 0].sum())
-        for fixed, (size, dictionary_size) in zip(self._columns, chunks.tolist(), strict=True):
-            length, place = _number(size), _number(begin + dictionary_size)
-            if dictionary_size:
-                place += _DICTIONARY_AT + _number(begin)
-            sizes = head + _SIZE + length + _SIZE + length
-            columns.append(_COLUMN + fixed[dictionary_size > 0] + sizes + _PAGES_AT + place + _ENDS)
-            begin += size
-        return _struct([(1, _LIST, _list(_STRUCT, columns)), (2, _I64, _number(total)), (3, _I64, _number(num_rows))])
+        """What is said of a row group."""
+        from penstock.kernels.cpu_parquet_words import MOST_BYTES, put_columns
+
+        out = np.empty(len(self._heads) + len(chunks) * MOST_BYTES, np.uint8)
+        end = put_columns(self._heads, self._bounds, chunks, num_rows, begin, out)
+        columns = _list_head(_STRUCT, len(chunks)) + out[:end].tobytes()
+        total = int(chunks[:, 0].sum())
+        return _struct([(1, _LIST, columns), (2, _I64, _number(total)), (3, _I64, _number(num_rows))])
 
 
 _Field = tuple[int, int, bytes]  # number, kind, content
@@ -86,9 +85,11 @@ def _step(number: int, before: int, kind: int) -> bytes:
 
 
 def _list(kind: int, items: list[bytes]) -> bytes:
-    count = len(items)
-    head = bytes([count << 4 | kind]) if count < 15 else bytes([0xF0 | kind]) + _varint(count)
-    return head + b"".join(items)
+    return _list_head(kind, len(items)) + b"".join(items)
+
+
+def _list_head(kind: int, count: int) -> bytes:
+    return bytes([count << 4 | kind]) if count < 15 else bytes([0xF0 | kind]) + _varint(count)
 
 
 def _text(content: bytes) -> bytes:
@@ -109,11 +110,8 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-_ENCODINGS: dict[bool, _Field] = {
-    has_codes: (2, _LIST, _list(_I32, [_number(e) for e in ([_PLAIN, _RLE] + [_DICTIONARY] * has_codes)]))
-    for has_codes in (False, True)
-}
-# A column of a row group: where its file is (here), and what is said of it: sizes, both of which are the same where
-# nothing is compressed, the place of its pages and that of its dictionary.
-_COLUMN = _fields([(2, _I64, _number(0))]) + _step(3, 2, _STRUCT)
-_SIZE, _PAGES_AT, _DICTIONARY_AT, _ENDS = _step(6, 5, _I64), _step(9, 7, _I64), _step(11, 9, _I64), b"\0\0"
+_ENCODINGS: list[_Field] = [
+    (2, _LIST, _list(_I32, [_number(encoding) for encoding in used]))
+    for used in ([_PLAIN, _RLE], [_PLAIN, _RLE, _DICTIONARY])
+]
+_COLUMN = _fields([(2, _I64, _number(0))]) + _step(3, 2, _STRUCT)  # where its file is (here), and what follows

@@ -109,10 +109,10 @@ class NumbersFile:
         """Write the footer and close the file."""
         footer = self._layout.words.footer(self._groups)
         self._end = footer + len(footer).to_bytes(4, "little") + _MAGIC
-        self._file.seek(self._position)
-        content = memoryview(self._end)
+        content, position = memoryview(self._end), self._position
         while content:
-            content = content[self._file.write(content) :]
+            written = os.pwrite(self._file.fileno(), content, position)
+            content, position = content[written:], position + written
         self._file.close()
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import polars as pl
 
+from penstock.core.dtypes import same_dtype
 from penstock.data.places import frame_over, places_of, text_places_of
 from penstock.etl.ops.categorify_bulk import Step, side_by_side
 from penstock.etl.vocabulary import ValueCounts
@@ -45,6 +46,46 @@ def encoded_side_by_side(frame: pl.DataFrame, steps: Mapping[str, Step], dtype: 
     if len(made) > 1:
         return made[0].hstack(made[1].get_columns())
     return made[0] if made else pl.DataFrame()
+
+
+class Together:
+    """Outputs that are all made of a column of 32-bit keys each, and the tables for them.
+
+    What stands between two partitions is the same for all of them, and would be put together under the interpreter's
+    lock for each. It holds addresses, so it stays in this process.
+
+    Args:
+        frame: some rows of the columns.
+        steps: all outputs of an operator.
+        dtype: of the codes.
+        of: what the steps were made from; where any of it is another object, they are others.
+    """
+
+    def __init__(self, frame: pl.DataFrame, steps: Mapping[str, Step], dtype: np.dtype, of: tuple[object, ...]) -> None:
+        self._of, self._dtype, self._outputs = of, dtype, list(steps)
+        self._names = [column for column, _, _ in steps.values()]
+        self._columns, self._dtypes = frame.columns, frame.dtypes
+        self._encoders = side_by_side(list(steps.values()))
+
+    def suits(self, frame: pl.DataFrame, of: tuple[object, ...]) -> bool:
+        """Whether the same is to be done with a frame."""
+        is_same = all(one is other for one, other in zip(self._of, of, strict=True))
+        return is_same and frame.columns == self._columns and all(map(same_dtype, frame.dtypes, self._dtypes))
+
+    def encoded(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The codes of every output."""
+        places = places_of(frame, self._names)
+        return frame_over(self._outputs, self._encoders.encode_places(places.table, places.num_rows, self._dtype))
+
+
+def together(
+    frame: pl.DataFrame, steps: Mapping[str, Step], dtype: np.dtype, of: tuple[object, ...]
+) -> Together | None:
+    """The outputs as ones that are made together, where all of them are of 32-bit keys."""
+    dtypes = frame.schema
+    if not steps or any(isinstance(dtypes[column], _TEXTS) for column, _, _ in steps.values()):
+        return None
+    return Together(frame, steps, dtype, of)
 
 
 def counted_side_by_side(frame: pl.DataFrame, counts: Mapping[str, ValueCounts]) -> None:
