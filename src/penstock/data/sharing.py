@@ -78,22 +78,23 @@ def _wanted_whole(parts: Sequence[Partition]) -> set[int]:
     return {number for number, own in shares.items() if len(own) > 1 and sum(own) > _MOST}
 
 
-def made_of_all(part: Partition, key: Hashable, make: Callable[[Partition], pl.DataFrame]) -> pl.DataFrame | None:
+def is_wanted_whole(part: Partition) -> bool:
+    """Whether a part is chosen from rows of which most will be read, and its choice looks at no columns."""
+    if not isinstance(part, ChosenPartition) or part.function.columns or not isinstance(part.source, SharedPartition):
+        return False
+    return id(part.source) in getattr(_open, "wanted", ())
+
+
+def made_of_all(part: Partition, key: Hashable, make: Callable[[Partition], pl.DataFrame]) -> pl.DataFrame:
     """What a function that treats rows alike makes of a part's rows, chosen from what it makes of all rows, once.
 
     Args:
-        part: that the function is for.
+        part: that the function is for; `is_wanted_whole` is true of it.
         key: tells what is made from what else is made of the same rows.
         make: the function.
-
-    Returns:
-        The frame; None where it is not worth while, or choosing needs columns that the function may not give.
     """
-    if not isinstance(part, ChosenPartition) or part.function.columns or not isinstance(part.source, SharedPartition):
-        return None
+    assert isinstance(part, ChosenPartition) and isinstance(part.source, SharedPartition)
     shared = part.source
-    if id(shared) not in getattr(_open, "wanted", ()):
-        return None
     # Nobody else needs the raw rows any more.
     return part.function(once((id(shared), key), lambda: make(shared.source)))
 

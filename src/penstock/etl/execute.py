@@ -27,7 +27,7 @@ from penstock.data.partition import (
     WrappedPartition,
     in_order,
 )
-from penstock.data.sharing import made_of_all
+from penstock.data.sharing import is_wanted_whole, made_of_all
 from penstock.engine import Engine
 from penstock.etl.operator import ROW_NUMBER
 from penstock.etl.plan import Environment, Plan
@@ -52,19 +52,20 @@ class RowNumberedPartition(WrappedPartition):
 class ComputedPartition(WrappedPartition):
     """What a stage makes of a partition, computed when it is read.
 
-    Partitions of one `shared` treat rows alike: where several are parts of the same rows, they are made together.
+    Where the `plan` treats rows alike, several that are parts of the same rows are made together.
     """
 
     source: Partition
     compute: Callable[[Partition], pl.DataFrame]
     keeps_rows: bool
-    shared: Plan | None = field(default=None, repr=False, compare=False)
+    plan: Plan | None = field(default=None, repr=False, compare=False)  # of raw rows
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         require_polars("a workflow's transform")
         with naming(self.source):
-            frame = None if self.shared is None else made_of_all(self.source, id(self.shared), self.compute)
-            if frame is None:
+            if self.plan is not None and is_wanted_whole(self.source) and self.plan.treats_rows_alike:
+                frame = made_of_all(self.source, id(self.plan), self.compute)
+            else:
                 frame = self.compute(self.source)
         return frame if columns is None else in_order(frame, columns)
 
@@ -328,6 +329,6 @@ def transform(plan: Plan, dataset: Dataset, engine: Engine, training: bool, sche
     for number in range(last):
         stage = cross(plan, stage, number, engine, training)
     task = _Transform(plan, _shell(stage), training)
-    shared = plan if stage.carried is None and plan.treats_rows_alike else None
-    parts = [ComputedPartition(part, task, plan.keeps_rows, shared) for part in stage.parts]
+    whole = plan if stage.carried is None else None
+    parts = [ComputedPartition(part, task, plan.keeps_rows, whole) for part in stage.parts]
     return Dataset.from_partitions(parts, schema)

@@ -61,6 +61,7 @@ class Plan:
         self.columns: list[Columns] = []
         self._chains: dict[tuple[tuple[int, ...], tuple[int, ...]], dict[int, NumberChain]] = {}
         self._chains_before: dict[int, NumberChain | None] = {}
+        self._is_alike: bool | None = None
         for i, node in enumerate(self.nodes):
             inputs = self.input_schema if node.kind == "source" else self._joined(self.parents[i], node)
             extra = self._joined(self.dependencies[i], node, allow_same=True)
@@ -142,14 +143,11 @@ class Plan:
     @property
     def treats_rows_alike(self) -> bool:
         """Whether an output row depends on its own input row alone, also where it was fitted on."""
-        return (
-            self.keeps_rows
-            and not self.needs_rows
-            and all(
-                node.operator is None or _is_row_by_row(node.operator, columns)
-                for node, columns in zip(self.nodes, self.columns, strict=True)
-            )
-        )
+        if self._is_alike is None:
+            operators = [(node.operator, columns) for node, columns in zip(self.nodes, self.columns, strict=True)]
+            alike = all(op is None or _is_row_by_row(op, columns) for op, columns in operators)
+            self._is_alike = alike and self.keeps_rows and not self.needs_rows
+        return self._is_alike
 
     # Running it on one frame.
 
@@ -325,9 +323,16 @@ def side_by_side(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 def _is_row_by_row(op: Operator, columns: Columns) -> bool:
     """Whether rows are computed one by one, for all that is known; somebody else's operator may do anything."""
-    if not type(op).__module__.startswith("penstock.etl.ops.") or op.row_function(columns) is None:
+    if not type(op).__module__.startswith("penstock.etl.ops."):
         return False
-    return not isinstance(op, FittedOperator) or type(op).transform_training is FittedOperator.transform_training
+    if isinstance(op, FittedOperator) and not (op.is_fitted and _is_as_trained(op)):
+        return False
+    return op.row_function(columns) is not None
+
+
+def _is_as_trained(op: FittedOperator) -> bool:
+    """Whether it treats the rows that it was fitted on as any others."""
+    return type(op).transform_training is FittedOperator.transform_training
 
 
 def _refuse_nested(node: Node, inputs: Schema, columns: Columns) -> None:
