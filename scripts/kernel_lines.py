@@ -26,7 +26,8 @@ def _rows(place: Path) -> None:
     from penstock.jobs.etl import EtlJob
 
     made = synthetic.criteo(place / "day.tsv", _ROWS, cardinalities=_VALUES, progress=False)
-    EtlJob([str(made.path)], str(place / "features"), recipe=presets.load("criteo"), progress=False).run()
+    recipe = presets.load("criteo")  # partitions end within row groups, as large ones do
+    EtlJob([str(made.path)], str(place / "features"), recipe=recipe, row_group_size=2_000, progress=False).run()
 
 
 def _features(place: Path) -> None:

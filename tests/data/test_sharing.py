@@ -8,9 +8,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from penstock import Dataset
+from penstock import Dataset, Workflow, ops
 from penstock.core.errors import ColumnNotFoundError, PenstockError
 from penstock.data.partition import FramePartition, Partition, WrappedPartition
+from penstock.data.sharing import is_wanted_whole, made_of_all, shared_reads
 from penstock.data.side_by_side import ParquetSettings, write_side_by_side
 
 
@@ -94,3 +95,54 @@ def test_a_failure_leaves_none_of_them(tmp_path: Path):
 
 def _fail(frame: pl.DataFrame) -> pl.DataFrame:
     raise PenstockError("broken on purpose")
+
+
+def made_side_by_side(tmp_path: Path, workflow: Workflow, shares: list[float], name: str) -> list[int]:
+    """Writes what a workflow makes of splits, checks it against each alone; how many rows it was asked for."""
+    splits = counted(rows=6000).split(shares, seed=1)
+    workflow.fit(splits[0])
+    outputs = [workflow.transform(split) for split in splits]
+    expected = [output.to_polars() for output in outputs]
+    heights: list[int] = []
+    run = workflow._plan.run
+
+    def noted(environment, *rest):
+        heights.append(next(iter(environment.values())).height)
+        return run(environment, *rest)
+
+    workflow._plan.run = noted
+    places = [tmp_path / f"{name}-{i}" for i in range(len(splits))]
+    write_side_by_side(list(zip(outputs, places, strict=True)), ParquetSettings(), "local:1")
+    for place, rows in zip(places, expected, strict=True):
+        assert Dataset(place).to_polars().equals(rows)
+    return heights
+
+
+def test_what_treats_rows_alike_is_made_once(tmp_path: Path):
+    workflow = Workflow((["key"] >> ops.Categorify()) + (["t"] >> ops.LogOp() >> ops.Normalize()) + ["row"])
+    assert made_side_by_side(tmp_path, workflow, [0.8, 0.2], "whole") == [1200] * 5
+
+
+def _less_mean(values: pl.Series) -> pl.Series:
+    return values - values.mean()
+
+
+def test_what_may_look_at_other_rows_is_made_of_each_split(tmp_path: Path):
+    workflow = Workflow((["t"] >> ops.LambdaOp(_less_mean, dtype="float64")) + ["row"])
+    heights = made_side_by_side(tmp_path, workflow, [0.8, 0.2], "lambda")
+    assert len(heights) == 10 and sum(heights) == 6000
+    workflow = Workflow((["key"] >> ops.TargetEncoding("t", kfold=2)) + ["row"])
+    assert not workflow.fit(counted())._plan.treats_rows_alike
+
+
+def test_rows_that_nobody_wants_are_not_transformed(tmp_path: Path):
+    workflow = Workflow((["key"] >> ops.Categorify()) + ["row"])
+    splits = counted(rows=6000).split([0.05, 0.05, 0.9], seed=1)
+    workflow.fit(splits[0])
+    outputs = [workflow.transform(split) for split in splits[:2]]
+    chosen = outputs[0].partitions[0].source
+    with shared_reads([output.partitions[0] for output in outputs]):
+        assert not is_wanted_whole(chosen)
+    with shared_reads([workflow.transform(split).partitions[0] for split in splits]):
+        assert is_wanted_whole(chosen)
+        assert made_of_all(chosen, "key", lambda part: part.read()).height < 100

@@ -1,6 +1,7 @@
 """Row groups that the kernel writes, read by pyarrow and polars: they see the rows that went in."""
 
 import errno
+import pickle
 import resource
 
 import numpy as np
@@ -9,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.data.parquet_file import NumbersFile, can_write
+from penstock.data.manifest import entry_of
+from penstock.data.parquet_file import NumbersFile, NumbersLayout, can_write
 from penstock.kernels import cpu_parquet_write as kernels
 
 rng = np.random.default_rng(7)
@@ -88,6 +90,26 @@ def test_numbers_that_lie_close_together(tmp_path, dtype, base, span):
 def test_without_rows(tmp_path):
     table = columns(5).slice(0, 0)
     assert pq.read_table(written(tmp_path / "rows.parquet", table, 10)).equals(table)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 30_000])
+def test_the_file_knows_what_its_manifest_says(tmp_path, rows):
+    table = columns(30_000).slice(0, rows)
+    file = NumbersFile(tmp_path / "rows.parquet", table.schema)
+    file.write_table(table, row_group_size=7_000)
+    file.close()
+    assert file.entry == entry_of(tmp_path / "rows.parquet")
+
+
+def test_files_share_a_layout(tmp_path):
+    table = columns(500)
+    layout = pickle.loads(pickle.dumps(NumbersLayout(table.schema)))
+    for name in ("one", "two"):
+        file = NumbersFile(tmp_path / name, layout)
+        file.write_table(table, row_group_size=200)
+        file.close()
+    assert_same(pq.read_table(tmp_path / "one"), table)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_what_is_left_to_others():

@@ -12,7 +12,18 @@ from hypothesis.extra import numpy as hnp
 
 from penstock.core.errors import ParameterError
 from penstock.kernels import reference
-from penstock.kernels.cpu_stats import SCALE, SQUARE_SCALE, Moments, ValueHistogram, exact_moments, scaled_to_float
+from penstock.kernels.cpu_stats import (
+    BINS_FLOAT32,
+    BINS_FLOAT64,
+    SCALE,
+    SQUARE_SCALE,
+    Moments,
+    ValueHistogram,
+    exact_moments,
+    moments_of_bins,
+    moments_of_columns,
+    scaled_to_float,
+)
 
 DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
 
@@ -155,3 +166,14 @@ def test_empty_histogram_and_unequal_limits():
     assert math.isnan(ValueHistogram().median())
     with pytest.raises(ParameterError, match="share their limit"):
         ValueHistogram(1).merge(ValueHistogram(2))
+
+
+@pytest.mark.parametrize("shape", [BINS_FLOAT32, BINS_FLOAT64])
+def test_columns_together_are_columns_one_by_one(shape):
+    draw = np.random.default_rng(8)
+    bins = draw.integers(-(2**40), 2**40, (4, *shape)) * (draw.random((4, shape[0], 1)) < 0.1)
+    bins[2] = 0
+    counts, extremes = [7, 9, 0, 1], [(0.5, 2.0), (0.0, 1.0), (0.0, 0.0), (3.0, 3.0)]
+    found = moments_of_columns(bins, counts, extremes)
+    alone = [moments_of_bins(bins[i], counts[i], *extremes[i]) if counts[i] else Moments() for i in range(4)]
+    assert found == alone and found[0].sum_scaled != 0

@@ -234,10 +234,20 @@ def named(columns: Sequence[str]) -> Any:
     return selectors.by_name(*columns) if columns else []
 
 
+def in_order(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Some columns of a frame, without a query: that takes the interpreter's lock for longer than the choice does.
+
+    >>> in_order(pl.DataFrame({"x": [1], "*": [2]}), ["*"]).columns
+    ['*']
+    """
+    wanted = list(names)
+    return frame if frame.columns == wanted else frame[:, wanted] if wanted else pl.DataFrame()
+
+
 def select(frame: pl.DataFrame, columns: Sequence[str], where: str) -> pl.DataFrame:
     """Some columns of a frame; one that is not there is an error that names `where`."""
     known = set(frame.columns)
     for name in columns:
         if name not in known:
             raise ColumnNotFoundError(name, frame.columns, where)
-    return pl.DataFrame([frame.get_column(name) for name in columns])  # no query, and so none of polars' threads
+    return in_order(frame, columns)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-_OLDEST, _NEWEST = pl.CompatLevel.oldest(), pl.CompatLevel.newest()
+from penstock.data.partition import in_order
+
+_NEWEST = pl.CompatLevel.newest()
+
+
+_NUMBERS = pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32, pl.Float64
+_SIZES: dict[Any, int] = {kind: np.dtype(kind.__name__.lower()).itemsize for kind in _NUMBERS}
+_address_in: Any = ctypes.pythonapi.PyCapsule_GetPointer
+_address_in.restype, _address_in.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+# Called with the interpreter's lock: they take less time than to get it back.
+_GetNext = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_Release = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Places(NamedTuple):
@@ -21,6 +33,18 @@ class Places(NamedTuple):
     owner: object
 
 
+class _Exported:
+    """What Arrow's C interface gives of a frame: ten words (see `kernels.cpu_arrow`), released with this."""
+
+    def __init__(self) -> None:
+        self.words = np.zeros(10, np.int64)
+        self.address: int = self.words.ctypes.data
+
+    def __del__(self, release: Any = _Release) -> None:
+        if function := int(self.words[8]):
+            release(function)(self.address)
+
+
 def place_of(column: pa.Array) -> tuple[int, int, int]:
     """Where a column's values begin, where its validity bits lie (0 where nothing is missing), and its first bit."""
     bits, values = column.buffers()
@@ -29,22 +53,68 @@ def place_of(column: pa.Array) -> tuple[int, int, int]:
     return first, bits.address if has_nulls else 0, column.offset if has_nulls else 0
 
 
-def places_of(columns: Sequence[pl.Series]) -> Places:
-    """Where columns of numbers lie: a line of three for each, as `place_of` says.
+def pieces_of(frame: pl.DataFrame) -> list[Places]:
+    """Where a frame's columns, all of them numbers, lie: the pieces that they are in, one below the other.
 
-    >>> places = places_of([pl.Series("x", [1, None, 3])])
+    pyarrow has a dozen Python objects a column for the same, made under the interpreter's lock.
+
+    >>> frame = pl.DataFrame({"x": [1, None], "y": [2, 3]})
+    >>> [(piece.num_rows, piece.null_counts) for piece in pieces_of(pl.concat([frame, frame[:1]], rechunk=False))]
+    [(2, [1, 0]), (1, [0, 0])]
+    """
+    from penstock.kernels.cpu_arrow import find_columns
+
+    itemsizes = np.array([_SIZES[type(dtype)] for dtype in frame.dtypes], np.int64)
+    pieces: list[Places] = []
+    capsule = frame.__arrow_c_stream__()
+    stream: int = _address_in(capsule, b"arrow_array_stream")
+    get_next: Any = _GetNext((ctypes.c_int64 * 5).from_address(stream)[1])
+    while True:
+        piece = _Exported()
+        if get_next(stream, piece.address):
+            raise MemoryError("polars cannot say where a frame lies")
+        if not piece.words[8]:  # there are no more
+            return pieces
+        num_rows = int(piece.words[0])
+        if num_rows:
+            table, null_counts = np.empty((len(itemsizes), 3), np.int64), np.empty(len(itemsizes), np.int64)
+            find_columns(piece.address, itemsizes, table, null_counts)
+            pieces.append(Places(table, null_counts.tolist(), num_rows, piece))
+
+
+def cut_pieces(pieces: Sequence[Places], itemsizes: np.ndarray, first: int, num_rows: int) -> list[Places]:
+    """The pieces of so many rows from one on, or of as many as there are."""
+    from penstock.kernels.cpu_arrow import cut_columns
+
+    found = []
+    for piece in pieces:
+        count = min(piece.num_rows - first, num_rows)
+        if first <= 0 and count == piece.num_rows:
+            found.append(piece)
+        elif count > 0 and first < piece.num_rows:
+            table = np.empty_like(piece.table)
+            cut_columns(piece.table, itemsizes, first, count, table)
+            found.append(Places(table, [], count, piece.owner))
+        first, num_rows = max(0, first - piece.num_rows), num_rows - max(0, count)
+    return found
+
+
+def places_of(frame: pl.DataFrame, names: Sequence[str] | None = None) -> Places:
+    """Where columns of numbers lie, each in one piece: a line of three for each, as `place_of` says.
+
+    Args:
+        frame: that has them.
+        names: of the columns; all of them where left out.
+
+    >>> places = places_of(pl.DataFrame({"x": [1, None, 3], "y": ["a", "b", "c"]}), ["x"])
     >>> places.num_rows, places.null_counts, places.table.shape
     (3, [1], (1, 3))
     """
-    chosen = pl.DataFrame(list(columns))
-    if chosen.n_chunks() > 1 or any(column.n_chunks() > 1 for column in chosen):
-        chosen = chosen.rechunk()
-    owner = chosen.to_arrow(compat_level=_OLDEST)
-    if owner.num_rows:
-        table = np.array([place_of(column.chunk(0)) for column in owner.columns], np.int64)
-    else:
-        table = np.zeros((len(columns), 3), np.int64)
-    return Places(table, [column.null_count for column in owner.columns], owner.num_rows, owner)
+    chosen = frame if names is None else in_order(frame, names)
+    pieces = pieces_of(chosen)
+    if len(pieces) > 1:
+        pieces = pieces_of(chosen.rechunk())
+    return pieces[0] if pieces else Places(np.zeros((chosen.width, 3), np.int64), [0] * chosen.width, 0, None)
 
 
 def text_places_of(columns: Sequence[pl.Series]) -> Places:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import polars as pl
 
@@ -14,7 +14,9 @@ from penstock.core.errors import ColumnNotFoundError
 from penstock.core.runtime.forks import require_polars
 from penstock.data.partition import Partition, WrappedPartition, select
 
+_MOST = 0.75  # of the rows: from this share on all are worth making something of
 _open = threading.local()
+Made = TypeVar("Made")
 
 
 class Choice(Protocol):
@@ -23,12 +25,18 @@ class Choice(Protocol):
     @property
     def columns(self) -> tuple[str, ...]: ...
 
+    @property
+    def share(self) -> float: ...  # of the rows that it keeps; 0 where that is not known
+
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame: ...
 
 
 @contextmanager
-def shared_reads() -> Iterator[None]:
+def shared_reads(parts: Sequence[Partition] = ()) -> Iterator[None]:
     """Whatever `SharedPartition`s this thread reads in here it reads once, and holds until the end.
+
+    Args:
+        parts: those that will be read, where something made of them may be made once too (see `made_of_all`).
 
     >>> from penstock.data.partition import FramePartition
     >>> part = SharedPartition(FramePartition(pl.DataFrame({"x": [1, 2]})))
@@ -36,12 +44,59 @@ def shared_reads() -> Iterator[None]:
     ...     part.read(["x"]) is part.read(["x"])
     True
     """
-    before = getattr(_open, "frames", None)
-    _open.frames = {}
+    before = getattr(_open, "made", None), getattr(_open, "wanted", ())
+    _open.made, _open.wanted = {}, _wanted_whole(parts)
     try:
         yield
     finally:
-        _open.frames = before
+        _open.made, _open.wanted = before
+
+
+def once(key: Hashable, make: Callable[[], Made]) -> Made:
+    """What `make` gives; inside `shared_reads` it is made once for a key, and held until the end.
+
+    >>> with shared_reads():
+    ...     [once("rows", object) is once("rows", object), once("rows", object) is once("columns", object)]
+    [True, False]
+    """
+    made = getattr(_open, "made", None)
+    if made is None:
+        return make()
+    if key not in made:
+        made[key] = make()
+    found: Made = made[key]
+    return found
+
+
+def _wanted_whole(parts: Sequence[Partition]) -> set[int]:
+    """The shared partitions of which several will be made that have most of the rows together, by their id."""
+    shares: dict[int, list[float]] = {}
+    for part in parts:
+        below = part.source if isinstance(part, WrappedPartition) else part
+        if isinstance(below, ChosenPartition):
+            shares.setdefault(id(below.source), []).append(below.function.share)
+    return {number for number, own in shares.items() if len(own) > 1 and sum(own) > _MOST}
+
+
+def is_wanted_whole(part: Partition) -> bool:
+    """Whether a part is chosen from rows of which most will be read, and its choice looks at no columns."""
+    if not isinstance(part, ChosenPartition) or part.function.columns or not isinstance(part.source, SharedPartition):
+        return False
+    return id(part.source) in getattr(_open, "wanted", ())
+
+
+def made_of_all(part: Partition, key: Hashable, make: Callable[[Partition], pl.DataFrame]) -> pl.DataFrame:
+    """What a function that treats rows alike makes of a part's rows, chosen from what it makes of all rows, once.
+
+    Args:
+        part: that the function is for; `is_wanted_whole` is true of it.
+        key: tells what is made from what else is made of the same rows.
+        make: the function.
+    """
+    assert isinstance(part, ChosenPartition) and isinstance(part.source, SharedPartition)
+    shared = part.source
+    # Nobody else needs the raw rows any more.
+    return part.function(once((id(shared), key), lambda: make(shared.source)))
 
 
 @dataclass(frozen=True)
@@ -53,14 +108,8 @@ class SharedPartition(WrappedPartition):
     is_as_read = True
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        frames = getattr(_open, "frames", None)
-        if frames is None:
-            return self.source.read(columns)
         key = id(self), None if columns is None else tuple(columns)
-        if key not in frames:
-            frames[key] = self.source.read(columns)
-        frame: pl.DataFrame = frames[key]
-        return frame
+        return once(key, lambda: self.source.read(columns))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from penstock.core.described import described
 from penstock.core.errors import DataError
+from penstock.data.sharing import once
 from penstock.data.written_times import read_times
 
 _SMALL = 4096  # rows up to which a stratum is permuted by sorting: a Feistel network of few bits is not uniform
@@ -148,8 +150,16 @@ class RowSplit:
         """What it looks at."""
         return () if self.stratify is None else (self.stratify,)
 
+    @property
+    def share(self) -> float:
+        """Of the rows that it keeps."""
+        ends = self.strata.ends[:, self.which].sum() - (self.strata.ends[:, self.which - 1].sum() if self.which else 0)
+        return float(ends / max(1, self.strata.counts.sum()))
+
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         strata = self.strata
+        if self.stratify is None and len(strata.counts) == 1 and strata.counts[0] > _SMALL:
+            return frame.filter(self._chosen_of_one(frame.height))
         stratum, numbers = self._numbered(frame)
         places = permuted(numbers, stratum, strata.counts, strata.keys)
         ends = strata.ends[0] if len(strata.hashes) == 1 else strata.ends[stratum].T
@@ -157,6 +167,18 @@ class RowSplit:
         if self.which:
             chosen &= places >= ends[self.which - 1]
         return frame.filter(pl.Series(chosen))
+
+    def _chosen_of_one(self, num_rows: int) -> pl.Series:
+        """The same for rows of one long stratum: in one call, for the other splits too, which may be read as well."""
+        from penstock.kernels.cpu_split import split_masks
+
+        strata = self.strata
+        first, count, key = int(strata.first[0]), int(strata.counts[0]), int(strata.keys[0])
+        if first + num_rows > count:
+            raise _other_rows()
+        masks = once((id(strata), num_rows), lambda: split_masks(first, num_rows, count, key, strata.ends[0]))
+        bits = pa.py_buffer(masks[self.which])
+        return pl.Series(pa.Array.from_buffers(pa.bool_(), num_rows, [None, bits]))
 
     def _numbered(self, frame: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """The stratum of each row, and its number in it."""
@@ -176,11 +198,15 @@ class RowSplit:
                 numbers += strata.first[stratum]
                 is_known = bool((numbers < strata.counts[stratum]).all())
         if not is_known:
-            raise DataError(
-                "the rows are not those that the split was made of; files must not change, and functions on the way "
-                "must always give the same rows: split the data again"
-            )
+            raise _other_rows()
         return stratum, numbers
+
+
+def _other_rows() -> DataError:
+    return DataError(
+        "the rows are not those that the split was made of; files must not change, and functions on the way must "
+        "always give the same rows: split the data again"
+    )
 
 
 def _ranks(groups: np.ndarray, num_groups: int) -> np.ndarray:
@@ -205,6 +231,11 @@ class HashSplit:
     def columns(self) -> tuple[str, ...]:
         """What it looks at."""
         return self.keys
+
+    @property
+    def share(self) -> float:
+        """Of the rows that it keeps: not known."""
+        return 0.0
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         from penstock.data.exchange import row_hashes
@@ -233,6 +264,11 @@ class TimeSplit:
     def columns(self) -> tuple[str, ...]:
         """What it looks at."""
         return (self.column,)
+
+    @property
+    def share(self) -> float:
+        """Of the rows that it keeps: not known."""
+        return 0.0
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         times = known_times(frame[self.column], self.form)

@@ -6,7 +6,7 @@ Tasks are small picklable callables, so the same code runs on threads, Dask and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,15 @@ from penstock.data.bad_lines import BadLines, collecting
 from penstock.data.dataset import Dataset
 from penstock.data.exchange import by_key, exchange
 from penstock.data.naming import naming
-from penstock.data.partition import FramePartition, MappedPartition, Partition, SlicedPartition, WrappedPartition
+from penstock.data.partition import (
+    FramePartition,
+    MappedPartition,
+    Partition,
+    SlicedPartition,
+    WrappedPartition,
+    in_order,
+)
+from penstock.data.sharing import is_wanted_whole, made_of_all
 from penstock.engine import Engine
 from penstock.etl.operator import ROW_NUMBER
 from penstock.etl.plan import Environment, Plan
@@ -42,17 +50,24 @@ class RowNumberedPartition(WrappedPartition):
 
 @dataclass(frozen=True)
 class ComputedPartition(WrappedPartition):
-    """What a stage makes of a partition, computed when it is read."""
+    """What a stage makes of a partition, computed when it is read.
+
+    Where the `plan` treats rows alike, several that are parts of the same rows are made together.
+    """
 
     source: Partition
     compute: Callable[[Partition], pl.DataFrame]
     keeps_rows: bool
+    plan: Plan | None = field(default=None, repr=False, compare=False)  # of raw rows
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         require_polars("a workflow's transform")
         with naming(self.source):
-            frame = self.compute(self.source)
-        return frame if columns is None else frame.select(columns)
+            if self.plan is not None and is_wanted_whole(self.source) and self.plan.treats_rows_alike:
+                frame = made_of_all(self.source, id(self.plan), self.compute)
+            else:
+                frame = self.compute(self.source)
+        return frame if columns is None else in_order(frame, columns)
 
 
 @dataclass
@@ -314,5 +329,6 @@ def transform(plan: Plan, dataset: Dataset, engine: Engine, training: bool, sche
     for number in range(last):
         stage = cross(plan, stage, number, engine, training)
     task = _Transform(plan, _shell(stage), training)
-    parts = [ComputedPartition(part, task, plan.keeps_rows) for part in stage.parts]
+    whole = plan if stage.carried is None else None
+    parts = [ComputedPartition(part, task, plan.keeps_rows, whole) for part in stage.parts]
     return Dataset.from_partitions(parts, schema)

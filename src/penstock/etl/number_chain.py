@@ -53,7 +53,7 @@ class NumberChain:
         from penstock.kernels.cpu_float_chain import run_float_chain
         from penstock.kernels.cpu_numbers import run_chain
 
-        places = places_of([frame.get_column(name) for name in self.names])
+        places = places_of(frame, self.names)
         if not self.fills and any(places.null_counts):
             return None
         if self.is_whole:
@@ -67,7 +67,7 @@ class NumberChain:
         from penstock.kernels.cpu_float_chain import moments_of_chain
         from penstock.kernels.cpu_numbers import moments_of_logarithms
 
-        places = places_of([frame.get_column(name) for name in self.names])
+        places = places_of(frame, self.names)
         if not self.fills and any(places.null_counts):
             return None
         if self.is_whole:

@@ -22,10 +22,11 @@ from penstock.core.errors import (
     SchemaError,
 )
 from penstock.core.schema import ColumnSchema, Schema
+from penstock.data.partition import in_order
 from penstock.etl.fitted_operator import FittedOperator
 from penstock.etl.graph import Node, ancestors
 from penstock.etl.number_chain import NumberChain, chain_before, chains_of
-from penstock.etl.operator import ROW_NUMBER, Columns
+from penstock.etl.operator import ROW_NUMBER, Columns, Operator
 from penstock.etl.raw_values import FRAME, converted_column, policy_of
 
 Environment = dict[int, pl.DataFrame]  # node number → its columns
@@ -46,6 +47,7 @@ class Plan:
         self.refresh()
         self.inputs = self._raw_columns()
         self.input_schema = input_schema.select(self.inputs)
+        self._input_dtypes = list(self.input_schema.polars_schema.values())
         self.exchanges = [i for i in range(len(self.nodes)) if self.exchange_keys(i) is not None]
         self.stages = self._stages()
         self.phases = self._phases()
@@ -59,6 +61,7 @@ class Plan:
         self.columns: list[Columns] = []
         self._chains: dict[tuple[tuple[int, ...], tuple[int, ...]], dict[int, NumberChain]] = {}
         self._chains_before: dict[int, NumberChain | None] = {}
+        self._is_alike: bool | None = None
         for i, node in enumerate(self.nodes):
             inputs = self.input_schema if node.kind == "source" else self._joined(self.parents[i], node)
             extra = self._joined(self.dependencies[i], node, allow_same=True)
@@ -136,6 +139,15 @@ class Plan:
     def keeps_rows(self) -> bool:
         """Whether row i of the output is row i of the input."""
         return self.nodes[self.output].domain is None and not self.exchanges
+
+    @property
+    def treats_rows_alike(self) -> bool:
+        """Whether an output row depends on its own input row alone, also where it was fitted on."""
+        if self._is_alike is None:
+            operators = [(node.operator, columns) for node, columns in zip(self.nodes, self.columns, strict=True)]
+            alike = all(op is None or _is_row_by_row(op, columns) for op, columns in operators)
+            self._is_alike = alike and self.keeps_rows and not self.needs_rows
+        return self._is_alike
 
     # Running it on one frame.
 
@@ -285,7 +297,10 @@ class Plan:
 
     def coerced(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The raw frame in the input schema's dtypes: hexadecimal text decoded, numbers exact, nulls typed."""
-        changed, found = [], dict(zip(frame.columns, frame.dtypes, strict=True))
+        dtypes = frame.dtypes
+        if frame.columns == self.inputs and all(map(same_dtype, dtypes, self._input_dtypes)):
+            return frame
+        changed, found = [], dict(zip(frame.columns, dtypes, strict=True))
         for column in self.input_schema:
             if column.name not in found:
                 raise ColumnNotFoundError(column.name, frame.columns, FRAME)
@@ -294,17 +309,30 @@ class Plan:
         return frame.with_columns(changed) if changed else frame
 
 
-def in_order(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Some columns of a frame, without a query: that takes the interpreter's lock for longer than the choice does."""
-    return frame if frame.columns == list(names) else pl.DataFrame([frame.get_column(name) for name in names])
-
-
 def side_by_side(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Frames of equal height as one."""
-    heights = {f.height for f in frames if f.width}
+    filled = [frame for frame in frames if frame.width]
+    heights = {frame.height for frame in filled}
     if len(heights) > 1:
         raise GraphError(f"branches with {' and '.join(map(str, sorted(heights)))} rows cannot stand side by side")
-    return pl.DataFrame([series for frame in frames for series in frame])
+    if not filled:
+        return pl.DataFrame()
+    first, *others = filled
+    return first.hstack([series for frame in others for series in frame.get_columns()]) if others else first
+
+
+def _is_row_by_row(op: Operator, columns: Columns) -> bool:
+    """Whether rows are computed one by one, for all that is known; somebody else's operator may do anything."""
+    if not type(op).__module__.startswith("penstock.etl.ops."):
+        return False
+    if isinstance(op, FittedOperator) and not (op.is_fitted and _is_as_trained(op)):
+        return False
+    return op.row_function(columns) is not None
+
+
+def _is_as_trained(op: FittedOperator) -> bool:
+    """Whether it treats the rows that it was fitted on as any others."""
+    return type(op).transform_training is FittedOperator.transform_training
 
 
 def _refuse_nested(node: Node, inputs: Schema, columns: Columns) -> None:

@@ -78,11 +78,11 @@ class ValueCounts:
         self.note_rows(len(series), 0 if keys.valid is None else int(len(series) - np.count_nonzero(keys.valid)))
 
     @staticmethod
-    def add_integers(counts: Sequence[ValueCounts], columns: Sequence[pl.Series]) -> None:
+    def add_integers(counts: Sequence[ValueCounts], frame: pl.DataFrame, names: Sequence[str]) -> None:
         """Count columns of 32-bit integers side by side, each into counts of its own."""
         from penstock.kernels.cpu_vocab import count_side_by_side
 
-        places = places_of(columns)
+        places = places_of(frame, names)
         count_side_by_side([own._table("uint32") for own in counts], places.table, places.num_rows, places.null_counts)
         for own, num_null in zip(counts, places.null_counts, strict=True):
             own.note_rows(places.num_rows, num_null)
@@ -255,6 +255,9 @@ class ValueCounts:
             self.add_counts(frame[VALUE], frame[COUNT].to_numpy())
 
 
+_OWN = ("_lookup", "beside", "_building")  # what a vocabulary holds that another process cannot use
+
+
 class Vocabulary:
     """The values that have a code, in the order of their codes, with a table to look them up.
 
@@ -268,6 +271,7 @@ class Vocabulary:
         self.values = values
         self.counts = np.zeros(len(values), np.int64) if counts is None else np.asarray(counts, np.int64)
         self._lookup: tuple[Any, Codes] | None = None
+        self.beside: Any = None  # what an operator keeps of its tables as long as this vocabulary is there
         self._building = threading.Lock()
         dtype = values.dtype
         self._is_text = dtype == pl.String
@@ -390,7 +394,7 @@ class Vocabulary:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the table, which holds addresses: it is rebuilt where it is needed."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lookup", "_building")}
+        return {name: value for name, value in self.__dict__.items() if name not in _OWN}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lookup=None, _building=threading.Lock())
+        self.__dict__.update(state, _lookup=None, beside=None, _building=threading.Lock())

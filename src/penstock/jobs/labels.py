@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -10,9 +11,10 @@ import polars as pl
 
 from penstock.core.errors import DataError, SchemaError
 from penstock.core.schema import Role, Schema
-from penstock.data import Dataset
+from penstock.data import Dataset, tasks
 from penstock.data.formats.text_partition import line_of
 from penstock.data.partition import Partition
+from penstock.engine import resolve
 from penstock.etl import Workflow
 
 _LOOK_PARTS = 2  # partitions that are looked at before the work
@@ -79,7 +81,7 @@ def check_label_values(features: Dataset, label: str, raw: Dataset | None = None
         SchemaError: a label is missing, or neither 0 nor 1.
     """
     try:
-        for frame in features.iter_frames([label]):
+        for frame in resolve().map(partial(tasks.read, columns=[label]), features.partitions):
             _check_values(frame[label], label, None)
     except SchemaError:
         _say_where_missing(raw, label)

@@ -136,8 +136,9 @@ class RawRows:
         with self._parsed(progress) as data:
             train, valid = split(data, self.valid, self.settings)
             workflow = self._features(folder, train, valid, progress)
-        check_rows(folder.features, self.label, self.data)
-        listener(DataPrepared(Dataset(folder.features), workflow))
+        features = Dataset(folder.features)
+        check_rows(features, self.label, self.data)
+        listener(DataPrepared(features, workflow))
         held_out = None if valid is None else folder.valid
         return Prepared(folder.features, held_out, workflow, self.label, valid, is_raw=True)
 
@@ -212,8 +213,9 @@ class ReadyFeatures:
             outputs = [(train, folder.features), (held_out, folder.valid)]
             write_side_by_side(outputs, ParquetSettings(overwrite=True), progress=progress)
         features, valid = (folder.features, folder.valid) if is_split else (self.source, self.valid_source)
-        check_rows(features, self.label)
-        listener(DataPrepared(as_dataset(features), self.workflow))
+        opened = as_dataset(features)
+        check_rows(opened, self.label)
+        listener(DataPrepared(opened, self.workflow))
         examples = None if valid is None else as_dataset(valid)
         return Prepared(features, valid, self.workflow, self.label, examples, is_raw=False)
 

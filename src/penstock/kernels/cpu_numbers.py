@@ -18,7 +18,7 @@ from penstock.core.runtime.buffers import SpareBuffers
 from penstock.kernels.cpu_elementwise import TABLE_SIZE, _table
 from penstock.kernels.cpu_intrinsics import KERNEL, LOG2_4, load8, load32, load64
 from penstock.kernels.cpu_log1p import log1p_by_numpy
-from penstock.kernels.cpu_stats import LOW, Moments, exact_moments, moments_of_bins
+from penstock.kernels.cpu_stats import LOW, Moments, exact_moments, moments_of_columns
 from penstock.kernels.kernel_cache import njit
 
 FILL, CLIP, LOG, SCALE = range(4)
@@ -75,11 +75,10 @@ def moments_of_logarithms(places: np.ndarray, num_rows: int, steps: np.ndarray) 
     others, found = np.empty(len(places) * num_rows + 1, np.int32), np.zeros(len(places) + 1, np.int64)
     table, counts = _table(), np.zeros(TABLE_SIZE, np.int64)
     _count_logarithms(places, num_rows, kinds, steps, table.view(np.int32), counts, bins, extremes, others, found[1:])
-    out = []
-    for column, (count, least, most) in enumerate(extremes.tolist()):
-        moments = moments_of_bins(bins[column], count, float(table[least]), float(table[most])) if count else Moments()
+    out = moments_of_columns(bins, extremes[:, 0].tolist(), table[extremes[:, 1:]].astype(np.float64).tolist())
+    for column in np.flatnonzero(np.diff(found)).tolist():
         outside = others[found[column] : found[column + 1]]
-        out.append(moments.merge(exact_moments(log1p_by_numpy(outside))) if len(outside) else moments)
+        out[column] = out[column].merge(exact_moments(log1p_by_numpy(outside)))
     return out
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -156,9 +157,27 @@ def moments_of_keys(bins: np.ndarray, count: int, least: int, greatest: int) -> 
 
 def moments_of_bins(bins: np.ndarray, count: int, least: float, greatest: float) -> Moments:
     """The moments of finite numbers of which `bins` has the sums, as `bin_block32` and `bin_block64` make them."""
-    if bins.shape == BINS_FLOAT32:
-        return Moments(count, 0, _assemble(bins[:, :1], 1, 924), _assemble(bins[:, 1:], 2, 1848), least, greatest)
-    return Moments(count, 0, _assemble(bins[:, :2], 1, -1), _assemble(bins[:, 2:], 2, -2), least, greatest)
+    found = np.flatnonzero(bins[:-1].any(axis=1))
+    return _moments(found.tolist(), bins[found].tolist(), count, least, greatest)
+
+
+def moments_of_columns(bins: np.ndarray, counts: list[int], extremes: list[tuple[float, float]]) -> list[Moments]:
+    """`moments_of_bins` of many columns, `(columns, …)`, without a look at each by itself."""
+    columns, exponents = np.nonzero(bins[:, :-1].any(axis=2))
+    ends = np.searchsorted(columns, np.arange(len(bins) + 1)).tolist()
+    listed, parts = exponents.tolist(), bins[columns, exponents].tolist()
+    return [
+        _moments(listed[first:end], parts[first:end], count, *own) if count else Moments()
+        for (first, end), count, own in zip(pairwise(ends), counts, extremes, strict=True)
+    ]
+
+
+def _moments(exponents: list[int], parts: list[list[int]], count: int, least: float, greatest: float) -> Moments:
+    if parts and len(parts[0]) == BINS_FLOAT32[1]:
+        total, squares = _assemble(exponents, parts, 0, 1, 1, 924), _assemble(exponents, parts, 1, 3, 2, 1848)
+    else:
+        total, squares = _assemble(exponents, parts, 0, 2, 1, -1), _assemble(exponents, parts, 2, 5, 2, -2)
+    return Moments(count, 0, total, squares, least, greatest)
 
 
 def _from_sortable(key: int, dtype: np.dtype) -> float:
@@ -167,11 +186,13 @@ def _from_sortable(key: int, dtype: np.dtype) -> float:
     return float(np.array([bits], f"int{8 * dtype.itemsize}").view(dtype)[0]) + 0.0  # + 0.0 turns -0.0 into 0.0
 
 
-def _assemble(bins: np.ndarray, power: int, offset: int) -> int:
-    """One integer from the bins: place p of exponent e weighs `2**(32 * p + power * max(e, 1) + offset)`."""
+def _assemble(exponents: list[int], parts: list[list[int]], first: int, end: int, power: int, offset: int) -> int:
+    """One integer from columns of bins: place p of exponent e weighs `2**(32 * p + power * max(e, 1) + offset)`."""
     total = 0
-    for exponent in np.flatnonzero(bins[:-1].any(axis=1)).tolist():
-        value = sum(part << (32 * place) for place, part in enumerate(bins[exponent].tolist()))
+    for exponent, own in zip(exponents, parts, strict=True):
+        value = 0
+        for part in own[first:end][::-1]:
+            value = (value << 32) + part
         total += value << (power * max(exponent, 1) + offset)
     return total
 

@@ -10,6 +10,7 @@ last one need not end at all. Any number of threads may parse different ranges.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -174,7 +175,8 @@ class _Run:
 
     def _set_outputs(self, outputs: dict[int, ParsedColumn]) -> None:
         self.outputs = outputs
-        rows = [_plan_row(column, self.kinds[column], outputs.get(column)) for column in self.decoded]
+        block = next((address_of(own.block) for own in outputs.values()), 0)
+        rows = [_plan_row(column, self.kinds[column], outputs.get(column), block) for column in self.decoded]
         self.plan = np.array(rows, np.int64).reshape(len(rows), 6)
 
     def move_to(self, outputs: dict[int, ParsedColumn]) -> None:
@@ -211,7 +213,7 @@ class _Run:
         num_rows = int(self.state[tiles.OUT_ROW])
         null_counts = dict(zip(self.decoded, self.null_counts.tolist(), strict=True))
         for index, column in self.outputs.items():
-            column.values, column.bitmap = column.values[:num_rows], column.bitmap[: -(-num_rows // 8)]
+            column.num_rows = num_rows
             column.null_count = null_counts[index]
             if column.text is not None:
                 column.text = copied_strings(column.values, column.text)
@@ -227,13 +229,19 @@ class _Run:
         self.state[tiles.NUM_HARD] = 0
 
 
-def _plan_row(column: int, kind: str, out: ParsedColumn | None) -> list[int]:
+def _plan_row(column: int, kind: str, out: ParsedColumn | None, block: int) -> list[int]:
+    code, log2_size, most = _about_kind(kind)
+    addresses = (0, 0) if out is None else (block + out.start, block + out.bitmap_start)
+    return [column, code, log2_size, *addresses, most]
+
+
+@functools.cache
+def _about_kind(kind: str) -> tuple[int, int, int]:
+    """How a kind's values are told to the kernel: its code, the size of one, the greatest."""
     dtype = np.dtype(DTYPES[kind])
     code = CODES.get(kind, tiles.UNSIGNED if dtype.kind == "u" else tiles.SIGNED)
     most = int(np.iinfo(dtype).max) if dtype.kind in "iu" else 0
-    most = most - 2**64 if most >= 2**63 else most
-    addresses = (address_of(out.values), address_of(out.bitmap)) if out is not None else (0, 0)
-    return [column, code, dtype.itemsize.bit_length() - 1, *addresses, most]
+    return code, dtype.itemsize.bit_length() - 1, most - 2**64 if most >= 2**63 else most
 
 
 def _as_uint8(buffer: Any) -> np.ndarray:

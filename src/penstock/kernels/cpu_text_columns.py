@@ -48,27 +48,42 @@ class LineError(NamedTuple):
 
 @dataclass
 class ParsedColumn:
-    """One column: values (0 where null), and an Arrow validity bitmap (bit i, lowest first, is row i)."""
+    """One column: values (0 where null), and an Arrow validity bitmap (bit i, lowest first, is row i).
 
-    values: np.ndarray
-    bitmap: np.ndarray
-    null_count: int
+    Arrays are made of it when they are asked for: most often nobody but the kernel looks at a column.
+    """
+
+    block: np.ndarray  # of all columns
+    dtype: np.dtype
+    num_rows: int
+    start: int  # where its values begin in the block
+    bitmap_start: int
+    null_count: int = 0
     text: np.ndarray | None = None  # what string views point into
+
+    @property
+    def values(self) -> np.ndarray:
+        return self.block[self.start : self.start + self.num_rows * self.dtype.itemsize].view(self.dtype)
+
+    @property
+    def bitmap(self) -> np.ndarray:
+        return self.block[self.bitmap_start : self.bitmap_start + -(-self.num_rows // 8)]
 
     def valid(self) -> np.ndarray:
         """The validity as one boolean per row."""
         return np.unpackbits(self.bitmap, count=len(self.values), bitorder="little").view(np.bool_)
 
-    def to_arrow(self) -> Any:
-        """A pyarrow array over the same memory."""
+    def to_arrow(self, memory: Any = None) -> Any:
+        """A pyarrow array over the same memory; `memory` is a pyarrow buffer of the block, where there is one."""
         import pyarrow as pa
 
-        bitmap = pa.py_buffer(self.bitmap) if self.null_count else None
+        memory = pa.py_buffer(self.block) if memory is None else memory
+        bitmap = memory.slice(self.bitmap_start, -(-self.num_rows // 8)) if self.null_count else None
+        values = memory.slice(self.start, self.num_rows * self.dtype.itemsize)
         if self.text is not None:
-            buffers = [bitmap, pa.py_buffer(self.values.view(np.uint8)), pa.py_buffer(self.text)]
-            return pa.Array.from_buffers(pa.string_view(), len(self.values), buffers, self.null_count)
-        kind = pa.from_numpy_dtype(self.values.dtype)
-        return pa.Array.from_buffers(kind, len(self.values), [bitmap, pa.py_buffer(self.values)], self.null_count)
+            buffers = [bitmap, values, pa.py_buffer(self.text)]
+            return pa.Array.from_buffers(pa.string_view(), self.num_rows, buffers, self.null_count)
+        return pa.Array.from_buffers(pa.from_numpy_dtype(self.dtype), self.num_rows, [bitmap, values], self.null_count)
 
 
 @dataclass
@@ -89,7 +104,8 @@ class ParsedText:
         import polars as pl
         import pyarrow as pa
 
-        arrays = [column.to_arrow() for column in self.columns.values()]
+        memory = next((pa.py_buffer(column.block) for column in self.columns.values()), None)  # all are in one
+        arrays = [column.to_arrow(memory) for column in self.columns.values()]
         return pl.DataFrame(pa.record_batch(arrays, [names[i] for i in self.columns]))
 
 
@@ -103,12 +119,11 @@ def allocate_columns(num_rows: int, dtypes: dict[int, np.dtype]) -> dict[int, Pa
     size = sum(_round_up(num_rows * dtype.itemsize) for dtype in dtypes.values())
     block = _blocks.acquire(size + bitmap_bytes * len(dtypes))
     block[size:] = 0
-    columns, start = {}, 0
-    for place, (column, dtype) in enumerate(dtypes.items()):
-        values = block[start : start + num_rows * dtype.itemsize].view(dtype)
+    columns, start, bitmap_start = {}, 0, size
+    for column, dtype in dtypes.items():
+        columns[column] = ParsedColumn(block, dtype, num_rows, start, bitmap_start)
         start += _round_up(num_rows * dtype.itemsize)
-        bitmap = block[size + place * bitmap_bytes :][:bitmap_bytes]
-        columns[column] = ParsedColumn(values, bitmap, 0)
+        bitmap_start += bitmap_bytes
     return columns
 
 

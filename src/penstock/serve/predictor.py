@@ -272,7 +272,7 @@ class Predictor:
             return None
         from penstock.kernels.cpu_model_input import fill_input
 
-        places = places_of([features.get_column(name) for name in (*ids, *numbers)])
+        places = places_of(features, (*ids, *numbers))
         if any(places.null_counts):
             return None
         addresses, bounds, batches = places.table[:, 0].copy(), self.unknown.bounds(), []

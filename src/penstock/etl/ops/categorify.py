@@ -17,10 +17,11 @@ from penstock.core.params import BOOL, NONE, STR, Instance, Int, OneOf, PerColum
 from penstock.core.schema import ColumnSchema, Role, Schema
 from penstock.data.files import parse_bytes
 from penstock.data.lists import flatten
+from penstock.data.partition import in_order
 from penstock.etl.cells import BulkFunction, RowFunction
 from penstock.etl.operator import Columns, Invertible
 from penstock.etl.ops.categorify_bulk import bulk_encoder
-from penstock.etl.ops.categorify_columns import encoded_side_by_side, quick_outputs
+from penstock.etl.ops.categorify_columns import Together, encoded_side_by_side, quick_outputs, together
 from penstock.etl.ops.categorify_files import read_vocabularies, write_category, write_vocabularies
 from penstock.etl.ops.categorify_learning import LearnedVocabularies, of_vocabulary
 from penstock.etl.ops.categorify_threads import build_tables
@@ -146,10 +147,15 @@ class Categorify(LearnedVocabularies, Invertible):
     # Transforming.
 
     def transform(self, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+        of = columns, self.shifts_, self.later_  # which another fit makes anew
+        first = next(iter(self.vocabularies_.values()), None)
+        known: Together | None = None if first is None else first.beside
+        if known is not None and known.suits(frame, of):
+            return known.encoded(frame)
         dtype = to_numpy(canonical(self.dtype))
-        layouts = {name: self.layout(name) for _, name, _ in self._outputs(columns)}
-        build_tables(self.vocabularies_, layouts)
         outputs = self._outputs(columns)
+        layouts = {name: self.layout(name) for _, name, _ in outputs}
+        build_tables(self.vocabularies_, layouts)
         quick = quick_outputs(
             frame, [(output, names, self.vocabularies_[name].values.dtype) for output, name, names in outputs]
         )
@@ -158,11 +164,15 @@ class Categorify(LearnedVocabularies, Invertible):
             for output, name, names in outputs
             if output in quick
         }
+        if first is not None and len(quick) == len(outputs):
+            first.beside = together(frame, steps, dtype, of)
         done = encoded_side_by_side(frame, steps, dtype)
+        if len(quick) == len(outputs):
+            return in_order(done, [output for output, _, _ in outputs])
         out = []
         for output, name, names in outputs:
             if output in quick:
-                out.append(done[output])
+                out.append(done.get_column(output))
                 continue
             codes = layouts[name]
             series = frame[names[0]]

@@ -118,8 +118,13 @@ class LearnedVocabularies(FittedOperator):
         if any(len(group) > 1 for group in columns.groups):
             shared = self._dtypes(columns, {name: _element(frame.get_column(name).dtype) for name in columns.names})
         together: dict[str, ValueCounts] = {}  # by column
+        dtypes = dict(zip(frame.columns, frame.dtypes, strict=True))
         for _, vocabulary, names in self._outputs(columns):
             if self.vocabs is not None and vocabulary in self.vocabs:
+                continue
+            alone = len(names) == 1 and vocabulary not in shared
+            if alone and vocabulary in state and can_count(dtypes[names[0]], state[vocabulary]):
+                together[names[0]] = state[vocabulary]
                 continue
             values = self._values(frame, names)
             if vocabulary in shared:
@@ -128,7 +133,7 @@ class LearnedVocabularies(FittedOperator):
                 limit = self.cardinality_memory_limit
                 memory = None if limit is None else parse_bytes(limit)
                 state[vocabulary] = ValueCounts(values.dtype, memory, of_vocabulary(self.split_out, vocabulary, 1))
-            if len(names) == 1 and vocabulary not in shared and can_count(frame, names[0], state[vocabulary]):
+            if alone and can_count(dtypes[names[0]], state[vocabulary]):
                 together[names[0]] = state[vocabulary]
             else:
                 state[vocabulary].add(values)
