@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.core.errors import ParameterError
 from penstock.core.runtime.long_imports import long_imports
+from penstock.core.runtime.threads import thread_pool
 from penstock.core.signing import KeyLike, check_signed, verifying
 from penstock.data.dataset import as_dataset
 from penstock.data.sources import DataLike, are_paths
 from penstock.etl import Workflow
 from penstock.etl.trust import check_references
+from penstock.jobs.compiling import is_compiling
 from penstock.jobs.etl import check_outside
 from penstock.jobs.events import Listener
 from penstock.jobs.holding_out import way_of
@@ -27,6 +30,7 @@ from penstock.jobs.settings import TrainSettings
 from penstock.jobs.training_result import TrainResult
 
 if TYPE_CHECKING:
+    from penstock.jobs.training_run import TrainRun
     from penstock.train import Record
 
 
@@ -169,13 +173,23 @@ class TrainJob:
                 assert cluster is not None
                 opened.enter_context(cluster.running())
                 settings = cluster.settings_of_etl(settings)
-            preparation = opened.enter_context(closing(self._preparation(settings)))
-            if self.is_resumed:
-                preparation.resume(self._folder)
-            preparation.begin_reading()
-            with long_imports():
-                from penstock.jobs.training_run import TrainRun  # brings torch
-            return TrainRun(self, self._folder, preparation).run()
+            begin = partial(self._begun, settings, opened)
+            if is_compiling():  # to open the data takes as long as torch's import then: it waits for kernels
+                with thread_pool(1, "opening") as pool:
+                    begun = pool.submit(begin)
+                    train_run = _train_run()
+                preparation = begun.result()
+            else:
+                preparation, train_run = begin(), _train_run()
+            return train_run(self, self._folder, preparation).run()
+
+    def _begun(self, settings: TrainSettings, opened: ExitStack) -> RawRows | ReadyFeatures:
+        """The data, opened, and threads that read it."""
+        preparation = opened.enter_context(closing(self._preparation(settings)))
+        if self.is_resumed:
+            preparation.resume(self._folder)
+        preparation.begin_reading()
+        return preparation
 
     def _checked(self) -> TrainSettings:
         assert isinstance(self.settings, TrainSettings)
@@ -198,3 +212,10 @@ class TrainJob:
         if self.workflow is not None:
             raise ParameterError("a workflow goes with features that it has made; raw rows go with a recipe")
         return RawRows(self.source, self.valid, self.recipe, settings)
+
+
+def _train_run() -> type[TrainRun]:
+    """What needs torch, whose import takes seconds."""
+    with long_imports():
+        from penstock.jobs.training_run import TrainRun
+    return TrainRun

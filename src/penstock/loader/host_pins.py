@@ -11,9 +11,12 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 import numpy as np
+
+from penstock.core.runtime.threads import start_thread
 
 _READ_ONLY = 0x08  # CU_MEMHOSTREGISTER_READ_ONLY
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the module mmap does not name
@@ -27,8 +30,8 @@ class HostPins(Protocol):
         """Keep whole pages where they are, for reading or also for writing; whether that could be done."""
         ...
 
-    def unpin(self, address: int) -> None:
-        """Let go of what was pinned there; may wait until the device has done what it was told."""
+    def unpin(self, address: int, owner: object) -> None:
+        """Let go of what was pinned there, and then of what keeps the memory; now or a little later."""
         ...
 
 
@@ -43,7 +46,7 @@ class NoPins:
         """Nothing needs to be done."""
         return True
 
-    def unpin(self, address: int) -> None:
+    def unpin(self, address: int, owner: object) -> None:
         """Nothing was."""
 
 
@@ -64,6 +67,8 @@ class CudaPins:
             and self._supports(device)
             and self._did("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
         )
+        if self.works:
+            _letting_go()  # threads cannot be started from everywhere
 
     def pin(self, address: int, size: int, writable: bool = False) -> bool:
         """Keep whole pages where they are; False for those of a file that has become shorter, say."""
@@ -71,10 +76,17 @@ class CudaPins:
             flags = 0 if writable else _READ_ONLY
             return self._did("cuMemHostRegister_v2", ctypes.c_void_p(address), ctypes.c_size_t(size), flags)
 
-    def unpin(self, address: int) -> None:
-        """Let go of them; waits for the device."""
+    def unpin(self, address: int, owner: object) -> None:
+        """Let go of them, by a thread that may wait for the device; nobody else does.
+
+        Objects come to their end in any thread, also in one that captures a graph and must not ask for this.
+        """
+        _letting_go().put((self, address, owner))
+
+    def unpin_now(self, address: int) -> bool:
+        """Let go of them; waits for the device. Whether that could be done."""
         with self._current():
-            self._did("cuMemHostUnregister", ctypes.c_void_p(address))
+            return self._did("cuMemHostUnregister", ctypes.c_void_p(address))
 
     def _supports(self, device: ctypes.c_int) -> bool:
         found = ctypes.c_int()
@@ -103,7 +115,7 @@ def pinned_memory(size: int, pins: HostPins) -> np.ndarray | None:
     """
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
-    mapped = mmap.mmap(-1, size)
+    mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a system without them
         mapped.madvise(mmap.MADV_HUGEPAGE)
         mapped.madvise(_POPULATE_WRITE)
@@ -111,8 +123,28 @@ def pinned_memory(size: int, pins: HostPins) -> np.ndarray | None:
     address = memory.ctypes.data
     if not pins.pin(address, size, writable=True):
         return None
-    weakref.finalize(memory, pins.unpin, address).atexit = False
+    weakref.finalize(memory, pins.unpin, address, mapped).atexit = False
     return memory
+
+
+_Unpinned = tuple[CudaPins, int, object]
+
+
+@cache
+def _letting_go() -> SimpleQueue[_Unpinned]:
+    """What a thread lets go of; the queue takes more at any moment, also from what ends an object."""
+    waiting: SimpleQueue[_Unpinned] = SimpleQueue()
+    start_thread("unpinning", _let_go, waiting)
+    return waiting
+
+
+def _let_go(waiting: SimpleQueue[_Unpinned]) -> None:
+    lost = []
+    while True:
+        pins, address, owner = waiting.get()
+        if not pins.unpin_now(address):
+            lost.append(owner)  # what the driver still knows must not become other memory
+        del owner
 
 
 @cache

@@ -213,15 +213,16 @@ class _Held:
         for number, one in enumerate(ranges):
             if not self._pins.pin(one.address, one.size):
                 for other in ranges[:number]:
-                    self._pins.unpin(other.address)
+                    self._pins.unpin(other.address, other)
                 return False
         self._ranges += ranges
         return True
 
     def let_go(self) -> None:
         """Undo it."""
-        while self._ranges:
-            self._pins.unpin(self._ranges.pop().address)
+        for one in self._ranges:
+            self._pins.unpin(one.address, one)
+        self._ranges.clear()
         self._room.give_back(self._taken)
 
 
