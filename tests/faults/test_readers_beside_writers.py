@@ -1,4 +1,4 @@
-"""A reader beside a writer that never rests gets one version, whole."""
+"""A reader beside a writer that hardly rests gets one version, whole."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from tests.faults.writers import WRITERS, Writer
 
 LOADS, LARGE = 15, 1250
+PAUSE = 0.01  # seconds: about what a load takes, so that some meet a writer and some do not
 # Writes what the last line that it was given names, one version after the other.
 SCRIPT = """
-import select, sys
+import select, sys, time
 from pathlib import Path
 from tests.faults.writers import WRITERS
 writer, version = None, 1
@@ -24,6 +25,7 @@ while True:
     writer.write(Path(place), version)
     print(writer.name, version, flush=True)
     version = 1 - version
+    time.sleep(PAUSE)
 """
 ROOT = Path(__file__).parents[2]
 
@@ -31,8 +33,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def beside() -> Iterator[subprocess.Popen[str]]:
     """A process that writes: one for all of them, since it takes long to start."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", SCRIPT], cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+    pipe, script = subprocess.PIPE, f"PAUSE = {PAUSE}\n{SCRIPT}"
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
         yield process
         process.kill()
 

@@ -177,7 +177,7 @@ def loader_of(kind: type[Loader], path: Path, device: str, **settings) -> Loader
 
 def kept_by(loader: Loader) -> KeptPages:
     """What the loader has pinned, once it is done with pinning."""
-    kept = loader._running().source._kept
+    kept = loader._running().source.for_device._kept
     assert kept is not None
     kept.wait()
     return kept

@@ -103,9 +103,11 @@ class ChunkJob:
         if not (partitions := self._whole_partitions(self.chunk.pieces)):
             return
         names = [name for spec in self._layout.blocks for name in spec.names]
-        sizes = [size for name in names if (size := self._source.encoded_size(partitions, name)) is not None]
+        sizes = [
+            size for name in names if (size := self._source.for_device.sizes_to_read(partitions, name)) is not None
+        ]
         if sizes:
-            self._slabs[0].encoded = EncodedColumns.acquire(self._pool, sizes)
+            self._slabs[0].encoded = EncodedColumns.acquire(self._pool, [size for own in sizes for size in own])
 
     def fill(self) -> list[Task]:
         """The second stage: a task for each column, the long ones first, or for rows that lie together."""
@@ -142,7 +144,8 @@ class ChunkJob:
         encoded = self._slabs[0].encoded
         if encoded is None:
             return False
-        return self._source.find_at_once([p.partition for p in self.chunk.pieces], name, self._files, space, encoded)
+        partitions = [piece.partition for piece in self.chunk.pieces]
+        return self._source.for_device.find_at_once(partitions, name, self._files, space, encoded)
 
     def release(self) -> None:
         """Drop frames, files and buffers once the slab is filled."""

@@ -14,25 +14,22 @@ import polars as pl
 
 from penstock.core.batch import Ragged
 from penstock.core.dtypes import narrowest_int
-from penstock.core.schema import ColumnSchema, Schema
+from penstock.core.schema import Schema
 from penstock.data.files import is_remote
 from penstock.data.partition import Partition
 from penstock.kernels.cpu_parquet_column import copy_pieces
 from penstock.loader.cache import Cache
 from penstock.loader.checks import ColumnCheck
-from penstock.loader.encoded import EncodedColumns, FoundColumn, FoundPiece, limits_of
+from penstock.loader.device_columns import DeviceColumns
 from penstock.loader.frames import Fill, checked_height, dense_array, list_array, null_error, read_frame, where
-from penstock.loader.host_pins import HostPins
-from penstock.loader.kept_pages import KeptPages
 from penstock.loader.open_file import OpenFile
 from penstock.loader.parquet import DecodedColumn, ParquetColumns, Workspace
-from penstock.loader.parquet_chunks import ColumnChunk
+from penstock.loader.parquet_chunks import ColumnChunk, stored_dtype
 from penstock.loader.plan import Piece
 from penstock.loader.records import ChunkRecords, Records
 from penstock.loader.stats import Stats
 
 _LARGE = 4 << 20  # bytes of a local partition, from which on the system is told that it will be read
-_DECODED_ON_DEVICE = ("int32", "int64", "float32", "float64")  # as they are stored
 
 
 class ColumnSource:
@@ -48,16 +45,15 @@ class ColumnSource:
         cache: Cache | None,
     ) -> None:
         self.partitions, self.rows, self.schema, self.fill = list(partitions), list(rows), schema, fill
-        self._checks = {c.name: ColumnCheck(c, delivered.get(c.name)) for c in schema}
+        self.checks = {c.name: ColumnCheck(c, delivered.get(c.name)) for c in schema}
         self._narrow = {c.name: np.dtype(narrowest_int(c.cardinality)) for c in schema if c.cardinality is not None}
         self.cache = cache
         dense = [column.name for column in schema if not column.is_list]
         self._records = Records(cache, dense) if type(cache) is Cache else None  # what is on disk stays there
         self.stats = Stats()
-        self._parquet = ParquetColumns()
+        self.parquet = ParquetColumns()
         self._chunks: dict[tuple[int, str], list[ColumnChunk] | None] = {}
-        self._device_chunks: dict[tuple[int, str], list[ColumnChunk] | None] = {}
-        self._kept: KeptPages | None = None
+        self.for_device = DeviceColumns(self)
         self._spaces: deque[Workspace] = deque()
 
     @contextmanager
@@ -72,10 +68,11 @@ class ColumnSource:
         finally:
             self._spaces.append(space)
 
-    def _native(self, partition: int, column: str) -> list[ColumnChunk] | None:
+    def native(self, partition: int, column: str) -> list[ColumnChunk] | None:
+        """The chunks of a column that kernels read; None where it comes through a frame."""
         key = partition, column
         if key not in self._chunks:
-            chunks = self._parquet.chunks(self.partitions[partition], column)
+            chunks = self.parquet.chunks(self.partitions[partition], column)
             said = self.schema[column]
             # What the file holds must be what the schema says; lists of narrow numbers would need a cast on the way.
             if chunks and (chunks[0].logical != np.dtype(said.dtype) or (chunks[0].levels is not None) != said.is_list):
@@ -91,7 +88,7 @@ class ColumnSource:
     def frame_columns(self, partition: int) -> list[str]:
         """The columns that have to come through a frame this time."""
         missing = [c.name for c in self.schema if self._cached(partition, c.name) is None]
-        return [name for name in missing if self._native(partition, name) is None]
+        return [name for name in missing if self.native(partition, name) is None]
 
     def read_frame(self, partition: int, columns: Sequence[str]) -> pl.DataFrame:
         source = self.partitions[partition]
@@ -104,8 +101,8 @@ class ColumnSource:
         """The dtype in which the column is stored."""
         if (cached := self._cached(partition, column)) is not None:
             return cast("np.dtype", cached.dtype)
-        if chunks := self._native(partition, column):
-            return _stored_dtype(chunks[0], self.schema[column])
+        if chunks := self.native(partition, column):
+            return stored_dtype(chunks[0], self.schema[column])
         if frame is not None and column in frame.columns:
             return dense_array(frame.get_column(column).head(0), self.fill, self.partitions[partition]).dtype
         return np.dtype(self.schema[column].dtype)
@@ -140,87 +137,25 @@ class ColumnSource:
         """A column of whole partitions end to end, in `out` or as codes; None where that cannot be done."""
         chunks: list[tuple[ColumnChunk, OpenFile]] = []
         for partition in partitions:
-            native = self._native(partition, column)
-            if native is None or _stored_dtype(native[0], self.schema[column]) != out.dtype:
+            native = self.native(partition, column)
+            if native is None or stored_dtype(native[0], self.schema[column]) != out.dtype:
                 return None
             file = files.get(str(self.partitions[partition].path), native)
             chunks += [(chunk, file) for chunk in native]
         start, read_before, fill = time.perf_counter(), space.read_seconds, self.fill.of(column)
         may_be_codes = may_be_codes and self.cache is None
-        found = self._parquet.read_at_once(chunks, space, out.view(chunks[0][0].dtype), fill, may_be_codes)
+        found = self.parquet.read_at_once(chunks, space, out.view(chunks[0][0].dtype), fill, may_be_codes)
         if found is None or (found[0] and fill is None):  # step by step it will be said where
             return None
         decoded = DecodedColumn(found[1].values.view(out.dtype), found[1].codes)
         read = space.read_seconds - read_before
         self.stats.add("read", read, sum(chunk.size for chunk, _ in chunks))
         self.stats.add("decode", time.perf_counter() - start - read, out.nbytes)
-        if not self._checks[column].passes(decoded.values):  # not all of a dictionary need be in any row
+        if not self.checks[column].passes(decoded.values):  # not all of a dictionary need be in any row
             return None
         if self.cache is not None:
             self._keep(partitions, column, out)
         return decoded
-
-    def encoded_size(self, partitions: Sequence[int], column: str) -> int | None:
-        """Bytes of whole partitions of a column that are to be read; None where a device could not decode them."""
-        natives = [self._for_device(partition, column) for partition in partitions]
-        if any(native is None or native[0].dtype != natives[0][0].dtype for native in natives):  # type: ignore[index]
-            return None
-        if self._kept is not None and self._kept.pieces(partitions, column) is not None:
-            return 0
-        return sum(chunk.size for native in natives for chunk in native or ())
-
-    def _for_device(self, partition: int, column: str) -> list[ColumnChunk] | None:
-        """A partition's column as a device can decode it: plain pages of numbers that it can check."""
-        key = partition, column
-        if key not in self._device_chunks:
-            chunks = None if self.cache is not None or self.schema[column].is_list else self._native(partition, column)
-            stored = None if not chunks else _stored_dtype(chunks[0], self.schema[column])
-            plain = chunks and all(c.codec.name == "none" for c in chunks)
-            known = stored is not None and stored.name in _DECODED_ON_DEVICE
-            checked = stored is not None and limits_of(self._checks[column], stored) is not None
-            self._device_chunks[key] = chunks if plain and known and checked else None
-        return self._device_chunks[key]
-
-    def find_at_once(
-        self, partitions: Sequence[int], column: str, files: Files, space: Workspace, encoded: EncodedColumns
-    ) -> bool:
-        """Read a column of whole partitions as its files have it; False where the host must decode it after all."""
-        natives = [self._for_device(partition, column) or [] for partition in partitions]
-        chunks = [chunk for native in natives for chunk in native]
-        if self.encoded_size(partitions, column) is None:
-            return False
-        start, size = time.perf_counter(), sum(chunk.size for chunk in chunks)
-        pieces = None if self._kept is None else self._kept.pieces(partitions, column)
-        if pieces is not None and not encoded.claim(size):
-            return False
-        paths = [str(self.partitions[partition].path) for partition in partitions]
-        pairs = zip(paths, natives, strict=True)
-        opened = [files.get(path, native if pieces is None else []) for path, native in pairs]
-        if pieces is None:
-            read = [(chunk, file) for file, native in zip(opened, natives, strict=True) for chunk in native]
-            first = encoded.reserve(size)
-            found = self._parquet.find_runs(read, space, encoded.buffer, first)
-            self.stats.add("read", time.perf_counter() - start, size)
-            if found is None:
-                return False
-            if self._kept is not None and not any(is_remote(path) for path in paths):
-                self._kept.note(partitions, paths, column, natives, *found, first)
-            pieces = [FoundPiece(*found, sum(chunk.num_rows for chunk in chunks))]
-        stored = _stored_dtype(chunks[0], self.schema[column])
-        limits = limits_of(self._checks[column], stored)
-        assert limits is not None
-        encoded.add(FoundColumn(column, stored, pieces, limits))
-        return True
-
-    def keep_pages(self, pins: HostPins | None) -> None:
-        """For each epoch whose pages a device decodes: what can be pinned for it is not read again and again."""
-        if pins is not None and self._kept is None:
-            self._kept = KeptPages(pins, self._parquet.open)
-        if self._kept is not None:
-            self._kept.begin_epoch()
-
-    def _is_kept(self, partition: int, column: str) -> bool:
-        return self._kept is not None and self._kept.is_pinned(partition, column)
 
     def is_asked_for(self, partition: int) -> bool:
         """Whether a partition is fetched before its columns are read: it is remote, or large enough to be worth it."""
@@ -229,9 +164,9 @@ class ColumnSource:
 
     def fetch(self, partition: int, files: Files) -> None:
         """Ask for all of a partition that is going to be read: a remote one is at hand then, in few requests."""
-        names = [column.name for column in self.schema if not self._is_kept(partition, column.name)]
+        names = [column.name for column in self.schema if not self.for_device.is_pinned(partition, column.name)]
         wanted = [name for name in names if self._cached(partition, name) is None]
-        natives = [self._native(partition, name) for name in wanted]
+        natives = [self.native(partition, name) for name in wanted]
         chunks = [chunk for native in natives for chunk in native or ()]
         if not chunks:
             return
@@ -288,18 +223,18 @@ class ColumnSource:
         out: np.ndarray | None,
     ) -> np.ndarray:
         source, fill = self.partitions[partition], self.fill.of(column)
-        chunks = self._native(partition, column)
+        chunks = self.native(partition, column)
         if chunks is None:
             assert frame is not None
             return dense_array(frame.get_column(column), self.fill, source)
-        dtype = _stored_dtype(chunks[0], self.schema[column])
+        dtype = stored_dtype(chunks[0], self.schema[column])
         if out is None or out.dtype != dtype or len(out) != self.rows[partition]:
             # A buffer that is to be kept in the cache must be new; any other may be used again for the next column.
             rows = self.rows[partition]
             out = np.empty(rows, dtype) if self.cache else space.array("values", rows, dtype)
         path = str(source.path)
         start, read_before = time.perf_counter(), space.read_seconds
-        nulls = self._parquet.read(chunks, files.get(path, chunks), path, space, out.view(chunks[0].dtype), fill)
+        nulls = self.parquet.read(chunks, files.get(path, chunks), path, space, out.view(chunks[0].dtype), fill)
         read = space.read_seconds - read_before
         self.stats.add("read", read, sum(c.size for c in chunks))
         self.stats.add("decode", time.perf_counter() - start - read, out.nbytes)
@@ -313,7 +248,7 @@ class ColumnSource:
         """At most so many values are in the lists of a partition."""
         if (cached := self._cached(partition, column)) is not None:
             return len(cached.values)
-        if (chunks := self._native(partition, column)) is not None:
+        if (chunks := self.native(partition, column)) is not None:
             return sum(c.num_values for c in chunks)
         assert frame is not None
         return int(frame.get_column(column).list.len().sum())
@@ -335,11 +270,11 @@ class ColumnSource:
         self, partition: int, column: str, frame: pl.DataFrame | None, files: Files, space: Workspace, out: Ragged
     ) -> Ragged:
         source = self.partitions[partition]
-        chunks = self._native(partition, column)
+        chunks = self.native(partition, column)
         if chunks is not None:
             start, read_before, path = time.perf_counter(), space.read_seconds, str(source.path)
             out.offsets[0] = 0
-            count = self._parquet.read_lists(chunks, files.get(path, chunks), path, space, out, 0, 0)
+            count = self.parquet.read_lists(chunks, files.get(path, chunks), path, space, out, 0, 0)
             read = space.read_seconds - read_before
             self.stats.add("read", read, sum(c.size for c in chunks))
             self.stats.add("decode", time.perf_counter() - start - read, out.values.nbytes)
@@ -350,17 +285,17 @@ class ColumnSource:
         return list_array(frame.get_column(column), self.fill, source)
 
     def _check(self, values: np.ndarray, column: str, partition: int) -> None:
-        self._checks[column].require(values, where(self.partitions[partition]))
+        self.checks[column].require(values, where(self.partitions[partition]))
 
     def open_files(self) -> Files:
-        return Files(self._parquet)
+        return Files(self.parquet)
 
 
 class Files:
     """The files of one chunk, opened when first needed and closed when the chunk is done."""
 
     def __init__(self, parquet: ParquetColumns) -> None:
-        self._parquet = parquet
+        self.parquet = parquet
         self._open: dict[str, OpenFile] = {}
         self._lock = threading.Lock()
 
@@ -368,12 +303,7 @@ class Files:
         """A file with the bytes of these chunks at hand."""
         with self._lock:
             if path not in self._open:
-                self._open[path] = self._parquet.open(path)
+                self._open[path] = self.parquet.open(path)
             file = self._open[path]
         file.require(chunks)
         return file
-
-
-def _stored_dtype(chunk: ColumnChunk, column: ColumnSchema) -> np.dtype:
-    wanted: Any = np.dtype(column.dtype)
-    return wanted if wanted.itemsize == chunk.dtype.itemsize else chunk.dtype

@@ -119,7 +119,7 @@ class Stager:
         self._source = runtime.source
         self._has_kernels = decodes = can_decode(self._device)
         if decodes:
-            runtime.source.keep_pages(host_pins(self._device))
+            runtime.source.for_device.keep_pages(host_pins(self._device), plan.world)
         self._decoder = PageDecoder(self._out.blocks, self._device, self._send, runtime.pool)
         self._reader: SlabReader = runtime.reader(
             plan, self._wire, loader.sampling, start, stop, carry=False, device_decodes=decodes

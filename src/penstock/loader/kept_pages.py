@@ -112,16 +112,17 @@ class KeptPages:
     Args:
         pins: pins memory for the device.
         open_file: opens a file, if it is still the one that was read.
+        processes: that read shares of the same rows, each of which takes as much of the machine's memory.
     """
 
-    def __init__(self, pins: HostPins, open_file: Open) -> None:
+    def __init__(self, pins: HostPins, open_file: Open, processes: int = 1) -> None:
         self._open = open_file
         self._found: dict[int, dict[str, _Found]] = {}
         self._pieces: dict[tuple[int, str], list[FoundPiece]] = {}
         self._epochs, self._is_full = 0, False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._held = _Held(pins, ROOM)
+        self._held = _Held(pins, ROOM, processes)
         weakref.finalize(self, self._held.let_go).atexit = False
 
     def begin_epoch(self) -> None:
@@ -154,15 +155,9 @@ class KeptPages:
         """Whether nothing needs to be read."""
         return (partition, column) in self._pieces
 
-    def pieces(self, partitions: Sequence[int], column: str) -> list[FoundPiece] | None:
-        """What the device reads of a column; None where some of it must be read by the host."""
-        found: list[FoundPiece] = []
-        for partition in partitions:
-            pieces = self._pieces.get((partition, column))
-            if pieces is None:
-                return None
-            found += pieces
-        return found
+    def pieces(self, partition: int, column: str) -> list[FoundPiece]:
+        """What the device reads of a column that is pinned."""
+        return self._pieces[partition, column]
 
     def wait(self) -> None:
         """Wait until all that was read in former epochs is pinned, or there is no more room."""
@@ -197,15 +192,15 @@ class KeptPages:
 class _Held:
     """What is pinned, and the room that is taken for it; let go of when the loader is gone."""
 
-    def __init__(self, pins: HostPins, room: Room) -> None:
-        self._pins, self._room = pins, room
+    def __init__(self, pins: HostPins, room: Room, processes: int) -> None:
+        self._pins, self._room, self._processes = pins, room, processes
         self._ranges: list[_Range] = []
         self._taken = 0
 
     def take(self, size: int) -> bool:
         """Room for some bytes, if there is any."""
-        found = self._room.take(size)
-        self._taken += size if found else 0
+        found = self._room.take(size * self._processes)
+        self._taken += size * self._processes if found else 0
         return found
 
     def pin(self, ranges: list[_Range]) -> bool:

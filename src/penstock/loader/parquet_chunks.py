@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core.errors import DataError
+from penstock.core.schema import ColumnSchema
 from penstock.data.codecs import Codec, codec_in_footer
 from penstock.data.formats.parquet_footer import Footer
 from penstock.data.formats.parquet_pages import CODECS, COMMON_ENCODINGS, damaged_page
@@ -99,3 +100,9 @@ def _levels(leaf: pq.ColumnSchema, field: pa.Field) -> tuple[int, int] | Literal
     empty = int(field.nullable)
     item = empty + 1 + int(field.type.value_field.nullable)
     return (empty, item) if item == leaf.max_definition_level else False
+
+
+def stored_dtype(chunk: ColumnChunk, column: ColumnSchema) -> np.dtype:
+    """The dtype of a chunk's values: the schema's, where that takes as many bytes."""
+    wanted: np.dtype = np.dtype(column.dtype)
+    return wanted if wanted.itemsize == chunk.dtype.itemsize else chunk.dtype
