@@ -1,6 +1,7 @@
 """The small training beside the features: it trains, keeps nothing, and its failures are nobody's."""
 
 import stat
+import sys
 import threading
 import warnings
 
@@ -13,6 +14,7 @@ from penstock.etl import presets
 from penstock.jobs import rehearsal
 from penstock.jobs.preparation import RawRows
 from penstock.jobs.settings import TrainSettings
+from penstock.kernels.gpu_triton import has_triton
 
 SETTINGS = {"tables": "fused", "device": "cpu", "model": {"name": "MLP", "hidden": [4]}, "feed": "a-feed"}
 
@@ -37,6 +39,7 @@ def test_the_block_waits_for_it(rows, tmp_path, monkeypatch):
     trained, places = [], []
 
     def train(*arguments):
+        assert not has_triton() or "penstock.kernels.gpu_embedding" in sys.modules, "imported before it begins"
         trained.append(threading.current_thread().name)
         places.append((arguments[-1].parent, stat.S_IMODE(arguments[-1].stat().st_mode)))
 

@@ -17,6 +17,7 @@ from penstock.data import Dataset
 from penstock.data.scratch import Scratch
 from penstock.etl import Workflow
 from penstock.jobs.settings import TrainSettings
+from penstock.kernels.gpu_triton import load_kernels
 
 _ROWS, _BATCH_SIZE, _STEPS = 4096, 1024, 2  # as many steps as compile everything; a graph is captured after more
 _WORTH_IT = 500_000_000  # bytes of rows: fewer are features before it ends
@@ -42,6 +43,7 @@ def rehearsing(
     if device.type != "cuda" or sum(part.num_bytes for part in data.partitions) < _WORTH_IT:
         yield
         return
+    load_kernels()
     # The rehearsal holds the interpreter's lock for most of its time: threads that make features wait less often so.
     with quick_switches():
         thread = start_thread("rehearsal", _rehearse, data, recipe, settings)

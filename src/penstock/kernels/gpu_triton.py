@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
 from penstock.core.errors import MissingExtraError, PenstockError
 from penstock.core.extras import require
+
+_OF_TRAINING = (  # what a training on a GPU launches, but for bounded and hashed tables
+    "gpu_adam", "gpu_dense", "gpu_embedding", "gpu_gather", "gpu_pairs", "gpu_parquet",
+)  # fmt: skip
 
 
 def require_triton() -> ModuleType:
@@ -35,3 +40,14 @@ def has_triton() -> bool:
 def is_interpreted() -> bool:
     """Whether Triton kernels run on the CPU, for tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def load_kernels() -> None:
+    """Import the kernels of a training, which Triton reads line by line; nothing is compiled.
+
+    They are imported where they are first launched. Beside threads that want the interpreter as well, as those that
+    make features do, that takes several times as long as before them.
+    """
+    if has_triton():
+        for name in _OF_TRAINING:
+            import_module(f"penstock.kernels.{name}")
