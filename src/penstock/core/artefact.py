@@ -28,6 +28,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +40,7 @@ from penstock.core.errors import ArtefactError, ForkError, MissingExtraError, Pe
 from penstock.core.keys import SigningKey, check_signature, vouching, write_signature
 from penstock.core.params import NONE, STR, Constraint, Instance, Int, Satisfies
 from penstock.core.plain_files import open_plain
+from penstock.core.runtime.threads import thread_count, thread_pool
 from penstock.core.saved_folder import MANIFEST, SavedFile, SavedFolder
 from penstock.core.staging import SCHEMA_FILE, check_free, replacing, staged, staged_together, working_folder
 
@@ -67,6 +69,7 @@ Result = TypeVar("Result")
 _ATTEMPTS = 100  # a reader beside a writer that never rests
 _MOST_NAME, _MOST_PART = 1024, 255
 _MOST_MANIFEST = 64 << 20
+_LARGE, _MOST_THREADS = 16 << 20, 8  # bytes from which on threads take checksums, and how many
 _HASH = re.compile("[0-9a-f]{64}")
 _MANIFEST_FIELDS = {"penstock": STR, "version": Int(), "files": Instance(dict, "a mapping of files")}
 _ENTRY_FIELDS: dict[str, Constraint] = {
@@ -253,7 +256,14 @@ class _Manifest:
             check_fields(entry, _ENTRY_FIELDS, f"{self.path}, {name!r}")
             if "rows" in entry:
                 check_fields(entry, {"rows": Int(min=0) | NONE}, f"{self.path}, {name!r}")
-            verify_file(self.place, name, entry)
+        verify = partial(verify_file, self.place)
+        if sum(entry["bytes"] for entry in files.values()) < _LARGE:
+            verified = map(verify, files, files.values())
+        else:
+            with thread_pool(thread_count(None, most=_MOST_THREADS), "checksums") as pool:
+                verified = pool.map(verify, files, files.values())
+        for _ in verified:  # the first one that is wrong says so
+            pass
 
 
 def check_name(name: str, where: Path) -> str:
