@@ -7,7 +7,7 @@ from pathlib import Path
 
 # Colours that stand out on white and on black alike; the page's own background shows through.
 INK = "#7d7d7d"
-COLOURS = ("#2f81f7", "#2da44e", "#e0762b", "#bf5af2")
+COLOURS = ("#2f81f7", "#2da44e", "#e0762b", "#bf5af2", "#d4a72c", "#e5534b")
 Points = Mapping[int, float]
 
 
@@ -17,7 +17,7 @@ def draw(
     """Draw one line a series, with its name and its last figure at its end.
 
     Args:
-        series: `{name: {x: y}}`, in ascending order; colours are given in this order.
+        series: `{name: {x: y}}`, in ascending order, six at most; colours are given in this order.
         path: of the SVG.
         x, y: what the axes say.
         unit: behind a figure.
@@ -32,7 +32,7 @@ def draw(
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     with plt.rc_context(style | dict.fromkeys(inked, INK)):
         figure, axes = plt.subplots(figsize=(8.2, 4.4))
-        for (name, points), colour in zip(series.items(), COLOURS, strict=False):
+        for (name, points), colour in zip(series.items(), COLOURS[: len(series)], strict=True):
             places, figures = list(points), list(points.values())
             axes.plot(places, figures, "--" if dashed else "-", marker="o", markersize=5, linewidth=2, color=colour)
             axes.annotate(f"{name} {figures[-1]:.3g} {unit}", (places[-1], figures[-1]), xytext=(9, 0), va="center",
