@@ -114,6 +114,16 @@ def test_processes_share_the_room(
     assert bytes_read(loader, 1, pins, processes) == (0 if is_enough else pytest.approx(whole / 2, rel=0.5))
 
 
+def test_there_are_so_many_ranges_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pins, loader, room = Watched(), loader_over(tmp_path), Room(1 << 30, ranges=7)
+    monkeypatch.setattr(kept_pages, "ROOM", room)
+    whole = bytes_read(loader, 0, pins)
+    assert 0 < bytes_read(loader, 1, pins) < whole and len(pins.pinned) == 7
+    del loader
+    gc.collect()
+    assert len(pins.unpinned) == 7 and room.take(1 << 30, ranges=7)
+
+
 def test_rows_that_are_read_once_pin_nothing(tmp_path: Path, room: Room) -> None:
     pins, loader = Watched(), loader_over(tmp_path)
     bytes_read(loader, 0, pins)

@@ -257,6 +257,7 @@ class _Manifest:
             if "rows" in entry:
                 check_fields(entry, {"rows": Int(min=0) | NONE}, f"{self.path}, {name!r}")
         verify = partial(verify_file, self.place)
+        verified: Iterator[None]
         if sum(entry["bytes"] for entry in files.values()) < _LARGE:
             verified = map(verify, files, files.values())
         else:

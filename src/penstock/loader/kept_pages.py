@@ -34,13 +34,14 @@ from penstock.loader.parquet_chunks import ColumnChunk
 from penstock.loader.remote_file import joined
 
 _SHARE_OF_MEMORY = 0.25  # of what the machine has left, for all loaders of a process
+_MOST_RANGES = 8192  # of a process, which Linux allows 65,530 mappings
 _POPULATE_READ = 22  # MADV_POPULATE_READ, which the module mmap does not name
 
 Open = Callable[[str], OpenFile]
 
 
 class Room:
-    """Bytes that may be pinned: a share of what the machine has left when it is first asked, by whoever asks.
+    """What may be pinned: a share of the memory that the machine has left when it is first asked, in so many ranges.
 
     >>> room = Room(limit=100)
     >>> room.take(60), room.take(60)
@@ -50,23 +51,23 @@ class Room:
     True
     """
 
-    def __init__(self, limit: int | None = None) -> None:
-        self._left, self._lock = limit, threading.Lock()
+    def __init__(self, limit: int | None = None, ranges: int = _MOST_RANGES) -> None:
+        self._left, self._ranges, self._lock = limit, ranges, threading.Lock()
 
-    def take(self, size: int) -> bool:
-        """Take some; False where there is not so much."""
+    def take(self, size: int, ranges: int = 0) -> bool:
+        """Take some bytes or ranges; False where there are not so many."""
         with self._lock:
             if self._left is None:
                 self._left = int((available_memory() or 0) * _SHARE_OF_MEMORY)
-            if size > self._left:
+            if size > self._left or ranges > self._ranges:
                 return False
-            self._left -= size
+            self._left, self._ranges = self._left - size, self._ranges - ranges
             return True
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, size: int, ranges: int = 0) -> None:
         """What is not pinned any more."""
         with self._lock:
-            self._left = (self._left or 0) + size
+            self._left, self._ranges = (self._left or 0) + size, self._ranges + ranges
 
 
 ROOM = Room()  # of this process
@@ -205,10 +206,13 @@ class _Held:
 
     def pin(self, ranges: list[_Range]) -> bool:
         """Pin all of them or none."""
+        if not self._room.take(0, len(ranges)):
+            return False
         for number, one in enumerate(ranges):
             if not self._pins.pin(one.address, one.size):
                 for other in ranges[:number]:
                     self._pins.unpin(other.address, other)
+                self._room.give_back(0, len(ranges))
                 return False
         self._ranges += ranges
         return True
@@ -217,8 +221,8 @@ class _Held:
         """Undo it."""
         for one in self._ranges:
             self._pins.unpin(one.address, one)
+        self._room.give_back(self._taken, len(self._ranges))
         self._ranges.clear()
-        self._room.give_back(self._taken)
 
 
 def _place(ranges: list[_Range], chunk: ColumnChunk) -> PinnedBytes:
