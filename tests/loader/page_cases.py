@@ -204,7 +204,7 @@ def check_kept_pages(folder: Path, device: str) -> None:
         pq.write_table(part, path / f"{number}.parquet", row_group_size=30, compression="none", **options[number])
     size, own = sum(file.stat().st_size for file in path.iterdir()), kept_pages.ROOM
     for limit in (1 << 30, size // 2, 0):
-        room = kept_pages.Room(limit)
+        room = kept_pages.PinnedRoom(limit)
         kept_pages.ROOM = room
         wanted, found = (loader_of(k, path, d, chunk_rows=GROUP) for k, d in ((Loader, "cpu"), (Staged, device)))
         read = []

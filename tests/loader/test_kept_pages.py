@@ -12,7 +12,7 @@ import pytest
 from penstock import Dataset
 from penstock.loader import kept_pages
 from penstock.loader.device_chunks import wire_layout
-from penstock.loader.kept_pages import KeptPages, Room
+from penstock.loader.kept_pages import KeptPages, PinnedRoom
 from penstock.loader.torch import Loader
 
 ROWS, FILES, GROUP = 400, 3, 100
@@ -42,8 +42,8 @@ def is_mapped(address: int) -> bool:
 
 
 @pytest.fixture
-def room(monkeypatch: pytest.MonkeyPatch) -> Room:
-    found = Room(1 << 30)
+def room(monkeypatch: pytest.MonkeyPatch) -> PinnedRoom:
+    found = PinnedRoom(1 << 30)
     monkeypatch.setattr(kept_pages, "ROOM", found)
     return found
 
@@ -85,7 +85,7 @@ def kept_of(loader: Loader) -> KeptPages:
     return kept
 
 
-def test_what_was_pinned_is_unpinned_while_it_is_mapped(tmp_path: Path, room: Room) -> None:
+def test_what_was_pinned_is_unpinned_while_it_is_mapped(tmp_path: Path, room: PinnedRoom) -> None:
     pins, loader = Watched(), loader_over(tmp_path)
     assert bytes_read(loader, 0, pins) > 0 and not pins.pinned
     assert bytes_read(loader, 1, pins) == 0
@@ -96,7 +96,7 @@ def test_what_was_pinned_is_unpinned_while_it_is_mapped(tmp_path: Path, room: Ro
     assert room.take(1 << 30), "its room is given back"
 
 
-def test_what_the_driver_refuses_is_read(tmp_path: Path, room: Room) -> None:
+def test_what_the_driver_refuses_is_read(tmp_path: Path, room: PinnedRoom) -> None:
     pins, loader = Watched(most=5), loader_over(tmp_path)
     whole = bytes_read(loader, 0, pins)
     for epoch in (1, 2):
@@ -109,13 +109,13 @@ def test_processes_share_the_room(
 ) -> None:
     pins, loader = Watched(), loader_over(tmp_path)
     size = sum(file.stat().st_size for file in tmp_path.iterdir())
-    monkeypatch.setattr(kept_pages, "ROOM", Room(4 * size))
+    monkeypatch.setattr(kept_pages, "ROOM", PinnedRoom(4 * size))
     whole = bytes_read(loader, 0, pins, processes)
     assert bytes_read(loader, 1, pins, processes) == (0 if is_enough else pytest.approx(whole / 2, rel=0.5))
 
 
 def test_there_are_so_many_ranges_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pins, loader, room = Watched(), loader_over(tmp_path), Room(1 << 30, ranges=7)
+    pins, loader, room = Watched(), loader_over(tmp_path), PinnedRoom(1 << 30, ranges=7)
     monkeypatch.setattr(kept_pages, "ROOM", room)
     whole = bytes_read(loader, 0, pins)
     assert 0 < bytes_read(loader, 1, pins) < whole and len(pins.pinned) == 7
@@ -124,7 +124,7 @@ def test_there_are_so_many_ranges_and_no_more(tmp_path: Path, monkeypatch: pytes
     assert len(pins.unpinned) == 7 and room.take(1 << 30, ranges=7)
 
 
-def test_rows_that_are_read_once_pin_nothing(tmp_path: Path, room: Room) -> None:
+def test_rows_that_are_read_once_pin_nothing(tmp_path: Path, room: PinnedRoom) -> None:
     pins, loader = Watched(), loader_over(tmp_path)
     bytes_read(loader, 0, pins)
     kept_of(loader).wait()

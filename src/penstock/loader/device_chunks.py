@@ -24,8 +24,8 @@ from penstock.core.extras import require
 from penstock.core.runtime.threads import start_thread
 from penstock.loader.blocks import Slab, SlabLayout
 from penstock.loader.device_pages import Decoded, PageDecoder, can_decode
+from penstock.loader.device_pins import host_pins, pinned_memory
 from penstock.loader.device_rows import place_rows
-from penstock.loader.host_pins import host_pins, pinned_memory
 from penstock.loader.plan import Chunk, EpochPlan
 from penstock.loader.reader import SlabReader
 

@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.data.files import is_remote
+from penstock.loader.device_pins import HostPins
 from penstock.loader.encoded import EncodedColumns, FoundColumn, FoundPiece, limits_of
-from penstock.loader.host_pins import HostPins
 from penstock.loader.kept_pages import KeptPages
 from penstock.loader.parquet import Workspace
 from penstock.loader.parquet_chunks import ColumnChunk, stored_dtype

@@ -27,8 +27,8 @@ from penstock.core.errors import PenstockError
 from penstock.core.runtime.memory import available_memory
 from penstock.core.runtime.threads import start_thread
 from penstock.kernels import parquet_runs_contract as contract
+from penstock.loader.device_pins import HostPins
 from penstock.loader.encoded import FoundPiece, PinnedBytes
-from penstock.loader.host_pins import HostPins
 from penstock.loader.open_file import OpenFile
 from penstock.loader.parquet_chunks import ColumnChunk
 from penstock.loader.remote_file import joined
@@ -40,10 +40,10 @@ _POPULATE_READ = 22  # MADV_POPULATE_READ, which the module mmap does not name
 Open = Callable[[str], OpenFile]
 
 
-class Room:
+class PinnedRoom:
     """What may be pinned: a share of the memory that the machine has left when it is first asked, in so many ranges.
 
-    >>> room = Room(limit=100)
+    >>> room = PinnedRoom(limit=100)
     >>> room.take(60), room.take(60)
     (True, False)
     >>> room.give_back(60)
@@ -70,7 +70,7 @@ class Room:
             self._left, self._ranges = (self._left or 0) + size, self._ranges + ranges
 
 
-ROOM = Room()  # of this process
+ROOM = PinnedRoom()  # of this process
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +193,7 @@ class KeptPages:
 class _Held:
     """What is pinned, and the room that is taken for it; let go of when the loader is gone."""
 
-    def __init__(self, pins: HostPins, room: Room, processes: int) -> None:
+    def __init__(self, pins: HostPins, room: PinnedRoom, processes: int) -> None:
         self._pins, self._room, self._processes = pins, room, processes
         self._ranges: list[_Range] = []
         self._taken = 0
