@@ -13,6 +13,7 @@ from torch import Tensor
 
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
+from penstock.embedding.frozen import FrozenEmbeddings
 from penstock.loader.torch import Loader
 from penstock.serve.predictor import Predictor
 from penstock.serve.recorded_scores import RecordedScores
@@ -58,10 +59,15 @@ def scored_rows(predictor: Predictor, data: Dataset, label: str | None = None) -
         outside.add_(_outside(ids, bounds))
         return predictor.score_packed(ids, continuous)
 
-    recorded = RecordedScores(score, predictor.columns.batch_size, predictor.device)
+    quick = RecordedScores(score, predictor.columns.batch_size, predictor.device) if _is_known(predictor) else score
     for ids, continuous, labels in loader:
-        yield LabelledScores(recorded(ids, continuous), labels)
+        yield LabelledScores(quick(ids, continuous), labels)
     predictor.unknown.counts += outside.cpu().numpy()
+
+
+def _is_known(predictor: Predictor) -> bool:
+    """Whether model and tables are Penstock's, which ask nothing of the host; layers of somebody's own may."""
+    return isinstance(predictor.tables, FrozenEmbeddings) and type(predictor.model).__module__.startswith("penstock.")
 
 
 def _loader(predictor: Predictor, data: Dataset, label: str | None) -> Loader:
