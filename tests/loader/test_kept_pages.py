@@ -35,10 +35,21 @@ class Watched:
         self.unpinned.append(address)
 
 
+def num_open() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def is_mapped(address: int) -> bool:
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    bounds = (line.split()[0].split("-") for line in lines)
-    return any(int(low, 16) <= address < int(high, 16) for low, high in bounds)
+    return is_mapped_file(address, Path())
+
+
+def is_mapped_file(address: int, place: Path) -> bool:
+    """Whether something is mapped there: a file below the place, unless that is nowhere."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        low, high = (int(number, 16) for number in line.split()[0].split("-"))
+        if low <= address < high and (place == Path() or str(place) in line):
+            return True
+    return False
 
 
 @pytest.fixture
@@ -88,11 +99,15 @@ def kept_of(loader: Loader) -> KeptPages:
 def test_what_was_pinned_is_unpinned_while_it_is_mapped(tmp_path: Path, room: PinnedRoom) -> None:
     pins, loader = Watched(), loader_over(tmp_path)
     assert bytes_read(loader, 0, pins) > 0 and not pins.pinned
+    open_files = num_open()
     assert bytes_read(loader, 1, pins) == 0
     assert len(pins.pinned) == FILES * ROWS // GROUP and not pins.unpinned
+    assert num_open() <= open_files, "a system allows a process a thousand open files"
+    assert all(is_mapped(address) for address in pins.pinned)
     del loader
     gc.collect()
     assert sorted(pins.unpinned) == sorted(pins.pinned)
+    assert not any(is_mapped_file(address, tmp_path) for address in pins.pinned)
     assert room.take(1 << 30), "its room is given back"
 
 

@@ -156,6 +156,7 @@ def _driver() -> Any:
         return None
 
 
+@cache
 def host_pins(device: Any) -> HostPins | None:
     """What pins memory for a torch device; None where that cannot be done.
 

@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from penstock.loader.remote_file import joined
 _SHARE_OF_MEMORY = 0.25  # of what the machine has left, for all loaders of a process
 _MOST_RANGES = 8192  # of a process, which Linux allows 65,530 mappings
 _POPULATE_READ = 22  # MADV_POPULATE_READ, which the module mmap does not name
+_NOWHERE = ctypes.c_void_p(-1).value  # MAP_FAILED
 
 Open = Callable[[str], OpenFile]
 
@@ -92,19 +93,36 @@ class _Found:
 
 
 class _Range:
-    """Bytes of a file in the page cache, mapped and pinned."""
+    """Bytes of a file in the page cache, mapped until this is gone; Python's own mappings hold a file open each."""
 
     def __init__(self, file: OpenFile, low: int, high: int) -> None:
         start = low // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-        self.low, self.high = low, high
-        self._mapped = mmap.mmap(file.handle, high - start, prot=mmap.PROT_READ, offset=start)
-        with contextlib.suppress(OSError):  # older systems; pages are then mapped as they are pinned
-            self._mapped.madvise(_POPULATE_READ)
-        view = np.frombuffer(self._mapped, np.uint8)
-        self.address, self.size = view.ctypes.data, view.size
-        # Not a view of the read-only array: torch wants to write what it is given, though nobody does.
+        self.low, self.high, self.size = low, high, high - start
+        self._system = _system()
+        self.address: int = self._system.mmap(None, self.size, mmap.PROT_READ, mmap.MAP_SHARED, file.handle, start)
+        if self.address == _NOWHERE:
+            raise OSError(ctypes.get_errno(), "a file cannot be mapped")
+        self._system.madvise(self.address, self.size, _POPULATE_READ)  # older systems map pages as they are pinned
+        # Seen as writable, which torch wants of what it is given; nobody reads or writes it here.
         whole = (ctypes.c_uint8 * self.size).from_address(self.address)
         self.bytes = np.ctypeslib.as_array(whole)[low - start :]
+
+    def __del__(self) -> None:
+        if getattr(self, "address", _NOWHERE) != _NOWHERE:
+            self._system.munmap(self.address, self.size)
+
+
+@cache
+def _system() -> ctypes.CDLL:
+    """The system's calls for mappings."""
+    found = ctypes.CDLL(None, use_errno=True)
+    found.mmap.argtypes = [
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
+    ]  # fmt: skip
+    found.mmap.restype = ctypes.c_void_p
+    found.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    found.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return found
 
 
 class KeptPages:
