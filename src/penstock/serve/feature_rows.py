@@ -13,7 +13,6 @@ from torch import Tensor
 
 from penstock.core.schema import Role, Schema
 from penstock.data import Dataset
-from penstock.embedding.frozen import FrozenEmbeddings
 from penstock.loader.torch import Loader
 from penstock.serve.predictor import Predictor
 from penstock.serve.recorded_scores import RecordedScores
@@ -66,8 +65,8 @@ def scored_rows(predictor: Predictor, data: Dataset, label: str | None = None) -
 
 
 def _is_known(predictor: Predictor) -> bool:
-    """Whether model and tables are Penstock's, which ask nothing of the host; layers of somebody's own may."""
-    return isinstance(predictor.tables, FrozenEmbeddings) and type(predictor.model).__module__.startswith("penstock.")
+    """Whether the model is Penstock's, which asks nothing of the host; layers of somebody's own may."""
+    return type(predictor.model).__module__.startswith("penstock.")
 
 
 def _loader(predictor: Predictor, data: Dataset, label: str | None) -> Loader:
