@@ -53,14 +53,20 @@ class Gate:
         monkeypatch.setattr(TextPartition, "read", slow)
 
 
+def begun(data, gate, engine):
+    """A reading that parses its first partitions."""
+    reading = ReadingAhead(data, engine)
+    reading.begin()
+    assert gate.first.wait(30)
+    return reading
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_who_begins_it_goes_on_meanwhile_and_all_is_read_once(text, monkeypatch, workers):
     expected = opened(text).to_polars()
     gate, engine = Gate(monkeypatch), resolve(f"local:{workers}")
     with spilling(opened(text), COLUMNS, engine) as data:
-        reading = ReadingAhead(data, engine)
-        reading.begin()
-        assert gate.first.wait(30)
+        reading = begun(data, gate, engine)
         gate.open.set()
         reading.wait(False)
         reading.stop()
@@ -75,9 +81,7 @@ def test_what_has_not_begun_is_dropped(text, monkeypatch, workers):
     expected = opened(text).to_polars()
     gate, engine = Gate(monkeypatch), resolve(f"local:{workers}")
     with spilling(opened(text), COLUMNS, engine) as data:
-        reading = ReadingAhead(data, engine)
-        reading.begin()
-        assert gate.first.wait(30)
+        reading = begun(data, gate, engine)
         stopping = threading.Thread(target=reading.stop)
         stopping.start()
         assert reading._is_stopped.wait(30)

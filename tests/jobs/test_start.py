@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -14,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from penstock import Dataset, Workflow
+from penstock.core.errors import PenstockError
 from penstock.data.formats.text_partition import TextPartition
 from penstock.data.synthetic import criteo
 from penstock.etl import presets
 from penstock.etl.input_section import open_input
+from penstock.jobs import TrainJob, training
 from penstock.jobs.preparation import RawRows
 from penstock.jobs.run_folder import RunFolder
 from penstock.jobs.settings import TrainSettings
@@ -190,3 +193,30 @@ def test_text_is_parsed_once_also_where_no_rows_are_counted(tmp_path, place, mon
         rows.run(RunFolder(tmp_path / "run"), lambda event: None, False)
     parsed = [start for path, start in parsed if path.endswith("day.tsv")]
     assert len(parsed) == len(set(parsed)) == rows.data.num_partitions > 3
+
+
+def compiling(monkeypatch, are_compiled: bool) -> None:
+    """As on a machine where kernels are compiled beside the run: its data is opened beside torch's import."""
+    monkeypatch.setattr(training, "is_compiling", lambda: are_compiled)
+
+
+def test_a_first_run_is_a_run(tmp_path, monkeypatch):
+    compiling(monkeypatch, True)
+    criteo(tmp_path / "day.tsv", 2000, cardinalities=50, seed=SEED)
+    settings = {"model": {"name": "MLP", "hidden": [8]}, "epochs": 1, "batch_size": 256}
+    job = TrainJob(tmp_path / "day.tsv", tmp_path / "run", presets.load("criteo"), settings=settings, progress=False)
+    assert job.run().rows == {"train": 1800, "valid": 200}
+
+
+@pytest.mark.parametrize("what", ["missing.tsv", "empty.tsv", "text.tsv"])
+def test_a_first_run_refuses_what_another_refuses(tmp_path, monkeypatch, what):
+    (tmp_path / "empty.tsv").touch()
+    (tmp_path / "text.tsv").write_text("no\tlog\n")
+    said = []
+    for are_compiled in (False, True):
+        compiling(monkeypatch, are_compiled)
+        with pytest.raises(PenstockError) as error:
+            TrainJob(tmp_path / what, tmp_path / "run", presets.load("criteo"), overwrite=True, progress=False).run()
+        said.append(str(error.value))
+        assert not [t.name for t in threading.enumerate() if t.name.startswith("penstock-opening")]
+    assert said[0] == said[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import tempfile
 import warnings
@@ -216,12 +217,33 @@ def check_kept_pages(folder: Path, device: str) -> None:
         assert limit == 0 or read[-1] < read[0]
         kept = weakref.ref(kept_by(found))
         if limit == 1 << 30:
+            check_a_file_under_its_copy(found, path / "0.parquet")
             check_a_file_that_changes(found, path / "1.parquet")
         del found
         gc.collect()
         assert kept() is None and room.take(limit), "what was pinned is let go of"
     kept_pages.ROOM = own
     print("kept pages: the same")
+
+
+def check_a_file_under_its_copy(loader: Loader, path: Path) -> None:
+    """What is written while pinned bytes travel is not delivered, not even once."""
+    content, times, own = path.read_bytes(), path.stat(), device_chunks.PageDecoder.decode
+
+    def overtaken(self, encoded, num_rows):
+        with path.open("r+b") as file:
+            file.write(content[:4])
+        return own(self, encoded, num_rows)
+
+    device_chunks.PageDecoder.decode = overtaken  # type: ignore[method-assign]
+    try:
+        next(iter(loader))
+        raise AssertionError("a file that changed under its copy was delivered")
+    except DataError as error:
+        assert path.name in str(error) and "changed" in str(error), error
+    finally:
+        device_chunks.PageDecoder.decode = own  # type: ignore[method-assign]
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def check_a_file_that_changes(loader: Loader, path: Path) -> None:

@@ -114,8 +114,10 @@ def test_what_was_pinned_is_unpinned_while_it_is_mapped(tmp_path: Path, room: Pi
 def test_what_the_driver_refuses_is_read(tmp_path: Path, room: PinnedRoom) -> None:
     pins, loader = Watched(most=5), loader_over(tmp_path)
     whole = bytes_read(loader, 0, pins)
-    for epoch in (1, 2):
+    left = room._left
+    for epoch in (1, 2, 3):
         assert 0 < bytes_read(loader, epoch, pins) < whole
+    assert room._left == left, "what was refused takes no more room in each epoch"
 
 
 @pytest.mark.parametrize(("processes", "is_enough"), [(1, True), (8, False)])

@@ -170,6 +170,8 @@ class Stager:
             staged = self._made(chunk, sent, lists, order)
         if copied is not None:
             copied.synchronize()
+        if slab.encoded is not None:
+            slab.encoded.check_files()
         if decoded is not None and (suspicious := decoded.suspicious()):
             with self.side():
                 staged = self._made(chunk, self._decoded_by_host(sent, chunk, suspicious), lists, order)

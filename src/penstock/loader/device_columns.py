@@ -77,11 +77,11 @@ class DeviceColumns:
         """What is known of pinned partitions, if their files are still the same."""
         assert self._kept is not None
         pieces: list[FoundPiece] = []
+        opened = [files.get(str(self._source.partitions[partition].path), []) for partition in partitions]
         for partition in partitions:
-            files.get(str(self._source.partitions[partition].path), [])
             pieces += self._kept.pieces(partition, column)
         size = sum(piece.source.size for piece in pieces if piece.source is not None)
-        return pieces if encoded.claim(size) else None
+        return pieces if encoded.claim(size, opened) else None
 
     def _read(
         self, partitions: list[int], column: str, files: Files, space: Workspace, encoded: EncodedColumns

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.core.batch import BlockSpec
 from penstock.core.extras import require
-from penstock.core.runtime.buffers import BufferPool
+from penstock.core.runtime.buffers import ALIGNMENT, BufferPool
 from penstock.kernels import parquet_runs_contract as contract
 from penstock.kernels.gpu_triton import has_triton, is_interpreted
 from penstock.loader.blocks import round_up
@@ -25,7 +25,6 @@ from penstock.loader.remote_file import joined
 
 torch = require("torch", "torch")
 Send = Callable[[np.ndarray], Any]
-_APART = 64  # bytes: what is sent begins at multiples of it
 
 
 def can_decode(device: Any) -> bool:
@@ -157,11 +156,11 @@ def _stretches(encoded: EncodedColumns) -> list[_Stretch]:
         for piece in column.pieces:
             if piece.source is not None:
                 spans.setdefault(id(piece.source.memory), []).append(piece.source)
-    found, place = list[_Stretch](), round_up(encoded.used, _APART)
+    found, place = list[_Stretch](), round_up(encoded.used, ALIGNMENT)
     for sources in spans.values():
         for low, high in joined((s.first, s.first + s.size) for s in sources):
             found.append(_Stretch(sources[0].memory, low, high - low, place))
-            place += round_up(high - low, _APART)
+            place += round_up(high - low, ALIGNMENT)
     return found
 
 

@@ -157,6 +157,10 @@ def _driver() -> Any:
 
 
 @cache
+def _cuda_pins(number: int) -> CudaPins:
+    return CudaPins(number)
+
+
 def host_pins(device: Any) -> HostPins | None:
     """What pins memory for a torch device; None where that cannot be done.
 
@@ -172,5 +176,5 @@ def host_pins(device: Any) -> HostPins | None:
 
     if torch.version.cuda is None:  # AMD's
         return None
-    pins = CudaPins(torch.cuda.current_device() if device.index is None else device.index)
+    pins = _cuda_pins(torch.cuda.current_device() if device.index is None else device.index)
     return pins if pins.works else None

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.core.runtime.buffers import BufferPool
+from penstock.core.runtime.buffers import ALIGNMENT, BufferPool
 from penstock.kernels import parquet_runs_contract as contract
 from penstock.kernels.cpu_parquet_pages import SLACK
 
 if TYPE_CHECKING:
     from penstock.loader.checks import ColumnCheck
+    from penstock.loader.open_file import OpenFile
 
-_APART = 64  # bytes: columns begin at multiples of it
 _MOST_BYTES = 2**31 - 2**28  # of a chunk on the device, less what lies between columns
 
 
@@ -66,6 +66,7 @@ class EncodedColumns:
     found: dict[str, FoundColumn] = field(default_factory=dict)
     used: int = 0
     pinned: int = 0  # bytes that come from elsewhere
+    files: set[OpenFile] = field(default_factory=set)  # that these are of
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -79,12 +80,18 @@ class EncodedColumns:
             at, self.used = self.used, self.used + _room(size)
         return at
 
-    def claim(self, size: int) -> bool:
-        """Whether a column of pinned bytes still has a place on the device, where they are numbers of 32 bits."""
+    def claim(self, size: int, files: Iterable[OpenFile]) -> bool:
+        """Whether pinned bytes of a column still have a place on the device, where they are numbers of 32 bits."""
         with self._lock:
             fits = self.buffer.size + self.pinned + size <= _MOST_BYTES
             self.pinned += size if fits else 0
+            self.files.update(files)
         return fits
+
+    def check_files(self) -> None:
+        """Refuse files that were changed while their pinned bytes travelled: nobody takes a checksum of these."""
+        for file in self.files:
+            file.check_unchanged()
 
     def add(self, column: FoundColumn) -> None:
         """Note a column that the device shall decode."""
@@ -93,7 +100,7 @@ class EncodedColumns:
 
 
 def _room(size: int) -> int:
-    return -(-(size + SLACK) // _APART) * _APART
+    return -(-(size + SLACK) // ALIGNMENT) * ALIGNMENT
 
 
 def limits_of(check: ColumnCheck, stored: np.dtype) -> tuple[int, int, int] | None:

@@ -136,6 +136,7 @@ class KeptPages:
 
     def __init__(self, pins: HostPins, open_file: Open, processes: int = 1) -> None:
         self._open = open_file
+        self._noted: set[tuple[int, str]] = set()  # whatever became of it: what was refused once is not asked for again
         self._found: dict[int, dict[str, _Found]] = {}
         self._pieces: dict[tuple[int, str], list[FoundPiece]] = {}
         self._epochs, self._is_full = 0, False
@@ -158,17 +159,18 @@ class KeptPages:
     ) -> None:  # fmt: skip
         """Remember the runs and pages of a column of partitions that follow one another from `first_byte` on."""
         with self._lock:
-            known = (self._found.get(p, {}).get(column) or self._pieces.get((p, column)) for p in partitions)
-            if self._is_full or all(known):
+            own = tuple(tuple(c) for c in chunks)
+            new = {p: c for p, c in zip(partitions, own, strict=True) if (p, column) not in self._noted}
+            if self._is_full or not new:
                 return
-            size = sum(chunk.size for of_partition in chunks for chunk in of_partition) + runs.nbytes + pages.nbytes
-            self._is_full = not self._held.take(size)
+            size = sum(chunk.size for of_partition in new.values() for chunk in of_partition)
+            self._is_full = not self._held.take(size + runs.nbytes + pages.nbytes)
             if self._is_full:
                 return
-            own = tuple(tuple(c) for c in chunks)
             found = _Found(tuple(partitions), tuple(paths), column, own, runs, pages, first_byte)
-            for partition in partitions:
-                self._found.setdefault(partition, {}).setdefault(column, found)
+            for partition in new:
+                self._noted.add((partition, column))
+                self._found.setdefault(partition, {})[column] = found
 
     def is_pinned(self, partition: int, column: str) -> bool:
         """Whether nothing needs to be read."""
@@ -190,10 +192,8 @@ class KeptPages:
                     return
                 partition = next(iter(self._found))
                 columns = self._found.pop(partition)
-            new = {name: found for name, found in columns.items() if (partition, name) not in self._pieces}
-            if new:
-                with contextlib.suppress(PenstockError, OSError, ValueError):  # of a changed file, say: reading tells
-                    self._pin(partition, new)
+            with contextlib.suppress(PenstockError, OSError, ValueError):  # of a changed file, say: reading tells
+                self._pin(partition, columns)
 
     def _pin(self, partition: int, columns: dict[str, _Found]) -> None:
         """Pin the pages of a partition's columns, all or none."""

@@ -30,9 +30,13 @@ class OpenFile:
             handle = os.open(path, READ_FLAGS)
         except OSError as error:
             raise DataError(f"{path} cannot be opened any more: {error.strerror}") from error
-        self.handle = handle
-        if stamp_of(os.fstat(handle)) != stamp:
-            raise DataError(f"{path} was changed after the loader had opened it; make a new loader")
+        self.handle, self._path, self._stamp = handle, path, stamp
+        self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """Refuse a file that is no longer the one whose footer was read."""
+        if stamp_of(os.fstat(self.handle)) != self._stamp:
+            raise DataError(f"{self._path} was changed after the loader had opened it; make a new loader")
 
     def require(self, chunks: list[ColumnChunk]) -> None:
         """Have the bytes of column chunks at hand."""

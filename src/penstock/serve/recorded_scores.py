@@ -67,7 +67,7 @@ class RecordedScores:
     def _record(self) -> None:
         try:
             self._recorder.record(self._work)
-        except RuntimeError:  # a layer of somebody's own looks at its numbers on the host
+        except RuntimeError:  # whatever a device does not record is scored as it comes
             self._works = False
             self._recorder.forget()
         self._recorded = self._works
